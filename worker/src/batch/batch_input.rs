@@ -3,8 +3,9 @@
 use heeler_adapters::{DeathCulprit, FixtureFailure, SuitePhase, TranscriptEvent};
 use heeler_core::GuardLoss;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
+use heeler_sys::process::Signal;
 
-use super::RunEvidence;
+use super::run_evidence::RunEvidence;
 use crate::process::process_clock::ClockReading;
 
 /// An action due at a deadline.
@@ -12,7 +13,7 @@ use crate::process::process_clock::ClockReading;
 pub(crate) enum DeadlineAction {
     /// None: the deadline has not passed.
     Nothing,
-    /// Sample the process to see whether the system scheduled it; [`super::RunningBatch::on_idle_sample`]
+    /// Sample the process to see whether the system scheduled it; [`super::deadlines::Deadlines::on_idle_sample`]
     /// takes the answer.
     SampleProcess,
     /// Find out whether the held tests may be settled: [`super::RunningBatch::check_held_tests`].
@@ -62,6 +63,19 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) is_told_of_suite: bool,
     /// The suite whose set-up or tear-down was running.
     pub(crate) suite_phase: Option<SuitePhase>,
+}
+
+impl ProcessExitSummary {
+    /// Lets the end of a server that was ended count as its own good end, unless it crashed.
+    pub(super) fn accept_server_end(&mut self) {
+        self.guard_loss = None;
+        let is_ended = |signal| [Signal::TERM.0, Signal::KILL.0].contains(&signal);
+        if self.exit.signal.is_none_or(is_ended) {
+            (self.exit.signal, self.exit.code) = (None, Some(0));
+            self.is_explained = self.outside_failure.is_none();
+            self.is_own_death = false;
+        }
+    }
 }
 
 /// Output from one read.

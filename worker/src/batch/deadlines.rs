@@ -1,115 +1,352 @@
-//! The limits of a batch: when the next one is due, and what follows from it.
+//! The limits of a batch and of its tests: when the next one is due, and why the process is ended.
 
 use std::time::Duration;
 
-use super::verdict::format_seconds;
-use super::{BatchTerminateReason, DeadlineAction, RunningBatch, RunningTest};
-use crate::process::process_clock::ClockReading;
+use heeler_adapters::TranscriptEvent;
+use heeler_protocol::{
+    control::{LeasedTest, LogLine, TestLimits},
+    mtp::LogLevel,
+};
+
+use super::{
+    batch_input::DeadlineAction, dialogue_stall::Dialogue, end_cause::EndCause, server_exit::ServerExit,
+    terminate_reason::BatchTerminateReason, test_clock::TestClock,
+};
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
 /// How many times the startup limit an announced set-up or tear-down, or a dependency, may take: a process
 /// that begins nothing is started again with up to four times its limit, but one that is known to be in its
 /// tests' set-up need not start again.
 const LIMITS_OF_ANNOUNCED_PHASE: u32 = 4;
 
-impl RunningBatch {
-    /// Returns the next deadline in running time; `None` when nothing is waited for.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
-        if self.terminate_reason.is_some() {
-            return None;
+/// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
+const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
+
+/// The clocks of the running tests, and the limits of their process.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    limits: TestLimits,
+    /// Clocks of the running tests in the order in which they began.
+    clocks: Vec<TestClock>,
+    /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
+    /// coarse.
+    estimated_duration: Duration,
+    terminate_reason: Option<BatchTerminateReason>,
+    /// Since when no test has been running.
+    idle_since: Duration,
+    /// The process is in a set-up or tear-down that its framework announces, by its output at the last
+    /// deadline, and no test is running.
+    is_between_tests: bool,
+    /// The idle process is being sampled.
+    is_idle_sampled: bool,
+    /// Its tests have ended, and the process waits for others: it has no time limit.
+    is_waiting: bool,
+    /// A debugger controls the process, and no limits apply.
+    is_unlimited: bool,
+    /// A debugger has launched the process, and only the debugger learns how it ends.
+    is_launched: bool,
+    pub(crate) dialogue: Dialogue,
+    /// The end of a process that is a server.
+    server_exit: Option<ServerExit>,
+}
+
+/// What is due at a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DueAction {
+    Process(DeadlineAction),
+    /// End the process: it has not taken the request of this test, which waits for another process.
+    Withdraw(usize),
+}
+
+impl Deadlines {
+    pub(super) fn new(limits: TestLimits) -> Self {
+        Self {
+            dialogue: Dialogue::with_limit(startup_limit(&limits)),
+            limits,
+            clocks: Vec::new(),
+            estimated_duration: Duration::ZERO,
+            terminate_reason: None,
+            idle_since: Duration::ZERO,
+            is_between_tests: false,
+            is_idle_sampled: false,
+            is_waiting: false,
+            is_unlimited: false,
+            is_launched: false,
+            server_exit: None,
         }
-        let live = self.live_output_due();
-        if self.is_unlimited {
-            return self.held_tests.check_at().into_iter().chain(live).min();
-        }
-        let dialogue = self.stall_deadline().into_iter().chain(self.server_exit_deadline());
-        let dialogue = dialogue.chain(self.request_look_deadline());
-        let always = dialogue.chain(self.held_tests.check_at());
-        if self.is_waiting {
-            return always.min();
-        }
-        if !self.has_active_test() {
-            let idle = self.idle_since.saturating_add(self.idle_process_limit());
-            return always.chain([idle]).min();
-        }
-        self.running_tests
-            .iter()
-            .filter_map(|flight| self.deadline_of(flight))
-            .chain(always)
-            .chain(live)
-            .min()
     }
 
-    fn deadline_of(&self, flight: &RunningTest) -> Option<Duration> {
-        if flight.is_paused() {
-            return None;
+    /// Lifts all limits, because a debugger controls the process.
+    pub(crate) fn lift(&mut self) {
+        self.is_unlimited = true;
+    }
+
+    /// Records that a debugger has launched the process: no limits apply, and its exit status is not known.
+    pub(crate) fn on_launched_by_debugger(&mut self) {
+        self.lift();
+        self.is_launched = true;
+    }
+
+    /// Records why the process is ended. The caller ends it.
+    pub(crate) fn on_terminated(&mut self, reason: BatchTerminateReason) {
+        self.terminate_reason = Some(reason);
+    }
+
+    /// Records that the tests are decided although the process goes on. Returns whether the caller is to kill
+    /// it: it is not being ended already.
+    pub(crate) fn end_decided(&mut self) -> bool {
+        let is_first = self.terminate_reason.is_none();
+        if is_first {
+            self.terminate_reason = Some(BatchTerminateReason::Decided);
         }
-        let by_time =
-            self.time_limit(flight.place).map(|limit| flight.started_at.running.saturating_add(limit));
-        let by_silence = self.idle_timeout(flight.place).filter(|_| !self.is_idle_sampled);
-        let by_silence = by_silence.map(|limit| flight.last_activity.saturating_add(limit));
-        let by_tear_down = self.tear_down_deadline(flight);
-        by_time.into_iter().chain(by_silence).chain(by_tear_down).chain(self.slow_at(flight)).min()
+        is_first
+    }
+
+    /// Returns why the process is ended, as its framework's request to stop says it.
+    pub(crate) fn terminate_reason_text(&self) -> &'static str {
+        self.terminate_reason.map_or("the process is ended", BatchTerminateReason::text)
+    }
+
+    /// Returns whether the process is being ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.terminate_reason.is_some()
+    }
+
+    /// Returns whether the process is ended on request.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.terminate_reason.is_some_and(BatchTerminateReason::is_on_request)
+    }
+
+    /// Records whether the process has begun to read its last request.
+    pub(crate) fn set_request_taken(&mut self, is_taken: bool, now: ClockReading) {
+        let untaken = match &mut self.clocks[..] {
+            [clock] if !is_taken => {
+                clock.restart(now);
+                Some(clock.place())
+            }
+            _ => None,
+        };
+        self.dialogue.set_untaken(untaken, now);
+    }
+
+    /// Lets the process be a server, which is ended after its last request.
+    pub(crate) fn expect_server(&mut self, grace_ms: u64) {
+        self.server_exit = Some(ServerExit::new(grace_ms));
+    }
+
+    /// Records that no request follows.
+    pub(crate) fn on_requests_finished(&mut self, now: ClockReading) {
+        if let Some(exit) = &mut self.server_exit {
+            exit.on_requests_finished(now);
+        }
+    }
+
+    /// Sets whether the process waits for further tests. While it does, it has no time limit.
+    pub(crate) fn set_waiting(&mut self, is_waiting: bool, now: ClockReading) {
+        if self.is_waiting != is_waiting {
+            self.is_waiting = is_waiting;
+            self.idle_since = now.running;
+        }
     }
 
     /// Records whether a tear-down behind the running test may stand. Where several tests run, none of them
     /// is known to wait for it.
     pub(crate) fn note_tear_down(&mut self, may_stand: bool, now: ClockReading) {
-        if let [flight] = &mut self.running_tests[..] {
-            let since = flight.tear_down_since.unwrap_or(now.running);
-            flight.tear_down_since = may_stand.then_some(since);
+        if let [clock] = &mut self.clocks[..] {
+            clock.note_tear_down(may_stand, now);
         }
     }
 
-    /// Returns when an announced tear-down behind a test has taken too long. A time limit of the test covers
-    /// its tear-down.
-    fn tear_down_deadline(&self, flight: &RunningTest) -> Option<Duration> {
-        let since = flight.tear_down_since.filter(|_| self.time_limit(flight.place).is_none())?;
-        Some(since.saturating_add(self.announced_phase_limit()))
-    }
-
-    /// Returns whether a test that has timed out has done so by the limit of the tear-down behind it.
-    pub(super) fn is_late_in_tear_down(&self, flight: &RunningTest) -> bool {
-        flight.is_timed_out && !flight.is_idle && self.tear_down_deadline(flight).is_some()
-    }
-
-    /// Handles a passed deadline; returns the action due. `is_announced`: by its output, the process is in a
-    /// set-up or tear-down that its framework announces, or in a dependency of its tests.
-    pub(crate) fn on_deadline(&mut self, now: ClockReading, is_announced: bool) -> DeadlineAction {
-        self.is_between_tests = is_announced && !self.has_active_test();
-        if self.deadline().is_none_or(|deadline| now.running < deadline) {
+    /// Handles a sample of an idle process: `starved` is how long the system did not schedule it since the
+    /// last sample. Returns the action due.
+    pub(crate) fn on_idle_sample(&mut self, now: ClockReading, starved: Duration) -> DeadlineAction {
+        self.is_idle_sampled = false;
+        for clock in &mut self.clocks {
+            clock.check_idle(now, starved);
+        }
+        if self.is_ending() || self.clocks.iter().all(|clock| !clock.is_idle()) {
             return DeadlineAction::Nothing;
         }
-        if self.held_tests.check_at().is_some_and(|check| check <= now.running) {
-            return DeadlineAction::CheckHeldTests;
+        self.terminate_reason = Some(BatchTerminateReason::TimedOut);
+        DeadlineAction::Terminate
+    }
+
+    /// Handles that output with these events was read, before which the time was `before`.
+    pub(super) fn on_output(&mut self, events: &[TranscriptEvent], before: ClockReading, now: ClockReading) {
+        for clock in &mut self.clocks {
+            clock.record_activity(now);
+        }
+        let ended = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. })).count();
+        let since = self.clocks.first().map_or(before, TestClock::started_at);
+        self.estimated_duration =
+            now.running.saturating_sub(since.running) / u32::try_from(ended.max(1)).unwrap_or(u32::MAX);
+    }
+
+    /// Starts the clock of a test.
+    pub(super) fn begin(&mut self, place: usize, test: &LeasedTest, now: ClockReading) {
+        self.is_between_tests = false;
+        self.clocks.push(TestClock::start(place, test, &self.limits, now));
+    }
+
+    /// Returns since when a test has been running.
+    pub(super) fn started_at(&self, place: usize) -> Option<ClockReading> {
+        self.clocks.iter().find(|clock| clock.place() == place).map(TestClock::started_at)
+    }
+
+    fn clock(&mut self, place: usize) -> Option<&mut TestClock> {
+        self.clocks.iter_mut().find(|clock| clock.place() == place)
+    }
+
+    pub(super) fn pause(&mut self, place: usize, now: ClockReading) {
+        if let Some(clock) = self.clock(place) {
+            clock.pause(now);
+            self.idle_since = now.running;
+        }
+    }
+
+    pub(super) fn resume(&mut self, place: usize, now: ClockReading) {
+        if let Some(clock) = self.clock(place) {
+            clock.resume(now);
+        }
+    }
+
+    /// Gives a running test this limit, from now, in place of its other one.
+    pub(super) fn limit_from_now(&mut self, place: usize, limit: Duration, now: ClockReading) {
+        if let Some(clock) = self.clock(place) {
+            clock.limit_from_now(limit, now);
+        }
+    }
+
+    /// Returns whether the reported end of a test comes too late: it timed out, or it failed because the user
+    /// cancelled it. Then the end of the process decides.
+    pub(super) fn is_end_late(&mut self, place: usize, is_failure: bool) -> bool {
+        let is_cancelled = self.terminate_reason == Some(BatchTerminateReason::Cancelled) && is_failure;
+        self.clock(place).is_some_and(|clock| {
+            let is_late = clock.is_timed_out() || is_cancelled;
+            if is_late {
+                clock.record_late_end();
+            }
+            is_late
+        })
+    }
+
+    /// Stops the clock of a test that has ended.
+    pub(super) fn stop(&mut self, place: usize, now: ClockReading) -> Option<TestClock> {
+        self.idle_since = now.running;
+        self.is_between_tests = false;
+        let index = self.clocks.iter().position(|clock| clock.place() == place)?;
+        Some(self.clocks.remove(index))
+    }
+
+    /// Keeps only the clocks of the tests that are running.
+    pub(super) fn retain(&mut self, is_running: impl Fn(usize) -> bool) {
+        self.clocks.retain(|clock| is_running(clock.place()));
+    }
+
+    /// Takes the clocks of all running tests.
+    pub(super) fn take_clocks(&mut self) -> Vec<TestClock> {
+        std::mem::take(&mut self.clocks)
+    }
+
+    /// Returns the only running test's clock.
+    pub(super) fn only_clock(&self) -> Option<&TestClock> {
+        if let [only] = &self.clocks[..] { Some(only) } else { None }
+    }
+
+    /// Returns the duration of a test that ended in this chunk, from the one that its framework reported.
+    pub(super) fn duration(
+        &self,
+        clock: &TestClock,
+        reported: Option<Duration>,
+        now: ClockReading,
+    ) -> Duration {
+        let ran = clock.ran(now);
+        // The clocks of frameworks go on in a pause.
+        let paused = now.paused.saturating_sub(clock.started_at().paused);
+        match reported.map(|duration| duration.saturating_sub(paused)) {
+            Some(duration) if !duration.is_zero() => duration,
+            None if !ran.is_zero() => ran,
+            Some(_) | None => self.estimated_duration.min(FRAMEWORK_CLOCK_RESOLUTION),
+        }
+    }
+
+    /// Returns the running test; of several, the one at its limit.
+    pub(super) fn suspect(&self) -> Option<usize> {
+        let rank = |clock: &&TestClock| (!clock.is_timed_out(), clock.is_paused());
+        self.clocks.iter().min_by_key(rank).map(TestClock::place)
+    }
+
+    fn has_active_test(&self) -> bool {
+        self.clocks.iter().any(|clock| !clock.is_paused())
+    }
+
+    /// Returns the next deadline in running time; `None` when nothing is waited for. `held`: when the held
+    /// tests are checked. `live`: when output of a running test is to be sent.
+    pub(super) fn next(&self, held: Option<Duration>, live: Option<Duration>) -> Option<Duration> {
+        if self.is_ending() {
+            return None;
+        }
+        if self.is_unlimited {
+            return held.into_iter().chain(live).min();
+        }
+        let always = self.dialogue.deadline().into_iter().chain(self.server_exit_deadline()).chain(held);
+        if self.is_waiting {
+            return always.min();
+        }
+        if !self.has_active_test() {
+            return always.chain([self.idle_since.saturating_add(self.idle_limit())]).min();
+        }
+        let tests = self.clocks.iter().filter_map(|clock| clock.deadline(self.is_idle_sampled));
+        tests.chain(always).chain(live).min()
+    }
+
+    fn server_exit_deadline(&self) -> Option<Duration> {
+        self.server_exit.as_ref().filter(|_| self.clocks.is_empty())?.deadline()
+    }
+
+    /// Handles a passed deadline; returns what is due. `is_announced`: by its output, the process is in a
+    /// set-up or tear-down that its framework announces, or in a dependency of its tests. `held` and `live`
+    /// as in [`Self::next`].
+    pub(super) fn on_deadline(
+        &mut self,
+        now: ClockReading,
+        is_announced: bool,
+        held: Option<Duration>,
+        live: Option<Duration>,
+    ) -> DueAction {
+        self.is_between_tests = is_announced && !self.has_active_test();
+        if self.next(held, live).is_none_or(|deadline| now.running < deadline) {
+            return DueAction::Process(DeadlineAction::Nothing);
+        }
+        if held.is_some_and(|check| check <= now.running) {
+            return DueAction::Process(DeadlineAction::CheckHeldTests);
         }
         if self.server_exit_deadline().is_some_and(|deadline| deadline <= now.running) {
             self.terminate_reason = Some(BatchTerminateReason::ServerEnded);
-            return DeadlineAction::EndServer;
+            return DueAction::Process(DeadlineAction::EndServer);
         }
-        if self.withdraw_untaken_request(now) {
-            return DeadlineAction::Terminate;
+        if let Some(place) = self.dialogue.take_overdue_request(now) {
+            self.terminate_reason = Some(BatchTerminateReason::RequestUntaken);
+            return DueAction::Withdraw(place);
         }
-        if let Some(stall) = self.due_stall(now) {
+        if let Some(stall) = self.dialogue.due_stall(now) {
             self.terminate_reason = Some(BatchTerminateReason::DialogueStalled(stall));
-            return DeadlineAction::Terminate;
+            return DueAction::Process(DeadlineAction::Terminate);
         }
-        if self.untaken_request.is_some() {
-            return DeadlineAction::Nothing;
-        }
-        for place in 0..self.running_tests.len() {
-            let limit = self.time_limit(self.running_tests[place].place).unwrap_or(Duration::MAX);
-            let tear_down = self.tear_down_deadline(&self.running_tests[place]);
-            let is_tear_down_due = tear_down.is_some_and(|deadline| deadline <= now.running);
-            let flight = &mut self.running_tests[place];
-            if is_tear_down_due && !is_announced {
-                // The test has an end marker, but no tear-down follows here: it is looked at again later.
-                flight.tear_down_since = Some(now.running);
-            }
-            let is_due = flight.started_at.running.saturating_add(limit) <= now.running;
-            flight.is_timed_out = (is_due || is_tear_down_due && is_announced) && !flight.is_paused();
+        DueAction::Process(if self.dialogue.has_untaken_request() {
+            DeadlineAction::Nothing
+        } else {
+            self.check_tests(now, is_announced)
+        })
+    }
+
+    /// Looks whether running tests, or a process that runs none, have reached their limits.
+    fn check_tests(&mut self, now: ClockReading, is_announced: bool) -> DeadlineAction {
+        for clock in &mut self.clocks {
+            clock.check_limits(now, is_announced);
         }
         let has_active_test = self.has_active_test();
-        if has_active_test && self.running_tests.iter().all(|flight| !flight.is_timed_out) {
+        if has_active_test && self.clocks.iter().all(|clock| !clock.is_timed_out()) {
             self.is_idle_sampled = true;
             return DeadlineAction::SampleProcess;
         }
@@ -121,40 +358,62 @@ impl RunningBatch {
         DeadlineAction::Terminate
     }
 
-    /// Handles a sample of an idle process: `starved` is how long the system did not schedule it since the
-    /// last sample. Returns the action due.
-    pub(crate) fn on_idle_sample(&mut self, now: ClockReading, starved: Duration) -> DeadlineAction {
-        self.is_idle_sampled = false;
-        for place in 0..self.running_tests.len() {
-            let Some(limit) = self.idle_timeout(self.running_tests[place].place) else { continue };
-            let flight = &mut self.running_tests[place];
-            if flight.is_paused() {
-                continue;
-            }
-            let silent = now.running.saturating_sub(flight.last_activity);
-            flight.last_activity = flight.last_activity.saturating_add(starved.min(silent));
-            flight.is_idle = silent.saturating_sub(starved) >= limit;
-            flight.is_timed_out = flight.is_idle;
+    /// Logs the running tests that have become slow.
+    pub(super) fn log_slow_tests(
+        &mut self,
+        now: ClockReading,
+        tests: &[LeasedTest],
+        updates: &mut UpdateBatch,
+    ) {
+        if self.is_ending() {
+            return;
         }
-        if self.terminate_reason.is_some() || self.running_tests.iter().all(|flight| !flight.is_idle) {
-            return DeadlineAction::Nothing;
+        for clock in &mut self.clocks {
+            let Some(ran) = clock.take_slow(now) else { continue };
+            let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
+            let test = Some(tests[clock.place()].test);
+            updates.logs.push(LogLine { test, level: LogLevel::Information, message });
         }
-        self.terminate_reason = Some(BatchTerminateReason::TimedOut);
-        DeadlineAction::Terminate
     }
 
     /// Returns how long the process may run none of its tests.
-    pub(super) fn idle_process_limit(&self) -> Duration {
-        if self.is_between_tests { self.announced_phase_limit() } else { self.startup_limit() }
+    fn idle_limit(&self) -> Duration {
+        if self.is_between_tests { announced_phase_limit(&self.limits) } else { startup_limit(&self.limits) }
     }
 
-    /// Returns how long a set-up or tear-down may take that the framework announces.
-    pub(super) fn announced_phase_limit(&self) -> Duration {
-        self.startup_limit().saturating_mul(LIMITS_OF_ANNOUNCED_PHASE)
+    /// Returns whether a server was ended after its last request, which then counts as its own end.
+    pub(super) fn accept_server_end(&mut self) -> bool {
+        self.terminate_reason.take_if(|reason| *reason == BatchTerminateReason::ServerEnded).is_some()
     }
 
-    /// Returns this limit with the setting that changes it.
-    pub(super) fn announced_phase_limit_text(&self) -> String {
-        format!("{} (four times startup-timeout)", format_seconds(self.announced_phase_limit()))
+    /// Discards limits that passed while a crash was captured: it is a crash, whatever the clock says
+    /// afterwards. A test that ended after its time limit is not the one that crashed.
+    pub(super) fn discard_limits_passed_in_crash(&mut self) {
+        if self.clocks.iter().any(TestClock::is_late) {
+            return;
+        }
+        self.terminate_reason.take_if(|reason| reason.is_by_clock());
+        self.clocks.iter_mut().for_each(TestClock::discard_limits);
     }
+
+    /// Returns why the process has ended.
+    pub(super) fn end_cause(&self) -> EndCause {
+        EndCause {
+            reason: self.terminate_reason,
+            is_launched: self.is_launched,
+            startup_limit: startup_limit(&self.limits),
+            announced_phase_limit: announced_phase_limit(&self.limits),
+            idle_limit: self.idle_limit(),
+            memory_bytes: self.limits.memory_bytes,
+        }
+    }
+}
+
+fn startup_limit(limits: &TestLimits) -> Duration {
+    Duration::from_millis(limits.startup_ms)
+}
+
+/// Returns how long a set-up or tear-down may take that the framework announces.
+pub(super) fn announced_phase_limit(limits: &TestLimits) -> Duration {
+    startup_limit(limits).saturating_mul(LIMITS_OF_ANNOUNCED_PHASE)
 }

@@ -5,19 +5,10 @@
 
 use std::time::Duration;
 
-use super::{BatchTerminateReason, RunningBatch};
 use crate::process::process_clock::ClockReading;
 
 /// Time between two looks whether the process has taken its request: pipes do not notify their writer.
 const REQUEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// A request that the process has not begun to read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct UntakenRequest {
-    place: usize,
-    since: Duration,
-    look_at: Duration,
-}
 
 /// Why a dialogue with a process cannot go on while this lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,20 +29,35 @@ impl DialogueStall {
     }
 }
 
-impl RunningBatch {
-    pub(super) fn startup_limit(&self) -> Duration {
-        Duration::from_millis(self.limits.startup_ms)
+/// The dialogue with a process, and since when it does not go on.
+#[derive(Debug)]
+pub(crate) struct Dialogue {
+    stall: Option<(DialogueStall, Duration)>,
+    untaken: Option<UntakenRequest>,
+    /// The clock of each test stands until the process takes the request that begins the test.
+    begins_with_request: bool,
+    /// How long it may not go on.
+    limit: Duration,
+}
+
+/// A request that the process has not begun to read.
+#[derive(Debug, Clone, Copy)]
+struct UntakenRequest {
+    place: usize,
+    since: Duration,
+    look_at: Duration,
+}
+
+impl Dialogue {
+    pub(super) fn with_limit(limit: Duration) -> Self {
+        Self { stall: None, untaken: None, begins_with_request: false, limit }
     }
 
-    pub(super) fn stall_deadline(&self) -> Option<Duration> {
-        self.dialogue_stall.map(|(_, since)| since.saturating_add(self.startup_limit()))
-    }
-
-    /// Records whether the dialogue with the process can go on. A process under which it does not within the
-    /// startup limit is ended.
-    pub(crate) fn set_dialogue_stall(&mut self, stall: Option<DialogueStall>, now: ClockReading) {
-        if self.dialogue_stall.map(|(known, _)| known) != stall {
-            self.dialogue_stall = stall.map(|stall| (stall, now.running));
+    /// Records whether the dialogue can go on. A process under which it does not within the startup limit is
+    /// ended.
+    pub(crate) fn set_stall(&mut self, stall: Option<DialogueStall>, now: ClockReading) {
+        if self.stall.map(|(known, _)| known) != stall {
+            self.stall = stall.map(|stall| (stall, now.running));
         }
     }
 
@@ -66,45 +72,43 @@ impl RunningBatch {
         self.begins_with_request
     }
 
-    /// Records whether the process has begun to read its last request.
-    pub(crate) fn set_request_taken(&mut self, is_taken: bool, now: ClockReading) {
-        let ([flight], false) = (&mut self.running_tests[..], is_taken) else {
-            self.untaken_request = None;
-            return;
-        };
-        (flight.started_at.running, flight.last_activity) = (now.running, now.running);
-        let known = self.untaken_request.filter(|untaken| untaken.place == flight.place);
-        self.untaken_request = Some(UntakenRequest {
-            place: flight.place,
-            since: known.map_or(now.running, |untaken| untaken.since),
+    /// Records the test whose request the process has not begun to read; `None`: there is none.
+    pub(super) fn set_untaken(&mut self, place: Option<usize>, now: ClockReading) {
+        self.untaken = place.map(|place| UntakenRequest {
+            place,
+            since: self.untaken.filter(|known| known.place == place).map_or(now.running, |known| known.since),
             look_at: now.running.saturating_add(REQUEST_LOOK_INTERVAL),
         });
     }
 
-    /// Returns when the request that was not taken is to be looked at again, or is waited for no longer.
-    pub(super) fn request_look_deadline(&self) -> Option<Duration> {
-        let untaken = self.untaken_request?;
-        Some(untaken.look_at.min(untaken.since.saturating_add(self.startup_limit())))
+    pub(super) fn has_untaken_request(&self) -> bool {
+        self.untaken.is_some()
     }
 
-    /// Ends the wait for a process that has not taken its request within the startup limit: the test waits
-    /// for another process. Returns whether the process is to be ended.
-    pub(super) fn withdraw_untaken_request(&mut self, now: ClockReading) -> bool {
-        let limit = self.startup_limit();
-        let Some(untaken) =
-            self.untaken_request.take_if(|untaken| untaken.since.saturating_add(limit) <= now.running)
-        else {
-            return false;
-        };
-        self.running_tests.retain(|flight| flight.place != untaken.place);
-        self.order.withdraw(untaken.place);
-        self.terminate_reason = Some(BatchTerminateReason::RequestUntaken);
-        true
+    /// Returns when the stall has taken too long, or the request that was not taken is to be looked at again.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let look = self.untaken.map(|untaken| untaken.look_at.min(self.end_of_wait(untaken)));
+        self.stall_deadline().into_iter().chain(look).min()
+    }
+
+    fn stall_deadline(&self) -> Option<Duration> {
+        self.stall.map(|(_, since)| since.saturating_add(self.limit))
+    }
+
+    fn end_of_wait(&self, untaken: UntakenRequest) -> Duration {
+        untaken.since.saturating_add(self.limit)
+    }
+
+    /// Takes the test whose request the process has not taken within the limit.
+    pub(super) fn take_overdue_request(&mut self, now: ClockReading) -> Option<usize> {
+        let overdue = self.untaken.filter(|untaken| self.end_of_wait(*untaken) <= now.running)?;
+        self.untaken = None;
+        Some(overdue.place)
     }
 
     /// Returns why the process is to be ended now.
     pub(super) fn due_stall(&self, now: ClockReading) -> Option<DialogueStall> {
         let is_due = self.stall_deadline().is_some_and(|deadline| deadline <= now.running);
-        self.dialogue_stall.filter(|_| is_due).map(|(stall, _)| stall)
+        self.stall.filter(|_| is_due).map(|(stall, _)| stall)
     }
 }

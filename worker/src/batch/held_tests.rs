@@ -11,8 +11,8 @@ use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 use heeler_protocol::control::TestDiagnostics;
 
 use super::{
-    message_limit::truncate_messages, run_evidence::has_sanitizer_report, running_test::RunningTest,
-    test_ending::TestEnding, test_order::TestOrder, verdict::TestOutputs,
+    message_limit::truncate_messages, run_evidence::has_sanitizer_report, test_ending::TestEnding,
+    test_order::TestOrder, verdict::TestOutputs,
 };
 use crate::{process::process_clock::ClockReading, results::output_capture::truncate_text};
 
@@ -36,11 +36,6 @@ pub(super) struct EndedTest {
 }
 
 impl EndedTest {
-    pub(super) fn of(flight: &RunningTest, now: ClockReading) -> Self {
-        let RunningTest { place, started_at, duration, .. } = *flight;
-        Self { place, started_at, ended_at: now, duration, outputs: flight.outputs() }
-    }
-
     fn output_bytes(&self) -> usize {
         self.outputs.stdout.len() + self.outputs.stderr.len()
     }

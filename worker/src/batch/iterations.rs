@@ -10,7 +10,7 @@ use crate::{process::process_clock::ClockReading, results::update_batch::UpdateB
 
 /// The iterations of the tests of one process.
 #[derive(Debug)]
-pub(super) struct Iterations {
+pub(crate) struct Iterations {
     /// The iteration that this process is, unless time limits the iterations of each test.
     iteration: Iteration,
     /// Time since boot until which tests that pass run again, in other leases.
@@ -63,7 +63,7 @@ impl Iterations {
     }
 
     /// Takes the tests that have passed this iteration and have others left, in order.
-    pub(super) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
+    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
         in_order(std::mem::take(&mut self.repeatable))
     }
 }

@@ -1,12 +1,7 @@
-//! Output of running tests on its way to the client, and the other reports about tests that still run. What a
-//! client has received while its test ran is repeated in the result.
+//! Output of running tests on its way to the client. What a client has received while its test ran is repeated
+//! in the result.
 
 use std::time::Duration;
-
-use heeler_protocol::{control::LogLine, mtp::LogLevel};
-
-use super::{RunningBatch, RunningTest};
-use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
 /// Period in which a test's output is sent once: ten updates a second read like a stream.
 const SEND_PERIOD: Duration = Duration::from_millis(100);
@@ -43,13 +38,13 @@ impl LiveOutput {
     }
 
     /// Returns when, in running time, the next update is due; `None` without output.
-    fn due_at(&self) -> Option<Duration> {
+    pub(super) fn due_at(&self) -> Option<Duration> {
         let is_due = self.sendable_bytes() > 0;
         is_due.then(|| self.sent_at.map_or(Duration::ZERO, |at| at.saturating_add(SEND_PERIOD)))
     }
 
     /// Returns the output that is due, as text.
-    fn take_due(&mut self, now: Duration) -> Option<String> {
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<String> {
         self.due_at().filter(|due| *due <= now)?;
         self.sent_at = Some(now);
         let sent: Vec<u8> = self.unsent.drain(..self.sendable_bytes()).collect();
@@ -68,51 +63,6 @@ impl LiveOutput {
         match std::str::from_utf8(&self.unsent) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => self.unsent.len(),
-        }
-    }
-}
-
-impl RunningBatch {
-    /// Returns when, in running time, output of a running test is due.
-    pub(super) fn live_output_due(&self) -> Option<Duration> {
-        self.running_tests.iter().filter_map(|flight| flight.live.due_at()).min()
-    }
-
-    /// Adds the updates and the log lines that are due while tests run: their output, and that they are slow.
-    pub(crate) fn report_running_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
-        self.log_slow_tests(now, updates);
-        self.send_live_output(now, updates);
-    }
-
-    fn send_live_output(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
-        for RunningTest { place, started_at, live, .. } in &mut self.running_tests {
-            if let Some(text) = live.take_due(now.running) {
-                let test = &self.order.tests()[*place];
-                self.settlement.report_output(test, started_at.utc, &text, updates);
-            }
-        }
-    }
-
-    /// Returns when, in running time, a test is next reported as slow.
-    pub(super) fn slow_at(&self, flight: &RunningTest) -> Option<Duration> {
-        let period =
-            Duration::from_millis(self.order.tests()[flight.place].slow_ms.filter(|_| !flight.is_paused())?);
-        Some(flight.started_at.running.saturating_add(period.saturating_mul(flight.slow_warnings + 1)))
-    }
-
-    /// Logs the running tests that have become slow.
-    fn log_slow_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
-        for place in 0..self.running_tests.len() {
-            let is_due = self.slow_at(&self.running_tests[place]).is_some_and(|due| due <= now.running);
-            if !is_due || self.terminate_reason.is_some() {
-                continue;
-            }
-            let flight = &mut self.running_tests[place];
-            let (test, ran) = (&self.order.tests()[flight.place], now.running - flight.started_at.running);
-            let periods = ran.as_millis() / u128::from(test.slow_ms.unwrap_or(u64::MAX).max(1));
-            flight.slow_warnings = u32::try_from(periods).unwrap_or(u32::MAX - 1);
-            let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
-            updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Information, message });
         }
     }
 }

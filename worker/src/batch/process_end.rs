@@ -1,490 +1,519 @@
-//! The end of a batch's process: decides the tests without a result, and whether the program failed.
+//! How the process of a batch has ended, and what that decides: the tests without a settled result, and
+//! whether the program failed.
 
-use heeler_adapters::{DeathCulprit, FixtureFailure, FrameworkResult, SuitePhase};
-use heeler_core::{GuardLoss, describe::guard_loss_text};
-use heeler_protocol::{
-    control::{ExitReason, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
-    mtp::LogLevel,
+mod lease_end;
+
+use std::time::Duration;
+
+use heeler_adapters::{
+    DeathCulprit, FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, StackPosition, SuitePhase,
 };
-use heeler_sys::process::Signal;
+use heeler_core::Failure;
+use heeler_protocol::control::{ExitReason, LeaseEnd, ListedTest, ProcessExit, TestDiagnostics};
 
 use super::{
-    BatchTerminateReason, DialogueStall, ProcessExitSummary, RunningBatch, RunningTest,
+    batch_input::ProcessExitSummary,
+    end_cause::EndCause,
+    end_texts::{append_evidence, append_section, exit_text, tear_down_place, unselected_text},
     exit_reason::exit_reason_of,
+    framework_queries::FrameworkQueries,
     held_tests::{EndedTest, HeldTest},
-    judgement::EndSettlement,
-    run_evidence::sanitizer_finding,
+    run_evidence::{
+        ProcessEndFacts, ProvenResults, RunEvidence, proven_results, sanitizer_finding, sanitizer_summary,
+        shared_blame,
+    },
+    terminate_reason::BatchTerminateReason,
+    test_clock::TestClock,
     test_ending::{DeathPosition, TestEnding},
-    unattributed_output::ExitPosition,
-    verdict::format_seconds,
+    test_order::TestOrder,
+    unattributed_output::UnattributedOutput,
 };
-use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+use crate::process::process_clock::ClockReading;
 
 /// Exit reason of a process whose parent is a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
     "ended under its debugger with unknown exit status, before the test had ended";
-/// The same for a process that did not begin its test.
-const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
-
-/// How a process is described whose output broke off when all of its tests were decided.
-const BROKEN_OUTPUT: &str = "the process was ended, because its output could not be read any more";
-
-/// Number of tests that are named as running when their process died.
-const NAMED_SUSPECTS: usize = 10;
-
-/// Number of results that are settled and handed over together when a process has ended: about a window of a
-/// client that answers barriers.
-const SETTLED_TOGETHER: usize = 1024;
 
 /// The end of a batch whose process has ended.
 pub(crate) enum BatchEnd {
     /// The process has ended with its guard: nothing remains to be decided.
     Decided(LeaseEnd),
-    Begun(Box<BegunEnd>),
+    Begun(Box<ProcessEnd>),
 }
 
-/// What is known of the end of a process once the held results are decided.
-pub(crate) struct BegunEnd {
+/// The end of a process, whose results are not all settled yet.
+pub(crate) struct ProcessEnd {
     gone: ProcessExitSummary,
-    settlement: EndSettlement,
+    cause: EndCause,
     /// The process ended in a test, or in the set-up or tear-down of a suite.
     is_in_test: bool,
+    /// Number of tests whose results are not proven.
+    unproven: usize,
+    /// A test is charged with the end, so that the program is not.
+    is_charged: bool,
+    /// The end contradicts the output, and with it what seems to run.
+    is_contradicted: bool,
 }
 
-impl RunningBatch {
-    /// Decides what the held results of the process are worth when it has ended and its output is read to
-    /// the end. `settle_decided` settles them, then `end` decides all tests that are still running.
-    pub(crate) fn begin_end(
-        &mut self,
-        mut gone: ProcessExitSummary,
-        now: ClockReading,
-        updates: &mut UpdateBatch,
-    ) -> BatchEnd {
-        self.now = now;
-        self.end_shown_lines(updates);
-        self.withdraw_paused_tests();
-        if let DeathCulprit::Test(place) = gone.culprit
-            && self.terminate_reason.is_none()
-        {
-            self.recall_culprit(place);
-        }
-        self.settlement.hide_arguments(&mut gone.exit);
-        self.accept_server_end(&mut gone);
-        // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
-        if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
-            return BatchEnd::Decided(self.finish_without_guard(loss, updates));
-        }
-        // A test that ended after its time limit is not the one that crashed.
-        if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
-            self.discard_limits();
-        }
-        self.settlement.record_exit(self.order.is_single().then(|| gone.exit.clone()));
-        self.discard_forged_evidence(&mut gone);
-        let is_in_suite = self.settle_suite_phase(&mut gone, updates);
-        self.apply_run_report(&mut gone, updates);
-        if let Some(name) = &gone.unselected_test {
-            gone.outside_failure.get_or_insert_with(|| unselected_text(name));
-            gone.is_explained = false;
-        }
-        let is_in_test = !self.running_tests.is_empty() || is_in_suite;
-        if self.is_launched && self.terminate_reason.is_none() {
-            self.settle_not_begun(updates);
-        }
-        let settlement = self.decide_by_process_end(&mut gone);
-        BatchEnd::Begun(Box::new(BegunEnd { gone, settlement, is_in_test }))
+/// What the end of a process means for a test that was running.
+pub(super) enum RunningTestEnd {
+    /// The test waits for another process.
+    Waiting,
+    Ended(TestEnding),
+    /// The process died, and may have died in this test.
+    Died(TestEnding),
+}
+
+impl ProcessEnd {
+    pub(super) fn new(gone: ProcessExitSummary, cause: EndCause) -> Self {
+        Self { gone, cause, is_in_test: false, unproven: 0, is_charged: false, is_contradicted: false }
     }
 
-    /// Returns the running test to those that wait: its process has not read the request that began it. Only
-    /// after another test has ended: what ends before the first request belongs to its test, so that no
-    /// process ends in vain.
-    pub(crate) fn withdraw_unread_test(&mut self) {
-        if self.order.last_ended().is_some()
-            && let [flight] = &self.running_tests[..]
-        {
-            self.order.withdraw(flight.place);
-            self.running_tests.clear();
-        }
+    pub(super) fn exit(&self) -> &ProcessExit {
+        &self.gone.exit
     }
 
-    /// Settles the next results that the end of the process has decided, at most `SETTLED_TOGETHER`. Returns
-    /// whether any remain: they are handed over in pieces, so that the client works on the first of them
-    /// while the next are written.
-    pub(crate) fn settle_decided(&mut self, updates: &mut UpdateBatch) -> bool {
-        for _ in 0..SETTLED_TOGETHER {
-            let Some((ended, seen)) = self.held_tests.next_decided() else { return false };
-            self.settle(ended, seen, updates);
-        }
-        self.held_tests.has_decided()
+    /// Returns whether the process ended by itself.
+    pub(super) fn is_own(&self) -> bool {
+        self.cause.is_own()
     }
 
-    /// Decides all tests that are still running, and how the lease has ended.
-    pub(crate) fn end(&mut self, end: BatchEnd, updates: &mut UpdateBatch) -> LeaseEnd {
-        let BegunEnd { mut gone, settlement, is_in_test } = match end {
-            BatchEnd::Begun(begun) => *begun,
-            BatchEnd::Decided(end) => return end,
+    /// Returns whether a debugger has launched the process, and the process ended by itself.
+    pub(super) fn is_own_under_debugger(&self) -> bool {
+        self.cause.is_launched && self.is_own()
+    }
+
+    /// Returns why the dialogue with the process did not go on, if that ended it.
+    pub(super) fn stall_text(&self) -> Option<String> {
+        self.cause.stall_text()
+    }
+
+    /// Returns whether the process exited by itself with a code that a sanitizer may have chosen.
+    pub(super) fn is_sanitizer_exit(&self) -> bool {
+        self.gone.exit.code.is_some_and(|code| code != 0) && !self.gone.is_explained
+    }
+
+    /// Returns whether nothing shows in which test the process died.
+    fn is_unclear(&self) -> bool {
+        self.gone.culprit == DeathCulprit::Unknown && self.is_own()
+    }
+
+    /// Describes an end of which nothing shows in which test it was.
+    pub(super) fn unclear_text(&self) -> Option<String> {
+        let text = || {
+            let how = self.exit_text();
+            format!("{how}, and nothing shows in which test: those without a result run again")
         };
-        self.settlement.report_process_end(self.order.tests(), &gone.exit, updates);
-        for FixtureFailure { fixture, message } in std::mem::take(&mut gone.fixture_failures) {
-            updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+        self.is_unclear().then(text)
+    }
+
+    fn exit_text(&self) -> String {
+        exit_text(&exit_reason_of(&self.gone.exit))
+    }
+
+    /// Records that the process ended in a test, or in the set-up or tear-down of a suite.
+    pub(super) fn charge_tests(&mut self, is_in_test: bool) {
+        self.is_in_test = is_in_test;
+    }
+
+    /// Returns where the stack of the process belongs. `running`: the test that seemed to be running.
+    pub(super) fn stack_position(
+        &self,
+        framework: &dyn FrameworkQueries,
+        running: Option<&ListedTest>,
+    ) -> StackPosition {
+        let of_crash = || self.gone.evidence.as_ref().map(|evidence| evidence.stack.as_str());
+        let stack = self.gone.exit_stack.as_deref().or_else(of_crash).unwrap_or_default();
+        framework.stack_position(stack, running)
+    }
+
+    /// Discards what the framework seems to have left behind if the process has exited in the middle of its
+    /// tests: a forked child has written it.
+    pub(super) fn discard_forged_evidence(&mut self, position: StackPosition) {
+        if self.gone.exit_stack.is_some() && position != StackPosition::Unknown {
+            self.gone.run_evidence = RunEvidence::LeftOpen;
         }
-        let leaks = self.order.attribute_leaks(&gone.exit.leaked);
-        self.settlement.report_leaks(leaks, self.order.tests(), updates);
-        self.log_dialogue_stall(updates);
-        let late_failures = self.held_tests.take_late_failures();
-        if !late_failures.is_empty() {
-            let late = late_failures.join("\n");
-            let other = gone.outside_failure.take();
-            gone.outside_failure = Some(other.map_or(late.clone(), |other| format!("{other}\n{late}")));
-            gone.is_explained = false;
+    }
+
+    /// Takes the phase of a suite in which the process died, unless the framework's report says more.
+    pub(super) fn take_suite_phase(&mut self) -> Option<SuitePhase> {
+        let is_report_there =
+            matches!(self.gone.run_evidence, RunEvidence::Report(_)) && self.gone.exit.signal.is_none();
+        if is_report_there || self.cause.is_launched { None } else { self.gone.suite_phase.take() }
+    }
+
+    /// Puts back a phase in which the process did not die.
+    pub(super) fn put_back_suite_phase(&mut self, phase: SuitePhase) {
+        self.gone.suite_phase = Some(phase);
+    }
+
+    /// Returns whether a process died by itself, or stood still until its limit, in the tear-down of a suite
+    /// around tests that have all ended.
+    pub(super) fn is_after_tests(&self, position: StackPosition) -> bool {
+        self.is_own() && position == StackPosition::SuiteFixture || self.cause.is_stalled()
+    }
+
+    /// Returns whether a process whose last test of a suite has written its end marker ended in the suite's
+    /// tear-down, not in the test, the only one that was running.
+    pub(super) fn is_in_tear_down(
+        &self,
+        clock: &TestClock,
+        position: StackPosition,
+        order: &TestOrder,
+    ) -> bool {
+        match position {
+            StackPosition::SuiteFixture => clock.is_over_limit() || self.is_own() || self.gone.is_own_death,
+            StackPosition::RunningTest | StackPosition::OtherTest => false,
+            // Alone in its process, a test that printed its own end marker is not to pass by that.
+            StackPosition::Unknown => {
+                let is_exit = self.gone.exit.signal.is_none() && self.gone.exit.code.is_some();
+                is_exit && self.is_own() && !order.is_single()
+            }
         }
-        let suspects = self.settle_running_tests(&gone, settlement, updates);
-        let is_unclear = gone.culprit == DeathCulprit::Unknown && self.terminate_reason.is_none();
-        if is_unclear {
-            let how = exit_text(&exit_reason_of(&gone.exit));
-            let message = format!("{how}, and nothing shows in which test: those without a result run again");
-            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+    }
+
+    /// Describes the limit that ended a process in a tear-down behind a test; `None` if none did.
+    pub(super) fn tear_down_limit_text(&self, clock: &TestClock) -> Option<String> {
+        if clock.is_late_in_tear_down() {
+            return Some(self.cause.announced_phase_limit_text());
         }
-        let EndSettlement { unproven, is_charged, is_contradicted } = settlement;
-        match self.terminate_reason {
-            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
-            _ if suspects.len() > 1 && !is_unclear => {
-                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
-                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+        clock.is_over_limit().then(|| "the time limit of the suite's last test".to_owned())
+    }
+
+    /// Describes the end of a process in the tear-down of a suite whose tests have all ended.
+    pub(super) fn message_after_tests(&mut self, unattributed: &UnattributedOutput) -> String {
+        let limit = self.cause.is_stalled().then(|| self.cause.announced_phase_limit_text());
+        self.gone.is_told_of_suite = true;
+        self.tear_down_message(limit.as_deref(), unattributed)
+    }
+
+    /// Describes the end of a process in the tear-down of a suite.
+    pub(super) fn tear_down_message(&self, limit: Option<&str>, unattributed: &UnattributedOutput) -> String {
+        let mut message = match (self.cause.memory_text(&self.gone), limit) {
+            (Some(cause), _) => cause,
+            (None, Some(limit)) => format!("the process exceeded {limit}"),
+            (None, None) => self.exit_text(),
+        };
+        message.push_str(" in the tear-down of the suite");
+        let mut message = unattributed.with_output(message);
+        if let Some(evidence) = &self.gone.evidence {
+            append_evidence(&mut message, evidence, self.gone.detail.as_deref());
+        } else if let Some(stack) = &self.gone.exit_stack {
+            append_section(&mut message, "stack", stack);
+        }
+        message
+    }
+
+    /// Returns how the tests end before which the process has ended; `None` if it was ended for another
+    /// reason, or if its end is not known.
+    pub(super) fn ending_before_tests(
+        &self,
+        position: DeathPosition,
+        stack: StackPosition,
+        unattributed: &UnattributedOutput,
+    ) -> Option<TestEnding> {
+        match self.cause.reason {
+            None | Some(BatchTerminateReason::MemoryLimit(_)) => {
+                self.gone.exit.signal.or(self.gone.exit.code)?;
+                let finding = || sanitizer_finding(&unattributed.stderr_text());
+                let exit_reason = ExitReason {
+                    detail: self.gone.detail.clone().or_else(finding),
+                    cause: self.cause.memory_text(&self.gone),
+                    ..exit_reason_of(&self.gone.exit)
+                };
+                Some(TestEnding::Died { exit_reason, position })
             }
-            _ if is_contradicted => {
-                let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
-                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            // The stack shows a test body, so a dependency was running.
+            Some(BatchTerminateReason::ProcessStalled)
+                if matches!(position, DeathPosition::SuiteSetUp(_)) && is_in_test(stack) =>
+            {
+                None
             }
-            // The test begins again in another process, so the tests of this process have not failed.
-            Some(BatchTerminateReason::RequestUntaken) if self.order.last_ended().is_some() => {
-                LeaseEnd::Complete
+            Some(BatchTerminateReason::ProcessStalled) => {
+                Some(TestEnding::TimedOutBefore { limit: self.cause.idle_limit, position })
             }
-            Some(BatchTerminateReason::Decided) if gone.outside_failure.is_none() => LeaseEnd::Complete,
-            _ if (is_in_test || is_charged) && gone.unselected_test.is_some() => {
-                let how = exit_text(&exit_reason_of(&gone.exit));
-                let unselected = gone.unselected_test.as_deref().map(unselected_text).unwrap_or_default();
-                LeaseEnd::DiedOutsideTest { end: gone.exit, message: format!("{unselected}\n{how}") }
-            }
-            _ if is_in_test || is_charged || is_unclear => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
-                | BatchTerminateReason::ProcessStalled
                 | BatchTerminateReason::DialogueStalled(_)
+                | BatchTerminateReason::RequestUntaken
+                | BatchTerminateReason::ServerEnded
+                | BatchTerminateReason::Cancelled
+                | BatchTerminateReason::Decided
+                | BatchTerminateReason::Abandoned,
+            ) => None,
+        }
+    }
+
+    /// Takes what is known of the death for the first test that is charged with it.
+    pub(super) fn take_evidence(&mut self) -> Option<Box<TestDiagnostics>> {
+        self.gone.evidence.take()
+    }
+
+    /// Takes the results of the framework's report of its run, if the process has exited by itself: what the
+    /// output said before is only what seemed to be.
+    pub(super) fn take_report(&mut self) -> Option<Vec<Option<FrameworkVerdict>>> {
+        let gone = &mut self.gone;
+        let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
+        let is_own_exit = is_exit && self.cause.reason.is_none();
+        let RunEvidence::Report(report) = &mut gone.run_evidence else { return None };
+        if !is_own_exit {
+            return None;
+        }
+        // Output about other tests does not prove anything.
+        gone.unselected_test = None;
+        let RunReport { verdicts, outside_failure, fixture_failures, unselected, has_other_failure } =
+            std::mem::take(report);
+        add_fixture_failures(&mut gone.fixture_failures, fixture_failures);
+        let is_failed = has_other_failure
+            || !gone.fixture_failures.is_empty()
+            || verdicts.iter().flatten().any(|verdict| verdict.result == FrameworkResult::Failed);
+        // A `main` may have an exit code of its own for failures.
+        gone.is_explained = (gone.exit.code == Some(0)) != is_failed;
+        gone.is_complete = true;
+        gone.doubtful_since = None;
+        let outside = gone.outside_failure.take().or(outside_failure);
+        self.fail_outside(outside.into_iter().chain(unselected.map(|name| unselected_text(&name))).collect());
+        Some(verdicts)
+    }
+
+    /// Adds failures outside of tests.
+    pub(super) fn fail_outside(&mut self, failures: Vec<String>) {
+        if !failures.is_empty() {
+            let known = self.gone.outside_failure.take();
+            self.gone.outside_failure =
+                Some(known.into_iter().chain(failures).collect::<Vec<_>>().join("\n"));
+            self.gone.is_explained = false;
+        }
+    }
+
+    /// Makes a failure of a test that was run although it was not selected.
+    pub(super) fn fail_unselected(&mut self) {
+        if let Some(name) = &self.gone.unselected_test {
+            self.gone.outside_failure.get_or_insert_with(|| unselected_text(name));
+            self.gone.is_explained = false;
+        }
+    }
+
+    /// Decides the held tests, in the order in which `decide` receives them. Returns the places of the tests
+    /// that run again.
+    pub(super) fn decide_held(
+        &mut self,
+        held: Vec<HeldTest>,
+        stack: StackPosition,
+        order: &TestOrder,
+        unattributed: &UnattributedOutput,
+        mut decide: impl FnMut(EndedTest, TestEnding),
+    ) -> Vec<usize> {
+        if !order.is_single() {
+            return self.decide_several(held, stack, !order.running().is_empty(), decide);
+        }
+        let Some(only) = held.into_iter().next() else { return Vec::new() };
+        let place = only.ended.place;
+        match self.decide_only_test(only, stack, unattributed) {
+            Some((ended, seen)) => {
+                decide(ended, seen);
+                Vec::new()
+            }
+            None => vec![place],
+        }
+    }
+
+    /// Decides the held tests of a process with several tests.
+    fn decide_several(
+        &mut self,
+        held: Vec<HeldTest>,
+        stack_position: StackPosition,
+        has_running_test: bool,
+        mut decide: impl FnMut(EndedTest, TestEnding),
+    ) -> Vec<usize> {
+        let proven = proven_results(ProcessEndFacts {
+            is_own_end: self.is_own() && !self.cause.is_launched,
+            is_limit: self.cause.is_limit(),
+            is_stack_of_end: self.cause.is_limit()
+                || self.gone.exit.signal.is_some()
+                || self.gone.exit_stack.is_some(),
+            is_complete: self.gone.is_complete,
+            is_left_open: self.gone.run_evidence == RunEvidence::LeftOpen,
+            has_running_test,
+            stack_position,
+            doubtful_since: self.gone.doubtful_since,
+        });
+        let is_sanitizer_exit = self.is_sanitizer_exit();
+        let (mut unproven, mut reported) = (Vec::new(), 0);
+        for HeldTest { ended, mut verdict } in held {
+            // A failure is not taken back: a rerun that passes would hide it.
+            let is_proven = proven.contains(ended.place) && !self.cause.is_on_request();
+            if !is_proven && verdict.result != FrameworkResult::Failed {
+                unproven.push(ended);
+                continue;
+            }
+            let summary = sanitizer_summary(&ended.outputs.stderr).filter(|_| is_sanitizer_exit);
+            if let Some(summary) = summary.map(str::to_owned) {
+                reported += 1;
+                fail_with(&mut verdict, summary);
+            }
+            decide(ended, TestEnding::Verdict(verdict));
+        }
+        self.gone.is_explained |= reported > 0 && self.gone.outside_failure.is_none();
+        self.is_contradicted = proven == ProvenResults::None;
+        self.unproven = unproven.len();
+        if !self.is_own() && !self.is_contradicted {
+            // We ended the process: how it ended says nothing about them, and they run again if the run goes
+            // on.
+            return unproven.into_iter().map(|ended| ended.place).collect();
+        }
+        let exit_reason = shared_blame(exit_reason_of(&self.gone.exit), self.unproven);
+        for ended in unproven {
+            let exit_reason = exit_reason.clone();
+            decide(ended, TestEnding::Died { exit_reason, position: DeathPosition::Unproven });
+        }
+        Vec::new()
+    }
+
+    /// Decides the only test of the process: only a process that ends well after it lets it pass. `None`: the
+    /// test runs again.
+    fn decide_only_test(
+        &mut self,
+        HeldTest { ended, mut verdict }: HeldTest,
+        stack: StackPosition,
+        unattributed: &UnattributedOutput,
+    ) -> Option<(EndedTest, TestEnding)> {
+        let has_failed = verdict.result == FrameworkResult::Failed;
+        if self.cause.is_on_request() && !has_failed {
+            // Its process would have decided.
+            return None;
+        }
+        if self.cause.is_limit() && is_in_test(stack) && !has_failed {
+            // A copy of the process has written its end marker.
+            self.is_charged = true;
+            return Some((ended, TestEnding::Idle(self.cause.startup_limit)));
+        }
+        let gone = &mut self.gone;
+        let is_known_end = self.cause.reason.is_none()
+            && !self.cause.is_launched
+            && gone.exit.signal.or(gone.exit.code).is_some();
+        let is_bad_end = !gone.is_told_of_suite
+            && (gone.exit.signal.is_some()
+                || gone.run_evidence == RunEvidence::LeftOpen
+                || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none());
+        if !is_known_end || !is_bad_end || has_failed {
+            return Some((ended, TestEnding::Verdict(verdict)));
+        }
+        self.is_charged = true;
+        let mut ended = ended.with_evidence(gone.evidence.take());
+        // What the process wrote after its only test, such as a report of leaks, belongs to it as well.
+        ended.outputs.stderr.push_str(&unattributed.stderr_text());
+        let summary = sanitizer_summary(&ended.outputs.stderr).map(str::to_owned);
+        let seen = match summary.filter(|_| gone.exit.signal.is_none()) {
+            Some(summary) => {
+                fail_with(&mut verdict, summary);
+                TestEnding::Verdict(verdict)
+            }
+            None => {
+                let (detail, cause) = (self.gone.detail.clone(), self.cause.memory_text(&self.gone));
+                let exit_reason = ExitReason { detail, cause, ..exit_reason_of(&self.gone.exit) };
+                TestEnding::Died { exit_reason, position: DeathPosition::AfterEnd }
+            }
+        };
+        Some((ended, seen))
+    }
+
+    /// Takes the failures that the framework reported in set-up and tear-down of suites.
+    pub(super) fn take_fixture_failures(&mut self) -> Vec<FixtureFailure> {
+        std::mem::take(&mut self.gone.fixture_failures)
+    }
+
+    /// Returns what is known of the death.
+    pub(super) fn evidence(&self) -> Option<Box<TestDiagnostics>> {
+        self.gone.evidence.clone()
+    }
+
+    /// Returns what the end means for a test that was running, one of `running`. `stack`: where the stack of
+    /// the process belongs.
+    pub(super) fn end_of_running_test(
+        &self,
+        clock: &TestClock,
+        stderr: &str,
+        running: usize,
+        now: ClockReading,
+        stack: StackPosition,
+    ) -> RunningTestEnd {
+        use BatchTerminateReason::{Abandoned, Cancelled, DialogueStalled, TimedOut};
+        let reason = self.cause.reason;
+        if matches!(self.gone.culprit, DeathCulprit::Test(culprit) if culprit != clock.place())
+            && self.is_own()
+        {
+            return RunningTestEnd::Waiting;
+        }
+        let died = || RunningTestEnd::Died(self.death(stderr, running));
+        let or_duration = |limit: Option<Duration>| limit.unwrap_or(clock.ran(now));
+        RunningTestEnd::Ended(match reason {
+            // At its limit it was in another test.
+            Some(TimedOut) if self.is_contradicted => return died(),
+            _ if clock.is_idle() => TestEnding::Idle(or_duration(clock.idle_timeout())),
+            // Of several tests none is known to be the cause: those are rerun in isolation.
+            Some(DialogueStalled(_)) if running == 1 => TestEnding::Idle(self.cause.startup_limit),
+            _ if clock.is_late_in_tear_down() && !is_in_test(stack) => TestEnding::TimedOutInTearDown {
+                limit: self.cause.announced_phase_limit_text(),
+                place: tear_down_place(self.gone.suite_phase.as_ref()),
+            },
+            _ if clock.is_timed_out() => TestEnding::TimedOut(or_duration(clock.time_limit())),
+            Some(Cancelled) => TestEnding::Cancelled,
+            // Another test timed out, or the process was abandoned: this test goes back to the queue.
+            Some(TimedOut | Abandoned) => return RunningTestEnd::Waiting,
+            Some(
+                BatchTerminateReason::ProcessStalled
+                | DialogueStalled(_)
                 | BatchTerminateReason::RequestUntaken
                 | BatchTerminateReason::MemoryLimit(_)
                 | BatchTerminateReason::ServerEnded
                 | BatchTerminateReason::Decided,
             )
-            | None => self.end_outside_tests(gone),
-        }
+            | None => return died(),
+        })
     }
 
-    /// Decides the tests that are still running; returns the names of those in which the process died.
-    fn settle_running_tests(
-        &mut self,
-        gone: &ProcessExitSummary,
-        settlement: EndSettlement,
-        updates: &mut UpdateBatch,
-    ) -> Vec<String> {
-        let mut evidence = gone.evidence.clone();
-        // Of several tests none is known to be the cause: those are rerun in isolation.
-        let is_stalled_in_one = self.running_tests.len() == 1
-            && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
-        let mut suspects = Vec::new();
-        let is_known = matches!(gone.culprit, DeathCulprit::Test(_));
-        let others = if is_known { 0 } else { self.running_tests.len().saturating_sub(1) };
-        for mut flight in std::mem::take(&mut self.running_tests) {
-            let is_innocent = matches!(gone.culprit, DeathCulprit::Test(culprit) if culprit != flight.place);
-            if is_innocent && self.terminate_reason.is_none() {
-                self.order.withdraw(flight.place);
-                continue;
-            }
-            flight.duration = self.now.running.saturating_sub(flight.started_at.running);
-            let seen = match self.terminate_reason {
-                // At its limit it was in another test.
-                Some(BatchTerminateReason::TimedOut) if settlement.is_contradicted => {
-                    suspects.push(self.order.listed(flight.place).name.clone());
-                    self.death_of(&flight, gone, settlement, others)
-                }
-                _ if flight.is_idle => {
-                    TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
-                }
-                _ if is_stalled_in_one => TestEnding::Idle(self.startup_limit()),
-                _ if self.is_late_in_tear_down(&flight) && !self.is_stack_in_test(gone) => {
-                    TestEnding::TimedOutInTearDown {
-                        limit: self.announced_phase_limit_text(),
-                        place: tear_down_place(gone.suite_phase.as_ref()),
-                    }
-                }
-                _ if flight.is_timed_out => {
-                    TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
-                }
-                Some(BatchTerminateReason::Cancelled) => TestEnding::Cancelled,
-                // Another test timed out, or the process was abandoned: this test goes back to the queue.
-                Some(BatchTerminateReason::TimedOut | BatchTerminateReason::Abandoned) => {
-                    self.order.withdraw(flight.place);
-                    continue;
-                }
-                Some(
-                    BatchTerminateReason::ProcessStalled
-                    | BatchTerminateReason::DialogueStalled(_)
-                    | BatchTerminateReason::RequestUntaken
-                    | BatchTerminateReason::MemoryLimit(_)
-                    | BatchTerminateReason::ServerEnded
-                    | BatchTerminateReason::Decided,
-                )
-                | None => {
-                    suspects.push(self.order.listed(flight.place).name.clone());
-                    self.death_of(&flight, gone, settlement, others)
-                }
-            };
-            let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
-            self.settle(ended, seen, updates);
-            self.on_done(flight.place);
-        }
-        if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
-            updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
-        }
-        suspects
-    }
-
-    /// Returns the ending of a test that was running when its process died, with this number of others.
-    fn death_of(
-        &self,
-        flight: &RunningTest,
-        gone: &ProcessExitSummary,
-        settlement: EndSettlement,
-        others: usize,
-    ) -> TestEnding {
-        let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
-        let finding = || sanitizer_finding(&flight.stderr.text());
+    /// Returns the ending of a test that was running when its process died, one of `running`.
+    fn death(&self, stderr: &str, running: usize) -> TestEnding {
+        let gone = &self.gone;
+        let unknown_exit = || self.cause.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
+        let finding = || sanitizer_finding(stderr);
         let unselected = || gone.unselected_test.as_deref().map(unselected_text);
         let detail = gone.detail.clone().or_else(unknown_exit).or_else(finding).or_else(unselected);
+        let is_known = matches!(gone.culprit, DeathCulprit::Test(_));
+        let others = if is_known { 0 } else { running.saturating_sub(1) };
         // What seems to run is no better proven than what seems to have ended.
-        let is_unproven = settlement.is_contradicted || gone.culprit == DeathCulprit::Unknown;
-        let unproven = if is_unproven { settlement.unproven.max(1) } else { 0 };
+        let is_unproven = self.is_contradicted || gone.culprit == DeathCulprit::Unknown;
+        let unproven = if is_unproven { self.unproven.max(1) } else { 0 };
         let exit_reason = ExitReason {
-            cause: self.memory_cause(gone),
+            cause: self.cause.memory_text(&self.gone),
             detail,
             other_suspects: u32::try_from(others.max(unproven)).unwrap_or(u32::MAX),
             ..exit_reason_of(&gone.exit)
         };
-        let position = match (settlement.is_contradicted, gone.is_after_end_marker) {
+        let position = match (self.is_contradicted, gone.is_after_end_marker) {
             (true, _) => DeathPosition::Unproven,
             (false, true) => DeathPosition::AfterEndMarker,
             (false, false) => DeathPosition::InTest,
         };
         TestEnding::Died { exit_reason, position }
     }
+}
 
-    /// Ends a batch whose process has ended with its guard: how it ended is unknown. Results that were sent
-    /// before, and failures, are valid. All other tests wait again, also those that seem to have passed just
-    /// now: a forged marker is contradicted only by the end of its process.
-    fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
-        for HeldTest { ended, verdict } in self.held_tests.take() {
-            if verdict.result == FrameworkResult::Failed {
-                self.settle(ended, TestEnding::Verdict(verdict), updates);
-            } else {
-                self.order.withdraw(ended.place);
-            }
-        }
-        let running = std::mem::take(&mut self.running_tests);
-        let test = running
-            .first()
-            .filter(|_| running.len() == 1)
-            .map(|flight| self.order.tests()[flight.place].test);
-        for flight in running {
-            self.order.withdraw(flight.place);
-        }
-        let is_waiting = self.order.has_waiting();
-        let effect = if is_waiting {
-            "the tests that its process had not ended run again"
-        } else {
-            "the exit status of its process is unknown"
-        };
-        let message = format!("{}; {effect}", guard_loss_text(loss));
-        updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
-        LeaseEnd::GuardLost { loss }
-    }
+fn is_in_test(position: StackPosition) -> bool {
+    matches!(position, StackPosition::RunningTest | StackPosition::OtherTest)
+}
 
-    /// Discards limits that passed while a crash was captured: it is a crash, whatever the clock says
-    /// afterwards.
-    fn discard_limits(&mut self) {
-        if matches!(
-            self.terminate_reason,
-            Some(
-                BatchTerminateReason::TimedOut
-                    | BatchTerminateReason::ProcessStalled
-                    | BatchTerminateReason::DialogueStalled(_)
-                    | BatchTerminateReason::RequestUntaken
-            )
-        ) {
-            self.terminate_reason = None;
-        }
-        for flight in &mut self.running_tests {
-            flight.is_timed_out = false;
-            flight.is_idle = false;
-        }
-    }
-
-    fn log_dialogue_stall(&self, updates: &mut UpdateBatch) {
-        let stall = match self.terminate_reason {
-            Some(BatchTerminateReason::DialogueStalled(stall)) => stall,
-            Some(BatchTerminateReason::RequestUntaken) => DialogueStall::RequestUnread,
-            _ => return,
-        };
-        let test = self.running_tests.first().map(|flight| self.order.tests()[flight.place].test);
-        let limit = format_seconds(self.startup_limit());
-        let message = format!("{} within {limit}, and was ended", stall.description());
-        updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
-    }
-
-    /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
-    /// it, and must not be offered the same test again.
-    fn settle_not_begun(&mut self, updates: &mut UpdateBatch) {
-        let reason = self.unattributed_output.with_output(NOT_BEGUN.to_owned());
-        for place in 0..self.order.tests().len() {
-            if self.order.is_waiting(place) {
-                self.order.skip(place);
-                self.settlement.settle_not_run(&self.order.tests()[place], &reason, updates);
-            }
-        }
-    }
-
-    /// Returns a message if the process ended because it ran out of memory.
-    pub(super) fn memory_cause(&self, gone: &ProcessExitSummary) -> Option<String> {
-        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
-        match self.terminate_reason {
-            Some(BatchTerminateReason::MemoryLimit(used)) => {
-                let limit = self.limits.memory_bytes.unwrap_or_default();
-                let (used, limit) = (mebibytes(used), mebibytes(limit));
-                Some(format!("killed because it used {used} MiB of memory, over its limit of {limit} MiB"))
-            }
-            None if let Some(peak) = gone.exit.limit_peak_bytes => {
-                let limit = self.limits.memory_bytes.unwrap_or_default();
-                let (peak, limit) = (mebibytes(peak), mebibytes(limit));
-                Some(format!("killed because it used {peak} MiB of memory, at its limit of {limit} MiB"))
-            }
-            None if gone.is_out_of_memory && gone.exit.signal == Some(Signal::KILL.0) => {
-                let peak = mebibytes(gone.exit.peak_kib.saturating_mul(1024));
-                Some(format!("killed by the kernel's out-of-memory killer; peak memory {peak} MiB"))
-            }
-            _ => None,
-        }
-    }
-
-    fn end_outside_tests(&self, gone: ProcessExitSummary) -> LeaseEnd {
-        let is_untaken = self.terminate_reason == Some(BatchTerminateReason::RequestUntaken);
-        let is_idle = is_untaken || self.terminate_reason == Some(BatchTerminateReason::ProcessStalled);
-        let is_explained = gone.is_explained || self.is_launched;
-        if gone.is_complete && is_explained && !is_idle {
-            return LeaseEnd::Complete;
-        }
-        let is_waiting = self.order.has_waiting();
-        if self.is_launched && self.order.last_ended().is_none() && !is_waiting {
-            return LeaseEnd::Complete;
-        }
-        let limit = is_idle.then(|| self.idle_process_limit());
-        let has_failed_outside = gone.outside_failure.is_some() && gone.exit.code != Some(0);
-        let place = match self.order.last_ended() {
-            None => ExitPosition::BeforeFirst,
-            Some(last) if is_waiting => ExitPosition::AfterTest(&self.order.listed(last).name),
-            Some(_) if has_failed_outside => ExitPosition::AfterFailureOutside,
-            Some(_) => ExitPosition::AfterLast,
-        };
-        let mut message = match self.terminate_reason {
-            Some(BatchTerminateReason::Decided) => {
-                self.unattributed_output.with_output(BROKEN_OUTPUT.to_owned())
-            }
-            _ => self.unattributed_output.exit_message(place, &gone.exit, limit),
-        };
-        if let Some(evidence) = &gone.evidence {
-            append_evidence(&mut message, evidence, gone.detail.as_deref());
-        }
-        if let Some(cause) = self.memory_cause(&gone) {
-            message = format!("{cause}\n{message}");
-        }
-        if let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason {
-            let limit = format_seconds(self.startup_limit());
-            message = format!("{} within {limit}, and was ended\n{message}", stall.description());
-        }
-        if let Some(failure) = &gone.outside_failure {
-            message.push_str("\n--- failed outside tests ---\n");
-            message.push_str(failure.trim_end());
-        }
-        let end = gone.exit;
-        if is_untaken || is_idle && self.order.first_begun().is_none() {
-            LeaseEnd::StartTimedOut { end, message }
-        } else if is_waiting {
-            LeaseEnd::DiedOutsideTest { end, message }
-        } else {
-            LeaseEnd::BadExit { end, message }
+/// Adds the failures of suites that the report has and the output has not.
+fn add_fixture_failures(of_output: &mut Vec<FixtureFailure>, of_report: Vec<FixtureFailure>) {
+    for failure in of_report {
+        if of_output.iter().all(|known| known.fixture.suite != failure.fixture.suite) {
+            of_output.push(failure);
         }
     }
 }
 
-/// Returns what is torn down, in words.
-fn tear_down_place(phase: Option<&SuitePhase>) -> String {
-    match phase {
-        Some(SuitePhase::FixtureTearDown { fixture }) => format!("the fixture {fixture}"),
-        Some(SuitePhase::TearDown { suite, .. } | SuitePhase::AfterTests { suite }) => {
-            format!("suite {suite}")
-        }
-        Some(SuitePhase::SetUp { .. } | SuitePhase::Dependency { .. }) | None => "its suite".to_owned(),
-    }
-}
-
-/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those
-/// that die again are to blame; that the process died is a failure of the program, whether one is found or
-/// not.
-fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
-    let how = exit_text(death);
-    let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = match suspects.len().saturating_sub(NAMED_SUSPECTS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!(
-        "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
-        suspects.len()
-    )
-}
-
-/// Describes the end of a process that contradicts its output.
-fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
-    let how = exit_text(death);
-    let tests = if unproven == 1 { "test" } else { "tests" };
-    format!(
-        "{how}, which contradicts its output: each test whose result is not proven is rerun in isolation \
-         ({unproven} {tests})"
-    )
-}
-
-/// Describes that a process has run another test than those that it was given.
-pub(super) fn unselected_text(name: &str) -> String {
-    format!(
-        "{name} was run, which was not selected: the program chooses or orders its tests in another way than asked for"
-    )
-}
-
-pub(super) fn exit_text(death: &ExitReason) -> String {
-    match (&death.signal, death.code) {
-        (Some(signal), _) => format!("the process died of {signal}"),
-        (None, Some(code)) => format!("the process exited with code {code}"),
-        (None, None) => "the process was lost".to_owned(),
-    }
-}
-
-/// Appends the evidence of a process that died outside any test.
-pub(super) fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
-    append_section(message, "crash", detail.unwrap_or_default());
-    append_section(message, "stack", &evidence.stack);
-    let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
-    append_section(message, "files", &files.join("\n"));
-}
-
-pub(super) fn append_section(message: &mut String, title: &str, text: &str) {
-    if !text.trim().is_empty() {
-        message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
-    }
+fn fail_with(verdict: &mut FrameworkVerdict, message: String) {
+    verdict.result = FrameworkResult::Failed;
+    verdict.push_failure(Failure { message: Some(message), ..Failure::default() });
 }

@@ -4,6 +4,9 @@
 use heeler_adapters::{FrameworkResult, RunReport, StackPosition};
 use heeler_core::ExitReason;
 
+/// Number of tests that are named where results contradict the framework's report.
+pub(super) const NAMED_CONTRADICTIONS: usize = 10;
+
 /// What a framework left behind beside the output of its run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum RunEvidence {

@@ -16,7 +16,6 @@ use super::{
     interference::interference_text,
     iterations::Iterations,
     process_leaks::{ProcessLeak, leak_message},
-    settled_tests::SettledTests,
     stream_names::StreamNames,
     test_ending::TestEnding,
     verdict::{Decision, TestOutputs, TestPolicy, decide, microseconds},
@@ -36,14 +35,23 @@ pub(super) struct SettlementContext<'a> {
     pub(super) is_cancelled: bool,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct SettledTest {
+    /// The test has a result or an attempt: files that come later belong to neither.
+    is_settled: bool,
+    /// The result that was settled while the process ran.
+    early_result: Option<FrameworkResult>,
+}
+
 /// Settles the tests of a batch.
 pub(crate) struct Settlement {
     node_writer: NodeWriter,
-    settled: SettledTests,
+    /// What is settled of each test, by place, up to the last of them.
+    settled: Vec<SettledTest>,
     /// Kept files of tests without a settled result, by place.
     attached: HashMap<usize, Vec<DiagnosticsFile>>,
-    iterations: Iterations,
-    stream_names: StreamNames,
+    pub(crate) iterations: Iterations,
+    pub(crate) stream_names: StreamNames,
     is_isolated: bool,
     has_proven_answers: bool,
     /// How the process ended, if it ran one test only.
@@ -62,7 +70,7 @@ impl Settlement {
     ) -> Self {
         Self {
             node_writer: NodeWriter::new(lease, worker),
-            settled: SettledTests::default(),
+            settled: Vec::new(),
             attached: HashMap::new(),
             iterations: Iterations::new(iteration, lease.repeat_until_ms),
             stream_names: StreamNames::default(),
@@ -109,33 +117,6 @@ impl Settlement {
         self.add_result(test, TestResult { ended_ms, duration_us: Some(0), ..result }, updates);
     }
 
-    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes
-    /// do not name their writers, so the socket must stay if a copy of the process runs tests.
-    pub(crate) fn set_stream_socket(&mut self, is_socket: bool) {
-        self.stream_names.set_socket(is_socket);
-    }
-
-    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so
-    /// that a test which fails because of that gets a hint only.
-    pub(crate) fn set_report_socket(&mut self, is_socket: bool) {
-        self.stream_names.set_report_socket(is_socket);
-    }
-
-    /// Records that the process has pipes, because its only test was refused a stream.
-    pub(crate) fn begin_stream_rerun(&mut self) {
-        self.stream_names.begin_rerun();
-    }
-
-    /// Takes the tests that are to run again with pipes, in order; they have no result.
-    pub(crate) fn take_refused(&mut self) -> Vec<LeasedTest> {
-        self.stream_names.take_refused()
-    }
-
-    /// Takes the tests that have passed this iteration and have others left, in order.
-    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
-        self.iterations.take_repeatable()
-    }
-
     /// Returns whether a test has failed, or is to be retried.
     pub(crate) fn has_failures(&self) -> bool {
         self.has_failures
@@ -143,7 +124,7 @@ impl Settlement {
 
     /// Returns the result of a test that was settled while its process ran.
     pub(super) fn early_result(&self, place: usize) -> Option<FrameworkResult> {
-        self.settled.early_result(place)
+        self.settled.get(place)?.early_result
     }
 
     /// Adds a kept file to the result of a test. One that comes after the result was settled is a file of the
@@ -155,7 +136,7 @@ impl Settlement {
         file: DiagnosticsFile,
         updates: &mut UpdateBatch,
     ) {
-        if !self.settled.contains(place) {
+        if !self.settled.get(place).is_some_and(|test| test.is_settled) {
             self.attached.entry(place).or_default().push(file);
             return;
         }
@@ -203,9 +184,16 @@ impl Settlement {
         }
     }
 
+    fn settled_mut(&mut self, place: usize) -> &mut SettledTest {
+        if self.settled.len() <= place {
+            self.settled.resize(place + 1, SettledTest::default());
+        }
+        &mut self.settled[place]
+    }
+
     /// Records the result of a test that is settled while its process runs.
     pub(super) fn record_early_result(&mut self, place: usize, result: FrameworkResult) {
-        self.settled.record_early(place, result);
+        self.settled_mut(place).early_result = Some(result);
     }
 
     /// Decides the result of a test: final or provisional. A test that has passed has no result before its
@@ -228,7 +216,7 @@ impl Settlement {
             return;
         }
         let attached = self.attached.remove(&ended.place).unwrap_or_default();
-        self.settled.record(ended.place);
+        self.settled_mut(ended.place).is_settled = true;
         // A test whose process died before it is not to be run in isolation for that.
         let is_isolated = self.is_isolated || seen.is_before_test() || self.has_proven_answers;
         let iteration = self.iterations.of(test);

@@ -5,11 +5,8 @@
 use heeler_adapters::{OutputStream, TranscriptEvent};
 use heeler_protocol::control::{OutputDisplay, OutputForm};
 
-use super::{RawOutputs, RunningBatch};
-use crate::results::{
-    shown_output::{ShownOutput, StandardStream},
-    update_batch::UpdateBatch,
-};
+use super::{batch_input::RawOutputs, framework_queries::FrameworkQueries, test_order::TestOrder};
+use crate::results::shown_output::{ShownOutput, StandardStream};
 
 /// A line that is longer is shown in parts of about this size: a program that never ends a line is seen.
 const LINE_BYTES: usize = 16 << 10;
@@ -50,8 +47,79 @@ impl ShownLines {
         }
     }
 
-    fn is_off(&self) -> bool {
-        self.form.is_none()
+    /// Shows the raw outputs of a read, written by this test, or by nobody that is known.
+    pub(super) fn show_raw(
+        &mut self,
+        writer: Option<usize>,
+        outputs: RawOutputs<'_>,
+        order: &TestOrder,
+        framework: &dyn FrameworkQueries,
+        out: &mut ShownOutput,
+    ) {
+        self.show(writer, (StandardStream::Output, outputs.stdout), order, framework, out);
+        self.show(writer, (StandardStream::Error, outputs.stderr), order, framework, out);
+    }
+
+    /// Shows what an event has to show, before it is handled. `is_ending`: the process is being ended, so that
+    /// no test begins.
+    pub(super) fn show_event(
+        &mut self,
+        event: &TranscriptEvent,
+        order: &TestOrder,
+        framework: &dyn FrameworkQueries,
+        is_ending: bool,
+        out: &mut ShownOutput,
+    ) {
+        if self.form.is_none() {
+            return;
+        }
+        let last = || order.running().last().copied();
+        match event {
+            TranscriptEvent::Begun { place } => {
+                if order.is_waiting(*place) && !is_ending {
+                    self.begin(&order.listed(*place).name, out);
+                }
+            }
+            TranscriptEvent::Output(bytes) => {
+                self.show(last(), (StandardStream::Output, bytes), order, framework, out);
+            }
+            TranscriptEvent::ErrorOutput(bytes) => {
+                self.show(last(), (StandardStream::Error, bytes), order, framework, out);
+            }
+            TranscriptEvent::TestOutput { place, stream, bytes } => {
+                let stream = match stream {
+                    OutputStream::Output => StandardStream::Output,
+                    OutputStream::Error => StandardStream::Error,
+                };
+                self.show(Some(*place), (stream, bytes), order, framework, out);
+            }
+            TranscriptEvent::Ended { place, verdict } => {
+                let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();
+                self.show(Some(*place), (StandardStream::Output, captured), order, framework, out);
+            }
+            TranscriptEvent::Part { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Confirmed => {}
+        }
+    }
+
+    fn show(
+        &mut self,
+        writer: Option<usize>,
+        output: (StandardStream, &[u8]),
+        order: &TestOrder,
+        framework: &dyn FrameworkQueries,
+        out: &mut ShownOutput,
+    ) {
+        if self.form.is_none() {
+            return;
+        }
+        let tests = order.tests();
+        let writer = writer.and_then(|place| Some((place, tests.get(place)?.listed.name.as_str())));
+        self.push(writer, output, |line| framework.is_own_line(line), out);
     }
 
     /// Shows that a test begins.
@@ -110,7 +178,7 @@ impl ShownLines {
     }
 
     /// Shows the beginnings of lines whose ends do not come any more.
-    fn end_lines(&mut self, out: &mut ShownOutput) {
+    pub(super) fn end_lines(&mut self, out: &mut ShownOutput) {
         if !self.is_line_start {
             out.push(StandardStream::Output, b"\n");
             self.is_line_start = true;
@@ -142,84 +210,4 @@ fn show_line(prefix: Option<&String>, (stream, line): (StandardStream, &[u8]), o
 fn end_of_line(open: &[u8]) -> Option<usize> {
     let end = open.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
     end.or_else(|| (open.len() >= LINE_BYTES).then_some(open.len()))
-}
-
-impl RunningBatch {
-    /// Returns the only test that can have written these raw outputs, if there is one. Called before the
-    /// events of the same read are handled.
-    pub(super) fn writer_of(&self, outputs: RawOutputs<'_>) -> Option<usize> {
-        if self.shown.is_off() || outputs.is_empty() || self.is_output_shared {
-            return None;
-        }
-        if let [only] = self.receivers[..] { Some(only) } else { None }
-    }
-
-    /// Returns whether the raw outputs of a read are shown behind its events: their writer has not begun.
-    pub(super) fn begins_in_this_chunk(&self, writer: Option<usize>) -> bool {
-        writer.is_some_and(|place| self.order.is_waiting(place))
-    }
-
-    pub(super) fn show_outputs(
-        &mut self,
-        writer: Option<usize>,
-        outputs: RawOutputs<'_>,
-        updates: &mut UpdateBatch,
-    ) {
-        self.show(writer, (StandardStream::Output, outputs.stdout), updates);
-        self.show(writer, (StandardStream::Error, outputs.stderr), updates);
-    }
-
-    /// Shows what an event has to show, before it is handled.
-    pub(super) fn show_event(&mut self, event: &TranscriptEvent, updates: &mut UpdateBatch) {
-        if self.shown.is_off() {
-            return;
-        }
-        match event {
-            TranscriptEvent::Begun { place } => {
-                if self.order.is_waiting(*place) && self.terminate_reason.is_none() {
-                    self.shown.begin(&self.order.listed(*place).name, &mut updates.shown);
-                }
-            }
-            TranscriptEvent::Output(bytes) => {
-                let writer = self.running_tests.last().map(|flight| flight.place);
-                self.show(writer, (StandardStream::Output, bytes), updates);
-            }
-            TranscriptEvent::ErrorOutput(bytes) => {
-                let writer = self.running_tests.last().map(|flight| flight.place);
-                self.show(writer, (StandardStream::Error, bytes), updates);
-            }
-            TranscriptEvent::TestOutput { place, stream, bytes } => {
-                let stream = match stream {
-                    OutputStream::Output => StandardStream::Output,
-                    OutputStream::Error => StandardStream::Error,
-                };
-                self.show(Some(*place), (stream, bytes), updates);
-            }
-            TranscriptEvent::Ended { place, verdict } => {
-                let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();
-                self.show(Some(*place), (StandardStream::Output, captured), updates);
-            }
-            TranscriptEvent::Part { .. }
-            | TranscriptEvent::Paused { .. }
-            | TranscriptEvent::Resumed { .. }
-            | TranscriptEvent::TimeLimit { .. }
-            | TranscriptEvent::File { .. }
-            | TranscriptEvent::Confirmed => {}
-        }
-    }
-
-    /// Shows the beginnings of lines that are left when the process has ended.
-    pub(super) fn end_shown_lines(&mut self, updates: &mut UpdateBatch) {
-        self.shown.end_lines(&mut updates.shown);
-    }
-
-    fn show(&mut self, writer: Option<usize>, output: (StandardStream, &[u8]), updates: &mut UpdateBatch) {
-        if self.shown.is_off() {
-            return;
-        }
-        let writer =
-            writer.and_then(|place| Some((place, self.order.tests().get(place)?.listed.name.as_str())));
-        let framework = &self.framework;
-        self.shown.push(writer, output, |line| framework.is_own_line(line), &mut updates.shown);
-    }
 }

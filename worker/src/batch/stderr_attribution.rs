@@ -5,10 +5,11 @@
 use heeler_adapters::{FrameworkResult, StackPosition, TranscriptEvent};
 
 use super::{
-    RunningBatch,
+    framework_queries::FrameworkQueries,
     held_tests::HeldTest,
     run_evidence::has_sanitizer_report,
-    running_test::{remove_shared_note, shared_report},
+    running_output::{remove_shared_note, shared_report},
+    test_order::TestOrder,
 };
 
 /// The tests that receive the standard error of one chunk.
@@ -72,68 +73,68 @@ pub(crate) fn attribute_stderr(
     StderrAttribution { receivers, is_shared: writers > 1 }
 }
 
-impl RunningBatch {
-    /// Returns which tests receive the standard error that came with these events: where several may have
-    /// written a sanitizer's report, the one in whose body its stack is.
-    pub(super) fn attribution_of(&self, events: &[TranscriptEvent], stderr: &[u8]) -> StderrAttribution {
-        let is_open = |place| self.order.is_open(place);
-        let running =
-            || self.running_tests.iter().filter(|flight| !flight.is_paused()).map(|flight| flight.place);
-        let attribution = attribute_stderr(running(), events, is_open);
-        if !attribution.is_shared {
-            return attribution;
-        }
-        let stderr = String::from_utf8_lossy(stderr);
-        if !has_sanitizer_report(&stderr) {
-            return attribution;
-        }
-        let mentioned = events.iter().filter_map(|event| match event {
-            TranscriptEvent::Begun { place } | TranscriptEvent::Ended { place, .. } => Some(*place),
-            TranscriptEvent::Part { .. }
-            | TranscriptEvent::TimeLimit { .. }
-            | TranscriptEvent::File { .. }
-            | TranscriptEvent::Output(_)
-            | TranscriptEvent::ErrorOutput(_)
-            | TranscriptEvent::TestOutput { .. }
-            | TranscriptEvent::Paused { .. }
-            | TranscriptEvent::Resumed { .. }
-            | TranscriptEvent::Confirmed => None,
-        });
-        let is_in_body = |place: usize| {
-            let test = self.order.listed(place);
-            self.framework.stack_position(&stderr, Some(test)) == StackPosition::RunningTest
-        };
-        let mut writers: Vec<usize> = running().chain(mentioned).collect();
-        writers.sort_unstable();
-        writers.dedup();
-        writers.retain(|place| is_open(*place) && is_in_body(*place));
-        // A stack that names no body is in each of them.
-        if writers.len() == 1 {
-            StderrAttribution { receivers: writers, is_shared: false }
-        } else {
-            attribution
-        }
+/// Returns which tests receive the standard error that came with these events: where several may have written
+/// a sanitizer's report, the one in whose body its stack is.
+pub(super) fn attribution_of(
+    order: &TestOrder,
+    framework: &dyn FrameworkQueries,
+    events: &[TranscriptEvent],
+    stderr: &[u8],
+) -> StderrAttribution {
+    let is_open = |place| order.is_open(place);
+    let attribution = attribute_stderr(order.active(), events, is_open);
+    if !attribution.is_shared {
+        return attribution;
     }
+    let stderr = String::from_utf8_lossy(stderr);
+    if !has_sanitizer_report(&stderr) {
+        return attribution;
+    }
+    let mentioned = events.iter().filter_map(|event| match event {
+        TranscriptEvent::Begun { place } | TranscriptEvent::Ended { place, .. } => Some(*place),
+        TranscriptEvent::Part { .. }
+        | TranscriptEvent::TimeLimit { .. }
+        | TranscriptEvent::File { .. }
+        | TranscriptEvent::Output(_)
+        | TranscriptEvent::ErrorOutput(_)
+        | TranscriptEvent::TestOutput { .. }
+        | TranscriptEvent::Paused { .. }
+        | TranscriptEvent::Resumed { .. }
+        | TranscriptEvent::Confirmed => None,
+    });
+    let is_in_body = |place: usize| {
+        framework.stack_position(&stderr, Some(order.listed(place))) == StackPosition::RunningTest
+    };
+    let mut writers: Vec<usize> = order.active().chain(mentioned).collect();
+    writers.sort_unstable();
+    writers.dedup();
+    writers.retain(|place| is_open(*place) && is_in_body(*place));
+    // A stack that names no body is in each of them.
+    if writers.len() == 1 { StderrAttribution { receivers: writers, is_shared: false } } else { attribution }
+}
 
-    /// Gives the rest of a sanitizer's report to the held test in whose body its stack is, where another one
-    /// was running when it was read.
-    pub(super) fn give_reports_to_writers(&self, held: &mut [HeldTest]) {
-        for receiver in 0..held.len() {
-            let Some(report) = shared_report(&held[receiver].ended.outputs.stderr) else { continue };
-            let is_in_body = |one: &HeldTest| {
-                let test = self.order.listed(one.ended.place);
-                self.framework.stack_position(&report, Some(test)) == StackPosition::RunningTest
-            };
-            let Some(writer) = held.iter().position(is_in_body) else { continue };
-            // A stack that names no body is in every test.
-            if is_in_body(&held[receiver]) {
-                continue;
-            }
-            let stderr = &mut held[receiver].ended.outputs.stderr;
-            stderr.truncate(stderr.len() - report.len());
-            remove_shared_note(stderr);
-            held[writer].ended.outputs.stderr.push_str(&report);
+/// Gives the rest of a sanitizer's report to the held test in whose body its stack is, where another one was
+/// running when it was read.
+pub(super) fn give_reports_to_writers(
+    held: &mut [HeldTest],
+    order: &TestOrder,
+    framework: &dyn FrameworkQueries,
+) {
+    for receiver in 0..held.len() {
+        let Some(report) = shared_report(&held[receiver].ended.outputs.stderr) else { continue };
+        let is_in_body = |one: &HeldTest| {
+            let test = order.listed(one.ended.place);
+            framework.stack_position(&report, Some(test)) == StackPosition::RunningTest
+        };
+        let Some(writer) = held.iter().position(is_in_body) else { continue };
+        // A stack that names no body is in every test.
+        if is_in_body(&held[receiver]) {
+            continue;
         }
+        let stderr = &mut held[receiver].ended.outputs.stderr;
+        stderr.truncate(stderr.len() - report.len());
+        remove_shared_note(stderr);
+        held[writer].ended.outputs.stderr.push_str(&report);
     }
 }
 

@@ -20,7 +20,7 @@ const NAMES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/
 
 /// The tests of a process whose standard output is a socket that are to run again with pipes.
 #[derive(Debug, Default)]
-pub(super) struct StreamNames {
+pub(crate) struct StreamNames {
     /// Standard output is a socket that names writers, and no copy of the process has run tests.
     is_socket: bool,
     /// Standard output is a socket that carries the reports as well, so that no test can run with pipes.
@@ -32,18 +32,20 @@ pub(super) struct StreamNames {
 }
 
 impl StreamNames {
-    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes.
-    pub(super) fn set_socket(&mut self, is_socket: bool) {
+    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes do
+    /// not name their writers, so the socket must stay if a copy of the process runs tests.
+    pub(crate) fn set_socket(&mut self, is_socket: bool) {
         self.is_socket = is_socket;
     }
 
-    /// Sets whether standard output is a socket that carries the reports.
-    pub(super) fn set_report_socket(&mut self, is_socket: bool) {
+    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so that
+    /// a test which fails because of that gets a hint only.
+    pub(crate) fn set_report_socket(&mut self, is_socket: bool) {
         self.is_report_socket = is_socket;
     }
 
     /// Records that the process has pipes, because its only test was refused a stream.
-    pub(super) fn begin_rerun(&mut self) {
+    pub(crate) fn begin_rerun(&mut self) {
         self.is_rerun = true;
     }
 
@@ -52,8 +54,8 @@ impl StreamNames {
         self.is_rerun
     }
 
-    /// Takes the tests that are to run again with pipes, in order.
-    pub(super) fn take_refused(&mut self) -> Vec<LeasedTest> {
+    /// Takes the tests that are to run again with pipes, in order; they have no result.
+    pub(crate) fn take_refused(&mut self) -> Vec<LeasedTest> {
         in_order(std::mem::take(&mut self.refused))
     }
 

@@ -1,10 +1,10 @@
 //! Reasons for which the process of a batch is ended.
 
-use super::{DialogueStall, RunningBatch};
+use super::dialogue_stall::DialogueStall;
 
 /// Why the process was terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BatchTerminateReason {
+pub(crate) enum BatchTerminateReason {
     /// The marked running tests exceeded their time limit.
     TimedOut,
     /// No test began, or the process did not exit, within the startup limit.
@@ -25,33 +25,46 @@ pub(super) enum BatchTerminateReason {
     Abandoned,
 }
 
-impl RunningBatch {
-    /// Records that the tests are decided although the process goes on. Returns whether the caller is to kill
-    /// it: it is not being ended already.
-    pub(crate) fn end_decided(&mut self) -> bool {
-        let is_first = self.terminate_reason.is_none();
-        if is_first {
-            self.terminate_reason = Some(BatchTerminateReason::Decided);
-        }
-        is_first
+impl BatchTerminateReason {
+    /// Returns whether the process is ended on request.
+    pub(super) fn is_on_request(self) -> bool {
+        matches!(self, Self::Cancelled | Self::Abandoned)
     }
 
-    /// Returns why the process is ended, as its framework's request to stop says it.
-    pub(crate) fn terminate_reason_text(&self) -> &'static str {
-        match self.terminate_reason {
-            Some(BatchTerminateReason::TimedOut) => "the time limit of the test has passed",
-            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => {
-                "the run was cancelled"
-            }
-            Some(
-                BatchTerminateReason::ProcessStalled
-                | BatchTerminateReason::DialogueStalled(_)
-                | BatchTerminateReason::RequestUntaken
-                | BatchTerminateReason::MemoryLimit(_)
-                | BatchTerminateReason::ServerEnded
-                | BatchTerminateReason::Decided,
-            )
-            | None => "the process is ended",
+    /// Returns why the dialogue with the process did not go on, if that is the reason.
+    pub(super) fn stall(self) -> Option<DialogueStall> {
+        match self {
+            Self::DialogueStalled(stall) => Some(stall),
+            Self::RequestUntaken => Some(DialogueStall::RequestUnread),
+            Self::TimedOut
+            | Self::ProcessStalled
+            | Self::MemoryLimit(_)
+            | Self::ServerEnded
+            | Self::Cancelled
+            | Self::Decided
+            | Self::Abandoned => None,
+        }
+    }
+
+    /// Returns whether the clock decided: a crash that is captured meanwhile is still a crash.
+    pub(super) fn is_by_clock(self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut | Self::ProcessStalled | Self::DialogueStalled(_) | Self::RequestUntaken
+        )
+    }
+
+    /// Returns the reason as the framework's request to stop says it.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::TimedOut => "the time limit of the test has passed",
+            Self::Cancelled | Self::Abandoned => "the run was cancelled",
+            Self::ProcessStalled
+            | Self::DialogueStalled(_)
+            | Self::RequestUntaken
+            | Self::MemoryLimit(_)
+            | Self::ServerEnded
+            | Self::Decided => "the process is ended",
         }
     }
 }

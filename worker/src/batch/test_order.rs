@@ -5,9 +5,10 @@ use std::{ops::Range, time::Duration};
 use heeler_protocol::control::{LeakedProcess, LeasedTest, ListedTest};
 
 use super::process_leaks::{ProcessLeak, TestTimeSpans};
+use crate::process::process_clock::ClockReading;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TestState {
+enum TestState {
     Waiting,
     Running,
     /// Running, and waiting for other tests of the process.
@@ -17,7 +18,7 @@ pub(super) enum TestState {
 
 /// The tests of one process, and the order in which they begin and end.
 #[derive(Debug)]
-pub(super) struct TestOrder {
+pub(crate) struct TestOrder {
     tests: Vec<LeasedTest>,
     /// The state of each test.
     states: Vec<TestState>,
@@ -28,6 +29,8 @@ pub(super) struct TestOrder {
     first_begun: Option<Duration>,
     /// When the tests can have run, to attribute leaked processes.
     time_spans: TestTimeSpans,
+    /// When, since boot, output was last read before the output that is being handled.
+    read_before: Duration,
 }
 
 impl TestOrder {
@@ -39,6 +42,7 @@ impl TestOrder {
             last_ended: None,
             first_begun: None,
             time_spans: TestTimeSpans::default(),
+            read_before: Duration::ZERO,
         }
     }
 
@@ -63,7 +67,7 @@ impl TestOrder {
     }
 
     /// Keeps only the first `count` tests, before any has begun.
-    pub(super) fn truncate(&mut self, count: usize) {
+    pub(crate) fn truncate(&mut self, count: usize) {
         self.tests.truncate(count);
         self.states.truncate(count);
     }
@@ -77,12 +81,16 @@ impl TestOrder {
     }
 
     /// Returns the state of a test; `None` for a place without a test.
-    pub(super) fn state(&self, place: usize) -> Option<TestState> {
+    fn state(&self, place: usize) -> Option<TestState> {
         self.states.get(place).copied()
     }
 
     pub(super) fn is_waiting(&self, place: usize) -> bool {
         self.state(place) == Some(TestState::Waiting)
+    }
+
+    pub(super) fn is_running(&self, place: usize) -> bool {
+        matches!(self.state(place), Some(TestState::Running | TestState::Paused))
     }
 
     pub(super) fn is_paused(&self, place: usize) -> bool {
@@ -102,11 +110,31 @@ impl TestOrder {
         self.states.iter().all(|state| *state == TestState::Done)
     }
 
+    /// Returns the running tests in the order in which they began, including paused ones.
+    pub(crate) fn running(&self) -> &[usize] {
+        &self.running
+    }
+
+    /// Returns the running test if there is one only.
+    pub(super) fn only_running(&self) -> Option<usize> {
+        if let [only] = self.running[..] { Some(only) } else { None }
+    }
+
+    /// Returns the running tests that do not wait for others.
+    pub(super) fn active(&self) -> impl Iterator<Item = usize> {
+        self.running.iter().copied().filter(|place| !self.is_paused(*place))
+    }
+
+    /// Returns the running test that began first, as its framework lists it.
+    pub(super) fn first_running(&self) -> Option<&ListedTest> {
+        self.running.first().map(|place| self.listed(*place))
+    }
+
     pub(super) fn last_ended(&self) -> Option<usize> {
         self.last_ended
     }
 
-    pub(super) fn first_begun(&self) -> Option<Duration> {
+    pub(crate) fn first_begun(&self) -> Option<Duration> {
         self.first_begun
     }
 
@@ -115,11 +143,16 @@ impl TestOrder {
         self.first_begun.get_or_insert(now);
     }
 
-    /// Lets a test begin, after the time since boot `before`. Returns `false` if it is not waiting.
-    pub(super) fn begin(&mut self, place: usize, before: Duration) -> bool {
+    /// Records that what begins from now on began after this time.
+    pub(super) fn on_read(&mut self, before: ClockReading) {
+        self.read_before = before.since_boot;
+    }
+
+    /// Lets a test begin. Returns `false` if it is not waiting.
+    pub(super) fn begin(&mut self, place: usize) -> bool {
         let is_waiting = self.is_waiting(place);
         if is_waiting {
-            self.time_spans.record_begin(place, before);
+            self.time_spans.record_begin(place, self.read_before);
             self.run(place);
         }
         is_waiting
@@ -135,13 +168,11 @@ impl TestOrder {
         self.running.push(place);
     }
 
-    /// Lets a running test wait for others. Returns `false` if it is not running, or waits already.
-    pub(super) fn pause(&mut self, place: usize) -> bool {
-        let is_active = self.state(place) == Some(TestState::Running);
-        if is_active {
+    /// Lets a running test wait for others.
+    pub(super) fn pause(&mut self, place: usize) {
+        if self.state(place) == Some(TestState::Running) {
             self.states[place] = TestState::Paused;
         }
-        is_active
     }
 
     /// Lets a paused test go on.
@@ -162,14 +193,37 @@ impl TestOrder {
         self.last_ended = Some(place);
     }
 
-    /// Records that a test has its result although it never began.
-    pub(super) fn skip(&mut self, place: usize) {
-        self.states[place] = TestState::Done;
+    /// Records that the waiting tests have their results although they never began; returns their places.
+    pub(super) fn skip_waiting(&mut self) -> Vec<usize> {
+        let waiting: Vec<_> = (0..self.states.len()).filter(|place| self.is_waiting(*place)).collect();
+        waiting.iter().for_each(|place| self.states[*place] = TestState::Done);
+        waiting
     }
 
     /// Returns a test to those that wait for a process.
     pub(super) fn withdraw(&mut self, place: usize) {
         self.leave(place, TestState::Waiting);
+    }
+
+    /// Returns the running tests that wait for others to those that wait for a process.
+    pub(super) fn withdraw_paused(&mut self) {
+        self.withdraw_if(|state| state == TestState::Paused);
+    }
+
+    /// Returns all running tests to those that wait for a process.
+    pub(super) fn withdraw_running(&mut self) {
+        self.withdraw_if(|_| true);
+    }
+
+    fn withdraw_if(&mut self, is_withdrawn: impl Fn(TestState) -> bool) {
+        let states = &mut self.states;
+        self.running.retain(|place| {
+            let is_kept = !is_withdrawn(states[*place]);
+            if !is_kept {
+                states[*place] = TestState::Waiting;
+            }
+            is_kept
+        });
     }
 
     /// Forgets which test ended last: another process has reported its end.

@@ -20,7 +20,7 @@ use heeler_protocol::{
     mtp::{ExecutionState, NodeChange, TestNode},
 };
 
-use super::{running_test::SHARED_OUTPUT_NOTE, *};
+use super::{running_output::SHARED_OUTPUT_NOTE, *};
 use crate::process::process_clock::{ClockReading, UtcTime};
 use crate::results::update_batch::UpdateBatch;
 use crate::test_values::{lease, verdict};
@@ -180,7 +180,7 @@ impl BatchHarness {
 fn passing_test_is_started_and_settled() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(5, [begun(0)], "");
-    assert_eq!(bench.batch.first_test_started(), Some(Duration::from_millis(5)));
+    assert_eq!(bench.batch.order.first_begun(), Some(Duration::from_millis(5)));
     assert_eq!(bench.nodes()[0].state, Some(ExecutionState::InProgress));
     bench.chunk(9, [output("hello"), passed(0)], "oops");
     // The start is left out beside the end.
@@ -493,7 +493,7 @@ fn second_attempt_lists_the_first() {
 fn cancel_ends_running_test_and_keeps_others_waiting() {
     let mut bench = BatchHarness::with_tests(3);
     bench.chunk(0, [begun(0), passed(0), begun(1)], "");
-    bench.batch.cancel();
+    bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     assert_eq!(bench.batch.deadline(), None);
     assert_eq!(bench.finish(9, signal(15), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(
@@ -506,7 +506,7 @@ fn cancel_ends_running_test_and_keeps_others_waiting() {
 fn test_ended_before_cancel_keeps_its_result() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(0, [begun(0)], "");
-    bench.batch.cancel();
+    bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     bench.chunk(1, [passed(0), begun(1)], "");
     assert_eq!(bench.finish(9, signal(15), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
@@ -515,7 +515,7 @@ fn test_ended_before_cancel_keeps_its_result() {
 #[test]
 fn cancel_between_tests_settles_nothing() {
     let mut bench = BatchHarness::with_tests(2);
-    bench.batch.cancel();
+    bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     assert_eq!(bench.finish(9, signal(15), INCOMPLETE), LeaseEnd::Cancelled);
     assert!(bench.updates.reports.is_empty());
 }
@@ -524,7 +524,7 @@ fn cancel_between_tests_settles_nothing() {
 fn worker_exit_leaves_running_test_undecided() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(0, [begun(0), passed(0), begun(1)], "");
-    bench.batch.abandon();
+    bench.batch.deadlines.on_terminated(BatchTerminateReason::Abandoned);
     assert_eq!(bench.finish(1, signal(9), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
     assert!(matches!(bench.updates.reports.last(), Some(LeaseEvent::Started(TestId(1)))));

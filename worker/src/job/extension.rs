@@ -59,7 +59,7 @@ impl RunningProcess<'_> {
         if !self.may_be_extended() {
             return;
         }
-        self.batch.set_waiting(true, self.clock.now());
+        self.batch.deadlines.set_waiting(true, self.clock.now());
         // What has no room yet is handed over first; the sender tells when there is some.
         self.sink.try_send_batch();
         if self.sink.is_blocked() {
@@ -91,8 +91,8 @@ impl RunningProcess<'_> {
             // One of them may have taken the last request from the process.
             self.process.shut_down_requests();
         }
-        self.batch.set_waiting(false, self.clock.now());
-        self.batch.on_requests_finished(self.clock.now());
+        self.batch.deadlines.set_waiting(false, self.clock.now());
+        self.batch.deadlines.on_requests_finished(self.clock.now());
     }
 
     /// Gives the process further tests. One that has ended, or is being ended, gets none: they stay
@@ -111,7 +111,7 @@ impl RunningProcess<'_> {
             self.batch.refuse(added.start + place, &reason, &mut self.sink.updates);
             added.end -= 1;
         }
-        self.batch.set_waiting(false, self.clock.now());
+        self.batch.deadlines.set_waiting(false, self.clock.now());
         let tests = &listed_tests(&self.batch)[added];
         let request = self.reader.transcript.add_tests(tests, &mut self.reader.events);
         self.process.send_request(request);

@@ -281,7 +281,7 @@ async fn prepare_process<'a>(
         return Err(LeaseEnd::Complete);
     };
     if has_pipes {
-        batch.settlement.begin_stream_rerun();
+        batch.settlement.stream_names.begin_rerun();
     } else {
         name_writers(&mut batch, adapter.traits(), &mut invocation.channel, is_debugged);
     }
@@ -336,10 +336,10 @@ fn name_writers(
     channel: &mut InvocationChannel,
     is_debugged: bool,
 ) {
-    batch.settlement.set_report_socket(channel.names_writers() && channel.has_requests());
+    batch.settlement.stream_names.set_report_socket(channel.names_writers() && channel.has_requests());
     if traits.reports_from_one_process {
         *channel = channel.with_named_writers();
-        batch.settlement.set_stream_socket(!is_debugged && !channel.has_requests());
+        batch.settlement.stream_names.set_socket(!is_debugged && !channel.has_requests());
     }
 }
 
@@ -352,10 +352,10 @@ fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: Invoca
         batch.held_tests.hold_until_confirmed();
     }
     if traits.begins_with_request {
-        batch.expect_requests_taken();
+        batch.deadlines.dialogue.expect_requests_taken();
     }
     if traits.is_server {
-        batch.expect_server(grace_ms);
+        batch.deadlines.expect_server(grace_ms);
     }
 }
 
@@ -385,7 +385,7 @@ impl CommandChoice<'_> {
             let fitting = self.adapter.selectable_together(&listed_tests(batch)).max(1);
             // Captured output is shown by no framework before its test has ended.
             let is_alone = self.is_output_shown && self.adapter.traits().captures_output;
-            batch.truncate(if is_alone { 1 } else { fitting });
+            batch.order.truncate(if is_alone { 1 } else { fitting });
             let tests = self.variant.map_or_else(|| listed_tests(batch), tests_of);
             let scope = if self.variant.is_some() {
                 SelectionScope::TestsOfVariant

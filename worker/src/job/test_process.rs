@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     batch::{
-        DeadlineAction, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch, verdict::microseconds,
+        BatchTerminateReason, DeadlineAction, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
+        verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -180,11 +181,12 @@ impl<'a> RunningProcess<'a> {
                     end,
                     start_us: self
                         .batch
-                        .first_test_started()
+                        .order
+                        .first_begun()
                         .filter(|_| !self.is_start_unknown)
                         .map(microseconds),
-                    repeatable: self.batch.settlement.take_repeatable(),
-                    refused: self.batch.settlement.take_refused(),
+                    repeatable: self.batch.settlement.iterations.take_repeatable(),
+                    refused: self.batch.settlement.stream_names.take_refused(),
                     is_ending: self.awaited_tests.is_some(),
                     is_paused: self.process.is_paused(),
                     handle: self.process.into_handle(),
@@ -203,14 +205,14 @@ impl<'a> RunningProcess<'a> {
         if self.batch.runs_only_unawaited(&awaited.places) {
             let grace_ms = awaited.grace_ms;
             self.settle_proven();
-            self.batch.abandon();
+            self.batch.deadlines.on_terminated(BatchTerminateReason::Abandoned);
             self.terminate(grace_ms).await;
         }
     }
 
     /// Ends a process whose tests are decided.
     async fn terminate_decided(&mut self) {
-        if self.reader.transcript.is_decided() && self.batch.end_decided() {
+        if self.reader.transcript.is_decided() && self.batch.deadlines.end_decided() {
             self.terminate(0).await;
         }
     }
@@ -265,7 +267,7 @@ impl<'a> RunningProcess<'a> {
             TestProcessEvent::MemorySampleDue => {
                 if let Some(used) = self.memory.sample() {
                     self.settle_proven();
-                    self.batch.on_memory_limit(used);
+                    self.batch.deadlines.on_terminated(BatchTerminateReason::MemoryLimit(used));
                     self.terminate(0).await;
                 }
             }
@@ -337,19 +339,20 @@ impl<'a> RunningProcess<'a> {
                 // Tests that began or ended before the order may still have output in the pipe. From now on
                 // no test begins.
                 self.settle_proven();
-                self.batch.cancel();
+                self.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
                 self.terminate(grace_ms).await;
             }
             JobOrder::ReturnTests { grace_ms } => {
                 self.settle_proven();
-                self.batch.abandon();
+                self.batch.deadlines.on_terminated(BatchTerminateReason::Abandoned);
                 self.terminate(grace_ms).await;
             }
             JobOrder::CancelAfterRunningTests { grace_ms } => {
                 self.reader.transcript.begin_no_more();
                 self.extension = LeaseExtension::Impossible;
                 self.read_outputs();
-                self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
+                self.awaited_tests =
+                    Some(AwaitedTests { places: self.batch.order.running().to_vec(), grace_ms });
             }
             JobOrder::Extend(lease) => self.extend(*lease),
             JobOrder::EndIdle { lease } => self.end_idle(lease),
@@ -359,7 +362,7 @@ impl<'a> RunningProcess<'a> {
             // An order for an earlier lease, and those that the process has carried out itself.
             JobOrder::Debugger { .. } | JobOrder::Pause { .. } | JobOrder::Resume => {}
             JobOrder::Kill => {
-                self.batch.abandon();
+                self.batch.deadlines.on_terminated(BatchTerminateReason::Abandoned);
                 self.terminate(0).await;
             }
         }
@@ -384,7 +387,7 @@ impl<'a> RunningProcess<'a> {
         let Some(root) = self.debugger_handover.decide(decision) else { return };
         match decision {
             DebuggerDecision::ReleaseToDebugger => {
-                self.batch.lift_limits();
+                self.batch.deadlines.lift();
                 self.process.send(ToGuard::ContinueUntraced).await;
             }
             DebuggerDecision::RunWithoutDebugger => {
@@ -398,7 +401,7 @@ impl<'a> RunningProcess<'a> {
     async fn adopt_launched_process(&mut self, taken: AcceptedLaunch) {
         let pid = taken.process.pid().as_u32();
         self.debugger_handover.on_launched();
-        self.batch.on_launched_by_debugger();
+        self.batch.deadlines.on_launched_by_debugger();
         if let Some(test) = self.affected_test() {
             self.sink.updates.reports.push(LeaseEvent::LaunchedByDebugger { test, pid });
         }
@@ -443,7 +446,7 @@ impl<'a> RunningProcess<'a> {
             return;
         }
         let starved = self.diagnostics.starved_since_last_sample(&sample);
-        let due = self.batch.on_idle_sample(self.clock.now(), starved);
+        let due = self.batch.deadlines.on_idle_sample(self.clock.now(), starved);
         self.handle_deadline(due).await;
     }
 
@@ -470,7 +473,7 @@ impl<'a> RunningProcess<'a> {
 
     fn take_cancel_request(&mut self) {
         if self.cancel_request.is_empty() {
-            let reason = self.batch.terminate_reason_text();
+            let reason = self.batch.deadlines.terminate_reason_text();
             self.cancel_request = self.reader.transcript.cancel_request(reason);
         }
     }

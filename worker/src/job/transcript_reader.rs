@@ -31,13 +31,13 @@ impl TranscriptReader {
         let set_ups = set_ups.map(|(fixture, progress)| LeaseEvent::SetUp { fixture, progress });
         sink.updates.reports.extend(set_ups);
         if self.events.is_empty() && outputs.is_empty() {
-            batch.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
+            batch.deadlines.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
             return sink.try_send_batch();
         }
         self.keeper.keep_named(&self.events, batch, &mut sink.updates);
         let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
         batch.on_output(chunk, &mut sink.updates);
-        batch.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
+        batch.deadlines.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
         sink.try_send_batch();
     }
 }

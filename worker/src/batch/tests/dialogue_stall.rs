@@ -6,16 +6,21 @@ use crate::batch::DialogueStall;
 
 const STARTUP_MS: u64 = 60_000;
 
+fn with_timeout(tests: u32, timeout_ms: Option<u64>) -> BatchHarness {
+    let mut lease = lease(tests);
+    lease.limits.timeout_ms = timeout_ms;
+    BatchHarness::with_lease(lease)
+}
+
 fn stalled(bench: &mut BatchHarness, since_ms: u64, stall: DialogueStall) {
-    bench.batch.set_dialogue_stall(Some(stall), at(since_ms));
+    bench.batch.deadlines.dialogue.set_stall(Some(stall), at(since_ms));
     // The limit counts from the beginning.
-    bench.batch.set_dialogue_stall(Some(stall), at(since_ms + 10));
+    bench.batch.deadlines.dialogue.set_stall(Some(stall), at(since_ms + 10));
 }
 
 #[test]
 fn unread_request_ends_the_process_whatever_runs() {
-    let mut bench = BatchHarness::with_tests(3);
-    bench.batch.limits.timeout_ms = None;
+    let mut bench = with_timeout(3, None);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
     stalled(&mut bench, 5, DialogueStall::RequestUnread);
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(5 + STARTUP_MS)));
@@ -31,11 +36,10 @@ fn unread_request_ends_the_process_whatever_runs() {
 
 #[test]
 fn dialogue_that_goes_on_has_no_limit() {
-    let mut bench = BatchHarness::with_tests(2);
-    bench.batch.limits.timeout_ms = None;
+    let mut bench = with_timeout(2, None);
     bench.chunk(1, [begun(0)], "");
     stalled(&mut bench, 5, DialogueStall::RequestUnread);
-    bench.batch.set_dialogue_stall(None, at(100));
+    bench.batch.deadlines.dialogue.set_stall(None, at(100));
     assert_eq!(bench.batch.deadline(), None);
     stalled(&mut bench, 200, DialogueStall::ReportsClosed);
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(200 + STARTUP_MS)));
@@ -43,8 +47,7 @@ fn dialogue_that_goes_on_has_no_limit() {
 
 #[test]
 fn of_several_tests_in_a_stalled_process_none_is_decided() {
-    let mut bench = BatchHarness::with_tests(3);
-    bench.batch.limits.timeout_ms = None;
+    let mut bench = with_timeout(3, None);
     bench.chunk(1, [begun(0), begun(1)], "");
     stalled(&mut bench, 5, DialogueStall::ReportsClosed);
     assert_eq!(bench.batch.on_deadline(at(5 + STARTUP_MS), false), DeadlineAction::Terminate);
@@ -56,21 +59,20 @@ fn of_several_tests_in_a_stalled_process_none_is_decided() {
 
 #[test]
 fn clock_of_a_test_stands_until_its_request_is_taken() {
-    let mut bench = BatchHarness::with_tests(2);
-    bench.batch.expect_requests_taken();
-    bench.batch.limits.timeout_ms = Some(100);
+    let mut bench = with_timeout(2, Some(100));
+    bench.batch.deadlines.dialogue.expect_requests_taken();
     bench.chunk(1, [begun(0)], "");
     for now in [1, 51, 101, 151, 201] {
-        bench.batch.set_request_taken(false, at(now));
+        bench.batch.deadlines.set_request_taken(false, at(now));
         assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(now + 50)));
         assert_eq!(bench.batch.on_deadline(at(now + 50), false), DeadlineAction::Nothing);
     }
-    bench.batch.set_request_taken(true, at(251));
+    bench.batch.deadlines.set_request_taken(true, at(251));
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(301)));
     bench.chunk(290, [passed(0), begun(1)], "");
     assert_eq!(bench.results()[0].duration_ms, Some(89.0));
     // The next request has its own time.
-    bench.batch.set_request_taken(true, at(290));
+    bench.batch.deadlines.set_request_taken(true, at(290));
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(390)));
     assert_eq!(bench.batch.on_deadline(at(390), false), DeadlineAction::Terminate);
 }
@@ -79,16 +81,16 @@ fn clock_of_a_test_stands_until_its_request_is_taken() {
 fn test_whose_request_is_never_taken_waits_for_another_process() {
     for ended in [0, 1] {
         let mut bench = BatchHarness::with_tests(2);
-        bench.batch.expect_requests_taken();
+        bench.batch.deadlines.dialogue.expect_requests_taken();
         bench.chunk(1, [begun(0)], "");
         if ended == 1 {
-            bench.batch.set_request_taken(true, at(1));
+            bench.batch.deadlines.set_request_taken(true, at(1));
             bench.chunk(5, [passed(0), begun(1)], "");
         }
-        bench.batch.set_request_taken(false, at(10));
-        bench.batch.set_request_taken(false, at(9 + STARTUP_MS));
+        bench.batch.deadlines.set_request_taken(false, at(10));
+        bench.batch.deadlines.set_request_taken(false, at(9 + STARTUP_MS));
         assert_eq!(bench.batch.on_deadline(at(9 + STARTUP_MS), false), DeadlineAction::Nothing);
-        bench.batch.set_request_taken(false, at(10 + STARTUP_MS));
+        bench.batch.deadlines.set_request_taken(false, at(10 + STARTUP_MS));
         assert_eq!(bench.batch.on_deadline(at(10 + STARTUP_MS), false), DeadlineAction::Terminate);
         let end = bench.finish(STARTUP_MS + 11, signal(15), INCOMPLETE);
         match ended {
@@ -105,12 +107,12 @@ fn test_whose_request_is_never_taken_waits_for_another_process() {
 /// A server whose last request was answered after 10 ms.
 fn answered_server(tests: u32) -> BatchHarness {
     let mut bench = BatchHarness::with_tests(tests);
-    bench.batch.expect_server(100);
+    bench.batch.deadlines.expect_server(100);
     for place in 0..tests as usize {
         bench.chunk(1, [begun(place), passed(place)], "");
     }
-    bench.batch.on_requests_finished(at(10));
-    bench.batch.on_requests_finished(at(90));
+    bench.batch.deadlines.on_requests_finished(at(10));
+    bench.batch.deadlines.on_requests_finished(at(90));
     bench
 }
 

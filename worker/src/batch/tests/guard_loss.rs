@@ -57,7 +57,7 @@ fn guard_loss_during_termination_keeps_the_reason_of_the_termination() {
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::TimedOut)]);
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(5, [begun(0)], "");
-    bench.batch.cancel();
+    bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     assert_eq!(bench.finish_as(9, lost(INCOMPLETE)), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Cancelled)]);
 }

@@ -97,7 +97,7 @@ fn cancelled_process_proves_only_what_it_has_reported_itself() {
         bench.chunk(50, [passed(1), begun(2)], "");
         let conditions = ReleaseConditions { alone, ..ALONE };
         bench.batch.settle_proven(conditions, &mut bench.updates);
-        bench.batch.cancel();
+        bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
         let gone = ProcessExitSummary { ..process_exit(signal(15), INCOMPLETE) };
         bench.finish_as(60, gone);
         let passes = bench.states().iter().filter(|(_, state)| *state == ExecutionState::Passed).count();
@@ -107,7 +107,7 @@ fn cancelled_process_proves_only_what_it_has_reported_itself() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(1, [begun(0), passed(0)], "");
     bench.batch.settle_proven(ALONE, &mut bench.updates);
-    bench.batch.cancel();
+    bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     bench.finish_as(2, process_exit(signal(15), COMPLETE));
     assert!(bench.states().iter().all(|(_, state)| *state != ExecutionState::Passed), "{:?}", bench.states());
 }
@@ -271,7 +271,7 @@ fn death_in_suite_set_up_is_charged_to_its_tests() {
             ..process_exit(signal(6), INCOMPLETE)
         };
         assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
-        assert_eq!(bench.batch.first_test_started(), None, "a start is measured at a test that ran");
+        assert_eq!(bench.batch.order.first_begun(), None, "a start is measured at a test that ran");
         let results = bench.results();
         assert_eq!(results.len(), count.min(2) as usize);
         for node in results {
@@ -313,10 +313,10 @@ fn standing_in_tear_down() -> BatchHarness {
     unlimited.limits.timeout_ms = None;
     let mut bench = BatchHarness::with_lease(unlimited);
     bench.chunk(0, [begun(0), passed(0), begun(1)], "");
-    bench.batch.note_tear_down(false, at(0));
+    bench.batch.deadlines.note_tear_down(false, at(0));
     assert_eq!(bench.batch.deadline(), None);
-    bench.batch.note_tear_down(true, at(1000));
-    bench.batch.note_tear_down(true, at(2000));
+    bench.batch.deadlines.note_tear_down(true, at(1000));
+    bench.batch.deadlines.note_tear_down(true, at(2000));
     assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(241)));
     bench
 }
@@ -363,7 +363,7 @@ fn tear_down_that_stands_still_has_a_limit_of_its_own() {
 fn time_limit_of_a_test_covers_its_tear_down() {
     let mut bench = holding(1);
     bench.chunk(0, [begun(0)], "");
-    bench.batch.note_tear_down(true, at(1));
+    bench.batch.deadlines.note_tear_down(true, at(1));
     assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_millis(2000)));
 }
 

@@ -48,7 +48,7 @@ proptest! {
                     now += more;
                     bench.batch.on_deadline(at(now), false);
                 }
-                BatchStep::Cancel => bench.batch.cancel(),
+                BatchStep::Cancel => bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled),
             }
         }
         let ended = bench.finish(now + 1, end, (is_complete, is_explained));

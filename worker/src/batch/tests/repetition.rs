@@ -18,7 +18,7 @@ fn iteration(number: u32) -> BatchHarness {
 }
 
 fn repeatable(harness: &mut BatchHarness) -> Vec<TestId> {
-    harness.batch.settlement.take_repeatable().into_iter().map(|test| test.test).collect()
+    harness.batch.settlement.iterations.take_repeatable().into_iter().map(|test| test.test).collect()
 }
 
 fn messages(harness: &BatchHarness) -> Vec<String> {
@@ -83,7 +83,7 @@ fn test_that_dies_or_exceeds_its_limit_names_the_iteration() {
 fn cancelled_test_counts_the_iterations_before() {
     let mut process = iteration(2);
     process.chunk(1, [begun(0), passed(0), begun(1)], "");
-    process.batch.cancel();
+    process.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     assert_eq!(process.finish(2, signal(15), INCOMPLETE), LeaseEnd::Cancelled);
     let results = process.results();
     assert_eq!(results.len(), 1);

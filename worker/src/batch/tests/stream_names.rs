@@ -12,7 +12,7 @@ fn failing(is_socket: bool, words: &str) -> BatchHarness {
     let only = Iteration::first_of(NonZeroU32::MIN);
     let mut batch = RunningBatch::new(lease(2), only, WorkerId(1), &mut updates, Box::new(FakeFramework));
     batch.held_tests.hold_results(batch.tests().len());
-    batch.settlement.set_stream_socket(is_socket);
+    batch.settlement.stream_names.set_socket(is_socket);
     let mut process = BatchHarness { batch, updates };
     process.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], words);
     process.chunk(1, [begun(1), passed(1)], "");
@@ -27,7 +27,7 @@ fn refused_test_has_no_result_of_the_process_with_the_socket() {
         let mut process = failing(is_socket, words);
         assert_eq!(process.finish(2, exit(1), COMPLETE), LeaseEnd::Complete);
         let taken: Vec<_> =
-            process.batch.settlement.take_refused().into_iter().map(|test| test.test).collect();
+            process.batch.settlement.stream_names.take_refused().into_iter().map(|test| test.test).collect();
         assert_eq!(taken, refused, "{is_socket} {words}");
         assert_eq!(process.results().len(), 2 - refused.len(), "{is_socket} {words}");
         assert_eq!(process.updates.logs.len(), refused.len());
@@ -37,9 +37,9 @@ fn refused_test_has_no_result_of_the_process_with_the_socket() {
 #[test]
 fn failure_stands_in_a_process_that_is_cancelled() {
     let mut process = failing(true, REFUSAL);
-    process.batch.cancel();
+    process.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     process.finish(2, signal(9), INCOMPLETE);
-    assert!(process.batch.settlement.take_refused().is_empty());
+    assert!(process.batch.settlement.stream_names.take_refused().is_empty());
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn refusal_of_a_socket_with_reports_is_a_hint_and_the_failure_stands() {
         let mut updates = UpdateBatch::default();
         let only = Iteration::first_of(NonZeroU32::MIN);
         let mut batch = RunningBatch::new(lease(1), only, WorkerId(1), &mut updates, Box::new(FakeFramework));
-        batch.settlement.set_report_socket(true);
+        batch.settlement.stream_names.set_report_socket(true);
         let mut process = BatchHarness { batch, updates };
         process.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], words);
         process.finish(2, exit(0), COMPLETE);
-        assert!(process.batch.settlement.take_refused().is_empty());
+        assert!(process.batch.settlement.stream_names.take_refused().is_empty());
         assert_eq!(process.states(), [("A.t0".to_owned(), ExecutionState::Failed)]);
         let logs = &process.updates.logs;
         assert_eq!(logs.len(), hints, "{logs:?}");

@@ -93,7 +93,7 @@ impl RunningProcess<'_> {
             }
         }
         if self.writers.has_other_run() {
-            self.batch.settlement.set_stream_socket(false);
+            self.batch.settlement.stream_names.set_socket(false);
         }
         if withdraws {
             self.batch.withdraw_all();
@@ -108,9 +108,9 @@ impl RunningProcess<'_> {
         } else {
             self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
         };
-        self.batch.set_dialogue_stall(stall, self.clock.now());
-        if self.batch.awaits_requests_taken() {
-            self.batch.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
+        self.batch.deadlines.dialogue.set_stall(stall, self.clock.now());
+        if self.batch.deadlines.dialogue.awaits_requests_taken() {
+            self.batch.deadlines.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
         }
     }
 }

@@ -1,0 +1,87 @@
+//! Messages about the end of a process: how it ended, what it may have been doing, and the evidence. Pure.
+
+use heeler_adapters::SuitePhase;
+use heeler_core::{GuardLoss, describe::guard_loss_text};
+use heeler_protocol::control::{ExitReason, TestDiagnostics};
+
+/// Reason of a test whose process its debugger ended before the test began.
+pub(super) const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
+
+/// Number of tests that are named as running when their process died.
+const NAMED_SUSPECTS: usize = 10;
+
+/// Returns what is torn down, in words.
+pub(super) fn tear_down_place(phase: Option<&SuitePhase>) -> String {
+    match phase {
+        Some(SuitePhase::FixtureTearDown { fixture }) => format!("the fixture {fixture}"),
+        Some(SuitePhase::TearDown { suite, .. } | SuitePhase::AfterTests { suite }) => {
+            format!("suite {suite}")
+        }
+        Some(SuitePhase::SetUp { .. } | SuitePhase::Dependency { .. }) | None => "its suite".to_owned(),
+    }
+}
+
+/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those
+/// that die again are to blame; that the process died is a failure of the program, whether one is found or
+/// not.
+pub(super) fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
+    let how = exit_text(death);
+    let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match suspects.len().saturating_sub(NAMED_SUSPECTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
+        suspects.len()
+    )
+}
+
+/// Describes the end of a process that contradicts its output.
+pub(super) fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
+    let how = exit_text(death);
+    let tests = if unproven == 1 { "test" } else { "tests" };
+    format!(
+        "{how}, which contradicts its output: each test whose result is not proven is rerun in isolation \
+         ({unproven} {tests})"
+    )
+}
+
+/// Describes that a process has run another test than those that it was given.
+pub(super) fn unselected_text(name: &str) -> String {
+    format!(
+        "{name} was run, which was not selected: the program chooses or orders its tests in another way than asked for"
+    )
+}
+
+pub(super) fn exit_text(death: &ExitReason) -> String {
+    match (&death.signal, death.code) {
+        (Some(signal), _) => format!("the process died of {signal}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
+        (None, None) => "the process was lost".to_owned(),
+    }
+}
+
+/// Appends the evidence of a process that died outside any test.
+pub(super) fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
+    append_section(message, "crash", detail.unwrap_or_default());
+    append_section(message, "stack", &evidence.stack);
+    let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
+    append_section(message, "files", &files.join("\n"));
+}
+
+pub(super) fn append_section(message: &mut String, title: &str, text: &str) {
+    if !text.trim().is_empty() {
+        message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
+    }
+}
+
+/// Describes that the guard of a process was lost. `is_any_waiting`: some of its tests have no result.
+pub(super) fn guard_loss_message(loss: GuardLoss, is_any_waiting: bool) -> String {
+    let effect = if is_any_waiting {
+        "the tests that its process had not ended run again"
+    } else {
+        "the exit status of its process is unknown"
+    };
+    format!("{}; {effect}", guard_loss_text(loss))
+}

@@ -1,0 +1,201 @@
+//! Attributes output to tests: what a process wrote belongs to the test that was running, to several that may
+//! have written it, or to none.
+
+use std::time::Duration;
+
+use heeler_adapters::{FrameworkVerdict, OutputStream, TestPart, TranscriptEvent};
+
+use super::{
+    batch_input::RawOutputs,
+    framework_queries::FrameworkQueries,
+    running_output::RunningOutput,
+    stderr_attribution::{StderrAttribution, attribution_of},
+    test_order::TestOrder,
+    unattributed_output::UnattributedOutput,
+    verdict::TestOutputs,
+};
+use crate::results::output_capture::truncate_text;
+
+/// The outputs of one process.
+#[derive(Debug)]
+pub(super) struct OutputAttribution {
+    /// Outputs of the running tests in the order in which they began.
+    running: Vec<RunningOutput>,
+    /// Buffers of an ended test, recycled for the next.
+    recycled: Option<RunningOutput>,
+    unattributed: UnattributedOutput,
+    /// Tests that receive the raw outputs of this chunk, by place.
+    receivers: Vec<usize>,
+    /// Whether several tests can have written this chunk's raw outputs.
+    is_shared: bool,
+    /// Whether the client receives the output of tests while they run.
+    is_live: bool,
+    limit_bytes: u64,
+}
+
+impl OutputAttribution {
+    pub(super) fn new(limit_bytes: u64, is_live: bool) -> Self {
+        Self {
+            running: Vec::new(),
+            recycled: None,
+            unattributed: UnattributedOutput::default(),
+            receivers: Vec::new(),
+            is_shared: false,
+            is_live,
+            limit_bytes,
+        }
+    }
+
+    /// Attributes the raw outputs that came with these events: running tests receive them now, others when
+    /// they begin.
+    pub(super) fn on_raw_outputs(
+        &mut self,
+        outputs: RawOutputs<'_>,
+        events: &[TranscriptEvent],
+        order: &TestOrder,
+        framework: &dyn FrameworkQueries,
+    ) {
+        self.receivers.clear();
+        if outputs.is_empty() {
+            return;
+        }
+        let StderrAttribution { receivers, is_shared } =
+            attribution_of(order, framework, events, outputs.stderr);
+        if receivers.is_empty() {
+            self.unattributed.push_stdout(outputs.stdout);
+            self.unattributed.push_stderr(outputs.stderr);
+        }
+        (self.receivers, self.is_shared) = (receivers, is_shared);
+        for running in &mut self.running {
+            if self.receivers.binary_search(&running.place()).is_ok() {
+                running.push_raw(outputs, is_shared);
+            }
+        }
+    }
+
+    /// Returns the only test that can have written this chunk's raw outputs, if there is one.
+    pub(super) fn sole_writer(&self) -> Option<usize> {
+        if let ([only], false) = (&self.receivers[..], self.is_shared) { Some(*only) } else { None }
+    }
+
+    /// Lets a test begin. `outputs` are the raw outputs of this chunk.
+    pub(super) fn begin(&mut self, place: usize, outputs: RawOutputs<'_>) {
+        let mut output = self.recycled.take().unwrap_or_else(|| RunningOutput::with_limit(self.limit_bytes));
+        output.reset(place, self.is_live);
+        if self.receivers.binary_search(&place).is_ok() {
+            output.push_raw(outputs, self.is_shared);
+        }
+        self.running.push(output);
+    }
+
+    /// Lets a test run again that seemed to have ended with these outputs.
+    pub(super) fn reopen(&mut self, place: usize, outputs: TestOutputs) {
+        self.begin(place, RawOutputs::default());
+        if let Some(running) = self.running.last_mut() {
+            running.restore(outputs);
+        }
+    }
+
+    fn find(&mut self, place: usize) -> Option<&mut RunningOutput> {
+        self.running.iter_mut().find(|running| running.place() == place)
+    }
+
+    /// Handles standard output. If several tests are running, any of them may have written it.
+    pub(super) fn on_stdout(&mut self, bytes: &[u8], order: &TestOrder) {
+        let is_shared = order.active().nth(1).is_some();
+        let mut active =
+            self.running.iter_mut().filter(|running| !order.is_paused(running.place())).peekable();
+        if active.peek().is_none() {
+            return self.unattributed.push_stdout(bytes);
+        }
+        active.for_each(|running| running.push_raw(RawOutputs { stdout: bytes, stderr: &[] }, is_shared));
+    }
+
+    /// Handles standard error that stands between the events.
+    pub(super) fn on_stderr(&mut self, bytes: &[u8]) {
+        match self.running.last_mut() {
+            Some(running) => running.push(OutputStream::Error, bytes),
+            None => self.unattributed.push_stderr(bytes),
+        }
+    }
+
+    /// Handles output of one of the running tests.
+    pub(super) fn on_test_output(&mut self, place: usize, stream: OutputStream, bytes: &[u8]) {
+        match (self.find(place), stream) {
+            (Some(running), stream) => running.push(stream, bytes),
+            (None, OutputStream::Output) => self.unattributed.push_stdout(bytes),
+            (None, OutputStream::Error) => self.unattributed.push_stderr(bytes),
+        }
+    }
+
+    /// Records a part of a running test.
+    pub(super) fn record_part(&mut self, place: usize, part: TestPart) {
+        if let Some(running) = self.find(place) {
+            running.record_part(part);
+        }
+    }
+
+    /// Moves the output that a framework captured to the other output of its test.
+    pub(super) fn take_captured(&mut self, place: usize, verdict: &mut FrameworkVerdict) {
+        let (stdout, stderr) = (verdict.stdout.take(), verdict.stderr.take());
+        if let Some(running) = self.find(place) {
+            running.push_captured(stdout.as_deref(), stderr.as_deref());
+        }
+    }
+
+    /// Returns the output that may contain the framework's details of a failure.
+    pub(super) fn text_of_details(&self, place: usize) -> String {
+        let running = self.running.iter().find(|running| running.place() == place);
+        running.map(RunningOutput::text_of_details).unwrap_or_default()
+    }
+
+    /// Returns what a running test has written.
+    pub(super) fn outputs_of(&self, place: usize) -> Option<TestOutputs> {
+        self.running.iter().find(|running| running.place() == place).map(RunningOutput::outputs)
+    }
+
+    /// Takes what a test has written that does not run any more.
+    pub(super) fn take(&mut self, place: usize) -> TestOutputs {
+        let Some(index) = self.running.iter().position(|running| running.place() == place) else {
+            return TestOutputs::default();
+        };
+        let ended = self.running.remove(index);
+        let outputs = ended.outputs();
+        self.recycled = Some(ended);
+        outputs
+    }
+
+    /// Takes what all running tests have written, in the order in which they began.
+    pub(super) fn take_all(&mut self) -> Vec<TestOutputs> {
+        self.running.drain(..).map(|running| running.outputs()).collect()
+    }
+
+    /// Keeps only the outputs of the tests that are running.
+    pub(super) fn retain(&mut self, is_running: impl Fn(usize) -> bool) {
+        self.running.retain(|running| is_running(running.place()));
+    }
+
+    /// Returns the standard error outside any test, within the limit of a test.
+    pub(super) fn unattributed_stderr(&self) -> String {
+        truncate_text(self.unattributed.stderr_text(), self.limit_bytes)
+    }
+
+    /// Returns the output outside any test.
+    pub(super) fn unattributed(&self) -> &UnattributedOutput {
+        &self.unattributed
+    }
+
+    /// Returns when, in running time, output of a running test is due to be sent.
+    pub(super) fn live_due_at(&self) -> Option<Duration> {
+        self.running.iter().filter_map(RunningOutput::due_at).min()
+    }
+
+    /// Sends the output of running tests that is due.
+    pub(super) fn send_live(&mut self, now: Duration, mut send: impl FnMut(usize, &str)) {
+        for running in &mut self.running {
+            if let Some(text) = running.take_due(now) {
+                send(running.place(), &text);
+            }
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! The tests of one lease and their process: passes each event on to the parts of the batch that it concerns,
+//! in the right order.
+
+use std::{ops::Range, time::Duration};
+
+use heeler_adapters::{
+    DeathCulprit, FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase, TranscriptEvent,
+};
+use heeler_core::{DiagnosticsFile, GuardLoss, Iteration};
+use heeler_protocol::{
+    control::{LeaseEnd, LeaseEvent, LeasedTest, LogLine, WorkerId, WorkerLease},
+    journal::{FixturePhase, SuiteFixture},
+    mtp::LogLevel,
+};
+
+use super::{
+    batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs},
+    deadlines::{Deadlines, DueAction},
+    end_texts::{NOT_BEGUN, guard_loss_message},
+    framework_queries::FrameworkQueries,
+    held_tests::{EndedTest, HeldTest, HeldTests, ReleaseConditions},
+    message_limit::truncate_messages,
+    output_attribution::OutputAttribution,
+    process_end::{BatchEnd, ProcessEnd, RunningTestEnd},
+    run_evidence::{NAMED_CONTRADICTIONS, contradicted_result_text},
+    settlement::{Settlement, SettlementContext},
+    shown_lines::ShownLines,
+    stderr_attribution::give_reports_to_writers,
+    test_ending::{DeathPosition, TestEnding},
+    test_order::TestOrder,
+    verdict::TestOutputs,
+};
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+
+/// Number of results that are settled and handed over together when a process has ended: about a window of a
+/// client that answers barriers.
+const SETTLED_TOGETHER: usize = 1024;
+
+/// The tests of one lease and their process.
+pub(crate) struct RunningBatch {
+    pub(crate) order: TestOrder,
+    outputs: OutputAttribution,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) held_tests: HeldTests,
+    pub(crate) settlement: Settlement,
+    /// What is shown of the process on the worker's own standard streams.
+    shown: ShownLines,
+    framework: Box<dyn FrameworkQueries>,
+    output_limit_bytes: u64,
+    /// The time of the last chunk, or of the end.
+    now: ClockReading,
+}
+
+impl RunningBatch {
+    /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would
+    /// skip are settled at once, into `updates`.
+    pub(crate) fn new(
+        lease: WorkerLease,
+        iteration: Iteration,
+        worker: WorkerId,
+        updates: &mut UpdateBatch,
+        framework: Box<dyn FrameworkQueries>,
+    ) -> Self {
+        let has_proven_answers = framework.has_proven_answers();
+        let output_limit_bytes = lease.limits.output_bytes;
+        let mut settlement = Settlement::new(&lease, iteration, worker, has_proven_answers);
+        Self {
+            outputs: OutputAttribution::new(output_limit_bytes, lease.is_output_live),
+            deadlines: Deadlines::new(lease.limits),
+            held_tests: HeldTests::new(has_proven_answers),
+            shown: ShownLines::new(lease.output_display, &lease.program.suite),
+            order: TestOrder::new(settlement.settle_skipped(lease.tests, updates)),
+            settlement,
+            framework,
+            output_limit_bytes,
+            now: ClockReading::default(),
+        }
+    }
+
+    /// Returns the tests that need a process, in order; events refer to them by index.
+    pub(crate) fn tests(&self) -> &[LeasedTest] {
+        self.order.tests()
+    }
+
+    /// Settles a test that no command can select, before the start. The tests after it move up by one index.
+    pub(crate) fn refuse(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
+        self.settlement.settle_not_run(&self.order.tests()[place], reason, updates);
+        self.order.remove(place);
+    }
+
+    /// Adds the tests of an extended lease; returns their indices. Those that their framework would skip are
+    /// settled at once.
+    pub(crate) fn extend(&mut self, lease: WorkerLease, updates: &mut UpdateBatch) -> Range<usize> {
+        self.order.extend(self.settlement.extend(lease, updates))
+    }
+
+    /// Returns whether the awaited tests have ended, and the process would run others.
+    pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
+        let is_awaited_running = self.order.running().iter().any(|place| awaited.contains(place));
+        !self.deadlines.is_ending() && !is_awaited_running && !self.order.is_all_done()
+    }
+
+    /// Returns whether every test has ended and is settled, and the process is not being ended.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.order.is_all_done() && !self.deadlines.is_ending() && !self.held_tests.awaits_end(&self.order)
+    }
+
+    /// Returns the running test and what it has written; of several, the one at its limit.
+    pub(crate) fn running_test(&self) -> Option<(&LeasedTest, TestOutputs)> {
+        let place = self.deadlines.suspect()?;
+        Some((&self.order.tests()[place], self.outputs.outputs_of(place).unwrap_or_default()))
+    }
+
+    /// Returns the test in which the process has died, and what it has written.
+    pub(crate) fn test_of_death(&self, culprit: DeathCulprit) -> Option<(&LeasedTest, TestOutputs)> {
+        let DeathCulprit::Test(place) = culprit else { return self.running_test() };
+        let outputs = self.outputs.outputs_of(place).or_else(|| self.held_tests.outputs_of(place));
+        Some((&self.order.tests()[place], outputs.unwrap_or_default()))
+    }
+
+    /// Adds a kept file to the result of a test.
+    pub(crate) fn attach(&mut self, place: usize, file: DiagnosticsFile, updates: &mut UpdateBatch) {
+        if let Some(test) = self.order.tests().get(place) {
+            self.settlement.attach(place, test, file, updates);
+        }
+    }
+
+    /// Handles the output of one read.
+    pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, updates: &mut UpdateBatch) {
+        let OutputChunk { events, outputs, now } = chunk;
+        let before = std::mem::replace(&mut self.now, now);
+        self.order.on_read(before);
+        self.deadlines.on_output(events, before, now);
+        self.outputs.on_raw_outputs(outputs, events, &self.order, &*self.framework);
+        let writer = self.outputs.sole_writer();
+        // Their writer has not begun: the raw outputs are shown behind the events.
+        let is_late = writer.is_some_and(|place| self.order.is_waiting(place));
+        if !is_late {
+            self.shown.show_raw(writer, outputs, &self.order, &*self.framework, &mut updates.shown);
+        }
+        for event in events.drain(..) {
+            self.on_event(event, outputs, updates);
+        }
+        if is_late {
+            self.shown.show_raw(writer, outputs, &self.order, &*self.framework, &mut updates.shown);
+        }
+        self.report_running_tests(now, updates);
+    }
+
+    /// Handles an event that was read with these raw outputs.
+    fn on_event(&mut self, event: TranscriptEvent, outputs: RawOutputs<'_>, updates: &mut UpdateBatch) {
+        let is_ending = self.deadlines.is_ending();
+        self.shown.show_event(&event, &self.order, &*self.framework, is_ending, &mut updates.shown);
+        match event {
+            TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, updates),
+            TranscriptEvent::Output(bytes) => self.outputs.on_stdout(&bytes, &self.order),
+            TranscriptEvent::ErrorOutput(bytes) => self.outputs.on_stderr(&bytes),
+            TranscriptEvent::TestOutput { place, stream, bytes } => {
+                self.outputs.on_test_output(place, stream, &bytes);
+            }
+            TranscriptEvent::Paused { place } => {
+                self.order.pause(place);
+                self.deadlines.pause(place, self.now);
+            }
+            TranscriptEvent::Resumed { place } => {
+                self.order.resume(place);
+                self.deadlines.resume(place, self.now);
+            }
+            TranscriptEvent::Part { place, part } if self.order.is_running(place) => {
+                self.outputs.record_part(place, part);
+            }
+            TranscriptEvent::Part { place, part } => self.held_tests.record_later_part(place, part),
+            // The worker has kept and attached it.
+            TranscriptEvent::File { .. } => {}
+            TranscriptEvent::Confirmed => self.settle_confirmed(updates),
+            TranscriptEvent::TimeLimit { place, limit } => {
+                self.deadlines.limit_from_now(place, limit, self.now);
+            }
+            TranscriptEvent::Ended { place, verdict } => {
+                // An end without a beginning: some frameworks report skipped tests in this way only.
+                self.on_test_begun(place, outputs, updates);
+                self.on_test_ended(place, verdict, updates);
+            }
+        }
+    }
+
+    /// Handles a test's beginning, which was written after the previous chunk was read.
+    fn on_test_begun(&mut self, place: usize, outputs: RawOutputs<'_>, updates: &mut UpdateBatch) {
+        // A process that is being ended begins no test that would count.
+        if !self.deadlines.is_ending() {
+            self.begin_test(place, outputs, updates);
+            self.order.record_begin_marker(self.now.running);
+        }
+    }
+
+    fn begin_test(&mut self, place: usize, outputs: RawOutputs<'_>, updates: &mut UpdateBatch) {
+        if self.order.begin(place) {
+            let test = &self.order.tests()[place];
+            self.deadlines.begin(place, test, self.now);
+            self.outputs.begin(place, outputs);
+            self.settlement.report_start(test, self.now.utc, updates);
+        }
+    }
+
+    fn on_test_ended(&mut self, place: usize, mut verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
+        if !self.order.is_running(place) {
+            let early = self.settlement.early_result(place);
+            let limit_bytes = self.output_limit_bytes;
+            return self.held_tests.record_later_end(&self.order, place, verdict, early, limit_bytes);
+        }
+        if self.deadlines.is_end_late(place, verdict.result == FrameworkResult::Failed) {
+            return;
+        }
+        self.order.record_end_marker(place, self.now.since_boot, verdict.duration.unwrap_or_default());
+        self.outputs.take_captured(place, &mut verdict);
+        self.complete_failure(place, &mut verdict);
+        truncate_messages(&mut verdict, self.output_limit_bytes);
+        let Some(ended) = self.end_running(place, verdict.duration) else { return };
+        if !self.held_tests.holds_results(&self.order) {
+            return self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+        let tests = self.order.tests();
+        self.settlement.report_held(&tests[place], tests.len(), self.now, updates);
+        self.held_tests.push(ended, verdict);
+        while let Some(held) = self.held_tests.take_excess(&self.order) {
+            self.settle_early([held], updates);
+        }
+    }
+
+    /// Fills in the details of a failure that the framework wrote to the outputs of a running test.
+    fn complete_failure(&self, place: usize, verdict: &mut FrameworkVerdict) {
+        if verdict.result == FrameworkResult::Failed {
+            let details = self.outputs.text_of_details(place);
+            self.framework.complete_verdict(verdict, self.order.listed(place), &details);
+        }
+    }
+
+    /// Takes a running test out of the process.
+    fn end_running(&mut self, place: usize, reported: Option<Duration>) -> Option<EndedTest> {
+        let clock = self.deadlines.stop(place, self.now)?;
+        self.order.finish(place);
+        let duration = self.deadlines.duration(&clock, reported, self.now);
+        let outputs = self.outputs.take(place);
+        Some(EndedTest { place, started_at: clock.started_at(), ended_at: self.now, duration, outputs })
+    }
+
+    /// Forgets clocks and outputs of tests that were withdrawn from the process.
+    fn drop_withdrawn(&mut self) {
+        self.deadlines.retain(|place| self.order.is_running(place));
+        self.outputs.retain(|place| self.order.is_running(place));
+    }
+
+    /// Withdraws all results that were read: another process than the tests' own has reported them.
+    pub(crate) fn withdraw_all(&mut self) {
+        for held in self.held_tests.take() {
+            self.order.withdraw(held.ended.place);
+        }
+        self.order.withdraw_running();
+        self.order.forget_last_ended();
+        self.drop_withdrawn();
+    }
+
+    /// Returns the running test to those that wait: its process has not read the request that began it. Only
+    /// after another test has ended: what ends before the first request belongs to its test, so that no
+    /// process ends in vain.
+    pub(crate) fn withdraw_unread_test(&mut self) {
+        if self.order.last_ended().is_some() && self.order.only_running().is_some() {
+            self.order.withdraw_running();
+            self.drop_withdrawn();
+        }
+    }
+
+    /// Adds the updates and the log lines that are due while tests run: their output, and that they are slow.
+    pub(crate) fn report_running_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
+        let tests = self.order.tests();
+        self.deadlines.log_slow_tests(now, tests, updates);
+        self.outputs.send_live(now.running, |place, text| {
+            let start = self.deadlines.started_at(place).unwrap_or(now).utc;
+            self.settlement.report_output(&tests[place], start, text, updates);
+        });
+    }
+
+    /// Returns the next deadline in running time; `None` when nothing is waited for.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.deadlines.next(self.held_tests.check_at(), self.outputs.live_due_at())
+    }
+
+    /// Handles a passed deadline; returns the action due. `is_announced`: by its output, the process is in a
+    /// set-up or tear-down that its framework announces, or in a dependency of its tests.
+    pub(crate) fn on_deadline(&mut self, now: ClockReading, is_announced: bool) -> DeadlineAction {
+        let (held, live) = (self.held_tests.check_at(), self.outputs.live_due_at());
+        match self.deadlines.on_deadline(now, is_announced, held, live) {
+            DueAction::Process(action) => action,
+            DueAction::Withdraw(place) => {
+                self.order.withdraw(place);
+                self.drop_withdrawn();
+                DeadlineAction::Terminate
+            }
+        }
+    }
+
+    /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
+    pub(crate) fn check_held_tests(
+        &mut self,
+        now: ClockReading,
+        conditions: ReleaseConditions,
+        updates: &mut UpdateBatch,
+    ) {
+        let released = self.held_tests.take_released(now.running, conditions);
+        self.settle_early(released, updates);
+    }
+
+    /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
+    /// about them. The others stay undecided.
+    pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
+        if self.held_tests.is_until_confirmed() {
+            self.settle_confirmed(updates);
+        }
+        for HeldTest { ended, verdict } in self.held_tests.take_proven(&self.order, conditions) {
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+    }
+
+    /// Settles the tests that do not end again.
+    fn settle_confirmed(&mut self, updates: &mut UpdateBatch) {
+        let confirmed = self.held_tests.take_confirmed(&self.order);
+        self.settle_early(confirmed, updates);
+    }
+
+    /// Settles tests as their framework says while their process runs.
+    fn settle_early(&mut self, held: impl IntoIterator<Item = HeldTest>, updates: &mut UpdateBatch) {
+        for HeldTest { ended, verdict } in held {
+            self.settlement.record_early_result(ended.place, verdict.result);
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+    }
+
+    /// Settles a test that has ended.
+    fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
+        let context = SettlementContext {
+            tests: self.order.tests(),
+            framework: &*self.framework,
+            now: self.now,
+            is_cancelled: self.deadlines.is_cancelled(),
+        };
+        self.settlement.settle(&context, ended, seen, updates);
+    }
+
+    /// Decides what the held results of the process are worth when it has ended and its output is read to
+    /// the end. `settle_decided` settles them, then `end` decides all tests that are still running.
+    pub(crate) fn begin_end(
+        &mut self,
+        mut gone: ProcessExitSummary,
+        now: ClockReading,
+        updates: &mut UpdateBatch,
+    ) -> BatchEnd {
+        self.now = now;
+        self.order.on_read(now);
+        self.shown.end_lines(&mut updates.shown);
+        // The process did not end in tests that wait for others.
+        self.order.withdraw_paused();
+        self.drop_withdrawn();
+        if let DeathCulprit::Test(place) = gone.culprit
+            && !self.deadlines.is_ending()
+        {
+            self.recall_culprit(place);
+        }
+        if self.deadlines.accept_server_end() {
+            gone.accept_server_end();
+        }
+        // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
+        if let (Some(loss), false) = (gone.guard_loss, self.deadlines.is_ending()) {
+            return BatchEnd::Decided(self.finish_without_guard(loss, updates));
+        }
+        if gone.is_own_death {
+            self.deadlines.discard_limits_passed_in_crash();
+        }
+        self.settlement.hide_arguments(&mut gone.exit);
+        self.settlement.record_exit(self.order.is_single().then(|| gone.exit.clone()));
+        let mut end = ProcessEnd::new(gone, self.deadlines.end_cause());
+        end.discard_forged_evidence(end.stack_position(&*self.framework, self.order.first_running()));
+        let is_in_suite = self.settle_suite_phase(&mut end, updates);
+        self.apply_run_report(&mut end, updates);
+        end.fail_unselected();
+        end.charge_tests(!self.order.running().is_empty() || is_in_suite);
+        if end.is_own_under_debugger() {
+            self.settle_not_begun(updates);
+        }
+        self.decide_held_tests(&mut end);
+        BatchEnd::Begun(Box::new(end))
+    }
+
+    /// Takes back the end of a held test in which the process has died.
+    fn recall_culprit(&mut self, place: usize) {
+        if let Some(HeldTest { ended, .. }) = self.held_tests.take_test(place) {
+            self.order.reopen(place);
+            self.deadlines.begin(place, &self.order.tests()[place], ended.started_at);
+            self.outputs.reopen(place, ended.outputs);
+        }
+    }
+
+    /// Ends a batch whose process has ended with its guard: how it ended is unknown. Results that were sent
+    /// before, and failures, are valid. All other tests wait again, also those that seem to have passed just
+    /// now: a forged marker is contradicted only by the end of its process.
+    fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
+        for HeldTest { ended, verdict } in self.held_tests.take() {
+            if verdict.result == FrameworkResult::Failed {
+                self.settle(ended, TestEnding::Verdict(verdict), updates);
+            } else {
+                self.order.withdraw(ended.place);
+            }
+        }
+        let only = self.order.only_running().map(|place| self.order.tests()[place].test);
+        self.order.withdraw_running();
+        self.drop_withdrawn();
+        let message = guard_loss_message(loss, self.order.has_waiting());
+        updates.logs.push(LogLine { test: only, level: LogLevel::Warning, message });
+        LeaseEnd::GuardLost { loss }
+    }
+
+    /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
+    /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the
+    /// death is charged to tests or to the tear-down.
+    fn settle_suite_phase(&mut self, end: &mut ProcessEnd, updates: &mut UpdateBatch) -> bool {
+        let stack = end.stack_position(&*self.framework, self.order.first_running());
+        let is_test_running = !self.order.running().is_empty();
+        let (suite, message) = match end.take_suite_phase() {
+            Some(SuitePhase::SetUp { suite, places }) => {
+                return self.settle_before_tests(DeathPosition::SuiteSetUp(suite), &places, end, updates);
+            }
+            Some(SuitePhase::Dependency { test, places }) => {
+                return self.settle_before_tests(DeathPosition::Dependency(test), &places, end, updates);
+            }
+            Some(SuitePhase::TearDown { suite, mut verdict })
+                if let Some(clock) = self.deadlines.only_clock()
+                    && end.is_in_tear_down(clock, stack, &self.order) =>
+            {
+                let (place, limit) = (clock.place(), end.tear_down_limit_text(clock));
+                self.complete_failure(place, &mut verdict);
+                if let Some(ended) = self.end_running(place, verdict.duration) {
+                    self.settle(ended, TestEnding::Verdict(verdict), updates);
+                }
+                (suite, end.tear_down_message(limit.as_deref(), self.outputs.unattributed()))
+            }
+            Some(SuitePhase::AfterTests { suite }) if !is_test_running && end.is_after_tests(stack) => {
+                (suite, end.message_after_tests(self.outputs.unattributed()))
+            }
+            Some(phase) => {
+                end.put_back_suite_phase(phase);
+                return false;
+            }
+            None => return false,
+        };
+        let fixture = SuiteFixture { suite, phase: FixturePhase::TearDown };
+        updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+        true
+    }
+
+    /// Settles the tests before which the process died, or stood still until its limit, in what all of them
+    /// need. Returns whether that is so.
+    fn settle_before_tests(
+        &mut self,
+        position: DeathPosition,
+        places: &[usize],
+        end: &mut ProcessEnd,
+        updates: &mut UpdateBatch,
+    ) -> bool {
+        if !self.order.running().is_empty() {
+            return false;
+        }
+        let stack = end.stack_position(&*self.framework, None);
+        let Some(seen) = end.ending_before_tests(position, stack, self.outputs.unattributed()) else {
+            return false;
+        };
+        let stderr = self.outputs.unattributed_stderr();
+        let mut evidence = end.take_evidence();
+        for place in places {
+            self.begin_test(*place, RawOutputs::default(), updates);
+            let Some(ended) = self.end_running(*place, None) else { continue };
+            let outputs = TestOutputs { stderr: stderr.clone(), ..ended.outputs };
+            let ended = EndedTest { duration: Duration::ZERO, outputs, ..ended };
+            self.settle(ended.with_evidence(evidence.take()), seen.clone(), updates);
+        }
+        true
+    }
+
+    /// Settles the tests of a process that has exited by itself as its framework's report says.
+    fn apply_run_report(&mut self, end: &mut ProcessEnd, updates: &mut UpdateBatch) {
+        let Some(mut verdicts) = end.take_report() else { return };
+        for place in self.held_tests.correct(&mut verdicts, self.output_limit_bytes) {
+            self.order.withdraw(place);
+        }
+        let mut contradictions = Vec::new();
+        for (place, verdict) in verdicts.into_iter().enumerate() {
+            let reported = verdict.as_ref().map(|verdict| verdict.result);
+            match (self.settlement.early_result(place), verdict) {
+                (Some(sent), _) if reported == Some(sent) => {}
+                (Some(sent), _) if contradictions.len() < NAMED_CONTRADICTIONS => {
+                    let name = &self.order.listed(place).name;
+                    contradictions.push(contradicted_result_text(name, sent, reported));
+                }
+                (None, Some(verdict)) if self.order.is_open(place) => {
+                    self.on_test_begun(place, RawOutputs::default(), updates);
+                    self.on_test_ended(place, verdict, updates);
+                }
+                (Some(_), _) | (None, _) => {}
+            }
+        }
+        end.fail_outside(contradictions);
+    }
+
+    /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
+    /// it, and must not be offered the same test again.
+    fn settle_not_begun(&mut self, updates: &mut UpdateBatch) {
+        let reason = self.outputs.unattributed().with_output(NOT_BEGUN.to_owned());
+        for place in self.order.skip_waiting() {
+            self.settlement.settle_not_run(&self.order.tests()[place], &reason, updates);
+        }
+    }
+
+    /// Decides the held tests by how the process ended.
+    fn decide_held_tests(&mut self, end: &mut ProcessEnd) {
+        let stack = end.stack_position(&*self.framework, self.order.first_running());
+        let mut held = Vec::from(self.held_tests.take());
+        if end.is_sanitizer_exit() && !self.order.is_single() {
+            give_reports_to_writers(&mut held, &self.order, &*self.framework);
+        }
+        let decide = |ended, seen| self.held_tests.decide(ended, seen);
+        for place in end.decide_held(held, stack, &self.order, self.outputs.unattributed(), decide) {
+            self.order.withdraw(place);
+        }
+    }
+
+    /// Settles the next results that the end of the process has decided, at most `SETTLED_TOGETHER`. Returns
+    /// whether any remain: they are handed over in pieces, so that the client works on the first of them
+    /// while the next are written.
+    pub(crate) fn settle_decided(&mut self, updates: &mut UpdateBatch) -> bool {
+        for _ in 0..SETTLED_TOGETHER {
+            let Some((ended, seen)) = self.held_tests.next_decided() else { return false };
+            self.settle(ended, seen, updates);
+        }
+        self.held_tests.has_decided()
+    }
+
+    /// Decides all tests that are still running, and how the lease has ended.
+    pub(crate) fn end(&mut self, end: BatchEnd, updates: &mut UpdateBatch) -> LeaseEnd {
+        let mut end = match end {
+            BatchEnd::Begun(begun) => *begun,
+            BatchEnd::Decided(end) => return end,
+        };
+        self.settlement.report_process_end(self.order.tests(), end.exit(), updates);
+        for FixtureFailure { fixture, message } in end.take_fixture_failures() {
+            updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+        }
+        let leaks = self.order.attribute_leaks(&end.exit().leaked);
+        self.settlement.report_leaks(leaks, self.order.tests(), updates);
+        if let Some(message) = end.stall_text() {
+            let test = self.order.running().first().map(|place| self.order.tests()[*place].test);
+            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
+        }
+        end.fail_outside(self.held_tests.take_late_failures());
+        let suspects = self.settle_running_tests(&end, updates);
+        if let Some(message) = end.unclear_text() {
+            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+        }
+        end.lease_end(&suspects, &self.order, self.outputs.unattributed())
+    }
+
+    /// Decides the tests that are still running; returns the names of those in which the process died.
+    fn settle_running_tests(&mut self, end: &ProcessEnd, updates: &mut UpdateBatch) -> Vec<String> {
+        let mut evidence = end.evidence();
+        let stack = end.stack_position(&*self.framework, None);
+        let (clocks, outputs) = (self.deadlines.take_clocks(), self.outputs.take_all());
+        let running = clocks.len();
+        let mut suspects = Vec::new();
+        for (clock, outputs) in clocks.into_iter().zip(outputs) {
+            let place = clock.place();
+            let seen = match end.end_of_running_test(&clock, &outputs.stderr, running, self.now, stack) {
+                RunningTestEnd::Waiting => {
+                    self.order.withdraw(place);
+                    continue;
+                }
+                RunningTestEnd::Ended(seen) => seen,
+                RunningTestEnd::Died(seen) => {
+                    suspects.push(self.order.listed(place).name.clone());
+                    seen
+                }
+            };
+            let (started_at, duration) = (clock.started_at(), clock.ran(self.now));
+            let ended = EndedTest { place, started_at, ended_at: self.now, duration, outputs };
+            self.order.finish(place);
+            self.settle(ended.with_evidence(evidence.take()), seen, updates);
+        }
+        if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
+            updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
+        }
+        suspects
+    }
+}
