@@ -1,13 +1,18 @@
 //! Leases whose process runs further tests when its own have ended.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
-use heeler_adapters::{Adapter, BatchSelection, CommandLineError, InvocationChannel, SelectionScope};
-use heeler_protocol::control::{LeaseId, ListedTest, TestProgram, WorkerLease};
+use heeler_adapters::{
+    Adapter, BatchSelection, CommandLineError, InvocationChannel, SelectionScope, TranscriptParser,
+};
+use heeler_protocol::control::{ListedTest, TestProgram, WorkerLease};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::{lease::listed_tests, test_process::RunningProcess};
-use crate::{batch::RawOutputs, results::uplink::SenderMessage};
+use super::lease::{ResultSink, listed_tests};
+use crate::{batch::RunningBatch, process::process_clock::ClockReading, results::uplink::SenderMessage};
 
 /// Whether a lease can be extended.
 #[derive(Debug)]
@@ -43,81 +48,64 @@ impl LeaseExtension {
             Some(_) | None => Self::Impossible,
         }
     }
-}
 
-impl RunningProcess<'_> {
     /// Returns whether the process may still be given tests: its requests do not end.
-    pub(super) fn may_be_extended(&self) -> bool {
-        !matches!(self.extension, LeaseExtension::Impossible)
-            && self.reader.transcript.takes_more_tests()
-            && self.batch.is_settled()
+    pub(super) fn may_follow(&self, transcript: &dyn TranscriptParser, batch: &RunningBatch) -> bool {
+        !matches!(self, Self::Impossible) && transcript.takes_more_tests() && batch.is_settled()
     }
 
     /// Tells the coordinator that the process waits for tests, when its own are reported.
-    pub(super) fn report_idle(&mut self) {
-        let LeaseExtension::Possible(check) = &self.extension else { return };
-        if !self.may_be_extended() {
+    pub(super) fn report_idle(
+        &mut self,
+        transcript: &dyn TranscriptParser,
+        batch: &mut RunningBatch,
+        sink: &mut ResultSink,
+        now: ClockReading,
+    ) {
+        if !matches!(self, Self::Possible(_)) || !self.may_follow(transcript, batch) {
             return;
         }
-        self.batch.deadlines.set_waiting(true, self.clock.now());
+        batch.deadlines.set_waiting(true, now);
         // What has no room yet is handed over first; the sender tells when there is some.
-        self.sink.try_send_batch();
-        if self.sink.is_blocked() {
+        sink.try_send_batch();
+        if sink.is_blocked() {
             return;
         }
-        match self.sink.result_sender.try_send(SenderMessage::LeaseIdle { lease: self.sink.lease }) {
-            Ok(()) => self.extension = LeaseExtension::Awaited(check.clone()),
+        match sink.result_sender.try_send(SenderMessage::LeaseIdle { lease: sink.lease }) {
+            Ok(()) => self.turn(Self::Awaited),
             // The next event of the process, a look at the clock at the latest, tries again.
             Err(TrySendError::Full(_)) => {}
             // The coordinator has disconnected, and this worker is about to exit.
-            Err(TrySendError::Closed(_)) => self.extension = LeaseExtension::Impossible,
+            Err(TrySendError::Closed(_)) => *self = Self::Impossible,
         }
     }
 
-    /// Ends the idle process of a lease.
-    pub(super) fn end_idle(&mut self, lease: LeaseId) {
-        if lease == self.sink.lease {
-            self.extension = LeaseExtension::Impossible;
-            self.finish_requests();
+    /// Adds the tests of an extended lease to the batch; returns their indices. A process that has ended, or
+    /// is being ended, gets none: they stay undecided, and the coordinator leases them again.
+    pub(super) fn extend(
+        &mut self,
+        lease: WorkerLease,
+        transcript: &dyn TranscriptParser,
+        batch: &mut RunningBatch,
+        sink: &mut ResultSink,
+    ) -> Option<Range<usize>> {
+        let Self::Awaited(check) = &*self else { return None };
+        if lease.lease != sink.lease || !self.may_follow(transcript, batch) {
+            return None;
         }
-    }
-
-    /// Ends the requests to the process, which is to exit.
-    pub(super) fn finish_requests(&mut self) {
-        let request = self.reader.transcript.closing_request();
-        self.process.send_request(request);
-        self.process.finish_requests();
-        if self.reader.transcript.has_forked_copies() {
-            // One of them may have taken the last request from the process.
-            self.process.shut_down_requests();
-        }
-        self.batch.deadlines.set_waiting(false, self.clock.now());
-        self.batch.deadlines.on_requests_finished(self.clock.now());
-    }
-
-    /// Gives the process further tests. One that has ended, or is being ended, gets none: they stay
-    /// undecided, and the coordinator leases them again.
-    pub(super) fn extend(&mut self, lease: WorkerLease) {
-        if lease.lease != self.sink.lease {
-            return;
-        }
-        let LeaseExtension::Awaited(check) = &self.extension else { return };
-        let check = check.clone();
-        if !self.may_be_extended() {
-            return;
-        }
-        let mut added = self.batch.extend(lease, &mut self.sink.updates);
-        while let Some((place, reason)) = check.unselectable_test(&listed_tests(&self.batch)[added.clone()]) {
-            self.batch.refuse(added.start + place, &reason, &mut self.sink.updates);
+        let mut added = batch.extend(lease, &mut sink.updates);
+        while let Some((place, reason)) = check.unselectable_test(&listed_tests(batch)[added.clone()]) {
+            batch.refuse(added.start + place, &reason, &mut sink.updates);
             added.end -= 1;
         }
-        self.batch.deadlines.set_waiting(false, self.clock.now());
-        let tests = &listed_tests(&self.batch)[added];
-        let request = self.reader.transcript.add_tests(tests, &mut self.reader.events);
-        self.process.send_request(request);
-        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
-        self.extension = LeaseExtension::Possible(check);
-        self.sink.try_send_batch();
+        self.turn(Self::Possible);
+        Some(added)
+    }
+
+    fn turn(&mut self, into: fn(ExtensionCheck) -> Self) {
+        if let Self::Possible(check) | Self::Awaited(check) = std::mem::replace(self, Self::Impossible) {
+            *self = into(check);
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! Event loop of one test process.
 
-mod evidence;
 mod outputs;
 
 use super::{
-    death_files::DeathFileReader,
+    death_files::{DeathFileReader, ReportStep},
     diagnostics::{CrashDiagnostics, ExitKind},
     extension::LeaseExtension,
     kept_files::FileKeeper,
@@ -35,7 +34,10 @@ use crate::{
 };
 use heeler_core::GuardLoss;
 use heeler_protocol::{
-    control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestId, ToGuard, TreeSample},
+    control::{
+        DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestDiagnostics, TestId, ToGuard,
+        TreeSample,
+    },
     mtp::LogLevel,
 };
 use heeler_sys::process::Pid;
@@ -194,7 +196,8 @@ impl<'a> RunningProcess<'a> {
             }
             self.terminate_after_awaited_tests().await;
             self.terminate_decided().await;
-            self.report_idle();
+            let (transcript, now) = (&*self.reader.transcript, self.clock.now());
+            self.extension.report_idle(transcript, &mut self.batch, self.sink, now);
         }
     }
 
@@ -355,12 +358,18 @@ impl<'a> RunningProcess<'a> {
                     Some(AwaitedTests { places: self.batch.order.running().to_vec(), grace_ms });
             }
             JobOrder::Extend(lease) => self.extend(*lease),
-            JobOrder::EndIdle { lease } => self.end_idle(lease),
+            JobOrder::EndIdle { lease } if lease == self.sink.lease => {
+                self.extension = LeaseExtension::Impossible;
+                self.finish_requests();
+            }
             JobOrder::Debugger { lease, decision } if lease == self.sink.lease => {
                 self.apply_debugger_decision(decision).await;
             }
             // An order for an earlier lease, and those that the process has carried out itself.
-            JobOrder::Debugger { .. } | JobOrder::Pause { .. } | JobOrder::Resume => {}
+            JobOrder::Debugger { .. }
+            | JobOrder::EndIdle { .. }
+            | JobOrder::Pause { .. }
+            | JobOrder::Resume => {}
             JobOrder::Kill => {
                 self.batch.deadlines.on_terminated(BatchTerminateReason::Abandoned);
                 self.terminate(0).await;
@@ -439,6 +448,16 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
+    /// Asks a process at its limit for its stacks, if its runtime reports them; returns whether its end waits
+    /// for them.
+    async fn is_report_awaited(&mut self) -> bool {
+        let step = self.death_files.begin_report(Instant::now());
+        if let ReportStep::Ask(signal) = step {
+            self.process.send(ToGuard::ReportStacks { signal: signal.0 }).await;
+        }
+        step != ReportStep::End
+    }
+
     async fn on_sample(&mut self, sample: TreeSample) {
         if self.diagnostics.capture_deadline().is_some() {
             self.diagnostics.record_sample(sample);
@@ -448,15 +467,6 @@ impl<'a> RunningProcess<'a> {
         let starved = self.diagnostics.starved_since_last_sample(&sample);
         let due = self.batch.deadlines.on_idle_sample(self.clock.now(), starved);
         self.handle_deadline(due).await;
-    }
-
-    /// Settles the tests that have ended, as far as their ends are proven.
-    fn settle_proven(&mut self) {
-        // A look at the processes proves what was read before it.
-        self.read_outputs();
-        let conditions = self.read_outputs_and_writers();
-        self.batch.settle_proven(conditions, &mut self.sink.updates);
-        self.sink.try_send_batch();
     }
 
     /// Ends the process. One whose framework has a request for that is asked first.
@@ -476,15 +486,6 @@ impl<'a> RunningProcess<'a> {
             let reason = self.batch.deadlines.terminate_reason_text();
             self.cancel_request = self.reader.transcript.cancel_request(reason);
         }
-    }
-
-    /// Sends the first request to a process that receives requests.
-    fn send_opening_request(&mut self) {
-        let request = self.reader.transcript.opening_request(&mut self.reader.events);
-        self.begins_with_process = !self.reader.events.is_empty();
-        self.is_start_unknown |= self.begins_with_process;
-        self.process.send_request(request);
-        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
     }
 
     /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the
@@ -561,5 +562,38 @@ impl<'a> RunningProcess<'a> {
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;
         end
+    }
+
+    /// Logs which evidence of a crash or hang could not be kept, and why.
+    fn log_evidence_losses(&mut self, evidence: Option<&TestDiagnostics>, end: &ProcessExit) {
+        let test = self.affected_test();
+        for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
+            let text = format!("not all of its evidence could be kept: {note}");
+            self.sink.add_log_line(test, LogLevel::Warning, text);
+        }
+        if end.code.is_none() && end.signal.is_none() {
+            self.diagnostics.remove_partial_files();
+        }
+    }
+
+    /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or
+    /// their process, has failed.
+    async fn remove_test_directory(&mut self, end: &LeaseEnd) {
+        // An empty one, which most are, is removed at once.
+        let Some(directory) = self.test_directory.take().filter(|directory| !directory.is_empty()) else {
+            return;
+        };
+        let has_failed = match end {
+            LeaseEnd::BadExit { .. } | LeaseEnd::DiedInTest { .. } | LeaseEnd::DiedOutsideTest { .. } => true,
+            LeaseEnd::StartTimedOut { .. }
+            | LeaseEnd::Complete
+            | LeaseEnd::NotStarted { .. }
+            | LeaseEnd::GuardLost { .. }
+            | LeaseEnd::Cancelled => self.batch.settlement.has_failures(),
+        };
+        let target = has_failed.then(|| self.diagnostics.kept_directory());
+        if let Some(text) = directory.remove(target).await {
+            self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! The reports of one test process, on their way to its batch.
 
-use heeler_adapters::{TranscriptEvent, TranscriptParser};
+use heeler_adapters::{DeathCulprit, DeathEvidence, TranscriptEvent, TranscriptParser};
 use heeler_protocol::control::LeaseEvent;
+use heeler_sys::process::Pid;
 
-use super::{kept_files::FileKeeper, lease::ResultSink};
+use super::{death_files::DeathFileReader, kept_files::FileKeeper, lease::ResultSink};
 use crate::{
     batch::{OutputChunk, RawOutputs, RunningBatch},
-    process::process_clock::ProcessClock,
+    process::{process_clock::ProcessClock, worker_context::WorkerContext},
 };
 
 /// Turns the output of a test process into events for its batch.
@@ -39,5 +40,21 @@ impl TranscriptReader {
         batch.on_output(chunk, &mut sink.updates);
         batch.deadlines.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
         sink.try_send_batch();
+    }
+
+    /// Reads what a process that has died has left about that beside its output.
+    pub(super) fn read_death_evidence(
+        &mut self,
+        files: &DeathFileReader,
+        root: Option<Pid>,
+        context: &WorkerContext,
+    ) {
+        let Some(left) = files.read(root) else { return };
+        let evidence =
+            DeathEvidence { stderr: &left.stderr, crash_report: &left.crash_report, journal: &left.journal };
+        self.transcript.on_death(&evidence, &mut self.events);
+        if self.transcript.culprit() == DeathCulprit::Unknown {
+            context.unclear_deaths.record(files.program());
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use heeler_sys::dirs::{DirError, private_dir, private_dir_in_existing};
+use tokio::sync::oneshot;
 
 /// Which variables name the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,32 @@ impl TestDirectory {
             room.copy_directory(&self.path, target)?;
         }
         Ok(true)
+    }
+
+    /// Keeps what the tests have left in `target`, if there is one, and removes the directory, beside the
+    /// runtime's thread, which goes on to serve the worker's messages. Returns a line for the log about what
+    /// was kept.
+    ///
+    /// Cancel safe: yes, because the work goes on without the call.
+    pub(crate) async fn remove(self, target: Option<PathBuf>) -> Option<String> {
+        let kept_in = target.clone();
+        let (report, removed) = oneshot::channel();
+        heeler_sys::own_thread::run("heeler-remove", move || {
+            let kept = target.map(|target| self.keep(&target));
+            // Removed before the report: the next process of the lease has a directory of the same path.
+            drop(self);
+            drop(report.send(kept));
+        });
+        match (removed.await, kept_in) {
+            (Ok(Some(Ok(true))), Some(target)) => {
+                Some(format!("files of the tests' temporary directory are kept in {}", target.display()))
+            }
+            (Ok(Some(Err(error))), _) => {
+                Some(format!("files of the tests' temporary directory could not be kept: {error}"))
+            }
+            // There was nothing to keep.
+            (Ok(_) | Err(_), _) => None,
+        }
     }
 }
 

@@ -1,8 +1,10 @@
-//! Output of a test process: read, parsed, and passed on to its batch.
+//! The dialogue with a test process: its output, which is read, parsed and passed on to its batch, and requests
+//! to it.
 
 use std::time::Duration;
 
 use heeler_adapters::InvocationChannel;
+use heeler_protocol::control::WorkerLease;
 use heeler_sys::process::{self, Pid};
 
 use super::{
@@ -99,7 +101,8 @@ impl RunningProcess<'_> {
             self.batch.withdraw_all();
         }
         self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
-        let is_over = self.reader.transcript.is_over() && !self.may_be_extended();
+        let is_over = self.reader.transcript.is_over()
+            && !self.extension.may_follow(&*self.reader.transcript, &self.batch);
         if is_over && self.cancel_request.is_empty() {
             self.finish_requests();
         }
@@ -111,6 +114,65 @@ impl RunningProcess<'_> {
         self.batch.deadlines.dialogue.set_stall(stall, self.clock.now());
         if self.batch.deadlines.dialogue.awaits_requests_taken() {
             self.batch.deadlines.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
+        }
+    }
+
+    /// Settles the tests that have ended, as far as their ends are proven.
+    pub(super) fn settle_proven(&mut self) {
+        // A look at the processes proves what was read before it.
+        self.read_outputs();
+        let conditions = self.read_outputs_and_writers();
+        self.batch.settle_proven(conditions, &mut self.sink.updates);
+        self.sink.try_send_batch();
+    }
+
+    /// Gives the process further tests.
+    pub(super) fn extend(&mut self, lease: WorkerLease) {
+        let transcript = &*self.reader.transcript;
+        let Some(added) = self.extension.extend(lease, transcript, &mut self.batch, self.sink) else {
+            return;
+        };
+        self.batch.deadlines.set_waiting(false, self.clock.now());
+        let tests = &listed_tests(&self.batch)[added];
+        let request = self.reader.transcript.add_tests(tests, &mut self.reader.events);
+        self.process.send_request(request);
+        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
+        self.sink.try_send_batch();
+    }
+
+    /// Ends the requests to the process, which is to exit.
+    pub(super) fn finish_requests(&mut self) {
+        let request = self.reader.transcript.closing_request();
+        self.process.send_request(request);
+        self.process.finish_requests();
+        if self.reader.transcript.has_forked_copies() {
+            // One of them may have taken the last request from the process.
+            self.process.shut_down_requests();
+        }
+        self.batch.deadlines.set_waiting(false, self.clock.now());
+        self.batch.deadlines.on_requests_finished(self.clock.now());
+    }
+
+    /// Sends the first request to a process that receives requests.
+    pub(super) fn send_opening_request(&mut self) {
+        let request = self.reader.transcript.opening_request(&mut self.reader.events);
+        self.begins_with_process = !self.reader.events.is_empty();
+        self.is_start_unknown |= self.begins_with_process;
+        self.process.send_request(request);
+        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
+    }
+
+    /// Reads what a process that has died or hung has left about that.
+    pub(super) fn read_death_files(&mut self) {
+        let is_ending = self.process.is_terminating() || self.death_files.is_report_begun();
+        let has_died = !is_ending && !self.reader.transcript.is_complete();
+        if has_died {
+            self.reader.read_death_evidence(&self.death_files, self.root, self.context);
+        }
+        let affected = self.batch.test_of_death(self.reader.transcript.culprit());
+        let test = affected.as_ref().map(|(test, _)| &test.listed);
+        if let Some((stacks, report)) = self.death_files.stacks(self.root, test, has_died) {
+            self.diagnostics.record_runtime_report(stacks, report);
         }
     }
 }
