@@ -26,7 +26,7 @@ const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     limits: TestLimits,
-    /// Clocks of the running tests in the order in which they began.
+    /// Clocks of the running tests, in begin order.
     clocks: Vec<TestClock>,
     /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
     /// coarse.
@@ -39,7 +39,7 @@ pub(crate) struct Deadlines {
     is_between_tests: bool,
     /// The idle process is being sampled.
     is_idle_sampled: bool,
-    /// Its tests have ended, and the process waits for others: it has no time limit.
+    /// The tests of the process have ended, and the process waits for others, without a time limit.
     is_waiting: bool,
     /// A debugger controls the process, and no limits apply.
     is_unlimited: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Deadlines {
     server_exit: Option<ServerExit>,
 }
 
-/// What is due at a deadline.
+/// An action due at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueAction {
     Process(DeadlineAction),

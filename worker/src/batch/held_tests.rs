@@ -80,7 +80,7 @@ impl HeldTest {
 /// The tests of a batch that have ended and are not settled: no more than the batch has.
 #[derive(Debug, Default)]
 pub(crate) struct HeldTests {
-    /// Tests that have ended by the process's output, in the order in which they ended.
+    /// Tests that have ended by the process's output, in end order.
     tests: VecDeque<HeldTest>,
     /// Size of their outputs.
     output_bytes: usize,
@@ -333,7 +333,7 @@ impl SoleWriterSpan {
     }
 }
 
-/// What is known of a running process when its held tests are checked.
+/// State of a running process when its held tests are checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReleaseConditions {
     /// The first test since which the output contains markers at a wrong place.

@@ -36,7 +36,6 @@ mod process_end;
 mod process_leaks;
 mod run_evidence;
 mod running_batch;
-mod running_output;
 mod server_exit;
 mod settlement;
 mod shown_lines;

@@ -8,18 +8,80 @@ use heeler_adapters::{FrameworkVerdict, OutputStream, TestPart, TranscriptEvent}
 use super::{
     batch_input::RawOutputs,
     framework_queries::FrameworkQueries,
-    running_output::RunningOutput,
-    stderr_attribution::{StderrAttribution, attribution_of},
+    live_output::LiveOutput,
+    stderr_attribution::{SHARED_OUTPUT_NOTE, StderrAttribution, attribution_of},
     test_order::TestOrder,
+    test_parts::TestParts,
     unattributed_output::UnattributedOutput,
     verdict::TestOutputs,
 };
-use crate::results::output_capture::truncate_text;
+use crate::results::output_capture::{OutputCapture, truncate_text};
+
+/// Output of a running test.
+#[derive(Debug)]
+struct RunningOutput {
+    place: usize,
+    stdout: OutputCapture,
+    stderr: OutputCapture,
+    live: LiveOutput,
+    parts: TestParts,
+}
+
+impl RunningOutput {
+    fn with_limit(limit_bytes: u64) -> Self {
+        Self {
+            place: 0,
+            stdout: OutputCapture::with_limit(limit_bytes),
+            stderr: OutputCapture::with_limit(limit_bytes),
+            live: LiveOutput::default(),
+            parts: TestParts::default(),
+        }
+    }
+
+    /// Forgets the preceding test, and keeps its memory for this one.
+    fn reset(&mut self, place: usize, is_live: bool) {
+        self.place = place;
+        self.stdout.clear();
+        self.stderr.clear();
+        self.live.reset(is_live);
+        self.parts.clear();
+    }
+
+    fn push_raw(&mut self, outputs: RawOutputs<'_>, is_shared: bool) {
+        for (capture, bytes) in [(&mut self.stdout, outputs.stdout), (&mut self.stderr, outputs.stderr)] {
+            if is_shared && !bytes.is_empty() {
+                capture.push(SHARED_OUTPUT_NOTE);
+            }
+            capture.push(bytes);
+            self.live.push(bytes);
+        }
+    }
+
+    /// Adds what the test wrote to one output.
+    fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let capture = match stream {
+            OutputStream::Output => &mut self.stdout,
+            OutputStream::Error => &mut self.stderr,
+        };
+        capture.push(bytes);
+        self.live.push(bytes);
+    }
+
+    fn outputs(&self) -> TestOutputs {
+        TestOutputs {
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            evidence: None,
+            attached: Vec::new(),
+            parts: self.parts.clone(),
+        }
+    }
+}
 
 /// The outputs of one process.
 #[derive(Debug)]
 pub(super) struct OutputAttribution {
-    /// Outputs of the running tests in the order in which they began.
+    /// Outputs of the running tests, in begin order.
     running: Vec<RunningOutput>,
     /// Buffers of an ended test, recycled for the next.
     recycled: Option<RunningOutput>,
@@ -67,7 +129,7 @@ impl OutputAttribution {
         }
         (self.receivers, self.is_shared) = (receivers, is_shared);
         for running in &mut self.running {
-            if self.receivers.binary_search(&running.place()).is_ok() {
+            if self.receivers.binary_search(&running.place).is_ok() {
                 running.push_raw(outputs, is_shared);
             }
         }
@@ -92,19 +154,20 @@ impl OutputAttribution {
     pub(super) fn reopen(&mut self, place: usize, outputs: TestOutputs) {
         self.begin(place, RawOutputs::default());
         if let Some(running) = self.running.last_mut() {
-            running.restore(outputs);
+            running.stdout.push(outputs.stdout.as_bytes());
+            running.stderr.push(outputs.stderr.as_bytes());
+            running.parts = outputs.parts;
         }
     }
 
     fn find(&mut self, place: usize) -> Option<&mut RunningOutput> {
-        self.running.iter_mut().find(|running| running.place() == place)
+        self.running.iter_mut().find(|running| running.place == place)
     }
 
     /// Handles standard output. If several tests are running, any of them may have written it.
     pub(super) fn on_stdout(&mut self, bytes: &[u8], order: &TestOrder) {
         let is_shared = order.active().nth(1).is_some();
-        let mut active =
-            self.running.iter_mut().filter(|running| !order.is_paused(running.place())).peekable();
+        let mut active = self.running.iter_mut().filter(|running| !order.is_paused(running.place)).peekable();
         if active.peek().is_none() {
             return self.unattributed.push_stdout(bytes);
         }
@@ -131,32 +194,42 @@ impl OutputAttribution {
     /// Records a part of a running test.
     pub(super) fn record_part(&mut self, place: usize, part: TestPart) {
         if let Some(running) = self.find(place) {
-            running.record_part(part);
+            running.parts.record(part);
         }
     }
 
-    /// Moves the output that a framework captured to the other output of its test.
+    /// Moves the output that a framework captured to the other output of its test, unless the framework has
+    /// let standard output through as well.
     pub(super) fn take_captured(&mut self, place: usize, verdict: &mut FrameworkVerdict) {
         let (stdout, stderr) = (verdict.stdout.take(), verdict.stderr.take());
-        if let Some(running) = self.find(place) {
-            running.push_captured(stdout.as_deref(), stderr.as_deref());
+        let Some(running) = self.find(place) else { return };
+        let is_new =
+            |text: &String| running.stdout.is_empty() || !running.stdout.text().contains(text.trim());
+        if let Some(captured) = stdout.filter(is_new) {
+            running.stdout.push(captured.as_bytes());
+        }
+        if let Some(captured) = stderr {
+            running.stderr.push(captured.as_bytes());
         }
     }
 
-    /// Returns the output that may contain the framework's details of a failure.
+    /// Returns the output that may contain the framework's details of a failure: standard error, or the common
+    /// output if standard output and standard error are one stream.
     pub(super) fn text_of_details(&self, place: usize) -> String {
-        let running = self.running.iter().find(|running| running.place() == place);
-        running.map(RunningOutput::text_of_details).unwrap_or_default()
+        let Some(running) = self.running.iter().find(|running| running.place == place) else {
+            return String::new();
+        };
+        if running.stderr.is_empty() { running.stdout.text() } else { running.stderr.text() }
     }
 
     /// Returns what a running test has written.
     pub(super) fn outputs_of(&self, place: usize) -> Option<TestOutputs> {
-        self.running.iter().find(|running| running.place() == place).map(RunningOutput::outputs)
+        self.running.iter().find(|running| running.place == place).map(RunningOutput::outputs)
     }
 
     /// Takes what a test has written that does not run any more.
     pub(super) fn take(&mut self, place: usize) -> TestOutputs {
-        let Some(index) = self.running.iter().position(|running| running.place() == place) else {
+        let Some(index) = self.running.iter().position(|running| running.place == place) else {
             return TestOutputs::default();
         };
         let ended = self.running.remove(index);
@@ -165,14 +238,14 @@ impl OutputAttribution {
         outputs
     }
 
-    /// Takes what all running tests have written, in the order in which they began.
+    /// Takes what all running tests have written, in begin order.
     pub(super) fn take_all(&mut self) -> Vec<TestOutputs> {
         self.running.drain(..).map(|running| running.outputs()).collect()
     }
 
     /// Keeps only the outputs of the tests that are running.
     pub(super) fn retain(&mut self, is_running: impl Fn(usize) -> bool) {
-        self.running.retain(|running| is_running(running.place()));
+        self.running.retain(|running| is_running(running.place));
     }
 
     /// Returns the standard error outside any test, within the limit of a test.
@@ -187,14 +260,14 @@ impl OutputAttribution {
 
     /// Returns when, in running time, output of a running test is due to be sent.
     pub(super) fn live_due_at(&self) -> Option<Duration> {
-        self.running.iter().filter_map(RunningOutput::due_at).min()
+        self.running.iter().filter_map(|running| running.live.due_at()).min()
     }
 
     /// Sends the output of running tests that is due.
     pub(super) fn send_live(&mut self, now: Duration, mut send: impl FnMut(usize, &str)) {
         for running in &mut self.running {
-            if let Some(text) = running.take_due(now) {
-                send(running.place(), &text);
+            if let Some(text) = running.live.take_due(now) {
+                send(running.place, &text);
             }
         }
     }

@@ -55,7 +55,7 @@ pub(crate) struct ProcessEnd {
     is_contradicted: bool,
 }
 
-/// What the end of a process means for a test that was running.
+/// Effect of the end of a process on a test that was running.
 pub(super) enum RunningTestEnd {
     /// The test waits for another process.
     Waiting,
@@ -98,7 +98,7 @@ impl ProcessEnd {
         self.gone.culprit == DeathCulprit::Unknown && self.is_own()
     }
 
-    /// Describes an end of which nothing shows in which test it was.
+    /// Returns a message for the log if nothing shows in which test the process died.
     pub(super) fn unclear_text(&self) -> Option<String> {
         let text = || {
             let how = self.exit_text();

@@ -43,7 +43,7 @@ pub(crate) struct RunningBatch {
     pub(crate) deadlines: Deadlines,
     pub(crate) held_tests: HeldTests,
     pub(crate) settlement: Settlement,
-    /// What is shown of the process on the worker's own standard streams.
+    /// Output shown on the worker's own standard streams.
     shown: ShownLines,
     framework: Box<dyn FrameworkQueries>,
     output_limit_bytes: u64,
@@ -393,7 +393,7 @@ impl RunningBatch {
     /// Takes back the end of a held test in which the process has died.
     fn recall_culprit(&mut self, place: usize) {
         if let Some(HeldTest { ended, .. }) = self.held_tests.take_test(place) {
-            self.order.reopen(place);
+            self.order.run(place);
             self.deadlines.begin(place, &self.order.tests()[place], ended.started_at);
             self.outputs.reopen(place, ended.outputs);
         }

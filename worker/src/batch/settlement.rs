@@ -1,5 +1,4 @@
-//! What becomes of tests that have ended: a result, an attempt, or another run; and what the client receives
-//! of each test.
+//! Settles tests that have ended: by a result, an attempt, or another run. Reports each test to the client.
 
 use std::collections::HashMap;
 
@@ -25,7 +24,7 @@ use crate::{
     results::{node_writer::NodeWriter, update_batch::UpdateBatch},
 };
 
-/// What the result of a test depends on beside its end.
+/// Inputs of a result beside the end of its test.
 pub(super) struct SettlementContext<'a> {
     pub(super) tests: &'a [LeasedTest],
     pub(super) framework: &'a dyn FrameworkQueries,
@@ -46,7 +45,7 @@ struct SettledTest {
 /// Settles the tests of a batch.
 pub(crate) struct Settlement {
     node_writer: NodeWriter,
-    /// What is settled of each test, by place, up to the last of them.
+    /// Settled state of each test, by place, up to the last settled one.
     settled: Vec<SettledTest>,
     /// Kept files of tests without a settled result, by place.
     attached: HashMap<usize, Vec<DiagnosticsFile>>,

@@ -7,10 +7,27 @@ use heeler_adapters::{FrameworkResult, StackPosition, TranscriptEvent};
 use super::{
     framework_queries::FrameworkQueries,
     held_tests::HeldTest,
-    run_evidence::has_sanitizer_report,
-    running_output::{remove_shared_note, shared_report},
+    run_evidence::{has_sanitizer_report, sanitizer_summary},
     test_order::TestOrder,
 };
+
+pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
+    b"[heeler: several tests ran while this was written; any of them may have written it]\n";
+
+/// Returns the end of a test's standard error that several tests may have written, if a sanitizer's report
+/// is in it.
+fn shared_report(stderr: &str) -> Option<String> {
+    let note = std::str::from_utf8(SHARED_OUTPUT_NOTE).unwrap_or_default();
+    let (_, report) = stderr.rsplit_once(note)?;
+    sanitizer_summary(report).is_some().then(|| report.to_owned())
+}
+
+/// Removes the note at the end of a test's standard error, whose shared part another test has received.
+fn remove_shared_note(stderr: &mut String) {
+    if stderr.as_bytes().ends_with(SHARED_OUTPUT_NOTE) {
+        stderr.truncate(stderr.len() - SHARED_OUTPUT_NOTE.len());
+    }
+}
 
 /// The tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]

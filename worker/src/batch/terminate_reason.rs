@@ -13,13 +13,13 @@ pub(crate) enum BatchTerminateReason {
     DialogueStalled(DialogueStall),
     /// The process did not read its request within the startup limit; the test waits for another process.
     RequestUntaken,
-    /// It exceeded its memory limit; the number of bytes used.
+    /// The process exceeded its memory limit; the number of bytes used.
     MemoryLimit(u64),
     /// A server went on after its last answer.
     ServerEnded,
     /// The coordinator cancelled the lease.
     Cancelled,
-    /// Its tests are decided, and what else it would do is not asked for.
+    /// The tests are decided, and the process is not needed any more.
     Decided,
     /// The worker exits, or the run stops: the coordinator decides about the running tests.
     Abandoned,

@@ -15,9 +15,9 @@ pub(super) struct TestClock {
     /// When the test or its process last produced output, moved forward by the time in which the system did
     /// not schedule it.
     last_activity: Duration,
-    /// Its own time limit, otherwise the lease's.
+    /// The test's own time limit, otherwise the lease's.
     time_limit: Option<Duration>,
-    /// Limit that its framework has set while it ran, in place of the settings'.
+    /// Limit that the framework has set while the test ran, in place of the settings'.
     framework_limit: Option<Duration>,
     idle_timeout: Option<Duration>,
     /// How long a tear-down that its framework announces may take.
@@ -31,7 +31,7 @@ pub(super) struct TestClock {
     slow_warnings: u32,
     is_timed_out: bool,
     is_idle: bool,
-    /// Its framework reported its end after its time limit had passed.
+    /// The framework reported the end of the test after the time limit had passed.
     is_late: bool,
 }
 

@@ -8,7 +8,7 @@ use super::process_leaks::{ProcessLeak, TestTimeSpans};
 use crate::process::process_clock::ClockReading;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TestState {
+enum BatchTestState {
     Waiting,
     Running,
     /// Running, and waiting for other tests of the process.
@@ -21,8 +21,8 @@ enum TestState {
 pub(crate) struct TestOrder {
     tests: Vec<LeasedTest>,
     /// The state of each test.
-    states: Vec<TestState>,
-    /// Running tests in the order in which they began, including paused ones.
+    states: Vec<BatchTestState>,
+    /// Running tests in begin order, including paused ones.
     running: Vec<usize>,
     last_ended: Option<usize>,
     /// When, in running time, the first test began.
@@ -36,7 +36,7 @@ pub(crate) struct TestOrder {
 impl TestOrder {
     pub(super) fn new(tests: Vec<LeasedTest>) -> Self {
         Self {
-            states: vec![TestState::Waiting; tests.len()],
+            states: vec![BatchTestState::Waiting; tests.len()],
             tests,
             running: Vec::new(),
             last_ended: None,
@@ -55,7 +55,7 @@ impl TestOrder {
         &self.tests[place].listed
     }
 
-    /// Returns whether the process has one test, so that its end is that of the test.
+    /// Returns whether the process has one test, whose result depends on the end of the process.
     pub(super) fn is_single(&self) -> bool {
         self.tests.len() == 1
     }
@@ -76,41 +76,41 @@ impl TestOrder {
     pub(super) fn extend(&mut self, tests: Vec<LeasedTest>) -> Range<usize> {
         let first = self.tests.len();
         self.tests.extend(tests);
-        self.states.resize(self.tests.len(), TestState::Waiting);
+        self.states.resize(self.tests.len(), BatchTestState::Waiting);
         first..self.tests.len()
     }
 
     /// Returns the state of a test; `None` for a place without a test.
-    fn state(&self, place: usize) -> Option<TestState> {
+    fn state(&self, place: usize) -> Option<BatchTestState> {
         self.states.get(place).copied()
     }
 
     pub(super) fn is_waiting(&self, place: usize) -> bool {
-        self.state(place) == Some(TestState::Waiting)
+        self.state(place) == Some(BatchTestState::Waiting)
     }
 
     pub(super) fn is_running(&self, place: usize) -> bool {
-        matches!(self.state(place), Some(TestState::Running | TestState::Paused))
+        matches!(self.state(place), Some(BatchTestState::Running | BatchTestState::Paused))
     }
 
     pub(super) fn is_paused(&self, place: usize) -> bool {
-        self.state(place) == Some(TestState::Paused)
+        self.state(place) == Some(BatchTestState::Paused)
     }
 
     /// Returns whether there is such a test and it has not ended.
     pub(super) fn is_open(&self, place: usize) -> bool {
-        self.state(place).is_some_and(|state| state != TestState::Done)
+        self.state(place).is_some_and(|state| state != BatchTestState::Done)
     }
 
     pub(super) fn has_waiting(&self) -> bool {
-        self.states.contains(&TestState::Waiting)
+        self.states.contains(&BatchTestState::Waiting)
     }
 
     pub(super) fn is_all_done(&self) -> bool {
-        self.states.iter().all(|state| *state == TestState::Done)
+        self.states.iter().all(|state| *state == BatchTestState::Done)
     }
 
-    /// Returns the running tests in the order in which they began, including paused ones.
+    /// Returns the running tests in begin order, including paused ones.
     pub(crate) fn running(&self) -> &[usize] {
         &self.running
     }
@@ -158,27 +158,23 @@ impl TestOrder {
         is_waiting
     }
 
-    /// Lets a test run again that seemed to have ended.
-    pub(super) fn reopen(&mut self, place: usize) {
-        self.run(place);
-    }
-
-    fn run(&mut self, place: usize) {
-        self.states[place] = TestState::Running;
+    /// Lets a test run, or run again that seemed to have ended.
+    pub(super) fn run(&mut self, place: usize) {
+        self.states[place] = BatchTestState::Running;
         self.running.push(place);
     }
 
     /// Lets a running test wait for others.
     pub(super) fn pause(&mut self, place: usize) {
-        if self.state(place) == Some(TestState::Running) {
-            self.states[place] = TestState::Paused;
+        if self.state(place) == Some(BatchTestState::Running) {
+            self.states[place] = BatchTestState::Paused;
         }
     }
 
     /// Lets a paused test go on.
     pub(super) fn resume(&mut self, place: usize) {
         if self.is_paused(place) {
-            self.states[place] = TestState::Running;
+            self.states[place] = BatchTestState::Running;
         }
     }
 
@@ -189,25 +185,25 @@ impl TestOrder {
 
     /// Records that a test has ended.
     pub(super) fn finish(&mut self, place: usize) {
-        self.leave(place, TestState::Done);
+        self.leave(place, BatchTestState::Done);
         self.last_ended = Some(place);
     }
 
     /// Records that the waiting tests have their results although they never began; returns their places.
     pub(super) fn skip_waiting(&mut self) -> Vec<usize> {
         let waiting: Vec<_> = (0..self.states.len()).filter(|place| self.is_waiting(*place)).collect();
-        waiting.iter().for_each(|place| self.states[*place] = TestState::Done);
+        waiting.iter().for_each(|place| self.states[*place] = BatchTestState::Done);
         waiting
     }
 
     /// Returns a test to those that wait for a process.
     pub(super) fn withdraw(&mut self, place: usize) {
-        self.leave(place, TestState::Waiting);
+        self.leave(place, BatchTestState::Waiting);
     }
 
     /// Returns the running tests that wait for others to those that wait for a process.
     pub(super) fn withdraw_paused(&mut self) {
-        self.withdraw_if(|state| state == TestState::Paused);
+        self.withdraw_if(|state| state == BatchTestState::Paused);
     }
 
     /// Returns all running tests to those that wait for a process.
@@ -215,12 +211,12 @@ impl TestOrder {
         self.withdraw_if(|_| true);
     }
 
-    fn withdraw_if(&mut self, is_withdrawn: impl Fn(TestState) -> bool) {
+    fn withdraw_if(&mut self, is_withdrawn: impl Fn(BatchTestState) -> bool) {
         let states = &mut self.states;
         self.running.retain(|place| {
             let is_kept = !is_withdrawn(states[*place]);
             if !is_kept {
-                states[*place] = TestState::Waiting;
+                states[*place] = BatchTestState::Waiting;
             }
             is_kept
         });
@@ -231,7 +227,7 @@ impl TestOrder {
         self.last_ended = None;
     }
 
-    fn leave(&mut self, place: usize, state: TestState) {
+    fn leave(&mut self, place: usize, state: BatchTestState) {
         self.states[place] = state;
         self.running.retain(|running| *running != place);
     }

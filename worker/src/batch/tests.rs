@@ -20,7 +20,7 @@ use heeler_protocol::{
     mtp::{ExecutionState, NodeChange, TestNode},
 };
 
-use super::{running_output::SHARED_OUTPUT_NOTE, *};
+use super::{stderr_attribution::SHARED_OUTPUT_NOTE, *};
 use crate::process::process_clock::{ClockReading, UtcTime};
 use crate::results::update_batch::UpdateBatch;
 use crate::test_values::{lease, verdict};

@@ -17,15 +17,15 @@ use crate::{batch::RunningBatch, process::process_clock::ClockReading, results::
 /// Whether a lease can be extended.
 #[derive(Debug)]
 pub(super) enum LeaseExtension {
-    /// It cannot: when its tests have ended, so does its process.
+    /// The lease cannot be extended: its process ends with its tests.
     Impossible,
-    /// It can, when its tests have ended.
+    /// The lease can be extended when its tests have ended.
     Possible(ExtensionCheck),
-    /// Its tests have ended, and the coordinator was told so.
+    /// The tests have ended, and the coordinator knows it.
     Awaited(ExtensionCheck),
 }
 
-/// What tells whether a test can be run by the process.
+/// Checks whether a test can be run by the process.
 #[derive(Clone)]
 pub(super) struct ExtensionCheck {
     adapter: &'static dyn Adapter,
@@ -54,7 +54,7 @@ impl LeaseExtension {
         !matches!(self, Self::Impossible) && transcript.takes_more_tests() && batch.is_settled()
     }
 
-    /// Tells the coordinator that the process waits for tests, when its own are reported.
+    /// Reports to the coordinator that the process waits for tests, when its own are reported.
     pub(super) fn report_idle(
         &mut self,
         transcript: &dyn TranscriptParser,
