@@ -54,7 +54,9 @@ pub struct ProcessEnd {
     /// When its last test ended, in milliseconds since 1970 (UTC); `None` if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_test_ms: Option<u64>,
-    pub usage: ProcessUsage,
+    /// `None` for a process that was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<ProcessUsage>,
     /// Why it ended, unless it exited with code 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitReason>,

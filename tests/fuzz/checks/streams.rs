@@ -148,7 +148,7 @@ fn record(piece: &[u8]) -> JournalRecord {
             ended_ms: duration_us,
             first_test_ms: Some(duration_us),
             last_test_ms: None,
-            usage: ProcessUsage::default(),
+            usage: Some(ProcessUsage::default()),
             exit: None,
         }),
         Some(_) => {

@@ -230,6 +230,11 @@ impl Deadlines {
         })
     }
 
+    /// Returns since when no test has been running, in running time.
+    pub(crate) fn idle_since(&self) -> Duration {
+        self.idle_since
+    }
+
     /// Stops the clock of a test that has ended.
     pub(super) fn stop(&mut self, place: usize, now: ClockReading) -> Option<TestClock> {
         self.idle_since = now.running;

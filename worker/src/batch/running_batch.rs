@@ -6,10 +6,9 @@ use std::{ops::Range, time::Duration};
 use heeler_adapters::{
     DeathCulprit, FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase, TranscriptEvent,
 };
-use heeler_core::{DiagnosticsFile, GuardLoss, Iteration};
+use heeler_core::{DiagnosticsFile, FixturePhase, GuardLoss, Iteration, SuiteFixture};
 use heeler_protocol::{
     control::{LeaseEnd, LeaseEvent, LeasedTest, LogLine, WorkerId, WorkerLease},
-    journal::{FixturePhase, SuiteFixture},
     mtp::LogLevel,
 };
 

@@ -116,6 +116,11 @@ impl Settlement {
         self.add_result(test, TestResult { ended_ms, duration_us: Some(0), ..result }, updates);
     }
 
+    /// Returns the name of the suite.
+    pub(crate) fn suite(&self) -> &str {
+        self.node_writer.suite()
+    }
+
     /// Returns whether a test has failed, or is to be retried.
     pub(crate) fn has_failures(&self) -> bool {
         self.has_failures
@@ -299,7 +304,7 @@ impl Settlement {
         for ProcessLeak { places, processes } in leaks {
             let tests: Vec<_> = places.iter().map(|place| &tests[*place]).collect();
             let uids: Vec<_> = tests.iter().map(|test| test.uid.as_str()).collect();
-            let message = leak_message(self.node_writer.suite(), &uids, &processes);
+            let message = leak_message(self.suite(), &uids, &processes);
             let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
             let test = tests.first().copied().filter(|_| tests.len() == 1);
             updates.logs.push(LogLine { test, level: LogLevel::Warning, message });

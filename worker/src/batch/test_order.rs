@@ -130,7 +130,7 @@ impl TestOrder {
         self.running.first().map(|place| self.listed(*place))
     }
 
-    pub(super) fn last_ended(&self) -> Option<usize> {
+    pub(crate) fn last_ended(&self) -> Option<usize> {
         self.last_ended
     }
 

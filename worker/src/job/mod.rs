@@ -11,6 +11,7 @@ pub(crate) mod main_loop;
 mod marker_writers;
 mod named_files;
 mod output_writers;
+mod process_span;
 mod repetition;
 mod run_report;
 mod test_process;

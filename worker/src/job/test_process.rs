@@ -11,6 +11,7 @@ use super::{
     marker_writers::MarkerWriters,
     named_files::NamedFiles,
     output_writers::OutputWriters,
+    process_span::ProcessSpan,
     run_report::RunReportReader,
     transcript_reader::TranscriptReader,
 };
@@ -32,12 +33,9 @@ use crate::{
         worker_context::WorkerContext,
     },
 };
-use heeler_core::GuardLoss;
+use heeler_core::{GuardLoss, TestDiagnostics, TestId};
 use heeler_protocol::{
-    control::{
-        DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestDiagnostics, TestId, ToGuard,
-        TreeSample,
-    },
+    control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, ToGuard, TreeSample},
     mtp::LogLevel,
 };
 use heeler_sys::process::Pid;
@@ -69,6 +67,7 @@ pub(super) struct RunningProcess<'a> {
     named_files: Option<NamedFiles>,
     /// The process that the guard started.
     root: Option<Pid>,
+    span: Option<ProcessSpan>,
     marker_writers: MarkerWriters,
     /// The end of the process was reported.
     is_over: bool,
@@ -143,6 +142,7 @@ impl<'a> RunningProcess<'a> {
             named_files,
         } = ready;
         let keeper = FileKeeper::new(diagnostics.evidence_path());
+        let span = adopted.map(|pid| ProcessSpan::begin(pid, &batch, clock.now(), sink));
         Self {
             batch,
             process,
@@ -163,6 +163,7 @@ impl<'a> RunningProcess<'a> {
             test_directory,
             named_files,
             root: adopted,
+            span,
             marker_writers: MarkerWriters::default(),
             is_over: false,
             begins_with_process: false,
@@ -179,14 +180,10 @@ impl<'a> RunningProcess<'a> {
             let event = self.next_event().await;
             self.clock.look();
             if let Some(end) = self.handle_event(event).await {
+                let first_begun = self.batch.order.first_begun();
                 return EndedProcess {
                     end,
-                    start_us: self
-                        .batch
-                        .order
-                        .first_begun()
-                        .filter(|_| !self.is_start_unknown)
-                        .map(microseconds),
+                    start_us: first_begun.filter(|_| !self.is_start_unknown).map(microseconds),
                     repeatable: self.batch.settlement.iterations.take_repeatable(),
                     refused: self.batch.settlement.stream_names.take_refused(),
                     is_ending: self.awaited_tests.is_some(),
@@ -282,6 +279,7 @@ impl<'a> RunningProcess<'a> {
         match event {
             GuardEvent::Started(root, is_limited) => {
                 self.root = Some(root);
+                self.span = Some(ProcessSpan::begin(root, &self.batch, self.clock.now(), self.sink));
                 if self.begins_with_process {
                     self.writers.begin_with_process(root);
                 }
@@ -525,7 +523,6 @@ impl<'a> RunningProcess<'a> {
         let is_named_by_output =
             !self.run_report.is_expected() || is_own_exit && run_evidence != RunEvidence::LeftOpen;
         let unselected = self.reader.transcript.unselected_test().filter(|_| is_named_by_output);
-        let unselected_test = unselected.map(str::to_owned);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));
         let gone = ProcessExitSummary {
@@ -544,20 +541,23 @@ impl<'a> RunningProcess<'a> {
             run_evidence,
             doubtful_since: self.reader.transcript.doubtful_since(),
             culprit: self.reader.transcript.culprit(),
-            unselected_test,
+            unselected_test: unselected.map(str::to_owned),
             is_told_of_suite: false,
             suite_phase: self.reader.transcript.suite_phase(),
         };
         if let Some(files) = self.named_files.take() {
             files.attach(&mut self.reader.keeper, &mut self.batch, &mut self.sink.updates);
         }
-        let end = self.batch.begin_end(gone, self.clock.now(), &mut self.sink.updates);
+        let (now, span) = (self.clock.now(), self.span.take());
+        let ended = span.map(|span| span.end(&gone.exit, &self.batch, now));
+        let end = self.batch.begin_end(gone, now, &mut self.sink.updates);
         while self.batch.settle_decided(&mut self.sink.updates) {
             // Lets the sender, which shares this thread, take what is written.
             self.sink.try_send_batch();
             tokio::task::yield_now().await;
         }
         let end = self.batch.end(end, &mut self.sink.updates);
+        ended.iter().for_each(|record| self.sink.updates.add_process(record));
         // Files of tests may take long to move and remove: the results come first.
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;

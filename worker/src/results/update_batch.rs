@@ -154,6 +154,11 @@ impl UpdateBatch {
         self.reports.push(LeaseEvent::Started(test));
     }
 
+    /// Adds the start or the end of a process, which only the journal has.
+    pub(crate) fn add_process(&mut self, record: &RunRecord) {
+        journal::write(&mut self.journal, record);
+    }
+
     /// Adds output of a running test; `write` appends its change. No journal has it: the result repeats it.
     pub(crate) fn add_output(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.changes);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use harness::{WorkerHarness, lease};
-use heeler_core::{GuardLoss, RunRecord, TestId};
+use heeler_core::{GuardLoss, LeaseId, RunRecord, TestId};
 use heeler_protocol::{
     control::{ClientId, FromWorker, LeaseEnd, LeaseEvent, ProofLevel, RunKey, ToWorker, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
@@ -32,7 +32,21 @@ async fn lease_is_run_journalled_sent_and_reported() {
     assert!(seen.start_us.unwrap() > 0);
     let JournalContent { records, damage, .. } =
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
-    assert_eq!((records.len(), damage), (6, None));
+    // Three tests, and the process around them.
+    assert_eq!((records.len(), damage), (8, None));
+    let (Some(JournalRecord::Event(first)), Some(JournalRecord::Event(last))) =
+        (records.first(), records.last())
+    else {
+        panic!("{records:?}")
+    };
+    let (RunRecord::ProcessStarted(start), RunRecord::ProcessEnded(end)) = (first, last) else {
+        panic!("{records:?}")
+    };
+    assert_eq!((start.pid, start.lease, start.tests), (end.pid, LeaseId(3), 3));
+    let times = [Some(start.started_ms), end.first_test_ms, end.last_test_ms, Some(end.ended_ms)];
+    assert!(times.iter().all(Option::is_some) && times.is_sorted(), "{records:?}");
+    assert!(end.usage.is_some(), "{end:?}");
+    assert_eq!(end.exit.as_ref().and_then(|exit| exit.code), Some(1), "a test has failed");
     // A second lease continues the same journal, and the order on the one connection proves all of it.
     let script = bench.script("begin t0; ok t0; last 1 0");
     let seen = bench.run(lease(&script, 1)).await;
@@ -73,10 +87,13 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     assert!(attempt.stderr.ends_with("last words\n"), "{attempt:?}");
     let JournalContent { records, .. } =
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
-    assert!(
-        matches!(records.last(), Some(JournalRecord::Event(RunRecord::Provisional { .. }))),
-        "{records:?}"
-    );
+    let [.., JournalRecord::Event(RunRecord::Provisional { .. }), JournalRecord::Event(last)] = &records[..]
+    else {
+        panic!("{records:?}")
+    };
+    let RunRecord::ProcessEnded(end) = last else { panic!("{last:?}") };
+    assert_eq!(end.last_test_ms, Some(end.ended_ms), "it died in a test");
+    assert_eq!(end.exit.as_ref().and_then(|exit| exit.signal.as_deref()), Some("SIGSEGV"));
     // The isolated rerun: the same crash, so the result is final.
     let mut isolated = lease(&script, 3);
     isolated.tests = vec![isolated.tests[1].clone()];

@@ -49,7 +49,7 @@ fn sample_records() -> Vec<JournalRecord> {
             ended_ms: 5,
             first_test_ms: Some(2),
             last_test_ms: None,
-            usage: ProcessUsage::default(),
+            usage: Some(ProcessUsage::default()),
             exit: None,
         }),
     ];

@@ -1,0 +1,76 @@
+//! The record of a test process: when it started, ran its first and its last test, and ended. A timeline is
+//! drawn from these records.
+
+use std::time::Duration;
+
+use heeler_core::{ProcessEnd, ProcessStart, RunRecord};
+use heeler_protocol::control::ProcessExit;
+use heeler_sys::process::Pid;
+
+use super::lease::ResultSink;
+use crate::{
+    batch::{RunningBatch, exit_reason::exit_reason_of},
+    process::process_clock::ClockReading,
+};
+
+/// The record of a process that has started.
+pub(super) struct ProcessSpan {
+    pid: u32,
+}
+
+impl ProcessSpan {
+    /// Records the start of a process. One that waited for the lease started before it.
+    pub(super) fn begin(pid: Pid, batch: &RunningBatch, now: ClockReading, sink: &mut ResultSink) -> Self {
+        let pid = pid.as_u32();
+        sink.updates.add_process(&RunRecord::ProcessStarted(ProcessStart {
+            pid,
+            lease: sink.lease,
+            suite: batch.settlement.suite().to_owned(),
+            tests: u32::try_from(batch.tests().len()).unwrap_or(u32::MAX),
+            started_ms: utc_ms(Duration::ZERO, now),
+        }));
+        Self { pid }
+    }
+
+    /// Records the end of the process, before its running tests are settled.
+    pub(super) fn end(&self, exit: &ProcessExit, batch: &RunningBatch, now: ClockReading) -> RunRecord {
+        let last = if !batch.order.running().is_empty() {
+            Some(now.running)
+        } else {
+            batch.order.last_ended().map(|_| batch.deadlines.idle_since())
+        };
+        RunRecord::ProcessEnded(ProcessEnd {
+            pid: self.pid,
+            ended_ms: utc_ms(now.running, now),
+            first_test_ms: batch.order.first_begun().map(|first| utc_ms(first, now)),
+            last_test_ms: last.map(|last| utc_ms(last, now)),
+            usage: exit.usage(),
+            exit: (exit.code != Some(0)).then(|| exit_reason_of(exit)),
+        })
+    }
+}
+
+/// Returns a time since the start of the process as milliseconds since 1970.
+fn utc_ms(running: Duration, now: ClockReading) -> u64 {
+    let ago = now.running.saturating_sub(running);
+    now.utc.since_epoch_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::process_clock::UtcTime;
+
+    #[test]
+    fn times_of_a_process_are_counted_back_from_now() {
+        let second = Duration::from_secs;
+        let now = ClockReading {
+            running: second(9),
+            utc: UtcTime::from_epoch(second(100)),
+            ..ClockReading::default()
+        };
+        assert_eq!(utc_ms(Duration::ZERO, now), 91_000);
+        assert_eq!(utc_ms(second(4), now), 95_000);
+        assert_eq!(utc_ms(second(9), now), 100_000);
+    }
+}
