@@ -2,32 +2,17 @@
 //! reported. So is what a dead worker has sent over main connections, where its tests may run again on other
 //! connections.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use heeler_core::client_progress::OverdueDecision;
-use heeler_protocol::control::{ClientId, OsText, RunKey, StreamSender, WorkerId};
-use heeler_transport::callback::{HeldStream, HeldStreams, StreamHolder, on_client_overdue};
-use tokio::task::{JoinError, JoinSet};
+use heeler_protocol::control::{ClientId, OsText, RunKey, StreamSender};
+use heeler_transport::callback::{HeldStream, HeldStreams, StreamHolder};
+use tokio::task::JoinSet;
 
 use super::{
+    client_sinks::ClientSinks,
     connection::ForwardedUpdates,
-    workers::{PoolError, PoolEvent, WorkerPool},
+    workers::{PoolError, PoolEvent},
 };
-
-/// Listens for duplicates of the connections of workers and watchdog to clients.
-pub(super) fn listen_for_streams(control_socket: &Path) -> Option<HeldStreams> {
-    let path = StreamHolder::Coordinator.socket_path(control_socket, 0);
-    HeldStreams::listen(&path)
-        .inspect_err(|error| {
-            tracing::warn!(%error, "results of a worker that is killed may arrive late at a slow client");
-        })
-        .ok()
-}
 
 /// What clients are proven to have of a dead process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,38 +57,44 @@ async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -
     proven
 }
 
-impl WorkerPool {
-    /// Decides whether a client is waited for longer that was waited for during `limit`: it is, if it has
-    /// answered on the connection of any process within the limit.
-    #[must_use]
-    pub fn on_client_overdue(&self, client: ClientId, limit: Duration) -> OverdueDecision {
-        on_client_overdue(&self.control_socket(), client, limit)
+/// The connections to clients that processes of the pool leave behind.
+pub(super) struct DeadStreams {
+    /// Duplicates of the connections of workers and watchdog to clients; `None` if they can't be received.
+    held: Option<HeldStreams>,
+    clients: ClientSinks,
+    /// Dead processes whose connections are brought to an end; their deaths are reported after it.
+    settling: JoinSet<PoolEvent>,
+}
+
+impl DeadStreams {
+    /// Listens for duplicates of the connections of workers and watchdog to clients.
+    pub(super) fn listen(control_socket: &Path, clients: ClientSinks) -> Self {
+        let path = StreamHolder::Coordinator.socket_path(control_socket, 0);
+        let held = HeldStreams::listen(&path)
+            .inspect_err(|error| {
+                tracing::warn!(%error, "results of a worker that is killed may arrive late at a slow client");
+            })
+            .ok();
+        Self { held, clients, settling: JoinSet::new() }
     }
 
-    pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {
-        let Some(link) = self.workers.remove(&worker) else { return };
-        let is_lost_with_watchdog = link.is_lost_with_watchdog;
-        let mut relayed = link.forwarded_before;
-        let position = link.forwarded.position.load(Ordering::Acquire);
-        relayed.extend(link.assigned_run.map(|run| (run, position)));
-        let proven = DeadSenderProof { relayed, ..DeadSenderProof::default() };
-        let forwarded = Some(link.forwarded).filter(|forwarded| forwarded.is_unhandled());
-        let dead = DeadSender { sender: StreamSender::Worker(worker), proven, forwarded };
-        let report = move |proven| PoolEvent::WorkerDied { worker, is_lost_with_watchdog, proven };
-        self.report_settled(dead, report);
+    pub(super) fn drop_client(&self, client: ClientId) {
+        if let Some(held) = &self.held {
+            held.drop_client(client);
+        }
     }
 
-    /// Reports the death of a process, once what it has sent to clients is brought to an end.
-    pub(super) fn report_settled(
+    /// Brings to an end what a dead process has sent to clients. Returns the report of its death at once if
+    /// there is nothing; otherwise it follows from [`DeadStreams::next_settled`].
+    pub(super) fn settle(
         &mut self,
         dead: DeadSender,
         report: impl FnOnce(DeadSenderProof) -> PoolEvent + Send + 'static,
-    ) {
+    ) -> Option<PoolEvent> {
         let DeadSender { sender, proven, forwarded } = dead;
-        let streams = self.held_streams.as_ref().map(|held| held.take(sender)).unwrap_or_default();
+        let streams = self.held.as_ref().map(|held| held.take(sender)).unwrap_or_default();
         if streams.is_empty() && forwarded.is_none() {
-            self.pending_events.push_back(report(proven));
-            return;
+            return Some(report(proven));
         }
         let clients = self.clients.clone();
         self.settling.spawn(async move {
@@ -115,20 +106,23 @@ impl WorkerPool {
             let (proven, ()) = tokio::join!(settle_streams(streams, proven), handled);
             report(proven)
         });
+        None
     }
 
-    pub(super) fn on_settled(&mut self, settled: Result<PoolEvent, JoinError>) {
-        match settled {
-            Ok(event) => self.pending_events.push_back(event),
+    /// Returns whether no death is held back.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settling.is_empty()
+    }
+
+    /// Returns the next report of a death; `None` if none is held back.
+    ///
+    /// Cancel safe: yes, because a report is taken only when it is returned.
+    pub(super) async fn next_settled(&mut self) -> Option<PoolEvent> {
+        let settled = self.settling.join_next().await?;
+        Some(settled.unwrap_or_else(|error| {
             // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
-            Err(error) => {
-                tracing::error!(%error, "the connections of a dead process could not be brought to an end");
-                self.push_watchdog_lost(PoolError::NoWatchdog);
-            }
-        }
-    }
-
-    pub(super) fn push_watchdog_lost(&mut self, error: PoolError) {
-        self.pending_events.push_back(PoolEvent::WatchdogLost { error, proven: DeadSenderProof::default() });
+            tracing::error!(%error, "the connections of a dead process could not be brought to an end");
+            PoolEvent::watchdog_lost(PoolError::NoWatchdog)
+        }))
     }
 }

@@ -7,12 +7,14 @@
 //! - `dead_streams`: what clients have of processes that have died.
 //! - `deadlines`: time limits.
 //! - `exit_watch`: waits for the exit of a process.
-//! - `grants`: what each worker is used for.
 //! - `main_barriers`: what a client has handled of its main connection.
 //! - `orphans`: reaps what a dead watchdog leaves behind.
+//! - `pooled_workers`: the workers that have joined, and what each one is used for.
 //! - `session_dir`: the directory of temporary files.
-//! - `watchdog_process`: starts the watchdog.
+//! - `watchdog`: the watchdog that runs now.
+//! - `watchdog_process`: starts the process of a watchdog.
 //! - `watchdog_relay`: frames of the watchdog for clients.
+//! - `worker_starts`: requests for workers, and workers that are starting.
 //! - `workers`: the pool itself.
 
 mod client_sinks;
@@ -20,21 +22,23 @@ mod connection;
 mod dead_streams;
 mod deadlines;
 mod exit_watch;
-mod grants;
 mod main_barriers;
 mod orphans;
-mod pooled_worker;
+mod pooled_workers;
 mod session_dir;
 mod silence;
+mod watchdog;
 mod watchdog_process;
 mod watchdog_relay;
+mod worker_starts;
 mod workers;
 
 pub use client_sinks::{ClientSink, ClientSinks};
 pub use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
 pub(crate) use exit_watch::wait_for_exit;
-pub use grants::WorkerUser;
 pub use main_barriers::{MainBarriers, ResponseKind};
+pub use pooled_workers::PooledWorkers;
 pub use watchdog_process::WorkerStdout;
+pub use worker_starts::WorkerUser;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

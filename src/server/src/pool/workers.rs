@@ -1,35 +1,30 @@
 //! The pool: starts the watchdog, starts workers through it, and reports which of them join, send messages
 //! and exit.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    future::pending,
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::VecDeque, future::pending, path::PathBuf, time::Duration};
 
-use heeler_core::silence::SilenceWatch;
-use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId};
-use heeler_sys::process::Signal;
-use heeler_sys::spawn::{SpawnError, SpawnedChild};
-use heeler_transport::{callback::HeldStreams, control::ControlSender, local};
+use heeler_core::{client_progress::OverdueDecision, silence::SilenceWatch};
+use heeler_protocol::control::{
+    ClientId, FromWatchdog, FromWorker, RunKey, TestProgram, ToWatchdog, ToWorker, WorkerId, WorkerLease,
+};
+use heeler_sys::spawn::SpawnError;
+use heeler_transport::{callback::on_client_overdue, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
     client_sinks::ClientSinks,
     connection::{self, ControlEvent},
-    dead_streams::{DeadSender, DeadSenderProof, listen_for_streams},
-    deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
-    exit_watch::ProcessExitWatch,
-    exit_watch::wait_for_exit,
-    grants::WorkerUser,
+    dead_streams::{DeadSender, DeadSenderProof, DeadStreams},
+    deadlines::{SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
+    exit_watch::{ProcessExitWatch, wait_for_exit},
     orphans,
-    pooled_worker::PooledWorker,
-    watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog},
+    pooled_workers::{ExitSign, PooledWorker, PooledWorkers},
+    silence::on_silent_worker,
+    watchdog::{MAX_WATCHDOGS, Watchdog},
+    watchdog_process::WorkerStdout,
+    worker_starts::{WorkerStarts, WorkerUser},
 };
 
-/// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
-const MAX_WATCHDOGS: u32 = 4;
 /// Capacity of the event queue to the driver: enough that a burst of small reports does not stop workers, few
 /// enough to bound memory (a report packet carries the result of one read of a test's output).
 const EVENT_QUEUE_CAPACITY: usize = 64;
@@ -102,45 +97,39 @@ pub enum PoolEvent {
     },
 }
 
+impl PoolEvent {
+    /// Returns the loss of a watchdog of whose finishes nothing is proven.
+    pub(super) fn watchdog_lost(error: PoolError) -> Self {
+        Self::WatchdogLost { error, proven: DeadSenderProof::default() }
+    }
+}
+
 /// The last watchdog is dead.
 struct WatchdogLoss {
     error: PoolError,
     proven: DeadSenderProof,
 }
 
-pub(super) struct WatchdogProcess {
-    pub(super) child: SpawnedChild,
-    sender: Option<ControlSender>,
-}
-
 /// The watchdog and the workers of this process, for all clients: the only record of which workers there are
 /// and what each is used for.
 pub struct WorkerPool {
+    /// The first field, because the process must be ended before its connection is.
+    watchdog: Watchdog,
     /// Where test processes have their temporary directories.
     _temporary_dir: Option<heeler_sys::dirs::SessionTemporaryDir>,
     socket_dir: heeler_sys::dirs::SocketDir,
-    pub(super) slots: usize,
-    program: PathBuf,
-    worker_stdout: WorkerStdout,
+    slots: usize,
     control_events: mpsc::Receiver<ControlEvent>,
-    pub(super) workers: BTreeMap<WorkerId, PooledWorker>,
-    pub(super) starting: BTreeMap<WorkerId, Instant>,
-    /// Users that have requested a worker which has not joined yet, in order.
-    pub(super) requests: VecDeque<WorkerUser>,
-    pub(super) watchdog: WatchdogProcess,
-    watchdogs_started: u32,
-    next_worker: u32,
+    workers: PooledWorkers,
+    starts: WorkerStarts,
     /// Events that arose together with another one and are not returned yet.
-    pub(super) pending_events: VecDeque<PoolEvent>,
+    pending_events: VecDeque<PoolEvent>,
     /// Where forwarded frames go.
-    pub(super) clients: ClientSinks,
-    /// Duplicates of the connections of workers and watchdog to clients; `None` if they can't be received.
-    pub(super) held_streams: Option<HeldStreams>,
-    /// Dead processes whose connections are brought to an end; their deaths are reported after it.
-    pub(super) settling: JoinSet<PoolEvent>,
+    clients: ClientSinks,
+    dead_streams: DeadStreams,
     /// The loss of the last watchdog, until the deaths of all workers are reported.
     watchdog_loss: Option<WatchdogLoss>,
-    /// The task that accepts connections; it ends when `raw` is dropped.
+    /// The task that accepts connections; it ends when `control_events` is dropped.
     _tasks: JoinSet<()>,
 }
 
@@ -161,30 +150,22 @@ impl WorkerPool {
         let path = control_socket_in(&socket_dir);
         let listener = local::LocalListener::bind(&path)
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
-        let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let (sender, control_events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let mut tasks = JoinSet::new();
         tasks.spawn(connection::accept(listener, options.clients.clone(), sender));
         orphans::adopt_orphans();
-        let child = spawn_first_watchdog(&options.program, &path, options.worker_stdout)
-            .await
-            .map_err(PoolError::Spawn)?;
+        let watchdog = Watchdog::start(options.program, path.clone(), options.worker_stdout).await?;
         let mut pool = Self {
+            watchdog,
             _temporary_dir: temporary_dir,
             socket_dir,
             slots: options.slots,
-            program: options.program,
-            worker_stdout: options.worker_stdout,
-            control_events: raw,
-            workers: BTreeMap::new(),
-            starting: BTreeMap::new(),
-            requests: VecDeque::new(),
-            watchdog: WatchdogProcess { child, sender: None },
-            watchdogs_started: 1,
-            next_worker: 1,
+            control_events,
+            workers: PooledWorkers::default(),
+            starts: WorkerStarts::default(),
             pending_events: VecDeque::new(),
+            dead_streams: DeadStreams::listen(&path, options.clients.clone()),
             clients: options.clients,
-            held_streams: listen_for_streams(&path),
-            settling: JoinSet::new(),
             watchdog_loss: None,
             _tasks: tasks,
         };
@@ -192,18 +173,23 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Waits until the watchdog has joined; one that dies before that is replaced, one that is stopped
-    /// continued first.
-    async fn await_watchdog(&mut self) -> Result<(), PoolError> {
+    /// Waits until the watchdog has joined, also as the replacement of one that has died; one that dies
+    /// before that is replaced, one that is stopped continued first.
+    ///
+    /// # Errors
+    /// It does not join.
+    ///
+    /// Cancel safe: yes, as [`WorkerPool::next_event`].
+    pub async fn await_watchdog(&mut self) -> Result<(), PoolError> {
         let mut start = Instant::now();
         let mut silence = SilenceWatch::new(Duration::ZERO);
         let mut deadline = start + START_DEADLINE;
-        let mut end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
-        while self.watchdog.sender.is_none() {
+        let mut end = ProcessExitWatch::watch(self.watchdog.pid()).ok();
+        while !self.watchdog.has_joined() {
             let is_dead = tokio::select! {
                 biased;
                 raw = self.control_events.recv() => match raw {
-                    Some(ControlEvent::WatchdogDisconnected { pid, .. }) if pid == self.watchdog.child.pid().as_u32() => true,
+                    Some(ControlEvent::WatchdogDisconnected { pid, .. }) if self.watchdog.is_current(pid) => true,
                     Some(raw) => {
                         self.on_control_event(raw);
                         false
@@ -213,7 +199,7 @@ impl WorkerPool {
                 // Before it has joined, there is no connection whose end would show its death.
                 () = wait_for_exit(end.as_ref()) => true,
                 () = tokio::time::sleep_until(start + silence.check_at()) => {
-                    if self.check_starting_watchdog(&mut silence, start.elapsed()) {
+                    if self.watchdog.check_starting(&mut silence, start.elapsed()) {
                         deadline = Instant::now() + START_DEADLINE;
                     }
                     false
@@ -221,62 +207,89 @@ impl WorkerPool {
                 () = tokio::time::sleep_until(deadline) => return Err(PoolError::NoWatchdog),
             };
             if is_dead {
-                self.reap_watchdog();
-                orphans::kill_orphans();
-                self.spawn_next_watchdog()?;
+                self.watchdog.bury();
+                self.watchdog.start_next()?;
                 start = Instant::now();
                 silence = SilenceWatch::new(Duration::ZERO);
                 deadline = start + START_DEADLINE;
-                end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
+                end = ProcessExitWatch::watch(self.watchdog.pid()).ok();
             }
         }
         // Workers that were requested while there was no watchdog are not known to this one.
-        for worker in self.starting.keys().copied().collect::<Vec<_>>() {
-            self.starting.insert(worker, Instant::now() + START_DEADLINE);
-            self.send_to_watchdog(&ToWatchdog::StartWorker { worker }).await;
+        for worker in self.starts.begin_again() {
+            self.watchdog.send(&ToWatchdog::StartWorker { worker }).await;
         }
         Ok(())
     }
 
-    /// Starts the successor of a dead watchdog.
-    fn spawn_next_watchdog(&mut self) -> Result<(), PoolError> {
-        if self.watchdogs_started >= MAX_WATCHDOGS {
-            return Err(PoolError::TooManyWatchdogs);
-        }
-        self.watchdogs_started += 1;
-        let path = self.control_socket();
-        self.watchdog.child =
-            spawn_watchdog(&self.program, &path, self.worker_stdout).map_err(PoolError::Spawn)?;
-        Ok(())
-    }
-
-    /// Returns the workers that have joined and are not dying.
+    /// Returns the workers that have joined.
     #[must_use]
-    pub fn ready_workers(&self) -> Vec<WorkerId> {
-        self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
+    pub fn workers(&self) -> &PooledWorkers {
+        &self.workers
     }
 
     /// Closes the connections of all processes to a client that has left.
     ///
     /// Cancel safe: no, because some processes may not receive the message.
     pub async fn end_client(&mut self, client: ClientId) {
-        for worker in self.ready_workers() {
+        for worker in self.workers.ready() {
             self.send_to_worker(worker, &ToWorker::EndClient { client }).await;
         }
         self.send_to_watchdog(&ToWatchdog::EndClient { client }).await;
-        if let Some(held) = &self.held_streams {
-            held.drop_client(client);
+        self.dead_streams.drop_client(client);
+    }
+
+    /// Requests workers for a user; they are started as soon as there are fewer workers than slots.
+    /// [`WorkerPool::grant`] or `PoolEvent::WorkerNotStarted` follows for each.
+    pub fn request_workers(&mut self, user: &WorkerUser, count: usize) {
+        self.starts.request(user, count);
+    }
+
+    /// Removes the requests of listings.
+    pub fn clear_listing_requests(&mut self) {
+        self.starts.remove_listings();
+    }
+
+    /// Starts requested workers, as long as there are fewer workers than slots. Blocked workers do not count.
+    ///
+    /// Cancel safe: no, because a worker number is used up before the watchdog receives it.
+    pub async fn start_requested(&mut self) {
+        let limit = self.slots + self.workers.all_blocked_count();
+        while let Some(worker) = self.starts.begin(limit.saturating_sub(self.workers.len())) {
+            self.watchdog.send(&ToWatchdog::StartWorker { worker }).await;
         }
     }
 
-    /// Starts one more worker.
+    /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose
+    /// process waits for a lease there: it goes on if the next job is one, and is ended otherwise.
+    pub fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
+        self.starts.on_granted(&user);
+        self.workers.grant(worker, user)
+    }
+
+    /// Takes a worker back from its user: it is idle.
+    pub fn release(&mut self, worker: WorkerId) {
+        self.workers.release(worker);
+    }
+
+    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease
+    /// there.
+    pub fn release_listing(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
+        self.workers.release_listing(worker, waiting_process);
+    }
+
+    /// Sends the first message of a lease: the worker serves this run from now on.
     ///
-    /// Cancel safe: no, because the worker number is used up before the watchdog receives it.
-    pub(super) async fn start_worker(&mut self) {
-        let worker = WorkerId(self.next_worker);
-        self.next_worker += 1;
-        self.starting.insert(worker, Instant::now() + START_DEADLINE);
-        self.send_to_watchdog(&ToWatchdog::StartWorker { worker }).await;
+    /// Cancel safe: no, as [`WorkerPool::send_to_worker`].
+    pub async fn send_lease(&mut self, worker: WorkerId, lease: Box<WorkerLease>) {
+        self.workers.assign_run(worker, &lease.run);
+        self.send_to_worker(worker, &ToWorker::Lease(lease)).await;
+    }
+
+    /// Removes the records of a run that is over.
+    pub fn end_run(&mut self, run: &RunKey) {
+        self.starts.remove_user(&WorkerUser::Run(run.clone()));
+        self.workers.end_run(run);
     }
 
     /// Sends a message to a worker. A worker that does not accept it in time is killed;
@@ -284,8 +297,7 @@ impl WorkerPool {
     ///
     /// Cancel safe: no, because the message may or may not be queued.
     pub async fn send_to_worker(&mut self, worker: WorkerId, message: &ToWorker) {
-        let Some(link) = self.workers.get(&worker) else { return };
-        let sender = link.sender.clone();
+        let Some(sender) = self.workers.get(worker).map(PooledWorker::sender) else { return };
         match tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await {
             Ok(Ok(())) => {}
             // The event for its death follows.
@@ -302,9 +314,7 @@ impl WorkerPool {
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
     pub async fn kill_worker(&mut self, worker: WorkerId) {
         self.send_to_watchdog(&ToWatchdog::KillWorker { worker }).await;
-        if let Some(link) = self.workers.get_mut(&worker) {
-            link.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
-        }
+        self.workers.expect_death(worker);
     }
 
     /// Sends a message to the watchdog. A watchdog that does not accept it in time is killed; its replacement
@@ -312,11 +322,7 @@ impl WorkerPool {
     ///
     /// Cancel safe: no, because the message may or may not be queued.
     pub async fn send_to_watchdog(&mut self, message: &ToWatchdog) {
-        let Some(sender) = self.watchdog.sender.clone() else { return };
-        if tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await.is_err() {
-            tracing::warn!("the watchdog takes no messages and is killed");
-            self.kill_watchdog();
-        }
+        self.watchdog.send(message).await;
     }
 
     /// Sends a message to the watchdog, and waits until its socket has it: the watchdog reads it even if this
@@ -324,23 +330,12 @@ impl WorkerPool {
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
     pub async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
-        self.send_to_watchdog(message).await;
-        let Some(sender) = self.watchdog.sender.clone() else { return };
-        match tokio::time::timeout(SEND_DEADLINE, sender.flush()).await {
-            // The event for its death follows.
-            Ok(Ok(()) | Err(_)) => {}
-            Err(_elapsed) => {
-                tracing::warn!("the watchdog reads no messages and is killed");
-                self.kill_watchdog();
-            }
-        }
+        self.watchdog.send_flushed(message).await;
     }
 
     /// Kills the watchdog, and with it all workers and tests.
-    pub fn kill_watchdog(&mut self) {
-        if let Err(error) = self.watchdog.child.signal(heeler_sys::process::Signal::KILL) {
-            tracing::debug!(%error, "the watchdog is gone already");
-        }
+    pub fn kill_watchdog(&self) {
+        self.watchdog.kill();
     }
 
     /// Returns the next event; waits until there is one.
@@ -351,12 +346,12 @@ impl WorkerPool {
             if let Some(event) = self.pending_events.pop_front() {
                 return event;
             }
-            if self.workers.is_empty()
-                && self.settling.is_empty()
+            if self.workers.len() == 0
+                && self.dead_streams.is_settled()
                 && let Some(WatchdogLoss { error, proven }) = self.watchdog_loss.take()
             {
                 let report = |proven| PoolEvent::WatchdogLost { error, proven };
-                self.report_settled(DeadSender::watchdog(proven), report);
+                self.pending_events.extend(self.dead_streams.settle(DeadSender::watchdog(proven), report));
                 continue;
             }
             let deadline = self.next_deadline();
@@ -368,10 +363,10 @@ impl WorkerPool {
             };
             tokio::select! {
                 biased;
-                Some(settled) = self.settling.join_next() => self.on_settled(settled),
+                Some(settled) = self.dead_streams.next_settled() => self.pending_events.push_back(settled),
                 raw = self.control_events.recv() => match raw {
                     Some(raw) => self.on_control_event(raw),
-                    None => self.push_watchdog_lost(PoolError::NoWatchdog),
+                    None => self.pending_events.push_back(PoolEvent::watchdog_lost(PoolError::NoWatchdog)),
                 },
                 () = expired => self.on_deadline(Instant::now()),
             }
@@ -379,31 +374,21 @@ impl WorkerPool {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let dying = self.workers.values().filter_map(|worker| worker.death_deadline);
-        self.starting.values().copied().chain(dying).min()
+        self.starts.deadlines().chain(self.workers.death_deadlines()).min()
     }
 
     fn on_deadline(&mut self, now: Instant) {
-        let late: Vec<_> =
-            self.starting.iter().filter(|(_, deadline)| **deadline <= now).map(|(id, _)| *id).collect();
-        for worker in late {
-            self.starting.remove(&worker);
+        for worker in self.starts.take_late(now) {
             let error = format!("did not connect within {} s", START_DEADLINE.as_secs());
             self.push_not_started(worker, error);
         }
-        let dead: Vec<_> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| worker.death_deadline.is_some_and(|deadline| deadline <= now))
-            .map(|(id, _)| *id)
-            .collect();
-        for worker in dead {
+        for worker in self.workers.overdue_deaths(now) {
             if self.is_process_running(worker) {
                 // A watchdog that has not killed the worker by now never will, and a worker that is alive may
                 // still send messages. It dies with the watchdog.
                 tracing::warn!(%worker, "the watchdog does not end a worker in time and is killed");
-                self.kill_watchdog();
-                self.extend_death_deadline(worker, now);
+                self.watchdog.kill();
+                self.workers.extend_death_deadline(worker, now);
             } else {
                 self.remove_dead_worker(worker);
             }
@@ -413,134 +398,115 @@ impl WorkerPool {
     /// Returns whether a worker's process still runs, even if it is unreachable. A process id alone proves
     /// nothing, its parent does.
     fn is_process_running(&self, worker: WorkerId) -> bool {
-        let watchdog = self.watchdog.child.pid();
-        let stat = self.workers.get(&worker).and_then(|link| heeler_sys::process::stat(link.pid));
-        stat.is_some_and(|stat| stat.parent == watchdog && stat.state != 'Z')
-    }
-
-    fn extend_death_deadline(&mut self, worker: WorkerId, now: Instant) {
-        if let Some(link) = self.workers.get_mut(&worker) {
-            link.death_deadline = Some(now + DEATH_DEADLINE);
-        }
+        let stat = self.workers.get(worker).and_then(|worker| heeler_sys::process::stat(worker.pid()));
+        stat.is_some_and(|stat| stat.parent == self.watchdog.pid() && stat.state != 'Z')
     }
 
     fn on_control_event(&mut self, raw: ControlEvent) {
         match raw {
-            ControlEvent::WorkerJoined { worker, pid, sender, forwarded: relayed } => {
-                if self.starting.remove(&worker).is_some() {
-                    let link = PooledWorker::joined(pid, sender, relayed);
-                    self.workers.insert(worker, link);
+            ControlEvent::WorkerJoined { worker, pid, sender, forwarded } => {
+                if self.starts.end(worker) {
+                    self.workers.join(worker, PooledWorker::joined(pid, sender, forwarded));
                     self.pending_events.push_back(PoolEvent::WorkerReady);
                 }
             }
             ControlEvent::WorkerMessage(worker, FromWorker::Blocked { is_blocked }) => {
-                if let Some(link) = self.workers.get_mut(&worker) {
-                    link.is_blocked = is_blocked;
+                if self.workers.set_blocked(worker, is_blocked) {
                     self.pending_events.push_back(PoolEvent::WorkerBlocked);
                 }
             }
             ControlEvent::WorkerMessage(worker, message) => {
                 self.pending_events.push_back(PoolEvent::WorkerMessage(worker, message))
             }
-            ControlEvent::WorkerSilent(worker, step) => self.on_silent_worker(worker, step),
-            ControlEvent::WorkerDisconnected(worker) => {
-                self.note_exit(worker, |link| link.is_disconnected = true)
+            ControlEvent::WorkerSilent(worker, step) => {
+                if let Some(silent) = self.workers.get(worker).filter(|silent| !silent.is_dying()) {
+                    on_silent_worker(self.watchdog.pid(), worker, silent.pid(), step);
+                }
             }
+            ControlEvent::WorkerDisconnected(worker) => self.on_exit_sign(worker, ExitSign::Disconnected),
             ControlEvent::WatchdogJoined { pid, sender } => {
-                if pid == self.watchdog.child.pid().as_u32() {
-                    self.watchdog.sender = Some(sender);
+                if self.watchdog.is_current(pid) {
+                    self.watchdog.on_joined(sender);
                 }
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerNotStarted { worker, error }) => {
-                if self.starting.remove(&worker).is_some() {
+                if self.starts.end(worker) {
                     self.push_not_started(worker, error);
                 }
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
-                if self.starting.remove(&worker).is_some() {
+                if self.starts.end(worker) {
                     let error = format!("exited before it connected (exit code {code:?}, signal {signal:?})");
                     self.push_not_started(worker, error);
                 }
-                self.note_exit(worker, |link| link.is_exit_reported = true);
+                self.on_exit_sign(worker, ExitSign::Reported);
             }
             ControlEvent::WatchdogSilent { pid, step } => {
-                if pid == self.watchdog.child.pid().as_u32() {
-                    self.on_silent_watchdog(step);
+                if self.watchdog.is_current(pid) {
+                    self.watchdog.on_silent(step);
                 }
             }
             ControlEvent::WatchdogMessage(message) => {
                 self.pending_events.push_back(PoolEvent::WatchdogMessage(message))
             }
             ControlEvent::WatchdogDisconnected { pid, relayed } => {
-                if pid == self.watchdog.child.pid().as_u32() {
+                if self.watchdog.is_current(pid) {
                     self.replace_watchdog(DeadSenderProof { relayed, ..DeadSenderProof::default() });
                 }
             }
         }
     }
 
-    /// Records a sign of a worker's death. A worker is dead once its connection has ended, so that none of
-    /// its messages is missed, and the watchdog has reported its exit, so that none of its processes is left.
-    fn note_exit(&mut self, worker: WorkerId, sign: impl FnOnce(&mut PooledWorker)) {
-        let Some(link) = self.workers.get_mut(&worker) else { return };
-        sign(link);
-        if link.is_disconnected && link.is_exit_reported {
+    fn on_exit_sign(&mut self, worker: WorkerId, sign: ExitSign) {
+        if self.workers.on_exit_sign(worker, sign) {
             self.remove_dead_worker(worker);
-        } else {
-            link.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
         }
+    }
+
+    fn remove_dead_worker(&mut self, worker: WorkerId) {
+        let Some(dead) = self.workers.remove(worker) else { return };
+        let is_lost_with_watchdog = dead.is_lost_with_watchdog();
+        let report = move |proven| PoolEvent::WorkerDied { worker, is_lost_with_watchdog, proven };
+        self.pending_events.extend(self.dead_streams.settle(dead.into_dead(worker), report));
     }
 
     /// Reports to the first requester in the queue that a worker did not start.
     fn push_not_started(&mut self, worker: WorkerId, error: String) {
-        let user = self.requests.pop_front();
+        let user = self.starts.take_requester();
         self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, user, error });
     }
 
     fn replace_watchdog(&mut self, proven: DeadSenderProof) {
-        self.reap_watchdog();
-        orphans::kill_orphans();
-        self.watchdog.sender = None;
-        for (worker, _) in std::mem::take(&mut self.starting) {
+        self.watchdog.bury();
+        for worker in self.starts.take_all() {
             self.push_not_started(worker, "the watchdog died".to_owned());
         }
-        for worker in self.workers.keys().copied().collect::<Vec<_>>() {
-            self.note_exit(worker, |link| {
-                link.is_lost_with_watchdog = !link.is_exit_reported;
-                link.is_exit_reported = true;
-            });
+        for worker in self.workers.ids() {
+            self.on_exit_sign(worker, ExitSign::WatchdogDied);
         }
-        match self.spawn_next_watchdog() {
-            Ok(()) => self.report_settled(DeadSender::watchdog(proven), |proven| {
-                PoolEvent::WatchdogReplaced { proven }
-            }),
+        match self.watchdog.start_next() {
+            Ok(()) => {
+                let report = |proven| PoolEvent::WatchdogReplaced { proven };
+                self.pending_events.extend(self.dead_streams.settle(DeadSender::watchdog(proven), report));
+            }
             Err(error) => self.watchdog_loss = Some(WatchdogLoss { error, proven }),
         }
-    }
-
-    /// Waits until the replacement of a watchdog has joined.
-    ///
-    /// # Errors
-    /// It does not join.
-    ///
-    /// Cancel safe: yes, as [`WorkerPool::next_event`].
-    pub async fn await_replacement(&mut self) -> Result<(), PoolError> {
-        self.await_watchdog().await
     }
 
     /// Shuts the pool down: workers and watchdog are requested to exit, and killed if they don't.
     ///
     /// Cancel safe: yes, because dropping the pool ends the control connections, which has the same effect.
     pub async fn shut_down(mut self) {
-        for worker in self.ready_workers() {
+        for worker in self.workers.ready() {
             self.send_to_worker(worker, &ToWorker::Exit).await;
         }
         self.send_to_watchdog(&ToWatchdog::Exit).await;
         let deadline = Instant::now() + SHUTDOWN_DEADLINE;
-        let pid = self.watchdog.child.pid().as_u32();
         loop {
             match tokio::time::timeout_at(deadline, self.control_events.recv()).await {
-                Ok(Some(ControlEvent::WatchdogDisconnected { pid: left, .. })) if left == pid => break,
+                Ok(Some(ControlEvent::WatchdogDisconnected { pid, .. })) if self.watchdog.is_current(pid) => {
+                    break;
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_elapsed) => {
@@ -552,7 +518,7 @@ impl WorkerPool {
                 }
             }
         }
-        self.reap_watchdog();
+        self.watchdog.reap();
     }
 
     /// Has all processes know what a client answers on its main connection.
@@ -560,40 +526,20 @@ impl WorkerPool {
         self.clients.share_answers(client, &self.control_socket());
     }
 
+    /// Decides whether a client is waited for longer that was waited for during `limit`: it is, if it has
+    /// answered on the connection of any process within the limit.
+    #[must_use]
+    pub fn on_client_overdue(&self, client: ClientId, limit: Duration) -> OverdueDecision {
+        on_client_overdue(&self.control_socket(), client, limit)
+    }
+
     /// Returns where the watchdog and the workers connect.
-    pub(super) fn control_socket(&self) -> PathBuf {
+    fn control_socket(&self) -> PathBuf {
         control_socket_in(&self.socket_dir)
     }
 
     /// Returns whether the control socket exists. Without it no worker and no watchdog can start.
     pub fn has_directory(&self) -> bool {
         self.control_socket().exists()
-    }
-
-    fn reap_watchdog(&mut self) {
-        self.kill_watchdog();
-        if let Err(error) = self.watchdog.child.wait() {
-            tracing::debug!(%error, "the watchdog could not be waited for");
-        }
-        orphans::unregister_watchdog(self.watchdog.child.pid());
-    }
-}
-
-/// Ends the watchdog of a pool that is dropped without [`WorkerPool::shut_down`], because its client is gone.
-/// Without the signal the watchdog would take the end of its connection for the coordinator's death and
-/// finish the run for a client that no longer exists.
-impl Drop for WorkerPool {
-    fn drop(&mut self) {
-        let watchdog = self.watchdog.child.pid();
-        // After a panic the watchdog is right to finish the run; a watchdog that has exited gets no signal.
-        if std::thread::panicking() || self.watchdog.child.signal(Signal::TERM).is_err() {
-            return;
-        }
-        let reap = move || {
-            drop(heeler_sys::process::reap_child(watchdog));
-            orphans::unregister_watchdog(watchdog);
-        };
-        // Without a thread it stays a zombie until this process exits.
-        drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
     }
 }

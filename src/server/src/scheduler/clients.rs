@@ -175,7 +175,7 @@ impl Scheduler {
         if let Some(pool) = &mut self.pool {
             // Before this process is stopped.
             pool.send_to_watchdog_flushed(&ToWatchdog::Suspend).await;
-            for worker in pool.workers_of(client) {
+            for worker in pool.workers().of_client(client) {
                 pool.send_to_worker(worker, &ToWorker::Pause).await;
                 workers.insert(worker);
             }
@@ -193,7 +193,7 @@ impl Scheduler {
         }
         let Some(pool) = &mut self.pool else { return };
         pool.send_to_watchdog(&ToWatchdog::Resume).await;
-        for worker in pool.workers_of(client) {
+        for worker in pool.workers().of_client(client) {
             pool.send_to_worker(worker, &ToWorker::Resume).await;
         }
     }

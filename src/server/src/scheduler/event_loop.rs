@@ -193,7 +193,7 @@ impl Scheduler {
             | FromWorker::LeaseEnded { .. }
             | FromWorker::Paused
             | FromWorker::Blocked { .. } => {
-                self.pool.as_ref().and_then(|pool| pool.assigned_run(worker)).cloned()
+                self.pool.as_ref().and_then(|pool| pool.workers().assigned_run(worker)).cloned()
             }
         };
         if matches!(message, FromWorker::LeaseIdle { .. } | FromWorker::LeaseEnded { .. }) {
@@ -240,7 +240,7 @@ impl Scheduler {
 
     async fn on_watchdog_replaced(&mut self, proven: &DeadSenderProof) {
         let Some(pool) = &mut self.pool else { return };
-        if let Err(error) = pool.await_replacement().await {
+        if let Err(error) = pool.await_watchdog().await {
             self.on_watchdog_lost(&error, proven);
             return;
         }

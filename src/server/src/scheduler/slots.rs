@@ -9,7 +9,7 @@ use heeler_core::fair_share::{
 use heeler_protocol::control::{ClientId, WorkerId};
 
 use super::{event_loop::Scheduler, runs::RunNumber};
-use crate::pool::{WorkerPool, WorkerUser};
+use crate::pool::WorkerUser;
 
 /// A user of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Scheduler {
         });
         let runs = self.runs.iter().map(|(number, run)| {
             let open = run.driver.open_leases();
-            let blocked = self.pool.as_ref().map_or(0, |pool| pool.blocked_count(run.driver.key()));
+            let blocked = self.pool.as_ref().map_or(0, |pool| pool.workers().blocked_count(run.driver.key()));
             let SlotDemand { wanted, served } = run.driver.demand();
             let is_paused = self.clients.get(&run.client).is_some_and(|entry| entry.is_paused);
             let wanted = if is_paused || blocked > 0 { open } else { wanted };
@@ -120,10 +120,12 @@ impl Scheduler {
     /// worker or reduces its demand.
     pub(super) async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
-        while self.pool.as_ref().is_some_and(WorkerPool::has_idle_worker)
+        while self.pool.as_ref().is_some_and(|pool| pool.workers().has_idle())
             && let Some(SlotUser { key, is_preferred, .. }) = self.next_in_line()
-            && let Some(worker) =
-                self.pool.as_ref().and_then(|pool| pool.idle_worker(matches!(key, UserKey::Listing(_))))
+            && let Some(worker) = self
+                .pool
+                .as_ref()
+                .and_then(|pool| pool.workers().preferred_idle(matches!(key, UserKey::Listing(_))))
         {
             self.grant_rule = GrantRule::after_grant(is_preferred);
             self.grant(key, worker).await;
@@ -173,7 +175,7 @@ impl Scheduler {
         for (place, lister) in self.catalogues.listers() {
             let for_listing = lister.demand().wanted.min(slots).saturating_sub(lister.running_jobs());
             let for_run = if self.options.starts_workers_early { slots.min(EARLY_WORKERS) } else { 0 };
-            let for_run = for_run.saturating_sub(pool.ready_workers().len());
+            let for_run = for_run.saturating_sub(pool.workers().ready().len());
             let wanted = for_listing.max(for_run);
             pool.request_workers(&WorkerUser::Listing(place), wanted);
         }
@@ -186,7 +188,8 @@ impl Scheduler {
             None => tracing::warn!(%worker, error, "a worker could not be started"),
             Some(WorkerUser::Listing(place)) => {
                 let slots = self.options.slots;
-                let is_worker_ready = self.pool.as_ref().is_some_and(|pool| !pool.ready_workers().is_empty());
+                let is_worker_ready =
+                    self.pool.as_ref().is_some_and(|pool| !pool.workers().ready().is_empty());
                 self.catalogues.on_start_failed(place, slots, is_worker_ready, error);
             }
             Some(WorkerUser::Run(key)) => {

@@ -39,7 +39,7 @@ impl RunDriver {
 
     async fn execute_action(&mut self, pool: &mut WorkerPool, action: RunAction) {
         match action {
-            RunAction::StartWorker => pool.request_worker(self.user()),
+            RunAction::StartWorker => pool.request_workers(&self.user(), 1),
             RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
             RunAction::ExtendLease(lease) => {
                 let worker = lease.worker;
@@ -128,8 +128,7 @@ impl RunDriver {
             self.running_tests.insert(lease.worker, only.test);
         }
         self.leases_granted += 1;
-        pool.assign_run(lease.worker, &self.client.key);
-        pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
+        pool.send_lease(lease.worker, Box::new(wire)).await;
     }
 
     /// Returns a lease as its worker needs it.

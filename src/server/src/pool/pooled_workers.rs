@@ -1,0 +1,296 @@
+//! The workers that have joined: what each one is used for, and the signs of their deaths.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use heeler_protocol::control::{ClientId, RunKey, StreamSender, TestProgram, WorkerId};
+use heeler_sys::process::Pid;
+use heeler_transport::control::ControlSender;
+use tokio::time::Instant;
+
+use super::{
+    connection::ForwardedUpdates,
+    dead_streams::{DeadSender, DeadSenderProof},
+    deadlines::DEATH_DEADLINE,
+    worker_starts::WorkerUser,
+};
+
+/// A worker that has joined.
+pub(super) struct PooledWorker {
+    pid: Pid,
+    sender: ControlSender,
+    forwarded: Arc<ForwardedUpdates>,
+    /// `None` while it is idle.
+    user: Option<WorkerUser>,
+    /// The program whose process waits for a lease, if that of its last listing does.
+    waiting_process: Option<Box<TestProgram>>,
+    /// It waits for a client that takes no frames.
+    is_blocked: bool,
+    /// The run of its last lease.
+    assigned_run: Option<RunKey>,
+    /// Positions of the runs that it served before, for as long as those runs last.
+    forwarded_before: BTreeMap<RunKey, u64>,
+    /// Its connection has ended.
+    is_disconnected: bool,
+    /// The watchdog has reported its exit, or is dead itself.
+    is_exit_reported: bool,
+    /// The watchdog has died before it could report its exit.
+    is_lost_with_watchdog: bool,
+    /// Deadline for the second sign of death, set at the first one.
+    death_deadline: Option<Instant>,
+}
+
+/// A sign of a worker's death.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ExitSign {
+    Disconnected,
+    /// The watchdog has reported its exit.
+    Reported,
+    /// The watchdog is dead.
+    WatchdogDied,
+}
+
+impl PooledWorker {
+    /// Returns a worker that has just joined, and is idle.
+    pub(super) fn joined(pid: Pid, sender: ControlSender, forwarded: Arc<ForwardedUpdates>) -> Self {
+        Self {
+            pid,
+            sender,
+            forwarded,
+            user: None,
+            waiting_process: None,
+            is_blocked: false,
+            assigned_run: None,
+            forwarded_before: BTreeMap::new(),
+            is_disconnected: false,
+            is_exit_reported: false,
+            is_lost_with_watchdog: false,
+            death_deadline: None,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub(super) fn sender(&self) -> ControlSender {
+        self.sender.clone()
+    }
+
+    pub(super) fn is_dying(&self) -> bool {
+        self.death_deadline.is_some()
+    }
+
+    pub(super) fn is_lost_with_watchdog(&self) -> bool {
+        self.is_lost_with_watchdog
+    }
+
+    fn run(&self) -> Option<&RunKey> {
+        match &self.user {
+            Some(WorkerUser::Run(run)) => Some(run),
+            Some(WorkerUser::Listing(_)) | None => None,
+        }
+    }
+
+    /// Records a sign of death. Returns whether the worker is dead: its connection has ended, so that none of
+    /// its messages is missed, and the watchdog has reported its exit, so that none of its processes is left.
+    fn on_exit_sign(&mut self, sign: ExitSign) -> bool {
+        match sign {
+            ExitSign::Disconnected => self.is_disconnected = true,
+            ExitSign::Reported => self.is_exit_reported = true,
+            ExitSign::WatchdogDied => {
+                self.is_lost_with_watchdog = !self.is_exit_reported;
+                self.is_exit_reported = true;
+            }
+        }
+        let is_dead = self.is_disconnected && self.is_exit_reported;
+        if !is_dead {
+            self.expect_death();
+        }
+        is_dead
+    }
+
+    fn expect_death(&mut self) {
+        self.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
+    }
+
+    fn assign_run(&mut self, run: &RunKey) {
+        if self.assigned_run.as_ref() == Some(run) {
+            return;
+        }
+        let before = self.forwarded_before.remove(run).unwrap_or(0);
+        let relayed = self.forwarded.position.swap(before, Ordering::AcqRel);
+        if let Some(earlier) = self.assigned_run.replace(run.clone()) {
+            self.forwarded_before.insert(earlier, relayed);
+        }
+    }
+
+    fn end_run(&mut self, run: &RunKey) {
+        self.forwarded_before.remove(run);
+        if self.assigned_run.as_ref() == Some(run) {
+            self.assigned_run = None;
+        }
+        if self.run() == Some(run) {
+            self.user = None;
+        }
+    }
+
+    /// Returns what is known of its updates once it is dead.
+    pub(super) fn into_dead(self, worker: WorkerId) -> DeadSender {
+        let mut relayed = self.forwarded_before;
+        let position = self.forwarded.position.load(Ordering::Acquire);
+        relayed.extend(self.assigned_run.map(|run| (run, position)));
+        DeadSender {
+            sender: StreamSender::Worker(worker),
+            proven: DeadSenderProof { relayed, ..DeadSenderProof::default() },
+            forwarded: Some(self.forwarded).filter(|forwarded| forwarded.is_unhandled()),
+        }
+    }
+}
+
+/// The workers that have joined and are not known to be dead.
+#[derive(Default)]
+pub struct PooledWorkers(BTreeMap<WorkerId, PooledWorker>);
+
+impl PooledWorkers {
+    pub(super) fn join(&mut self, worker: WorkerId, joined: PooledWorker) {
+        self.0.insert(worker, joined);
+    }
+
+    pub(super) fn get(&self, worker: WorkerId) -> Option<&PooledWorker> {
+        self.0.get(&worker)
+    }
+
+    pub(super) fn remove(&mut self, worker: WorkerId) -> Option<PooledWorker> {
+        self.0.remove(&worker)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn ids(&self) -> Vec<WorkerId> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Returns the workers that are not dying.
+    #[must_use]
+    pub fn ready(&self) -> Vec<WorkerId> {
+        self.0.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the workers that are granted to runs of this client and are not dying.
+    #[must_use]
+    pub fn of_client(&self, client: ClientId) -> Vec<WorkerId> {
+        let is_its = |worker: &PooledWorker| worker.run().is_some_and(|run| run.client == client);
+        let its = self.0.iter().filter(|(_, worker)| is_its(worker) && !worker.is_dying());
+        its.map(|(id, _)| *id).collect()
+    }
+
+    /// Returns whether there is an idle worker that shows no sign of death.
+    #[must_use]
+    pub fn has_idle(&self) -> bool {
+        self.idle().next().is_some()
+    }
+
+    /// Returns an idle worker that shows no sign of death. A lease goes where a process waits for one, a
+    /// listing elsewhere, because it would end that process.
+    #[must_use]
+    pub fn preferred_idle(&self, for_listing: bool) -> Option<WorkerId> {
+        let is_preferred = |worker: &PooledWorker| worker.waiting_process.is_some() != for_listing;
+        self.idle().max_by_key(|(id, worker)| (is_preferred(worker), **id)).map(|(id, _)| *id)
+    }
+
+    fn idle(&self) -> impl Iterator<Item = (&WorkerId, &PooledWorker)> {
+        self.0.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying())
+    }
+
+    /// Grants an idle worker to a user. Returns the program whose process waits for a lease there: it goes on
+    /// if the next job is one, and is ended otherwise.
+    pub(super) fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
+        let granted = self.0.get_mut(&worker)?;
+        granted.user = Some(user);
+        granted.waiting_process.take()
+    }
+
+    /// Takes a worker back from its user: it is idle.
+    pub fn release(&mut self, worker: WorkerId) {
+        if let Some(released) = self.0.get_mut(&worker) {
+            released.user = None;
+        }
+    }
+
+    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease
+    /// there.
+    pub fn release_listing(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
+        if let Some(released) = self.0.get_mut(&worker) {
+            (released.user, released.waiting_process) = (None, waiting_process);
+        }
+    }
+
+    /// Notes whether a worker waits for a client that takes no frames; returns whether there is this worker.
+    pub(super) fn set_blocked(&mut self, worker: WorkerId, is_blocked: bool) -> bool {
+        self.0.get_mut(&worker).map(|blocked| blocked.is_blocked = is_blocked).is_some()
+    }
+
+    pub(super) fn all_blocked_count(&self) -> usize {
+        self.0.values().filter(|worker| worker.is_blocked).count()
+    }
+
+    /// Returns the number of a run's workers that wait for its client.
+    #[must_use]
+    pub fn blocked_count(&self, run: &RunKey) -> usize {
+        self.0.values().filter(|worker| worker.is_blocked && worker.run() == Some(run)).count()
+    }
+
+    /// Records that a worker without a lease serves this run from now on. Positions are counted from 1 in
+    /// each run. All frames of the previous run have been forwarded, because they precede the end of its
+    /// lease.
+    pub fn assign_run(&mut self, worker: WorkerId, run: &RunKey) {
+        if let Some(assigned) = self.0.get_mut(&worker) {
+            assigned.assign_run(run);
+        }
+    }
+
+    /// Returns the run of a worker's last lease.
+    #[must_use]
+    pub fn assigned_run(&self, worker: WorkerId) -> Option<&RunKey> {
+        self.0.get(&worker)?.assigned_run.as_ref()
+    }
+
+    pub(super) fn end_run(&mut self, run: &RunKey) {
+        self.0.values_mut().for_each(|worker| worker.end_run(run));
+    }
+
+    /// Records a sign of a worker's death; returns whether it is dead.
+    pub(super) fn on_exit_sign(&mut self, worker: WorkerId, sign: ExitSign) -> bool {
+        self.0.get_mut(&worker).is_some_and(|dying| dying.on_exit_sign(sign))
+    }
+
+    /// Sets the deadline for the death of a worker that is being killed.
+    pub(super) fn expect_death(&mut self, worker: WorkerId) {
+        if let Some(dying) = self.0.get_mut(&worker) {
+            dying.expect_death();
+        }
+    }
+
+    /// Waits once more as long for the death of a worker.
+    pub(super) fn extend_death_deadline(&mut self, worker: WorkerId, now: Instant) {
+        if let Some(dying) = self.0.get_mut(&worker) {
+            dying.death_deadline = Some(now + DEATH_DEADLINE);
+        }
+    }
+
+    pub(super) fn death_deadlines(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.0.values().filter_map(|worker| worker.death_deadline)
+    }
+
+    /// Returns the workers that should be dead by now.
+    pub(super) fn overdue_deaths(&self, now: Instant) -> Vec<WorkerId> {
+        let is_overdue =
+            |worker: &PooledWorker| worker.death_deadline.is_some_and(|deadline| deadline <= now);
+        self.0.iter().filter(|(_, worker)| is_overdue(worker)).map(|(id, _)| *id).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! The watchdog of the pool: the process, its connection, and how many there were.
+
+use std::{path::PathBuf, time::Duration};
+
+use heeler_core::silence::{SILENCE_LIMIT, SilenceStep, SilenceWatch};
+use heeler_protocol::control::ToWatchdog;
+use heeler_sys::{
+    process::{Pid, Signal},
+    spawn::SpawnedChild,
+};
+use heeler_transport::control::ControlSender;
+use tokio::time::timeout;
+
+use super::{
+    deadlines::SEND_DEADLINE,
+    orphans,
+    silence::is_stopped,
+    watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog},
+    workers::PoolError,
+};
+
+/// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
+pub(super) const MAX_WATCHDOGS: u32 = 4;
+
+/// The present watchdog. Dropping it ends it.
+pub(super) struct Watchdog {
+    program: PathBuf,
+    socket: PathBuf,
+    worker_stdout: WorkerStdout,
+    child: SpawnedChild,
+    /// The connection, once the process has joined.
+    sender: Option<ControlSender>,
+    /// Number of watchdogs so far.
+    started: u32,
+}
+
+impl Watchdog {
+    /// Starts the first watchdog; it joins at the socket.
+    pub(super) async fn start(
+        program: PathBuf,
+        socket: PathBuf,
+        worker_stdout: WorkerStdout,
+    ) -> Result<Self, PoolError> {
+        let child = spawn_first_watchdog(&program, &socket, worker_stdout).await.map_err(PoolError::Spawn)?;
+        Ok(Self { program, socket, worker_stdout, child, sender: None, started: 1 })
+    }
+
+    /// Starts the successor of a dead watchdog.
+    pub(super) fn start_next(&mut self) -> Result<(), PoolError> {
+        if self.started >= MAX_WATCHDOGS {
+            return Err(PoolError::TooManyWatchdogs);
+        }
+        self.started += 1;
+        self.child =
+            spawn_watchdog(&self.program, &self.socket, self.worker_stdout).map_err(PoolError::Spawn)?;
+        Ok(())
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.child.pid()
+    }
+
+    /// Returns whether a message comes from this process, and not from a predecessor.
+    pub(super) fn is_current(&self, pid: u32) -> bool {
+        pid == self.child.pid().as_u32()
+    }
+
+    pub(super) fn has_joined(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    pub(super) fn on_joined(&mut self, sender: ControlSender) {
+        self.sender = Some(sender);
+    }
+
+    /// Sends a message. A watchdog that does not accept it in time is killed.
+    ///
+    /// Cancel safe: no, because the message may or may not be queued.
+    pub(super) async fn send(&mut self, message: &ToWatchdog) {
+        let Some(sender) = self.sender.clone() else { return };
+        if timeout(SEND_DEADLINE, sender.send(message)).await.is_err() {
+            tracing::warn!("the watchdog takes no messages and is killed");
+            self.kill();
+        }
+    }
+
+    /// Sends a message, and waits until the socket has it. A watchdog that does not read is killed.
+    ///
+    /// Cancel safe: no, as [`Watchdog::send`].
+    pub(super) async fn send_flushed(&mut self, message: &ToWatchdog) {
+        self.send(message).await;
+        let Some(sender) = self.sender.clone() else { return };
+        match timeout(SEND_DEADLINE, sender.flush()).await {
+            // The event for its death follows.
+            Ok(Ok(()) | Err(_)) => {}
+            Err(_elapsed) => {
+                tracing::warn!("the watchdog reads no messages and is killed");
+                self.kill();
+            }
+        }
+    }
+
+    /// Kills the watchdog, and with it all workers and tests.
+    pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Kills the watchdog and waits for its exit.
+    pub(super) fn reap(&mut self) {
+        self.kill();
+        if let Err(error) = self.child.wait() {
+            tracing::debug!(%error, "the watchdog could not be waited for");
+        }
+        orphans::unregister_watchdog(self.child.pid());
+    }
+
+    /// Reaps a watchdog that has died or is to be replaced, with the processes that it leaves behind.
+    pub(super) fn bury(&mut self) {
+        self.reap();
+        orphans::kill_orphans();
+        self.sender = None;
+    }
+
+    /// Checks a watchdog that has not joined yet; returns whether it was stopped.
+    pub(super) fn check_starting(&self, silence: &mut SilenceWatch, now: Duration) -> bool {
+        let step = silence.on_check(now, || is_stopped(self.pid()));
+        step.into_iter().for_each(|step| self.on_silent(step));
+        step.is_some()
+    }
+
+    pub(super) fn on_silent(&self, step: SilenceStep) {
+        match step {
+            SilenceStep::Continue => {
+                let limit = SILENCE_LIMIT.as_secs();
+                tracing::warn!("the watchdog has been silent for {limit} s and is continued");
+                self.signal(Signal::CONT);
+            }
+            SilenceStep::Replace => {
+                tracing::warn!("the watchdog stays silent and is replaced");
+                self.kill();
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Err(error) = self.child.signal(signal) {
+            tracing::debug!(%error, "the watchdog is gone already");
+        }
+    }
+}
+
+/// Ends the watchdog of a pool that is dropped without being shut down, because its client is gone. Without
+/// the signal the watchdog would take the end of its connection for the coordinator's death and finish the
+/// run for a client that no longer exists.
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let watchdog = self.child.pid();
+        // After a panic the watchdog is right to finish the run; a watchdog that has exited gets no signal.
+        if std::thread::panicking() || self.child.signal(Signal::TERM).is_err() {
+            return;
+        }
+        let reap = move || {
+            drop(heeler_sys::process::reap_child(watchdog));
+            orphans::unregister_watchdog(watchdog);
+        };
+        // Without a thread it stays a zombie until this process exits.
+        drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
+    }
+}

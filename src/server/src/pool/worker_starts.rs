@@ -1,0 +1,94 @@
+//! Requests for workers, and the workers that are starting to serve them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use heeler_protocol::control::{RunKey, WorkerId};
+use tokio::time::Instant;
+
+use super::deadlines::START_DEADLINE;
+
+/// What a worker is used for, or was requested for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerUser {
+    /// A listing, by the number of its catalogue.
+    Listing(usize),
+    /// A run.
+    Run(RunKey),
+}
+
+/// Requests that no worker was granted for, and the workers that have not joined yet.
+pub(super) struct WorkerStarts {
+    /// Users that have requested a worker, in order.
+    requests: VecDeque<WorkerUser>,
+    /// The deadline of each starting worker to join.
+    starting: BTreeMap<WorkerId, Instant>,
+    next_worker: u32,
+}
+
+impl Default for WorkerStarts {
+    fn default() -> Self {
+        Self { requests: VecDeque::new(), starting: BTreeMap::new(), next_worker: 1 }
+    }
+}
+
+impl WorkerStarts {
+    pub(super) fn request(&mut self, user: &WorkerUser, count: usize) {
+        self.requests.extend(std::iter::repeat_n(user.clone(), count));
+    }
+
+    /// Removes one request of a user that was granted a worker.
+    pub(super) fn on_granted(&mut self, user: &WorkerUser) {
+        if let Some(place) = self.requests.iter().position(|one| one == user) {
+            self.requests.remove(place);
+        }
+    }
+
+    pub(super) fn remove_user(&mut self, user: &WorkerUser) {
+        self.requests.retain(|one| one != user);
+    }
+
+    pub(super) fn remove_listings(&mut self) {
+        self.requests.retain(|user| matches!(user, WorkerUser::Run(_)));
+    }
+
+    /// Returns a worker to start, if there are fewer starting workers than requests, and than this room.
+    pub(super) fn begin(&mut self, room: usize) -> Option<WorkerId> {
+        if self.starting.len() >= self.requests.len().min(room) {
+            return None;
+        }
+        let worker = WorkerId(self.next_worker);
+        self.next_worker += 1;
+        self.starting.insert(worker, Instant::now() + START_DEADLINE);
+        Some(worker)
+    }
+
+    /// Gives all starting workers their whole time again, because another watchdog starts them; returns them.
+    pub(super) fn begin_again(&mut self) -> Vec<WorkerId> {
+        self.starting.values_mut().for_each(|deadline| *deadline = Instant::now() + START_DEADLINE);
+        self.starting.keys().copied().collect()
+    }
+
+    /// Removes a worker that has joined, or will not; returns whether it was starting.
+    pub(super) fn end(&mut self, worker: WorkerId) -> bool {
+        self.starting.remove(&worker).is_some()
+    }
+
+    /// Removes the workers that did not join in time.
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<WorkerId> {
+        self.starting.extract_if(.., |_, deadline| *deadline <= now).map(|(worker, _)| worker).collect()
+    }
+
+    /// Removes all starting workers, because the watchdog that starts them is dead.
+    pub(super) fn take_all(&mut self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.starting).into_keys().collect()
+    }
+
+    /// Removes the first request, because a worker did not start; returns its user.
+    pub(super) fn take_requester(&mut self) -> Option<WorkerUser> {
+        self.requests.pop_front()
+    }
+
+    pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.starting.values().copied()
+    }
+}
