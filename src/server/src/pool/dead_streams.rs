@@ -26,6 +26,16 @@ pub struct DeadSenderProof {
     pub completed: Vec<OsText>,
 }
 
+impl DeadSenderProof {
+    pub(crate) fn own_stream_of(&self, run: &RunKey) -> u64 {
+        self.own_streams.get(run).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn relayed_of(&self, run: &RunKey) -> u64 {
+        self.relayed.get(run).copied().unwrap_or(0)
+    }
+}
+
 /// A process that has died.
 pub(super) struct DeadSender {
     pub(super) sender: StreamSender,

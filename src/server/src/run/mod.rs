@@ -30,8 +30,8 @@ mod synthesized;
 mod test_history;
 
 pub use composed::{ComposedRun, ComposedRunEnd};
-pub(crate) use driver::DriverClient;
-pub use driver::{RunDriver, RunOutcome, WaitingDebuggee};
+pub use driver::RunOutcome;
+pub(crate) use driver::{DebuggeeReports, DriverClient, RunDriver};
 pub(crate) use plan::delivery_limits;
 pub use plan::{PlannedTests, RunPlan, SelectedTest};
 pub(crate) use prepare::prepare_planned_run;

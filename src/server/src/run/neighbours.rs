@@ -10,7 +10,11 @@ const KEPT: usize = 3;
 
 /// The open leases of a run.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LeaseNeighbours(BTreeMap<LeaseId, OpenLease>);
+pub(super) struct LeaseNeighbours {
+    open: BTreeMap<LeaseId, OpenLease>,
+    /// The test that each worker began last.
+    last_tests: BTreeMap<WorkerId, TestId>,
+}
 
 #[derive(Debug, Clone)]
 struct OpenLease {
@@ -35,51 +39,53 @@ impl OpenLease {
 impl LeaseNeighbours {
     /// Records a worker's new lease of a program.
     pub(super) fn open(&mut self, lease: LeaseId, worker: WorkerId, program: usize) {
-        let running = self.0.values().filter(|other| other.program == program);
+        let running = self.open.values().filter(|other| other.program == program);
         let beside: VecDeque<_> = running.filter_map(|other| other.running).take(KEPT).collect();
-        self.0.insert(lease, OpenLease { worker, program, running: None, beside });
+        self.open.insert(lease, OpenLease { worker, program, running: None, beside });
     }
 
-    /// Records that a test of a lease begins.
-    pub(super) fn begin(&mut self, lease: LeaseId, test: TestId) {
-        let Some(own) = self.0.get_mut(&lease) else { return };
+    /// Records that a test of a worker's lease begins.
+    pub(super) fn begin(&mut self, worker: WorkerId, lease: LeaseId, test: TestId) {
+        self.last_tests.insert(worker, test);
+        let Some(own) = self.open.get_mut(&lease) else { return };
         own.running = Some(test);
         let program = own.program;
-        if self.0.len() > 1 {
+        if self.open.len() > 1 {
             let others =
-                self.0.iter_mut().filter(|(other, open)| **other != lease && open.program == program);
+                self.open.iter_mut().filter(|(other, open)| **other != lease && open.program == program);
             others.for_each(|(_, open)| open.add_beside(test));
         }
     }
 
     /// Records the end of a lease; returns its program.
     pub(super) fn close(&mut self, lease: LeaseId) -> Option<usize> {
-        self.0.remove(&lease).map(|open| open.program)
+        self.open.remove(&lease).map(|open| open.program)
     }
 
-    /// Records the end of all leases of a worker that has died.
-    pub(super) fn close_worker(&mut self, worker: WorkerId) {
-        self.0.retain(|_, open| open.worker != worker);
+    /// Records the end of all leases of a worker that has died; returns the test that it began last.
+    pub(super) fn close_worker(&mut self, worker: WorkerId) -> Option<TestId> {
+        self.open.retain(|_, open| open.worker != worker);
+        self.last_tests.remove(&worker)
     }
 
     /// Returns the workers that hold open leases.
     pub(super) fn workers(&self) -> BTreeSet<WorkerId> {
-        self.0.values().map(|open| open.worker).collect()
+        self.open.values().map(|open| open.worker).collect()
     }
 
     /// Returns whether a worker holds an open lease.
     pub(super) fn is_held_by(&self, lease: LeaseId, worker: WorkerId) -> bool {
-        self.0.get(&lease).is_some_and(|open| open.worker == worker)
+        self.open.get(&lease).is_some_and(|open| open.worker == worker)
     }
 
     /// Returns the program of an open lease.
     pub(super) fn program_of(&self, lease: LeaseId) -> Option<usize> {
-        self.0.get(&lease).map(|open| open.program)
+        self.open.get(&lease).map(|open| open.program)
     }
 
     /// Returns the last tests that ran beside a lease.
     pub(super) fn beside(&self, lease: LeaseId) -> impl Iterator<Item = TestId> + '_ {
-        self.0.get(&lease).into_iter().flat_map(|open| open.beside.iter().copied())
+        self.open.get(&lease).into_iter().flat_map(|open| open.beside.iter().copied())
     }
 }
 
@@ -95,24 +101,24 @@ mod tests {
     fn tests_of_other_processes_of_the_program_are_kept() {
         let mut neighbours = LeaseNeighbours::default();
         neighbours.open(LeaseId(1), WorkerId(1), 0);
-        neighbours.begin(LeaseId(1), TestId(10));
+        neighbours.begin(WorkerId(1), LeaseId(1), TestId(10));
         neighbours.open(LeaseId(2), WorkerId(2), 7);
-        neighbours.begin(LeaseId(2), TestId(20));
+        neighbours.begin(WorkerId(2), LeaseId(2), TestId(20));
         neighbours.open(LeaseId(3), WorkerId(3), 0);
-        neighbours.begin(LeaseId(3), TestId(30));
-        neighbours.begin(LeaseId(3), TestId(30));
+        neighbours.begin(WorkerId(3), LeaseId(3), TestId(30));
+        neighbours.begin(WorkerId(3), LeaseId(3), TestId(30));
         assert_eq!([1, 2, 3].map(|lease| beside(&neighbours, lease)), [vec![30], Vec::new(), vec![10]]);
         for test in 31..40 {
-            neighbours.begin(LeaseId(3), TestId(test));
+            neighbours.begin(WorkerId(3), LeaseId(3), TestId(test));
         }
         neighbours.close(LeaseId(3));
         assert_eq!(beside(&neighbours, 1), [37, 38, 39], "also of a process that has ended");
         assert!(beside(&neighbours, 3).is_empty());
-        neighbours.begin(LeaseId(3), TestId(50));
+        neighbours.begin(WorkerId(3), LeaseId(3), TestId(50));
         assert_eq!(beside(&neighbours, 1), [37, 38, 39]);
         // The test of a dead worker runs no more.
         assert!(neighbours.is_held_by(LeaseId(1), WorkerId(1)));
-        neighbours.close_worker(WorkerId(1));
+        assert_eq!(neighbours.close_worker(WorkerId(1)), Some(TestId(10)));
         assert!(!neighbours.is_held_by(LeaseId(1), WorkerId(1)));
         neighbours.open(LeaseId(4), WorkerId(4), 0);
         assert!(beside(&neighbours, 4).is_empty());

@@ -232,7 +232,7 @@ impl Scheduler {
         self.catalogues.on_worker_died(worker);
         let Some(pool) = &mut self.pool else { return };
         for run in self.runs.values_mut() {
-            if run.driver.is_affected_by(worker) {
+            if run.driver.model().state().involves(worker) {
                 run.driver.on_worker_died(pool, worker, proven).await;
             }
         }

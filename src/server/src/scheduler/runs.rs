@@ -7,7 +7,7 @@ use heeler_protocol::{
 };
 
 use super::{ClientEvent, DebuggeeLease, DebuggeeWaiting, RequestNumber, event_loop::Scheduler};
-use crate::run::{DriverClient, PlannedTests, RunDriver, RunPlan};
+use crate::run::{DebuggeeReports, DriverClient, PlannedTests, RunDriver, RunPlan};
 
 /// Sequence number of a run, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +105,7 @@ impl Scheduler {
                 pool.end_run(driver.key());
             }
             heeler_sys::fail::pass("run.completed");
-            let served = driver.leases_granted();
+            let served = driver.model().leases_granted();
             let (plan, outcome) = driver.into_outcome();
             if let Some(entry) = self.clients.get_mut(&client) {
                 entry.served_before += served;
@@ -120,7 +120,8 @@ impl Scheduler {
     pub(super) fn report_debuggees(&mut self) {
         for run in self.runs.values_mut() {
             let Some(entry) = self.clients.get(&run.client) else { continue };
-            for waiting in run.driver.take_waiting_debuggees() {
+            let DebuggeeReports { waiting, launched } = run.driver.take_debuggee_reports();
+            for waiting in waiting {
                 let lease = DebuggeeLease { worker: waiting.worker, lease: waiting.lease };
                 run.debuggees.push(lease);
                 entry.events.send(ClientEvent::DebuggeeWaiting(DebuggeeWaiting {
@@ -131,7 +132,7 @@ impl Scheduler {
                     command: waiting.debuggee,
                 }));
             }
-            for (worker, lease) in run.driver.take_launched_leases() {
+            for (worker, lease) in launched {
                 let lease = DebuggeeLease { worker, lease };
                 run.debuggees.retain(|one| *one != lease);
                 entry.events.send(ClientEvent::DebuggeeLaunched(lease));

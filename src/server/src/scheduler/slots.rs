@@ -50,9 +50,9 @@ impl Scheduler {
             is_preferred: false,
         });
         let runs = self.runs.iter().map(|(number, run)| {
-            let open = run.driver.open_leases();
+            let open = run.driver.model().state().active_leases();
             let blocked = self.pool.as_ref().map_or(0, |pool| pool.workers().blocked_count(run.driver.key()));
-            let SlotDemand { wanted, served } = run.driver.demand();
+            let SlotDemand { wanted, served } = run.driver.model().demand();
             let is_paused = self.clients.get(&run.client).is_some_and(|entry| entry.is_paused);
             let wanted = if is_paused || blocked > 0 { open } else { wanted };
             SlotUser {
@@ -74,7 +74,7 @@ impl Scheduler {
     fn served_leases(&self, client: ClientId) -> u64 {
         let own = self.runs.values().filter(|run| run.client == client);
         let before = self.clients.get(&client).map_or(0, |entry| entry.served_before);
-        before + own.map(|run| run.driver.leases_granted()).sum::<u64>()
+        before + own.map(|run| run.driver.model().leases_granted()).sum::<u64>()
     }
 
     /// Lets a client that begins its only run come level with those that have runs already: otherwise it
@@ -85,8 +85,11 @@ impl Scheduler {
             return;
         }
         let begun = |other: &ClientId| {
-            let open =
-                self.runs.values().filter(|run| run.client == *other).map(|run| run.driver.open_leases());
+            let open = self
+                .runs
+                .values()
+                .filter(|run| run.client == *other)
+                .map(|run| run.driver.model().state().active_leases());
             self.served_leases(*other).saturating_sub(open.sum::<usize>() as u64)
         };
         let level = others.iter().map(begun).min().unwrap_or(0);

@@ -1,0 +1,27 @@
+//! Tests that wait for a debugger.
+
+use heeler_core::TestId;
+use heeler_protocol::control::{DebuggeeCommand, LeaseId, WorkerId};
+
+/// A test whose process is stopped and waits for a debugger.
+#[derive(Debug, Clone)]
+pub(crate) struct WaitingDebuggee {
+    /// The worker that runs the process.
+    pub(crate) worker: WorkerId,
+    /// The lease that the test belongs to.
+    pub(crate) lease: LeaseId,
+    pub(crate) test: TestId,
+    /// Process id of the test.
+    pub(crate) pid: u32,
+    /// Command that a debugger can launch instead.
+    pub(crate) debuggee: Option<DebuggeeCommand>,
+}
+
+/// What became of debuggees since the last report.
+#[derive(Debug, Default)]
+pub(crate) struct DebuggeeReports {
+    /// Tests that wait from now on.
+    pub(crate) waiting: Vec<WaitingDebuggee>,
+    /// Leases whose processes were launched by debuggers.
+    pub(crate) launched: Vec<(WorkerId, LeaseId)>,
+}

@@ -1,0 +1,300 @@
+//! The run as its client requested it: the plan and the client, and the messages that follow from them.
+
+use std::time::Duration;
+
+use heeler_config::FlakyResult;
+use heeler_core::{
+    TestId,
+    run::{BatchLease, ScheduledTest},
+};
+use heeler_protocol::{
+    control::{
+        ClientRoute, FinishRequest, LeasedTest, OsText, RunKey, TestLimits, ToWatchdog, ToWorker,
+        UpdateEncoding, WorkerId, WorkerLease,
+    },
+    manifest::TestDescriptions,
+    mtp::{ClientMembers, LogLevel},
+};
+
+use super::findings::RunFindings;
+use crate::{
+    pool::WorkerUser,
+    run::{PlannedTests, RunPlan, client_log::ClientLog, groups, manifest, plan::millis},
+    scheduler::ClientEvents,
+};
+
+/// Time limit for a drain or a finish, beyond the client's own limits.
+pub(super) const STAGE_SLACK: Duration = Duration::from_secs(15);
+/// Least startup limit as a multiple of what a start of the program is known to take: beside other processes
+/// a start takes longer.
+const STARTUP_LIMIT_PER_START: u32 = 3;
+/// Number of times that a startup limit is doubled at most.
+const MAX_STARTUP_DOUBLINGS: u32 = 10;
+
+/// The client of a run, as its driver needs it.
+pub(crate) struct DriverClient {
+    /// The key of the run.
+    pub(crate) key: RunKey,
+    pub(crate) route: ClientRoute,
+    pub(crate) events: ClientEvents,
+    /// Members that the client added to tests and groups of the run.
+    pub(crate) client_members: ClientMembers,
+}
+
+/// A run that was requested.
+pub(super) struct RequestedRun {
+    plan: RunPlan,
+    client: DriverClient,
+    /// Time since boot until which tests that pass run again.
+    repeat_until: Option<Duration>,
+    /// The manifest was written to the run's directory.
+    has_manifest: bool,
+}
+
+impl RequestedRun {
+    pub(super) fn new(plan: RunPlan, mut client: DriverClient) -> Self {
+        let has_frames = client.route.encoding == UpdateEncoding::TestProtocol;
+        client.route.has_attachments_stream = plan.has_attachments_stream && has_frames;
+        let repeat_until = plan
+            .stress_duration
+            .map(|duration| heeler_sys::process::time_since_boot().saturating_add(duration));
+        Self { plan, client, repeat_until, has_manifest: true }
+    }
+
+    pub(super) fn key(&self) -> &RunKey {
+        &self.client.key
+    }
+
+    pub(super) fn plan(&self) -> &RunPlan {
+        &self.plan
+    }
+
+    pub(super) fn user(&self) -> WorkerUser {
+        WorkerUser::Run(self.client.key.clone())
+    }
+
+    pub(super) fn has_callback(&self) -> bool {
+        self.client.route.callback.is_some()
+    }
+
+    /// Has running tests killed without grace.
+    pub(super) fn remove_grace(&mut self) {
+        self.plan.limits.grace_ms = 0;
+    }
+
+    pub(super) fn grace_ms(&self) -> u64 {
+        self.plan.limits.grace_ms
+    }
+
+    /// Adds tests to an open run; returns their part of the model's plan, unless the run takes none of them.
+    pub(super) fn append(&mut self, added: PlannedTests) -> Option<Vec<ScheduledTest>> {
+        self.plan.append(added)
+    }
+
+    pub(super) fn into_plan(self) -> RunPlan {
+        self.plan
+    }
+
+    pub(super) fn client_log(&self) -> ClientLog<'_> {
+        ClientLog { plan: &self.plan, events: &self.client.events }
+    }
+
+    pub(super) fn log(&self, level: LogLevel, message: String) {
+        self.client_log().log_line(None, level, message);
+    }
+
+    /// Logs a message about a program.
+    pub(super) fn log_program(&self, program: usize, message: &str) {
+        let suite = &self.plan.programs[program].suite;
+        self.log(LogLevel::Warning, format!("{suite}: {message}"));
+    }
+
+    pub(super) fn write_manifest(&mut self) {
+        if let Err(error) = manifest::write_manifest(&self.plan) {
+            self.has_manifest = false;
+            let text = format!(
+                "the run's manifest could not be written, so it can't be reported or rerun later: {error}"
+            );
+            self.log(LogLevel::Warning, text);
+        }
+    }
+
+    /// Says which programs run in one process because of what an earlier run has learned.
+    pub(super) fn log_known_conflicts(&self) {
+        for (program, listing) in self.plan.listings.iter().enumerate() {
+            if listing.has_conflict {
+                let message = "its tests run in one process, because in an earlier run a session fixture stood still in a \
+                               second one; `max-processes` in heeler.toml decides otherwise, and 1 makes this the rule";
+                self.log_program(program, message);
+            }
+        }
+    }
+
+    /// Says that a process stood in a set-up that another process of its program has done.
+    pub(super) fn log_conflict(&self, program: usize, fixture: &str, findings: &RunFindings) {
+        let limit = self.startup_limit_ms(program, 0, findings) / 1000;
+        let message = format!(
+            "the set-up of the session fixture {fixture:?} stood still for {limit} s in one interpreter while another \
+             has it set up: they share something, such as a port, a file or a database. Its tests go on in one \
+             interpreter, also in later runs; `max-processes = 1` says so from the beginning, and a fixture that \
+             gives each interpreter its own (a free port, tmp_path_factory) lets tests run beside each other"
+        );
+        self.log_program(program, &message);
+    }
+
+    fn run_dir(&self) -> OsText {
+        OsText::from(self.plan.run_dir.path.as_path())
+    }
+
+    /// Returns whether this is the directory of the run.
+    pub(super) fn is_run_dir(&self, directory: &OsText) -> bool {
+        *directory == self.run_dir()
+    }
+
+    /// Returns the announcement of the run to the watchdog, which comes before any worker receives a lease of
+    /// it: if this process is killed after a worker has sent something of the run to the client, the watchdog
+    /// can complete it.
+    pub(super) fn announcement(&self) -> ToWatchdog {
+        ToWatchdog::BeginRun {
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
+            run_dir: self.run_dir(),
+            has_attachments_stream: self.plan.has_attachments_stream,
+            plan: (!self.has_manifest).then(|| Box::new(manifest::manifest_plan(&self.plan))),
+            client_members: self.client.client_members.clone(),
+        }
+    }
+
+    /// Returns the request for a dead worker's journal.
+    pub(super) fn journal_request(&self, worker: WorkerId) -> ToWatchdog {
+        ToWatchdog::ReadJournal { run: self.client.key.clone(), run_dir: self.run_dir(), worker }
+    }
+
+    pub(super) fn drain_order(&self) -> ToWorker {
+        ToWorker::Drain { run: self.client.key.clone() }
+    }
+
+    /// Returns a finish in which nothing is due but the completion.
+    pub(super) fn completion(&self) -> FinishRequest {
+        FinishRequest {
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
+            run_dir: self.run_dir(),
+            ..FinishRequest::default()
+        }
+    }
+
+    /// Returns a finish of tests with these descriptions.
+    pub(super) fn finish_of(&self, descriptions: TestDescriptions) -> FinishRequest {
+        let uids = descriptions.tests.values().map(|test| &test.uid);
+        let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
+        FinishRequest {
+            client_members: self.client.client_members.subset(uids.map(String::as_str)),
+            descriptions,
+            has_attachments_stream: self.plan.has_attachments_stream,
+            ..self.completion()
+        }
+    }
+
+    /// Sends the end of the run to the client, because there is no watchdog.
+    pub(super) fn finish_to_client(&self, finish: &FinishRequest) {
+        self.client.events.finish_run(finish);
+    }
+
+    /// Returns the time limit of a drain or a finish during which the client makes no progress.
+    pub(super) fn stage_limit(&self) -> Duration {
+        let limits = self.plan.delivery_limits;
+        let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
+        Duration::from_millis(waits) + STAGE_SLACK
+    }
+
+    /// Returns the startup limit of a process: the setting, or a multiple of what a start of the program is
+    /// known to take, and longer after processes that have exceeded theirs. A slow start is no fault of a
+    /// test.
+    pub(super) fn startup_limit_ms(
+        &self,
+        program: usize,
+        start_timeouts: u32,
+        findings: &RunFindings,
+    ) -> u64 {
+        let observed = findings.longest_start(program);
+        let known = self.plan.known_start(program).into_iter().chain(observed).max().unwrap_or_default();
+        let least = millis(known.saturating_mul(STARTUP_LIMIT_PER_START));
+        let limit = self.plan.limits.startup_ms.max(least);
+        limit.saturating_mul(1 << start_timeouts.min(MAX_STARTUP_DOUBLINGS))
+    }
+
+    /// Returns a lease as its worker needs it.
+    pub(super) fn worker_lease(&self, lease: &BatchLease, findings: &RunFindings) -> WorkerLease {
+        let program = lease.batch.program.index();
+        let mut tests: Vec<_> = lease
+            .batch
+            .tests
+            .iter()
+            .zip(&lease.is_failure_provisional)
+            .zip(&lease.passed_iterations)
+            .map(|((test, is_failure_provisional), passed_iterations)| LeasedTest {
+                passed_iterations: *passed_iterations,
+                is_failure_provisional: *is_failure_provisional,
+                ..self.leased_test(*test, findings)
+            })
+            .collect();
+        tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
+        let groups = groups::subset(&self.plan, &mut tests);
+        let uids = tests.iter().map(|test| &test.uid).chain(groups.iter().map(|group| &group.uid));
+        WorkerLease {
+            lease: lease.lease,
+            client_members: self.client.client_members.subset(uids.map(String::as_str)),
+            run: self.client.key.clone(),
+            route: self.client.route.clone(),
+            run_dir: self.run_dir(),
+            program: self.plan.programs[program].clone(),
+            groups,
+            tests,
+            limits: TestLimits {
+                memory_bytes: self.plan.memory_limit(&lease.batch.tests),
+                startup_ms: self.startup_limit_ms(program, lease.start_timeouts, findings),
+                ..self.plan.limits
+            },
+            is_whole_program: self.plan.is_whole_program(program, &lease.batch.tests),
+            journal_limit_bytes: self.plan.journal_limit_bytes,
+            repeat: self.plan.repeat,
+            repeat_until_ms: self.repeat_until.map(millis),
+            crash_capture: findings.crash_capture(&self.plan, &lease.batch.tests),
+            is_isolated: lease.batch.is_isolated,
+            is_debugged: self.plan.is_debugged,
+            output_display: self.plan.output_display,
+            is_output_live: self.plan.is_output_live,
+            has_private_tmpdir: self.plan.has_private_tmpdir,
+            is_environment_shown: self.plan.is_environment_shown,
+            runs_ignored: self.plan.runs_ignored,
+        }
+    }
+
+    fn leased_test(&self, test: TestId, findings: &RunFindings) -> LeasedTest {
+        let selected = &self.plan.tests[test.index()];
+        let settings = &selected.settings;
+        let held = findings.provisional(test);
+        LeasedTest {
+            test,
+            listed: selected.listed.clone(),
+            uid: selected.uid.clone(),
+            group: None,
+            timeout_ms: settings
+                .timeout
+                .duration()
+                .map(millis)
+                .into_iter()
+                .chain(selected.listed.timeout_ms)
+                .min(),
+            idle_timeout_ms: settings.idle_timeout.duration().map(millis),
+            slow_ms: Some(millis(settings.slow_timeout.period)).filter(|period| *period > 0),
+            attempts: held.attempts,
+            crashed_attempt: held.crash,
+            ran_beside: held.ran_beside.into_iter().collect(),
+            is_failure_provisional: false,
+            is_flaky_failure: settings.flaky_result == FlakyResult::Fail,
+            passed_iterations: 0,
+        }
+    }
+}
