@@ -1,6 +1,6 @@
-//! Drives one run, from its first lease to its completion: passes messages, deadlines and deaths to the model as
-//! events, and executes the actions that it returns. No decision is made here. The driver waits for nothing by
-//! itself: the owner of the pool passes it the events of its run.
+//! Drives one run, from its first lease to its completion: passes messages, deadlines and deaths to the model
+//! as events, and executes the actions that it returns. No decision is made here. The driver waits for nothing
+//! by itself: the owner of the pool passes it the events of its run.
 //!
 //! - `actions`: actions that the model returns.
 //! - `model`: the model with its pending actions.
@@ -41,6 +41,7 @@ use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use self::{
+    debuggees::DebuggeeReports,
     delivery::RunDelivery,
     findings::RunFindings,
     lost_journals::LostJournals,
@@ -51,7 +52,7 @@ use self::{
 use crate::pool::{DeadSenderProof, WorkerPool};
 use crate::run::{PlannedTests, RunPlan, neighbours::LeaseNeighbours};
 
-pub(crate) use self::debuggees::{DebuggeeReports, WaitingDebuggee};
+pub(crate) use self::debuggees::WaitingDebuggee;
 pub use self::outcome::RunOutcome;
 pub(crate) use self::requested_run::DriverClient;
 

@@ -31,7 +31,7 @@ mod test_history;
 
 pub use composed::{ComposedRun, ComposedRunEnd};
 pub use driver::RunOutcome;
-pub(crate) use driver::{DebuggeeReports, DriverClient, RunDriver};
+pub(crate) use driver::{DriverClient, RunDriver, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;
 pub use plan::{PlannedTests, RunPlan, SelectedTest};
 pub(crate) use prepare::prepare_planned_run;

@@ -2,49 +2,42 @@
 //! [`Scheduler::run_pending_actions`] lets every run execute its pending actions, grants idle workers to the
 //! run that was served least, and reports what is complete.
 
-use std::{collections::BTreeMap, future::pending, time::Duration};
+mod commands;
 
-use heeler_core::fair_share::GrantRule;
-use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, LogLine, RunKey, WorkerId};
+use std::future::pending;
+
+use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, RunKey, WorkerId};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
 };
 
 use super::{
-    ClientLogLine, SchedulerOptions,
-    builds::{FinishedBuild, RunningBuilds},
-    clients::{ClientEntry, next_command},
+    SchedulerOptions,
+    builds::FinishedBuild,
+    clients::Clients,
     handle::{ClientCommand, NewClient},
     listing::Catalogues,
-    runs::{RunEntry, RunNumber},
+    runs::Runs,
+    slots::{SlotShares, SlotUser, UserKey, slot_users},
 };
-use crate::pool::{ClientSinks, DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool};
-
-/// Maximum wait for all test processes of a client to stop.
-pub(super) const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
+use crate::pool::{DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool, WorkerUser};
 
 /// An expired deadline is handled after at most this many queued pool events, so that an event that already
 /// arrived can still satisfy it; fewer events than this can be queued at that time.
 const EVENTS_BEFORE_DEADLINE: u32 = 1024;
+/// Workers that start while programs are listed, at most: a run of few tests on many slots needs no more.
+const EARLY_WORKERS: usize = 8;
 
 /// Executes the requests of all clients.
 pub(super) struct Scheduler {
-    pub(super) options: SchedulerOptions,
+    options: SchedulerOptions,
     registrations: mpsc::Receiver<NewClient>,
-    pub(super) clients: BTreeMap<ClientId, ClientEntry>,
-    pub(super) next_client: u32,
-    /// The client whose command was handled last.
-    pub(super) last_client: ClientId,
-    pub(super) sinks: ClientSinks,
-    pub(super) catalogues: Catalogues,
-    pub(super) builds: RunningBuilds,
-    pub(super) pool: Option<WorkerPool>,
-    /// In order of arrival.
-    pub(super) runs: BTreeMap<RunNumber, RunEntry>,
-    pub(super) next_run: u64,
-    /// The rule for the next grant of an idle worker.
-    pub(super) grant_rule: GrantRule,
+    clients: Clients,
+    catalogues: Catalogues,
+    pool: Option<WorkerPool>,
+    runs: Runs,
+    slots: SlotShares,
     /// Number of pool events handled while a deadline has expired.
     events_since_deadline: u32,
 }
@@ -62,18 +55,13 @@ enum SchedulerEvent {
 impl Scheduler {
     pub(super) fn new(options: SchedulerOptions, registrations: mpsc::Receiver<NewClient>) -> Self {
         Self {
+            slots: SlotShares::new(options.slots),
             options,
             registrations,
-            clients: BTreeMap::new(),
-            next_client: 1,
-            last_client: ClientId(0),
-            sinks: ClientSinks::default(),
+            clients: Clients::default(),
             catalogues: Catalogues::default(),
-            builds: RunningBuilds::default(),
             pool: None,
-            runs: BTreeMap::new(),
-            next_run: 0,
-            grant_rule: GrantRule::default(),
+            runs: Runs::default(),
             events_since_deadline: 0,
         }
     }
@@ -93,7 +81,7 @@ impl Scheduler {
                     self.events_since_deadline = self.events_since_deadline.saturating_add(1);
                     self.on_pool_event(event).await;
                 }
-                SchedulerEvent::BuildFinished(finished) => self.on_build_finished(finished),
+                SchedulerEvent::BuildFinished(finished) => self.catalogues.on_build_finished(finished),
                 SchedulerEvent::Deadline => {
                     self.events_since_deadline = 0;
                     self.on_deadline(Instant::now()).await;
@@ -104,11 +92,11 @@ impl Scheduler {
         if let Some(pool) = self.pool.take() {
             pool.shut_down().await;
         }
-        self.builds.finish().await;
+        self.catalogues.finish_builds().await;
     }
 
     async fn next_event(&mut self, is_open: bool) -> SchedulerEvent {
-        let deadline = self.next_deadline();
+        let deadline = self.runs.next_deadline().into_iter().chain(self.clients.next_pause_deadline()).min();
         if deadline.is_none_or(|deadline| deadline > Instant::now()) {
             self.events_since_deadline = 0;
         }
@@ -116,7 +104,7 @@ impl Scheduler {
         if is_late {
             return SchedulerEvent::Deadline;
         }
-        let Self { pool, clients, registrations, last_client, builds, .. } = self;
+        let Self { pool, clients, registrations, catalogues, .. } = self;
         let of_pool = async {
             match pool {
                 Some(pool) => pool.next_event().await,
@@ -141,16 +129,10 @@ impl Scheduler {
             client = registrations.recv(), if is_open => {
                 client.map_or(SchedulerEvent::NoMoreClients, SchedulerEvent::Register)
             }
-            (client, command) = next_command(clients, *last_client) => SchedulerEvent::Command(client, command),
-            finished = builds.next_finished() => SchedulerEvent::BuildFinished(finished),
+            (client, command) = clients.next_command() => SchedulerEvent::Command(client, command),
+            finished = catalogues.next_build() => SchedulerEvent::BuildFinished(finished),
             event = of_processes => event,
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let pauses =
-            self.clients.values().filter_map(|entry| entry.pausing.as_ref()).map(|pause| pause.deadline);
-        self.runs.values().filter_map(|run| run.driver.next_deadline()).chain(pauses).min()
     }
 
     async fn on_pool_event(&mut self, event: PoolEvent) {
@@ -160,11 +142,11 @@ impl Scheduler {
             PoolEvent::WorkerNotStarted { worker, user, error } => {
                 self.on_worker_not_started(worker, user, &error)
             }
-            PoolEvent::WorkerMessage(worker, FromWorker::Paused) => self.on_worker_paused(worker),
+            PoolEvent::WorkerMessage(worker, FromWorker::Paused) => self.clients.on_worker_paused(worker),
             PoolEvent::WorkerMessage(worker, message) => self.on_worker_message(worker, message),
             PoolEvent::WorkerDied { worker, is_lost_with_watchdog, proven } => {
                 if is_lost_with_watchdog {
-                    self.drivers_mut().for_each(|driver| driver.on_watchdog_died(worker));
+                    self.runs.drivers_mut().for_each(|driver| driver.on_watchdog_died(worker));
                 }
                 self.on_worker_died(worker, &proven).await;
             }
@@ -186,7 +168,7 @@ impl Scheduler {
             }
             FromWorker::Drained { run, .. } => Some(run.clone()),
             FromWorker::Log { client, run: Some(run), .. } => Some(RunKey::new(*client, run.clone())),
-            FromWorker::Log { client, run: None, lines } => return self.log_for_client(*client, lines),
+            FromWorker::Log { client, run: None, lines } => return self.clients.log(*client, lines),
             // A lease whose run is over has no assigned run.
             FromWorker::LeaseEvents { .. }
             | FromWorker::LeaseIdle { .. }
@@ -199,17 +181,10 @@ impl Scheduler {
         if matches!(message, FromWorker::LeaseIdle { .. } | FromWorker::LeaseEnded { .. }) {
             // Recompute the shares before the run leases its next batch: another run may be entitled to the
             // slot.
-            let _shares = self.update_shares();
+            self.update_shares();
         }
-        if let Some(driver) = run.and_then(|run| self.run_mut(&run)) {
+        if let Some(driver) = run.and_then(|run| self.runs.keyed_mut(&run)) {
             driver.on_worker_message(worker, message);
-        }
-    }
-
-    fn log_for_client(&self, client: ClientId, lines: &[LogLine]) {
-        if let Some(entry) = self.clients.get(&client) {
-            let line = |one: &LogLine| ClientLogLine::new(one.level, one.message.clone());
-            entry.events.log(None, lines.iter().map(line).collect());
         }
     }
 
@@ -222,18 +197,18 @@ impl Scheduler {
             | FromWatchdog::WorkerEnded { .. }
             | FromWatchdog::Relaying { .. } => return,
         };
-        if let Some(driver) = self.run_mut(&run) {
+        if let Some(driver) = self.runs.keyed_mut(&run) {
             driver.on_watchdog_message(message);
         }
     }
 
     async fn on_worker_died(&mut self, worker: WorkerId, proven: &DeadSenderProof) {
-        self.on_worker_paused(worker);
+        self.clients.on_worker_paused(worker);
         self.catalogues.on_worker_died(worker);
         let Some(pool) = &mut self.pool else { return };
-        for run in self.runs.values_mut() {
-            if run.driver.model().state().involves(worker) {
-                run.driver.on_worker_died(pool, worker, proven).await;
+        for driver in self.runs.drivers_mut() {
+            if driver.model().state().involves(worker) {
+                driver.on_worker_died(pool, worker, proven).await;
             }
         }
     }
@@ -244,8 +219,8 @@ impl Scheduler {
             self.on_watchdog_lost(&error, proven);
             return;
         }
-        for run in self.runs.values_mut() {
-            run.driver.on_watchdog_replaced(pool, proven).await;
+        for driver in self.runs.drivers_mut() {
+            driver.on_watchdog_replaced(pool, proven).await;
         }
     }
 
@@ -254,32 +229,50 @@ impl Scheduler {
     fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
         let why = heeler_core::error_chain(error);
         self.catalogues.fail_all(&why);
-        self.drivers_mut().for_each(|driver| driver.on_watchdog_lost(&why, proven));
-        self.end_pauses();
+        self.runs.drivers_mut().for_each(|driver| driver.on_watchdog_lost(&why, proven));
+        self.clients.end_pauses();
         self.pool = None;
     }
 
+    /// Reports to its requester that a worker did not start.
+    fn on_worker_not_started(&mut self, worker: WorkerId, user: Option<WorkerUser>, error: &str) {
+        match user {
+            None => tracing::warn!(%worker, error, "a worker could not be started"),
+            Some(WorkerUser::Listing(place)) => {
+                let slots = self.options.slots;
+                let is_worker_ready =
+                    self.pool.as_ref().is_some_and(|pool| !pool.workers().ready().is_empty());
+                self.catalogues.on_start_failed(place, slots, is_worker_ready, error);
+            }
+            Some(WorkerUser::Run(key)) => {
+                if let Some(driver) = self.runs.keyed_mut(&key) {
+                    driver.on_worker_not_started(worker, error);
+                }
+            }
+        }
+    }
+
     async fn on_deadline(&mut self, now: Instant) {
-        self.check_pauses();
+        self.clients.check_pauses();
         let Some(pool) = &mut self.pool else { return };
-        for run in self.runs.values_mut() {
-            run.driver.on_deadline(pool, now).await;
+        for driver in self.runs.drivers_mut() {
+            driver.on_deadline(pool, now).await;
         }
     }
 
     /// Executes the pending actions of every run until none is left.
     async fn run_pending_actions(&mut self) {
         loop {
-            self.finish_listings();
-            self.finish_builds().await;
+            self.catalogues.finish_listings(&self.clients);
+            self.list_built().await;
             // Shares come first, even if no worker is idle: a run with a share of 0 requests no workers.
-            let _shares = self.update_shares();
+            self.update_shares();
             if let Some(pool) = &mut self.pool {
-                for run in self.runs.values_mut() {
-                    run.driver.execute_actions(pool).await;
+                for driver in self.runs.drivers_mut() {
+                    driver.execute_actions(pool).await;
                 }
             }
-            self.report_debuggees();
+            self.runs.report_debuggees(&self.clients);
             let has_granted = self.grant_idle_workers().await;
             let has_ended = self.complete_runs();
             if !has_granted && !has_ended {
@@ -290,8 +283,73 @@ impl Scheduler {
         self.start_workers().await;
     }
 
+    /// Computes the share of every user and passes it to the runs; returns each user with its share.
+    fn update_shares(&mut self) -> Vec<SlotUser> {
+        let mut users = slot_users(&self.clients, &self.catalogues, &self.runs, self.pool.as_ref());
+        let spare = self.slots.divide(&mut users);
+        for user in &users {
+            if let UserKey::Run(number) = user.key
+                && let Some(driver) = self.runs.numbered_mut(number)
+            {
+                driver.set_share(user.share, spare);
+            }
+        }
+        users
+    }
+
+    /// Grants each idle worker to the next user in line. Returns whether there was one. Each grant makes
+    /// progress: a user below its share uses the worker or reduces its demand.
+    async fn grant_idle_workers(&mut self) -> bool {
+        let mut has_granted = false;
+        while self.pool.as_ref().is_some_and(|pool| pool.workers().has_idle()) {
+            let users = self.update_shares();
+            let Some(user) = self.slots.next_in_line(users) else { break };
+            let for_listing = matches!(user.key, UserKey::Listing(_));
+            let idle = self.pool.as_ref().and_then(|pool| pool.workers().preferred_idle(for_listing));
+            let Some(worker) = idle else { break };
+            self.slots.on_granted(&user);
+            self.grant(user.key, worker).await;
+            has_granted = true;
+        }
+        has_granted
+    }
+
+    async fn grant(&mut self, key: UserKey, worker: WorkerId) {
+        let Some(pool) = &mut self.pool else { return };
+        match key {
+            UserKey::Listing(place) => {
+                // A process that waits there is ended before the next listing.
+                let _ended = pool.grant(worker, WorkerUser::Listing(place));
+                let upcoming_run = self.options.upcoming_run.as_deref();
+                self.catalogues.assign(pool, place, worker, upcoming_run).await;
+            }
+            UserKey::Run(number) => {
+                if let Some(driver) = self.runs.numbered_mut(number) {
+                    let waiting = pool.grant(worker, WorkerUser::Run(driver.key().clone()));
+                    driver.on_worker_granted(worker, waiting.as_deref());
+                    driver.execute_actions(pool).await;
+                }
+            }
+        }
+    }
+
+    /// Starts the workers that were requested.
+    async fn start_workers(&mut self) {
+        let slots = self.options.slots;
+        let Some(pool) = &mut self.pool else { return };
+        // The listings' requests are recomputed each time.
+        pool.clear_listing_requests();
+        for (place, lister) in self.catalogues.listers() {
+            let for_listing = lister.demand().wanted.min(slots).saturating_sub(lister.running_jobs());
+            let for_run = if self.options.starts_workers_early { slots.min(EARLY_WORKERS) } else { 0 };
+            let for_run = for_run.saturating_sub(pool.workers().ready().len());
+            pool.request_workers(&WorkerUser::Listing(place), for_listing.max(for_run));
+        }
+        pool.start_requested().await;
+    }
+
     /// Starts the pool if there is none, or none that can go on; returns why it can't be started.
-    pub(super) async fn start_pool(&mut self) -> Result<(), String> {
+    async fn start_pool(&mut self) -> Result<(), String> {
         let is_used = !self.runs.is_empty() || self.catalogues.listers().next().is_some();
         // A cleaner of temporary files may have removed the directory of the pool.
         match self.pool.take_if(|pool| !is_used && !pool.has_directory()) {
@@ -304,7 +362,7 @@ impl Scheduler {
         }
         let options = PoolOptions {
             program: self.options.program.clone(),
-            clients: self.sinks.clone(),
+            clients: self.clients.sinks(),
             slots: self.options.slots,
             worker_stdout: self.options.worker_stdout,
         };

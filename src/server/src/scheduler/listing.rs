@@ -9,24 +9,32 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 
-use super::{ClientEvent, ClientLogLine, RequestNumber, builds::PendingBuild, event_loop::Scheduler};
-use crate::discovery::{
-    Catalogue, FinishedListing, ListingSettings, ListingState, ProgramFinder, ProgramLister, ProgramSource,
+use super::{
+    ClientEvent, ClientLogLine, RequestNumber,
+    builds::{BuiltRequest, FinishedBuild, PendingBuild, RunningBuilds},
+    clients::Clients,
+};
+use crate::{
+    discovery::{
+        Catalogue, FinishedListing, ListingSettings, ListingState, ProgramFinder, ProgramLister,
+        ProgramSource,
+    },
+    pool::WorkerPool,
 };
 
 /// The catalogue of one list of programs.
-pub(super) struct SharedCatalogue {
+struct SharedCatalogue {
     /// The programs that its clients registered with, by which further clients find it. After a build it may
     /// have others.
     sources: Vec<ProgramSource>,
     /// Shared with the clients that read it; copied when it changes meanwhile.
     catalogue: Arc<Catalogue>,
     listing: ListingSettings,
-    pub(super) lister: Option<ProgramLister>,
+    lister: Option<ProgramLister>,
     /// Builds the programs.
-    pub(super) finder: Option<Arc<dyn ProgramFinder>>,
+    finder: Option<Arc<dyn ProgramFinder>>,
     /// A build in progress, or one that has ended while the catalogue is listed.
-    pub(super) build: Option<PendingBuild>,
+    build: Option<PendingBuild>,
     /// Programs that the lister of another catalogue is listing.
     awaited: Vec<usize>,
     /// Requests that wait for the listing.
@@ -35,7 +43,7 @@ pub(super) struct SharedCatalogue {
 
 impl SharedCatalogue {
     /// Replaces the programs by those of a build; listings of the same programs are kept.
-    pub(super) fn replace_sources(&mut self, sources: Vec<ProgramSource>) {
+    fn replace_sources(&mut self, sources: Vec<ProgramSource>) {
         self.catalogue = Arc::new(self.catalogue.with_sources(sources));
     }
 }
@@ -51,17 +59,28 @@ enum AdoptedListings {
 
 /// Programs of a catalogue without a listing.
 #[derive(Debug, PartialEq, Eq)]
-struct UnlistedPrograms {
+pub(super) struct UnlistedPrograms {
     /// Programs that no lister is listing.
     to_list: Vec<usize>,
     /// Programs that another catalogue's lister is listing.
     awaited: Vec<usize>,
 }
 
+/// What a request needs for a listing.
+pub(super) enum ListingNeed {
+    /// Everything is listed.
+    Nothing(Arc<Catalogue>),
+    /// The end of the listing in progress.
+    InProgress,
+    /// A listing of these programs.
+    Workers(UnlistedPrograms),
+}
+
 /// The catalogues of all clients.
 #[derive(Default)]
 pub(super) struct Catalogues {
     all: Vec<SharedCatalogue>,
+    builds: RunningBuilds,
 }
 
 impl Catalogues {
@@ -86,14 +105,6 @@ impl Catalogues {
             waiting: Vec::new(),
         });
         self.all.len() - 1
-    }
-
-    pub(super) fn get_mut(&mut self, place: usize) -> &mut SharedCatalogue {
-        &mut self.all[place]
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SharedCatalogue> {
-        self.all.iter_mut()
     }
 
     /// Takes over what other catalogues know of these programs; returns those that remain without a listing.
@@ -197,39 +208,58 @@ impl Catalogues {
             lister.fail_remaining(Arc::make_mut(&mut one.catalogue), error);
         }
     }
-}
 
-impl Scheduler {
-    pub(super) async fn list(&mut self, client: ClientId, request: RequestNumber) {
-        let Some(entry) = self.clients.get(&client) else { return };
-        let (place, events) = (entry.catalogue, entry.events.clone());
-        let one = &mut self.catalogues.all[place];
-        if one.lister.is_none() {
-            let programs = one.catalogue.unlisted();
-            let has_changed = !programs.is_empty();
-            let unlisted = self.catalogues.share_listings(place, programs, AdoptedListings::Succeeded);
-            let one = &mut self.catalogues.all[place];
-            if unlisted.to_list.is_empty() && unlisted.awaited.is_empty() {
-                if has_changed {
-                    Arc::make_mut(&mut one.catalogue).rebuild_index();
-                }
-                let catalogue = Ok(Arc::clone(&one.catalogue));
-                return events.send(ClientEvent::Listed { request, catalogue });
-            }
-            if let Err(error) = self.start_pool().await {
-                return events.send(ClientEvent::Listed { request, catalogue: Err(error) });
-            }
-            let one = &mut self.catalogues.all[place];
-            one.lister = Some(ProgramLister::new(unlisted.to_list, one.listing.clone()));
-            one.awaited = unlisted.awaited;
+    /// Returns what a request needs for the listing of a catalogue.
+    pub(super) fn listing_need(&mut self, place: usize) -> ListingNeed {
+        let one = &self.all[place];
+        if one.lister.is_some() {
+            return ListingNeed::InProgress;
         }
-        self.catalogues.all[place].waiting.push((client, request));
+        let programs = one.catalogue.unlisted();
+        let has_changed = !programs.is_empty();
+        let unlisted = self.share_listings(place, programs, AdoptedListings::Succeeded);
+        if !unlisted.to_list.is_empty() || !unlisted.awaited.is_empty() {
+            return ListingNeed::Workers(unlisted);
+        }
+        let one = &mut self.all[place];
+        if has_changed {
+            Arc::make_mut(&mut one.catalogue).rebuild_index();
+        }
+        ListingNeed::Nothing(Arc::clone(&one.catalogue))
+    }
+
+    /// Begins a listing.
+    pub(super) fn begin_listing(&mut self, place: usize, unlisted: UnlistedPrograms) {
+        let one = &mut self.all[place];
+        one.lister = Some(ProgramLister::new(unlisted.to_list, one.listing.clone()));
+        one.awaited = unlisted.awaited;
+    }
+
+    /// Lets a request wait for the listing in progress.
+    pub(super) fn await_listing(&mut self, place: usize, client: ClientId, request: RequestNumber) {
+        self.all[place].waiting.push((client, request));
+    }
+
+    /// Assigns the next program of a listing to a worker.
+    ///
+    /// Cancel safe: no, as [`ProgramLister::assign`].
+    pub(super) async fn assign(
+        &mut self,
+        pool: &mut WorkerPool,
+        place: usize,
+        worker: WorkerId,
+        upcoming_run: Option<&str>,
+    ) {
+        let one = &mut self.all[place];
+        if let Some(lister) = &mut one.lister {
+            lister.assign(pool, &one.catalogue, worker, upcoming_run).await;
+        }
     }
 
     /// Responds to the requests that waited for a listing which is done.
-    pub(super) fn finish_listings(&mut self) {
-        self.catalogues.collect_awaited();
-        for one in &mut self.catalogues.all {
+    pub(super) fn finish_listings(&mut self, clients: &Clients) {
+        self.collect_awaited();
+        for one in &mut self.all {
             if one.lister.as_ref().is_none_or(|lister| !lister.is_done()) || !one.awaited.is_empty() {
                 continue;
             }
@@ -238,7 +268,7 @@ impl Scheduler {
             let waiting = std::mem::take(&mut one.waiting);
             let mut logged = Vec::new();
             for (client, request) in waiting {
-                let Some(entry) = self.clients.get(&client) else { continue };
+                let Some(entry) = clients.get(client) else { continue };
                 if !logged.contains(&client) {
                     logged.push(client);
                     entry.events.log(None, broken_programs(&one.catalogue));
@@ -249,27 +279,21 @@ impl Scheduler {
         }
     }
 
-    /// Removes requests of a client that wait for a listing; a listing that no request waits for is aborted.
-    pub(super) async fn cancel_listings(&mut self, client: ClientId) {
-        for one in &mut self.catalogues.all {
-            one.waiting.retain(|(waiting, _)| *waiting != client);
-            one.build.take_if(|build| build.remove_waiting(|(waiting, _)| *waiting == client));
+    /// Removes requests that wait for a listing; a listing that no request waits for is aborted.
+    ///
+    /// Cancel safe: no, as [`ProgramLister::abort`].
+    pub(super) async fn cancel(
+        &mut self,
+        mut pool: Option<&mut WorkerPool>,
+        is_cancelled: impl Fn(&(ClientId, RequestNumber)) -> bool,
+    ) {
+        for one in &mut self.all {
+            one.waiting.retain(|waiting| !is_cancelled(waiting));
+            one.build.take_if(|build| build.remove_waiting(&is_cancelled));
         }
-        self.abort_unused_listings().await;
-    }
-
-    pub(super) async fn cancel_listing(&mut self, client: ClientId, request: RequestNumber) {
-        for one in &mut self.catalogues.all {
-            one.waiting.retain(|waiting| *waiting != (client, request));
-            one.build.take_if(|build| build.remove_waiting(|waiting| *waiting == (client, request)));
-        }
-        self.abort_unused_listings().await;
-    }
-
-    async fn abort_unused_listings(&mut self) {
-        for one in self.catalogues.all.iter_mut().filter(|one| one.waiting.is_empty()) {
+        for one in self.all.iter_mut().filter(|one| one.waiting.is_empty()) {
             one.awaited.clear();
-            if let (Some(lister), Some(pool)) = (one.lister.take(), &mut self.pool) {
+            if let (Some(lister), Some(pool)) = (one.lister.take(), pool.as_deref_mut()) {
                 lister.abort(pool).await;
                 // Some programs may have been listed anew.
                 Arc::make_mut(&mut one.catalogue).rebuild_index();
@@ -277,13 +301,58 @@ impl Scheduler {
         }
     }
 
-    pub(super) async fn assign_to_listing(&mut self, place: usize, worker: WorkerId) {
-        let Some(pool) = &mut self.pool else { return };
-        let one = &mut self.catalogues.all[place];
-        if let Some(lister) = &mut one.lister {
-            let upcoming_run = self.options.upcoming_run.as_deref();
-            lister.assign(pool, &one.catalogue, worker, upcoming_run).await;
+    /// Builds the programs of a catalogue for a request; `None` if they can't be built.
+    pub(super) fn build(
+        &mut self,
+        place: usize,
+        client: ClientId,
+        request: RequestNumber,
+    ) -> Option<Result<(), String>> {
+        let one = &mut self.all[place];
+        let finder = one.finder.clone()?;
+        if one.build.as_ref().is_none_or(PendingBuild::is_done) {
+            // One that has ended, but is not listed yet, knows nothing of what was changed since.
+            match self.builds.start(finder, one.build.as_ref()) {
+                Ok(build) => one.build = Some(build),
+                Err(error) => return Some(Err(error)),
+            }
         }
+        one.build.iter_mut().for_each(|build| build.add_waiting(client, request));
+        Some(Ok(()))
+    }
+
+    /// Returns the next build that ends.
+    ///
+    /// Cancel safe: yes, as [`RunningBuilds::next_finished`].
+    pub(super) async fn next_build(&mut self) -> FinishedBuild {
+        self.builds.next_finished().await
+    }
+
+    /// Keeps the result of a build. A cancelled build has no place any more.
+    pub(super) fn on_build_finished(&mut self, finished: FinishedBuild) {
+        let mut builds = self.all.iter_mut().filter_map(|one| one.build.as_mut());
+        if let Some(build) = builds.find(|build| build.is_of(&finished)) {
+            build.finish(finished);
+        }
+    }
+
+    /// Takes over the programs that were built; returns the requests that wait for them. Programs of a
+    /// catalogue that is being listed are not replaced before the end of the listing.
+    pub(super) fn take_built(&mut self) -> Vec<BuiltRequest> {
+        let mut built = Vec::new();
+        for one in self.all.iter_mut().filter(|one| one.lister.is_none()) {
+            if let Some(build) = one.build.take_if(|build| build.is_done()) {
+                built.extend(build.into_requests(|sources| one.replace_sources(sources)));
+            }
+        }
+        built
+    }
+
+    /// Waits for the cancelled builds to end.
+    ///
+    /// Cancel safe: yes, as [`RunningBuilds::finish`].
+    pub(super) async fn finish_builds(&mut self) {
+        self.builds.finish().await;
     }
 }
 

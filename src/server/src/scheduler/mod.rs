@@ -7,9 +7,9 @@
 //!
 //! - `handle`: what front ends use.
 //! - `client_events`: events for one client.
-//! - `event_loop`: waits for the next event.
+//! - `event_loop`: waits for the next event and handles it; `event_loop/commands`: commands of clients.
 //! - `builds`: builds before listings.
-//! - `clients`: clients that register and leave.
+//! - `clients`: all clients, and their pauses.
 //! - `listing`: catalogues, shared by all clients of the same programs.
 //! - `runs`: running runs.
 //! - `slots`: fair sharing of the slots.

@@ -1,13 +1,12 @@
-//! Running runs: their begin, their end, and the tests of debug runs that wait for a debugger.
+//! Running runs, and their tests that wait for a debugger.
 
-use heeler_core::batching::SHARED_BATCH_LIMIT;
-use heeler_protocol::{
-    control::{ClientId, DebuggerDecision, RunKey, ToWorker},
-    mtp::ClientMembers,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ClientEvent, DebuggeeLease, DebuggeeWaiting, RequestNumber, event_loop::Scheduler};
-use crate::run::{DebuggeeReports, DriverClient, PlannedTests, RunDriver, RunPlan};
+use heeler_protocol::control::{ClientId, RunKey};
+use tokio::time::Instant;
+
+use super::{ClientEvent, DebuggeeLease, DebuggeeWaiting, RequestNumber, clients::Clients};
+use crate::run::{RunDriver, WaitingDebuggee};
 
 /// Sequence number of a run, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,147 +15,135 @@ pub(super) struct RunNumber(u64);
 /// A run in progress.
 pub(super) struct RunEntry {
     pub(super) client: ClientId,
-    request: RequestNumber,
+    pub(super) request: RequestNumber,
     pub(super) driver: Box<RunDriver>,
     /// Tests that wait for a debugger.
     debuggees: Vec<DebuggeeLease>,
 }
 
-impl Scheduler {
-    pub(super) fn run_mut(&mut self, key: &RunKey) -> Option<&mut RunDriver> {
-        self.runs.values_mut().map(|run| run.driver.as_mut()).find(|driver| driver.key() == key)
+impl RunEntry {
+    fn is_of(&self, client: ClientId, request: RequestNumber) -> bool {
+        self.client == client && self.request == request
+    }
+
+    /// Reports tests that wait for a debugger, or do not wait any more.
+    fn report_debuggees(&mut self, clients: &Clients) {
+        let Some(client) = clients.get(self.client) else { return };
+        let reports = self.driver.take_debuggee_reports();
+        for WaitingDebuggee { worker, lease, test, pid, debuggee } in reports.waiting {
+            let lease = DebuggeeLease { worker, lease };
+            self.debuggees.push(lease);
+            client.events.send(ClientEvent::DebuggeeWaiting(DebuggeeWaiting {
+                lease,
+                run_id: self.driver.key().id.clone(),
+                test_uid: self.driver.test_uid(test),
+                pid,
+                command: debuggee,
+            }));
+        }
+        for (worker, lease) in reports.launched {
+            let lease = DebuggeeLease { worker, lease };
+            self.debuggees.retain(|one| *one != lease);
+            client.events.send(ClientEvent::DebuggeeLaunched(lease));
+        }
+        let driver = &self.driver;
+        for lease in self.debuggees.extract_if(.., |one| !driver.is_leased(one.worker, one.lease)) {
+            client.events.send(ClientEvent::DebuggeeGone(lease));
+        }
+    }
+}
+
+/// The runs of all clients.
+#[derive(Default)]
+pub(super) struct Runs {
+    /// In order of arrival.
+    all: BTreeMap<RunNumber, RunEntry>,
+    /// Number of runs so far.
+    begun: u64,
+}
+
+impl Runs {
+    pub(super) fn add(&mut self, client: ClientId, request: RequestNumber, driver: RunDriver) {
+        let entry = RunEntry { client, request, driver: Box::new(driver), debuggees: Vec::new() };
+        self.all.insert(RunNumber(self.begun), entry);
+        self.begun += 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RunNumber, &RunEntry)> {
+        self.all.iter().map(|(number, run)| (*number, run))
     }
 
     pub(super) fn drivers_mut(&mut self) -> impl Iterator<Item = &mut RunDriver> {
-        self.runs.values_mut().map(|run| run.driver.as_mut())
+        self.all.values_mut().map(|run| run.driver.as_mut())
     }
 
-    pub(super) async fn start_run(
-        &mut self,
-        client: ClientId,
-        request: RequestNumber,
-        mut plan: RunPlan,
-        client_members: ClientMembers,
-    ) {
-        plan.model.batch_limit = self.options.has_concurrent_runs.then_some(SHARED_BATCH_LIMIT);
-        let started = self.start_pool().await;
-        let (Some(entry), pool) = (self.clients.get(&client), &mut self.pool) else { return };
-        let pool = match (started, pool) {
-            (Ok(()), Some(pool)) => pool,
-            (Err(error), _) => {
-                let plan = Box::new(plan);
-                return entry.events.send(ClientEvent::RunRefused { request, plan, error });
-            }
-            (Ok(()), None) => return,
-        };
-        pool.share_answers(client);
-        let key = RunKey::new(client, plan.run_id.clone());
-        let (route, events) = (entry.route.clone(), entry.events.clone());
-        let of_client = DriverClient { key, route, events, client_members };
-        let driver = Box::new(RunDriver::begin(pool, plan, of_client).await);
-        self.level_new_client(client);
-        let number = RunNumber(self.next_run);
-        self.next_run += 1;
-        self.runs.insert(number, RunEntry { client, request, driver, debuggees: Vec::new() });
+    pub(super) fn numbered_mut(&mut self, number: RunNumber) -> Option<&mut RunDriver> {
+        self.all.get_mut(&number).map(|run| run.driver.as_mut())
+    }
+
+    pub(super) fn keyed_mut(&mut self, key: &RunKey) -> Option<&mut RunDriver> {
+        self.drivers_mut().find(|driver| driver.key() == key)
     }
 
     /// Returns the run of a client's request.
-    fn run_of(&mut self, client: ClientId, request: RequestNumber) -> Option<&mut RunDriver> {
-        let is_meant = |run: &&mut RunEntry| run.client == client && run.request == request;
-        self.runs.values_mut().find(is_meant).map(|run| run.driver.as_mut())
+    pub(super) fn requested_mut(
+        &mut self,
+        client: ClientId,
+        request: RequestNumber,
+    ) -> Option<&mut RunDriver> {
+        self.all.values_mut().find(|run| run.is_of(client, request)).map(|run| run.driver.as_mut())
     }
 
-    /// Adds tests to a client's open run. One that is over was reported with the tests that it had.
-    pub(super) fn add_tests(&mut self, client: ClientId, request: RequestNumber, tests: PlannedTests) {
-        if let Some(driver) = self.run_of(client, request) {
-            driver.add_tests(tests);
-        }
+    fn of_client(&self, client: ClientId) -> impl Iterator<Item = &RunDriver> {
+        self.all.values().filter(move |run| run.client == client).map(|run| run.driver.as_ref())
     }
 
-    pub(super) fn end_tests(&mut self, client: ClientId, request: RequestNumber) {
-        if let Some(driver) = self.run_of(client, request) {
-            driver.end_tests();
-        }
+    /// Returns the clients that have runs.
+    pub(super) fn clients(&self) -> BTreeSet<ClientId> {
+        self.all.values().map(|run| run.client).collect()
     }
 
-    pub(super) async fn cancel_request(&mut self, client: ClientId, request: RequestNumber) {
-        match self.run_of(client, request) {
-            Some(driver) => driver.cancel(),
-            None => self.cancel_listing(client, request).await,
-        }
+    /// Returns the number of leases that the runs of a client have received.
+    pub(super) fn leases_granted(&self, client: ClientId) -> u64 {
+        self.of_client(client).map(|driver| driver.model().leases_granted()).sum()
     }
 
-    pub(super) async fn kill_request(&mut self, client: ClientId, request: RequestNumber) {
-        let is_meant = |run: &&mut RunEntry| run.client == client && run.request == request;
-        match (self.runs.values_mut().find(is_meant), &mut self.pool) {
-            (Some(run), Some(pool)) => run.driver.kill(pool).await,
-            (Some(run), None) => run.driver.abandon(),
-            (None, _) => self.cancel_listing(client, request).await,
-        }
+    pub(super) fn open_leases(&self, client: ClientId) -> usize {
+        self.of_client(client).map(|driver| driver.model().state().active_leases()).sum()
     }
 
-    /// Reports the runs that are complete to their clients. Returns whether there was one.
-    pub(super) fn complete_runs(&mut self) -> bool {
-        let over: Vec<_> =
-            self.runs.iter().filter(|(_, run)| run.driver.is_complete()).map(|(number, _)| *number).collect();
-        for number in &over {
-            let Some(RunEntry { client, request, driver, .. }) = self.runs.remove(number) else { continue };
-            if let Some(pool) = &mut self.pool {
-                pool.end_run(driver.key());
-            }
-            heeler_sys::fail::pass("run.completed");
-            let served = driver.model().leases_granted();
-            let (plan, outcome) = driver.into_outcome();
-            if let Some(entry) = self.clients.get_mut(&client) {
-                entry.served_before += served;
-                let (plan, outcome) = (Box::new(plan), Box::new(outcome));
-                entry.events.send(ClientEvent::RunEnded { request, plan, outcome });
-            }
-        }
-        !over.is_empty()
+    /// Cancels the runs of a client that leaves.
+    pub(super) fn abandon(&mut self, client: ClientId) {
+        self.all.values_mut().filter(|run| run.client == client).for_each(|run| run.driver.abandon());
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.all.values().filter_map(|run| run.driver.next_deadline()).min()
+    }
+
+    /// Removes the runs that are complete.
+    pub(super) fn take_complete(&mut self) -> Vec<RunEntry> {
+        self.all.extract_if(.., |_, run| run.driver.is_complete()).map(|(_, run)| run).collect()
     }
 
     /// Reports tests that wait for a debugger, or do not wait any more, to their clients.
-    pub(super) fn report_debuggees(&mut self) {
-        for run in self.runs.values_mut() {
-            let Some(entry) = self.clients.get(&run.client) else { continue };
-            let DebuggeeReports { waiting, launched } = run.driver.take_debuggee_reports();
-            for waiting in waiting {
-                let lease = DebuggeeLease { worker: waiting.worker, lease: waiting.lease };
-                run.debuggees.push(lease);
-                entry.events.send(ClientEvent::DebuggeeWaiting(DebuggeeWaiting {
-                    lease,
-                    run_id: run.driver.key().id.clone(),
-                    test_uid: run.driver.test_uid(waiting.test),
-                    pid: waiting.pid,
-                    command: waiting.debuggee,
-                }));
-            }
-            for (worker, lease) in launched {
-                let lease = DebuggeeLease { worker, lease };
-                run.debuggees.retain(|one| *one != lease);
-                entry.events.send(ClientEvent::DebuggeeLaunched(lease));
-            }
-            let driver = &run.driver;
-            for lease in run.debuggees.extract_if(.., |one| !driver.is_leased(one.worker, one.lease)) {
-                entry.events.send(ClientEvent::DebuggeeGone(lease));
-            }
-        }
+    pub(super) fn report_debuggees(&mut self, clients: &Clients) {
+        self.all.values_mut().for_each(|run| run.report_debuggees(clients));
     }
 
-    /// Passes a client's decision to the worker, unless the test does not wait any more.
-    pub(super) async fn decide_debuggee(
-        &mut self,
-        client: ClientId,
-        debuggee: DebuggeeLease,
-        decision: DebuggerDecision,
-    ) {
-        let is_its = |run: &&mut RunEntry| run.client == client && run.debuggees.contains(&debuggee);
-        let Some(run) = self.runs.values_mut().find(is_its) else { return };
+    /// Removes a test of a client that waits for a debugger; returns whether it was waiting.
+    pub(super) fn take_debuggee(&mut self, client: ClientId, debuggee: DebuggeeLease) -> bool {
+        let mut own = self.all.values_mut().filter(|run| run.client == client);
+        let Some(run) = own.find(|run| run.debuggees.contains(&debuggee)) else { return false };
         run.debuggees.retain(|one| *one != debuggee);
-        if let Some(pool) = &mut self.pool {
-            let DebuggeeLease { worker, lease } = debuggee;
-            pool.send_to_worker(worker, &ToWorker::Debugger { lease, decision }).await;
-        }
+        true
     }
 }
