@@ -3,10 +3,12 @@
 //!
 //! - `accept`: opens and accepts connections.
 //! - `front_end`: the front ends, and what they have in common.
+//! - `session_output`: what a session sends.
 //! - `stall_watch`: a client that reads nothing.
 
 mod accept;
 mod front_end;
+mod session_output;
 mod stall_watch;
 
 pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
@@ -14,6 +16,7 @@ pub use front_end::{
     ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FRONT_ENDS, FrontEnd, ServingSession,
     SessionCommand, SessionEnd, SessionOptions, TcpTransport, front_end,
 };
+pub(crate) use session_output::SessionOutput;
 pub(crate) use stall_watch::StallWatch;
 
 /// Waits until a deadline of a session; forever without one.

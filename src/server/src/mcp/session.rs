@@ -6,13 +6,12 @@
 mod dispatch;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     convert::Infallible,
     sync::Arc,
     time::Duration,
 };
 
-use bytes::Bytes;
 use heeler_core::error_chain;
 use heeler_protocol::{
     control::{RunUpdates, TestUpdate},
@@ -20,7 +19,7 @@ use heeler_protocol::{
     mtp::{ClientMembers, LogLevel},
     rpc::{RequestId, RpcError},
 };
-use heeler_transport::{Inbox, LinkError, LinkTask, Outbox, TrySendError};
+use heeler_transport::{Inbox, LinkError};
 use tokio::{
     sync::mpsc,
     task::{self, JoinSet},
@@ -34,7 +33,9 @@ use super::{
     tasks::EndedTasks,
 };
 use crate::discovery::{Catalogue, ListingSettings};
-use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline};
+use crate::listen::{
+    ClientStream, SessionCommand, SessionEnd, SessionOptions, SessionOutput, wait_for_deadline,
+};
 use crate::pool::{ProcessExitWatch, wait_for_exit};
 use crate::run::{PreparedRun, ReportWriter, RunOutcome, RunPlan, discard_run, record_run};
 use crate::scheduler::{
@@ -109,10 +110,8 @@ struct McpSession {
     scheduler: SchedulerHandle,
     client: RunClient,
     inbox: Inbox<LineDecoder>,
-    outbox: Outbox,
-    link: LinkTask,
-    /// Lines that found no room in the connection; nothing more is read until they are sent.
-    unsent: VecDeque<Bytes>,
+    /// While something waits in it, nothing more is read.
+    output: SessionOutput,
     /// In order of arrival; the numbers are also those of the scheduler's requests.
     calls: BTreeMap<RequestNumber, OpenCall>,
     next_call: u64,
@@ -142,9 +141,7 @@ impl McpSession {
             scheduler,
             client,
             inbox,
-            outbox,
-            link,
-            unsent: VecDeque::new(),
+            output: SessionOutput::new(outbox, link),
             calls: BTreeMap::new(),
             next_call: 0,
             ended_tasks: EndedTasks::default(),
@@ -182,16 +179,16 @@ impl McpSession {
         let waiting = self.calls.values().filter(|call| !call.is_cancelled);
         let progress = waiting.filter_map(|call| call.progress.as_ref()?.due(now)).min();
         // Progress waits until the client reads.
-        let progress = progress.filter(|_| self.unsent.is_empty());
+        let progress = progress.filter(|_| !self.output.has_unsent());
         let end = self.ending.map(|ending| ending.deadline);
-        let reads = self.unsent.is_empty() && self.ending.is_none();
+        let reads = !self.output.has_unsent() && self.ending.is_none();
         tokio::select! {
             biased;
             Some(command) = commands.recv() => SessionEvent::Command(command),
             () = wait_for_exit(self.parent.as_ref()) => SessionEvent::ParentDied,
             () = wait_for_deadline(end) => SessionEvent::EndDeadline,
             () = wait_for_deadline(self.first_message_deadline) => SessionEvent::Silent,
-            () = send_first(&self.outbox, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
+            _ = self.output.send_first(), if self.output.has_unsent() => SessionEvent::Sent,
             line = self.inbox.next(), if reads => event_of(line),
             Some(job) = self.jobs.join_next_with_id() => SessionEvent::Job(job),
             event = self.client.next_event() => SessionEvent::Scheduler(event),
@@ -409,7 +406,7 @@ impl McpSession {
         let due = self.calls.values_mut().filter(|call| !call.is_cancelled);
         let due: Vec<_> = due.filter_map(|call| call.progress.as_mut()?.take_due(now)).collect();
         for params in due {
-            self.send(mcp::encode_notification(method::PROGRESS, &params));
+            self.output.send(mcp::encode_notification(method::PROGRESS, &params));
         }
     }
 
@@ -427,24 +424,12 @@ impl McpSession {
         }
         if !call.is_cancelled {
             let result = EraResult::new(result, call.era, ResultCaching::Volatile);
-            self.send(mcp::encode_result(&call.id, &result));
+            self.output.send(mcp::encode_result(&call.id, &result));
         }
     }
 
     fn refuse(&mut self, id: &RequestId, error: &RpcError) {
-        self.send(mcp::encode_error(id, error));
-    }
-
-    /// Sends a line at once, or queues it behind those that wait already.
-    fn send(&mut self, line: Bytes) {
-        if !self.unsent.is_empty() {
-            return self.unsent.push_back(line);
-        }
-        match self.outbox.try_send(line) {
-            // The reader notices a client that is gone.
-            Ok(()) | Err(TrySendError::Closed(_)) => {}
-            Err(TrySendError::Full(line)) => self.unsent.push_back(line),
-        }
+        self.output.send(mcp::encode_error(id, error));
     }
 
     /// Ends the runs and the jobs, and writes the last lines.
@@ -455,14 +440,7 @@ impl McpSession {
             tracing::warn!("the runs of a session did not end within {} s", limit.as_secs());
         }
         self.reports.finish().await;
-        let write = async {
-            while !self.unsent.is_empty() {
-                send_first(&self.outbox, &mut self.unsent).await;
-            }
-            self.outbox.close();
-            self.link.join().await
-        };
-        let _unread = timeout(SHUTDOWN_DEADLINE, write).await;
+        let _unread = timeout(SHUTDOWN_DEADLINE, self.output.finish()).await;
     }
 }
 
@@ -489,16 +467,5 @@ fn event_of(line: Result<Option<PeerLine>, LinkError<Infallible>>) -> SessionEve
             tracing::debug!(error = error_chain(&error), "a client's input ended");
             SessionEvent::InputEnded
         }
-    }
-}
-
-/// Sends the first queued line; it stays queued until the link has accepted it.
-///
-/// Cancel safe: yes, because the line is removed only after it is sent.
-async fn send_first(outbox: &Outbox, unsent: &mut VecDeque<Bytes>) {
-    if let Some(line) = unsent.front().cloned() {
-        // The reader notices a client that is gone.
-        let _closed = outbox.send(line).await;
-        unsent.pop_front();
     }
 }

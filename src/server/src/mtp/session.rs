@@ -7,20 +7,15 @@ mod dispatch;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
-use bytes::Bytes;
 use heeler_protocol::{
     frame::{FrameDecoder, FrameError},
     mtp::{LogLevel, LogMessage, log_frame, log_frames},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 use heeler_sys::process::is_no_such_process;
-use heeler_transport::{Inbox, LinkError, LinkTask, Outbox, TrySendError};
+use heeler_transport::{Inbox, LinkError};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -34,7 +29,7 @@ use super::{
     requests::RequestCommand,
 };
 use crate::listen::{
-    ClientStream, SessionCommand, SessionEnd, SessionOptions, StallWatch, wait_for_deadline,
+    ClientStream, SessionCommand, SessionEnd, SessionOptions, SessionOutput, StallWatch, wait_for_deadline,
 };
 use crate::pool::{MainBarriers, ProcessExitWatch, wait_for_exit};
 use crate::run::ReportWriter;
@@ -55,12 +50,9 @@ const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 /// A session with one client.
 pub(super) struct ServerSession {
     inbox: Inbox<FrameDecoder>,
-    client: Outbox,
-    task: LinkTask,
-    /// Responses that do not fit into the outbox because the client does not read. Until they are sent,
-    /// nothing more is read from the client, but its owner's commands and the death of watched processes are
-    /// still handled.
-    unsent: VecDeque<Bytes>,
+    /// While something waits in it, nothing more is read from the client, but its owner's commands and the
+    /// death of watched processes are still handled.
+    output: SessionOutput,
     options: SessionOptions,
     /// Properties of the client, once it is initialized.
     client_properties: Option<ClientProperties>,
@@ -125,14 +117,12 @@ enum SessionEvent {
 impl ServerSession {
     /// Begins a session on a connection.
     pub(super) fn new(stream: ClientStream, options: SessionOptions, scheduler: SchedulerHandle) -> Self {
-        let (client, mut inbox, task) = heeler_transport::open(stream, FrameDecoder::default());
+        let (client, mut inbox, link) = heeler_transport::open(stream, FrameDecoder::default());
         inbox.limit_heads(HEADERS_DEADLINE);
         let (done_sender, done) = mpsc::channel(MAX_OPEN_REQUESTS);
         let mut session = Self {
             inbox,
-            client,
-            task,
-            unsent: VecDeque::new(),
+            output: SessionOutput::new(client, link),
             client_properties: None,
             phase: SessionPhase::Serving,
             cancel_deadline: None,
@@ -185,7 +175,9 @@ impl ServerSession {
     fn on_event(&mut self, event: SessionEvent) -> Option<SessionEnd> {
         match event {
             SessionEvent::Message(Ok(message)) => self.on_message(message),
-            SessionEvent::Message(Err(invalid)) => self.send(rpc::encode_error(&invalid.id, &invalid.error)),
+            SessionEvent::Message(Err(invalid)) => {
+                self.output.send(rpc::encode_error(&invalid.id, &invalid.error))
+            }
             SessionEvent::Sent => {}
             SessionEvent::Disconnected => return Some(SessionEnd::Disconnected),
             SessionEvent::Unreadable(error) => {
@@ -207,7 +199,7 @@ impl ServerSession {
             SessionEvent::Command(SessionCommand::Resume) => self.resume(),
             SessionEvent::ParentDied => return Some(SessionEnd::ParentDied),
             SessionEvent::StallCheck => {
-                if self.stall_watch.is_stalled(&self.client, !self.unsent.is_empty()) {
+                if self.output.is_stalled(&mut self.stall_watch) {
                     tracing::warn!("a client has stopped reading, and its connection is closed");
                     return Some(SessionEnd::Disconnected);
                 }
@@ -233,7 +225,7 @@ impl ServerSession {
     fn log(&mut self, level: LogLevel, message: String) {
         let Some(form) = self.client_properties.as_ref().map(ClientProperties::log_form) else { return };
         for frame in log_frames(form, None, vec![LogMessage::new(level, message)]) {
-            self.send(frame);
+            self.output.send(frame);
         }
     }
 
@@ -263,8 +255,8 @@ impl ServerSession {
             () = wait_for_deadline(self.initialize_deadline), if self.client_properties.is_none() => SessionEvent::InitializeTimedOut,
             () = wait_for_deadline(self.cancel_deadline) => SessionEvent::CancelTimedOut,
             () = self.stall_watch.next_check() => SessionEvent::StallCheck,
-            () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
-            body = self.inbox.next(), if self.unsent.is_empty() => match body {
+            _ = self.output.send_first(), if self.output.has_unsent() => SessionEvent::Sent,
+            body = self.inbox.next(), if !self.output.has_unsent() => match body {
                 Ok(Some(body)) => SessionEvent::Message(rpc::parse(&body)),
                 Ok(None) => SessionEvent::Disconnected,
                 Err(error) => SessionEvent::Unreadable(error),
@@ -307,25 +299,13 @@ impl ServerSession {
     /// the scheduler has panicked.
     fn on_requests_ended(&mut self) {
         self.commands = None;
-        self.send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
+        self.output.send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
         for id in std::mem::take(&mut self.open_requests).into_keys() {
             let error = RpcError::new(
                 code::INTERNAL_ERROR,
                 "internal error in Heeler while it processed this request",
             );
-            self.send(rpc::encode_error(&id, &error));
-        }
-    }
-
-    /// Sends a frame at once, or queues it behind those that wait already.
-    fn send(&mut self, frame: Bytes) {
-        if !self.unsent.is_empty() {
-            return self.unsent.push_back(frame);
-        }
-        match self.client.try_send(frame) {
-            // The reader notices a client that is gone.
-            Ok(()) | Err(TrySendError::Closed(_)) => {}
-            Err(TrySendError::Full(frame)) => self.unsent.push_back(frame),
+            self.output.send(rpc::encode_error(&id, &error));
         }
     }
 
@@ -358,28 +338,10 @@ impl ServerSession {
         self.reports.finish().await;
         if end == SessionEnd::Exit || self.has_last_message {
             for id in std::mem::take(&mut self.exit_requests) {
-                self.send(rpc::encode_result(&id, &serde_json::json!({})));
+                self.output.send(rpc::encode_result(&id, &serde_json::json!({})));
             }
-            let leave = async {
-                while !self.unsent.is_empty() {
-                    send_first(&self.client, &mut self.unsent).await;
-                }
-                self.client.close();
-                self.task.join().await
-            };
-            let _elapsed = tokio::time::timeout(SHUTDOWN_DEADLINE, leave).await;
+            let _elapsed = tokio::time::timeout(SHUTDOWN_DEADLINE, self.output.finish()).await;
         }
-    }
-}
-
-/// Sends the first queued frame; it stays queued until the link has accepted it.
-///
-/// Cancel safe: yes, because the frame is removed only after it is sent.
-async fn send_first(client: &Outbox, unsent: &mut VecDeque<Bytes>) {
-    if let Some(frame) = unsent.front().cloned() {
-        // The reader notices a client that is gone.
-        let _closed = client.send(frame).await;
-        unsent.pop_front();
     }
 }
 

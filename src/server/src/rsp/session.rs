@@ -7,15 +7,14 @@
 mod dispatch;
 mod runs;
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
-use bytes::Bytes;
 use heeler_protocol::{
     frame::{FrameDecoder, FrameError},
     rpc::{self, InvalidMessage, RpcMessage},
     rsp::{self, BODY_LIMIT_BYTES, ServerNotification},
 };
-use heeler_transport::{Inbox, LinkError, LinkTask, Outbox};
+use heeler_transport::{Inbox, LinkError};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout},
@@ -23,7 +22,10 @@ use tokio::{
 
 use self::runs::{RunEvent, SuiteRuns};
 use crate::{
-    listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, StallWatch, wait_for_deadline},
+    listen::{
+        ClientStream, SessionCommand, SessionEnd, SessionOptions, SessionOutput, StallWatch,
+        wait_for_deadline,
+    },
     run::ReportWriter,
     scheduler::{SchedulerGone, SchedulerHandle},
 };
@@ -42,10 +44,7 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 /// A session with one client.
 pub(super) struct RspSession {
     inbox: Inbox<FrameDecoder>,
-    client: Outbox,
-    task: LinkTask,
-    /// What waits for room in the client's connection.
-    outgoing: VecDeque<Bytes>,
+    output: SessionOutput,
     runs: SuiteRuns,
     /// Whether the client reads.
     stall_watch: StallWatch,
@@ -82,14 +81,12 @@ impl RspSession {
     /// Begins a session on a connection.
     pub(super) fn new(stream: ClientStream, options: SessionOptions, scheduler: SchedulerHandle) -> Self {
         let decoder = FrameDecoder::with_limit(BODY_LIMIT_BYTES);
-        let (client, mut inbox, task) = heeler_transport::open(stream, decoder);
+        let (client, mut inbox, link) = heeler_transport::open(stream, decoder);
         inbox.limit_heads(HEADERS_DEADLINE);
         let reports = ReportWriter::new(&options.settings.run.reports);
         Self {
             inbox,
-            client,
-            task,
-            outgoing: VecDeque::new(),
+            output: SessionOutput::new(client, link),
             stall_watch: StallWatch::new(options.settings.run.client_stall_timeout),
             end_deadline: None,
             grace_period: options.settings.run.grace_period,
@@ -125,13 +122,13 @@ impl RspSession {
     }
 
     async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
-        let has_room = self.outgoing.len() < MAX_QUEUED_FRAMES;
+        let has_room = self.output.unsent() < MAX_QUEUED_FRAMES;
         // In random order, so that a flood of one kind of event does not keep the others waiting.
         tokio::select! {
             Some(command) = commands.recv() => SessionEvent::Command(command),
             () = wait_for_deadline(self.end_deadline) => SessionEvent::EndTimedOut,
             () = self.stall_watch.next_check() => SessionEvent::StallCheck,
-            is_open = send_first(&self.client, &mut self.outgoing), if !self.outgoing.is_empty() => {
+            is_open = self.output.send_first(), if self.output.has_unsent() => {
                 if is_open { SessionEvent::Sent } else { SessionEvent::Unwritable }
             }
             body = self.inbox.next(), if has_room => match body {
@@ -147,10 +144,10 @@ impl RspSession {
         match event {
             SessionEvent::Sent => {}
             // A client may have ended the server before it was gone: what it sent is still read.
-            SessionEvent::Unwritable => self.outgoing.clear(),
+            SessionEvent::Unwritable => self.output.clear(),
             SessionEvent::Message(Ok(message)) => return self.on_message(message).await,
             SessionEvent::Message(Err(invalid)) => {
-                self.outgoing.push_back(rpc::encode_error(&invalid.id, &invalid.error));
+                self.output.queue(rpc::encode_error(&invalid.id, &invalid.error));
             }
             SessionEvent::Disconnected => return Ok(Continuation::End(SessionEnd::Disconnected)),
             SessionEvent::Unreadable(error) => {
@@ -171,7 +168,7 @@ impl RspSession {
                 return Ok(Continuation::End(SessionEnd::Exit));
             }
             SessionEvent::StallCheck => {
-                if self.stall_watch.is_stalled(&self.client, !self.outgoing.is_empty()) {
+                if self.output.is_stalled(&mut self.stall_watch) {
                     tracing::warn!("a client has stopped reading, and its connection is closed");
                     return Ok(Continuation::End(SessionEnd::Disconnected));
                 }
@@ -191,18 +188,15 @@ impl RspSession {
     }
 
     fn queue(&mut self, notifications: impl IntoIterator<Item = ServerNotification>) {
-        self.outgoing.extend(notifications.into_iter().map(|one| one.frame()));
+        notifications.into_iter().for_each(|one| self.output.queue(one.frame()));
     }
 
     /// Ends all processes of the session and its connection. To a client that is gone nothing is sent.
     async fn shut_down(self, end: SessionEnd) {
-        let Self { client, mut task, mut outgoing, runs, reports, .. } = self;
+        let Self { output, runs, reports, .. } = self;
         let last_words = async {
             if end != SessionEnd::Disconnected {
-                while !outgoing.is_empty() && send_first(&client, &mut outgoing).await {}
-                client.close();
-                // The client may be gone before it has read everything.
-                let _gone = task.join().await;
+                output.finish().await;
             }
         };
         let (left, sent) =
@@ -215,15 +209,4 @@ impl RspSession {
         }
         reports.finish().await;
     }
-}
-
-/// Sends the first queued frame; it stays queued until the link has accepted it. Returns whether the
-/// connection is open.
-///
-/// Cancel safe: yes, because the frame is removed only after it is sent.
-async fn send_first(client: &Outbox, outgoing: &mut VecDeque<Bytes>) -> bool {
-    let Some(frame) = outgoing.front().cloned() else { return true };
-    let is_open = client.send(frame).await.is_ok();
-    outgoing.pop_front();
-    is_open
 }

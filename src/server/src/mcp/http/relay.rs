@@ -1,7 +1,7 @@
 //! Passes requests to the session and its messages back. One task owns the session's other end.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,14 +17,14 @@ use heeler_protocol::{
     },
     rpc::RequestId,
 };
-use heeler_transport::{Inbox, LinkTask, Outbox};
+use heeler_transport::Inbox;
 use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
 
-use crate::listen::{ClientServer, SessionCommand};
+use crate::listen::{ClientServer, SessionCommand, SessionOutput};
 
 /// Capacity of the connection to the session.
 const CONNECTION_BYTES: usize = 64 << 10;
@@ -133,10 +133,8 @@ impl Relay {
         let (outbox, inbox, link) = heeler_transport::open(ours, LineDecoder::default());
         let relaying = Relaying {
             commands: receiver,
-            outbox,
+            output: SessionOutput::new(outbox, link),
             inbox,
-            _link: link,
-            unsent: VecDeque::new(),
             open: HashMap::new(),
         };
         tasks.spawn(async move {
@@ -191,11 +189,9 @@ struct OpenSink {
 
 struct Relaying {
     commands: mpsc::Receiver<RelayCommand>,
-    outbox: Outbox,
+    /// While something waits in it, no command is taken.
+    output: SessionOutput,
     inbox: Inbox<LineDecoder>,
-    _link: LinkTask,
-    /// Lines that found no room in the connection; no command is taken until they are sent.
-    unsent: VecDeque<Bytes>,
     open: HashMap<u64, OpenSink>,
 }
 
@@ -211,12 +207,9 @@ impl Relaying {
                     Ok(Some(PeerLine::TooLong)) => {}
                     Ok(None) | Err(_) => break,
                 },
-                sent = self.outbox.send(self.unsent.front().cloned().unwrap_or_default()), if !self.unsent.is_empty() => {
-                    // That the session is gone is seen by what is read.
-                    let _closed = sent;
-                    self.unsent.pop_front();
-                }
-                Some(command) = self.commands.recv(), if self.unsent.is_empty() => self.on_command(command),
+                // That the session is gone is seen by what is read.
+                _ = self.output.send_first(), if self.output.has_unsent() => {}
+                Some(command) = self.commands.recv(), if !self.output.has_unsent() => self.on_command(command),
             }
         }
     }
@@ -228,7 +221,7 @@ impl Relaying {
                 let RelayedRequest { line, progress_token } =
                     RelayedRequest::new(number, &method, params.as_deref());
                 self.open.insert(number, OpenSink { id, progress_token, handshake, sink });
-                self.unsent.push_back(line);
+                self.output.queue(line);
             }
             RelayCommand::Cancel { number } => self.cancel(number),
             RelayCommand::CancelOf { handshake, id } => {
@@ -247,7 +240,7 @@ impl Relaying {
     fn cancel(&mut self, number: u64) {
         if self.open.remove(&number).is_some() {
             let params = CancelledParams { request_id: RequestId::number(number), reason: None };
-            self.unsent.push_back(mcp::encode_notification(method::CANCELLED, &params));
+            self.output.queue(mcp::encode_notification(method::CANCELLED, &params));
         }
     }
 

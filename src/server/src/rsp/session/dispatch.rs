@@ -20,7 +20,7 @@ impl RspSession {
         match message {
             RpcMessage::Request { id, method, params } => {
                 let (result, notifications) = self.answer(&method, params.as_deref()).await?;
-                self.outgoing.push_back(match result {
+                self.output.queue(match result {
                     Ok(result) => rpc::encode_result(&id, &result),
                     Err(error) => rpc::encode_error(&id, &error),
                 });

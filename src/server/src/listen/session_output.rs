@@ -1,0 +1,86 @@
+//! What a session sends to its client: a connection with a queue before it, so that a session never waits for
+//! a client that does not read.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use heeler_transport::{LinkTask, Outbox, TrySendError};
+
+use super::StallWatch;
+
+/// The frames for a client, in order.
+#[derive(Debug)]
+pub(crate) struct SessionOutput {
+    outbox: Outbox,
+    link: LinkTask,
+    /// Frames that found no room in the connection.
+    unsent: VecDeque<Bytes>,
+}
+
+impl SessionOutput {
+    pub(crate) fn new(outbox: Outbox, link: LinkTask) -> Self {
+        Self { outbox, link, unsent: VecDeque::new() }
+    }
+
+    /// Returns the connection, for senders beside the session.
+    pub(crate) fn outbox(&self) -> Outbox {
+        self.outbox.clone()
+    }
+
+    /// Sends a frame at once, or queues it behind those that wait already.
+    pub(crate) fn send(&mut self, frame: Bytes) {
+        if !self.unsent.is_empty() {
+            return self.unsent.push_back(frame);
+        }
+        match self.outbox.try_send(frame) {
+            // The reader notices a client that is gone.
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(frame)) => self.unsent.push_back(frame),
+        }
+    }
+
+    /// Queues a frame, which [`SessionOutput::send_first`] sends.
+    pub(crate) fn queue(&mut self, frame: Bytes) {
+        self.unsent.push_back(frame);
+    }
+
+    /// Returns the number of frames that wait.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Drops what waits, because nothing more can be sent.
+    pub(crate) fn clear(&mut self) {
+        self.unsent.clear();
+    }
+
+    /// Sends the first queued frame; it stays queued until the link has accepted it. Returns whether the
+    /// connection is open.
+    ///
+    /// Cancel safe: yes, because the frame is removed only after it is sent.
+    pub(crate) async fn send_first(&mut self) -> bool {
+        let Some(frame) = self.unsent.front().cloned() else { return true };
+        let is_open = self.outbox.send(frame).await.is_ok();
+        self.unsent.pop_front();
+        is_open
+    }
+
+    /// Returns whether the client has read nothing for the limit of this watch, at its check.
+    pub(crate) fn is_stalled(&self, watch: &mut StallWatch) -> bool {
+        watch.is_stalled(&self.outbox, self.has_unsent())
+    }
+
+    /// Sends what waits, and closes the connection.
+    ///
+    /// Cancel safe: yes, because dropping the connection closes it as well.
+    pub(crate) async fn finish(mut self) {
+        while self.has_unsent() && self.send_first().await {}
+        self.outbox.close();
+        // The client may be gone before it has read everything.
+        let _gone = self.link.join().await;
+    }
+}
