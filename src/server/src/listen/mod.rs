@@ -3,11 +3,13 @@
 //!
 //! - `accept`: opens and accepts connections.
 //! - `front_end`: the front ends, and what they have in common.
+//! - `loopback_http`: what front ends over HTTP have in common.
 //! - `session_output`: what a session sends.
 //! - `stall_watch`: a client that reads nothing.
 
 mod accept;
 mod front_end;
+pub(crate) mod loopback_http;
 mod session_output;
 mod stall_watch;
 

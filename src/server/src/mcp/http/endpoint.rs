@@ -9,27 +9,28 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use super::{
+    handshakes::Handshakes,
+    relay::{ClientRequest, Relay, RelayedAnswer, SessionGone},
+};
+use crate::listen::loopback_http::{
+    Refusal, accepts, check_json, check_local, empty_response, events_response, json_response,
+    read_message_body,
+};
 use heeler_http::{
-    HeaderMap, HeaderName, HeaderValue, HttpBody, HttpService, Incoming, KeepAlive, Method, ReadBodyError,
-    Request, Response, StatusCode, bytes_body, header, queue_body, read_body, single_header,
+    HeaderMap, HeaderName, HeaderValue, HttpBody, HttpService, Incoming, Method, Request, Response,
+    StatusCode, header, single_header,
 };
 use heeler_protocol::{
     mcp::{
         self, CancelledParams, Era,
         http::{
-            EVENTS_TYPE, HeaderField, JSON_TYPE, KEEP_ALIVE_COMMENT, check_local_request,
-            check_message_headers, header as mcp_header, is_media_type, is_modern_request,
+            EVENTS_TYPE, HeaderField, JSON_TYPE, check_message_headers, header as mcp_header,
+            is_modern_request,
         },
         method, read_params, request_era,
     },
-    rpc::{InvalidMessage, RequestId, RpcError, RpcMessage, code},
-};
-use tokio::time::Instant;
-
-use super::{
-    handshakes::Handshakes,
-    relay::{ClientRequest, Relay, RelayedAnswer, SessionGone},
+    rpc::{InvalidMessage, RpcMessage, code},
 };
 
 /// Path of the server: the protocol has a single endpoint.
@@ -38,9 +39,6 @@ pub(super) const PATH: &str = "/mcp";
 const BODY_LIMIT_BYTES: usize = 1 << 20;
 /// Time limit for the body of a request.
 const BODY_LIMIT: Duration = Duration::from_secs(10);
-/// Time without an event after which a comment is sent: clients take a silent connection for a broken one.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
 /// The server's endpoint.
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -63,35 +61,10 @@ struct MessageHead {
     handshake: Option<String>,
 }
 
-/// A refused request: the status, and why.
-#[derive(Debug, PartialEq)]
-struct Refusal {
-    status: StatusCode,
-    id: RequestId,
-    error: RpcError,
-}
-
-impl Refusal {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, id: RequestId::Null, error: RpcError::new(code::INVALID_REQUEST, message) }
-    }
-
-    fn of_message(id: &RequestId, error: RpcError) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, id: id.clone(), error }
-    }
-
-    fn into_response(self) -> Response<HttpBody> {
-        let mut response = json_response(self.status, mcp::encode_error(&self.id, &self.error));
-        if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
-        }
-        response
-    }
-}
-
 impl HttpService for Endpoint {
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<HttpBody> {
-        self.answer(request).await.unwrap_or_else(Refusal::into_response)
+        let refused = |refusal: Refusal| refusal.into_response("POST, DELETE", mcp::encode_error);
+        self.answer(request).await.unwrap_or_else(refused)
     }
 }
 
@@ -112,8 +85,7 @@ impl Endpoint {
             }
             RequestHead::Message(head) => {
                 let (parts, body) = request.into_parts();
-                let body = read_body(body, BODY_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
-                let body = body.map_err(|error| refused_body(&error))?;
+                let body = read_message_body(body, BODY_LIMIT_BYTES, BODY_LIMIT).await?;
                 let message = mcp::read_message(&body)
                     .map_err(|InvalidMessage { id, error }| Refusal::of_message(&id, error))?;
                 self.on_message(message, head, &parts.headers).await
@@ -173,12 +145,7 @@ impl Endpoint {
 
     async fn respond_with_events(&self, request: ClientRequest) -> Result<Response<HttpBody>, Refusal> {
         let (open, events) = self.relay.request_events(request).await.map_err(session_gone)?;
-        let keep_alive = KeepAlive { interval: KEEP_ALIVE, bytes: KEEP_ALIVE_COMMENT };
-        let mut response = Response::new(queue_body(events, keep_alive, open));
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENTS_TYPE));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        Ok(response)
+        Ok(events_response(events, open))
     }
 
     async fn respond_with_message(
@@ -223,11 +190,7 @@ impl Endpoint {
 
 /// Reads the head of a request.
 fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, Refusal> {
-    check_local_request(
-        HeaderField::from(single_header(headers, "host")),
-        HeaderField::from(single_header(headers, "origin")),
-    )
-    .map_err(|foreign| Refusal::new(StatusCode::FORBIDDEN, foreign.to_string()))?;
+    check_local(headers)?;
     if path != PATH {
         return Err(Refusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
     }
@@ -238,16 +201,10 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
     };
     match (method, handshake) {
         (&Method::POST, handshake) => {
-            let media_type = one_header(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
-            if !is_media_type(media_type, JSON_TYPE) {
-                let expected = format!("expected a body of the type {JSON_TYPE}");
-                return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected));
-            }
-            let accept: Vec<_> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
-            let accepted = || accept.iter().flatten().flat_map(|value| value.split(','));
-            let accepts = |wanted: &str| accepted().any(|range| is_media_type(range, wanted));
-            let accepts_events = accepts(EVENTS_TYPE);
-            if !accept.is_empty() && !["*/*", "application/*", JSON_TYPE].iter().any(|one| accepts(one)) {
+            check_json(headers)?;
+            let accepts_events = accepts(headers, EVENTS_TYPE);
+            let accepts_json = ["*/*", "application/*", JSON_TYPE].iter().any(|one| accepts(headers, one));
+            if headers.contains_key(header::ACCEPT) && !accepts_json {
                 let expected = format!("expected a client that accepts {JSON_TYPE}");
                 return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, expected));
             }
@@ -260,10 +217,6 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
     }
 }
 
-fn one_header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    single_header(headers, name).ok().flatten()
-}
-
 fn unknown_handshake() -> Refusal {
     let message = format!("expected the {} of a session that has not ended", mcp_header::SESSION_ID);
     Refusal::new(StatusCode::NOT_FOUND, message)
@@ -271,28 +224,6 @@ fn unknown_handshake() -> Refusal {
 
 fn session_gone(_: SessionGone) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the request was cancelled, or the server is about to end")
-}
-
-fn refused_body(error: &ReadBodyError) -> Refusal {
-    let status = match error {
-        ReadBodyError::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        ReadBodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
-        ReadBodyError::Broken(_) => StatusCode::BAD_REQUEST,
-    };
-    Refusal::new(status, error.to_string())
-}
-
-fn json_response(status: StatusCode, message: Bytes) -> Response<HttpBody> {
-    let mut response = Response::new(bytes_body(message));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_TYPE));
-    response
-}
-
-fn empty_response(status: StatusCode) -> Response<HttpBody> {
-    let mut response = Response::new(bytes_body(Bytes::new()));
-    *response.status_mut() = status;
-    response
 }
 
 #[cfg(test)]
