@@ -15,8 +15,11 @@ use heeler_protocol::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::{FRAMEWORK, answer::answer_of_error};
+use super::answer::answer_of_error;
 use crate::discovery::{Catalogue, ProgramListing, ProgramSource};
+
+/// The name of the adapter that runs clients under test.
+pub const FRAMEWORK: &str = "connect";
 
 /// Assumed time from the start of a client under test to its first call, by which cases are shared out: it
 /// says nothing when it is ready. Clients in Go, Rust and on the JVM take 10 to 300 ms.

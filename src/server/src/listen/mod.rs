@@ -2,31 +2,24 @@
 //! streams; and the front ends that serve them.
 //!
 //! - `accept`: opens and accepts connections.
+//! - `deadline`: waits for deadlines of sessions.
 //! - `front_end`: the front ends, and what they have in common.
 //! - `loopback_http`: what front ends over HTTP have in common.
 //! - `session_output`: what a session sends.
 //! - `stall_watch`: a client that reads nothing.
 
 mod accept;
+mod deadline;
 mod front_end;
 pub(crate) mod loopback_http;
 mod session_output;
 mod stall_watch;
 
 pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
+pub(crate) use deadline::wait_for_deadline;
 pub use front_end::{
     ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FRONT_ENDS, FrontEnd, ServingSession,
     SessionCommand, SessionEnd, SessionOptions, TcpTransport, front_end,
 };
 pub(crate) use session_output::SessionOutput;
 pub(crate) use stall_watch::StallWatch;
-
-/// Waits until a deadline of a session; forever without one.
-///
-/// Cancel safe: yes, because it changes nothing.
-pub(crate) async fn wait_for_deadline(until: Option<tokio::time::Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until).await,
-        None => std::future::pending().await,
-    }
-}

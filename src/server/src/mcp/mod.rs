@@ -1,5 +1,6 @@
 //! The front end of the Model Context Protocol, for agents: tools that list and run tests and read results.
 //!
+//! - `front_end`: the protocol's entry among the front ends.
 //! - `session`: one client, from the first line to the last; `session/dispatch`: its messages.
 //! - `calls`: the calls of tools that are in progress.
 //! - `selection`: the tests that a filter or an earlier run selects.
@@ -8,6 +9,7 @@
 //! - `self_test`: the tools that test this server.
 
 mod calls;
+mod front_end;
 mod http;
 mod recorded;
 mod selection;
@@ -15,45 +17,5 @@ mod self_test;
 mod session;
 mod tasks;
 
+pub use front_end::McpFrontEnd;
 pub use http::serve_http;
-
-use tokio::sync::mpsc;
-
-use crate::listen::{
-    ClientStream, DefaultTransport, FrontEnd, ServingSession, SessionCommand, SessionOptions, TcpTransport,
-};
-use crate::scheduler::SchedulerHandle;
-
-/// The Model Context Protocol.
-#[derive(Debug)]
-pub struct McpFrontEnd;
-
-impl FrontEnd for McpFrontEnd {
-    fn name(&self) -> &'static str {
-        "mcp"
-    }
-
-    /// An agent starts its servers.
-    fn default_transport(&self) -> DefaultTransport {
-        DefaultTransport::StandardStreams
-    }
-
-    fn tcp_transport(&self) -> TcpTransport {
-        TcpTransport::Http
-    }
-
-    /// `list_tests` and `run_tests` do; agents give up a server that is slow to answer `initialize`.
-    fn finds_programs_for_each_listing(&self) -> bool {
-        true
-    }
-
-    fn serve(
-        &self,
-        stream: ClientStream,
-        options: SessionOptions,
-        scheduler: SchedulerHandle,
-        commands: mpsc::Receiver<SessionCommand>,
-    ) -> ServingSession {
-        Box::pin(session::serve(stream, options, scheduler, commands))
-    }
-}

@@ -1,5 +1,6 @@
 //! The front end of the MSTest Runner Protocol.
 //!
+//! - `front_end`: the protocol's entry among the front ends.
 //! - `session`: one client, from the first byte to the last; `session/dispatch`: its messages.
 //! - `ending`: the phases of a session's end.
 //! - `requests`: the requests in progress of a session, and the events of their runs.
@@ -10,6 +11,7 @@
 mod debugger;
 mod discover;
 mod ending;
+mod front_end;
 mod initialize;
 mod metrics;
 mod params;
@@ -17,27 +19,4 @@ mod requests;
 mod run;
 mod session;
 
-use tokio::sync::mpsc;
-
-use crate::listen::{ClientStream, FrontEnd, ServingSession, SessionCommand, SessionOptions};
-use crate::scheduler::SchedulerHandle;
-
-/// The MSTest Runner Protocol.
-#[derive(Debug)]
-pub struct MtpFrontEnd;
-
-impl FrontEnd for MtpFrontEnd {
-    fn name(&self) -> &'static str {
-        "mtp"
-    }
-
-    fn serve(
-        &self,
-        stream: ClientStream,
-        options: SessionOptions,
-        scheduler: SchedulerHandle,
-        commands: mpsc::Receiver<SessionCommand>,
-    ) -> ServingSession {
-        Box::pin(session::ServerSession::new(stream, options, scheduler).serve(commands))
-    }
-}
+pub use front_end::MtpFrontEnd;

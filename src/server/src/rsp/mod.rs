@@ -1,6 +1,7 @@
 //! The front end of the Runtime Server Protocol: each suite is a server that its client starts and stops, a
 //! run of a suite is a job and a process, output and states are notifications.
 //!
+//! - `front_end`: the protocol's entry among the front ends.
 //! - `session`: one client, from the first byte to the last; `session/dispatch`: its messages;
 //!   `session/runs`: the runs of its suites.
 //! - `suites`: the suites as servers, and requests about them; pure.
@@ -10,6 +11,7 @@
 //! - `launch`: the attributes of a start; pure.
 //! - `selection`: the tests of a start.
 
+mod front_end;
 mod launch;
 mod output;
 mod progress;
@@ -18,34 +20,4 @@ mod session;
 mod suite_run;
 mod suites;
 
-use tokio::sync::mpsc;
-
-use crate::listen::{
-    ClientStream, ConnectionPolicy, FrontEnd, ServingSession, SessionCommand, SessionOptions,
-};
-use crate::scheduler::SchedulerHandle;
-
-/// The Runtime Server Protocol.
-#[derive(Debug)]
-pub struct RspFrontEnd;
-
-impl FrontEnd for RspFrontEnd {
-    fn name(&self) -> &'static str {
-        "rsp"
-    }
-
-    fn connection_policy(&self) -> ConnectionPolicy {
-        // The protocol has no means to share a server between tools.
-        ConnectionPolicy::OneAtATime
-    }
-
-    fn serve(
-        &self,
-        stream: ClientStream,
-        options: SessionOptions,
-        scheduler: SchedulerHandle,
-        commands: mpsc::Receiver<SessionCommand>,
-    ) -> ServingSession {
-        Box::pin(session::RspSession::new(stream, options, scheduler).serve(commands))
-    }
-}
+pub use front_end::RspFrontEnd;

@@ -1,0 +1,34 @@
+//! The entry of the Runtime Server Protocol among the front ends.
+
+use tokio::sync::mpsc;
+
+use super::session;
+use crate::listen::{
+    ClientStream, ConnectionPolicy, FrontEnd, ServingSession, SessionCommand, SessionOptions,
+};
+use crate::scheduler::SchedulerHandle;
+
+/// The Runtime Server Protocol.
+#[derive(Debug)]
+pub struct RspFrontEnd;
+
+impl FrontEnd for RspFrontEnd {
+    fn name(&self) -> &'static str {
+        "rsp"
+    }
+
+    fn connection_policy(&self) -> ConnectionPolicy {
+        // The protocol has no means to share a server between tools.
+        ConnectionPolicy::OneAtATime
+    }
+
+    fn serve(
+        &self,
+        stream: ClientStream,
+        options: SessionOptions,
+        scheduler: SchedulerHandle,
+        commands: mpsc::Receiver<SessionCommand>,
+    ) -> ServingSession {
+        Box::pin(session::RspSession::new(stream, options, scheduler).serve(commands))
+    }
+}
