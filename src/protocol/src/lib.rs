@@ -4,6 +4,7 @@
 //! - [`frame`]: `Content-Length` framing of the protocols of clients.
 //! - [`packet`]: framing of Heeler's own control connections.
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
+//! - `strict_envelope`: what some protocols demand of envelopes beyond that.
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - `connect`: the messages between Connect's conformance suite and a client under test.
 //! - [`mcp`]: the messages of the Model Context Protocol, and the filter that hides test tools.
@@ -32,6 +33,7 @@ pub mod rpc;
 pub mod rsp;
 #[cfg(feature = "schema")]
 mod schema;
+mod strict_envelope;
 
 /// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
 ///

@@ -1,11 +1,12 @@
 //! Messages as lines: each is one line of JSON.
 
 use bytes::{Buf, Bytes, BytesMut};
-use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     StreamDecoder,
-    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
+    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage},
+    strict_envelope::{is_present, null_id},
 };
 
 /// Maximum length of a line.
@@ -82,10 +83,6 @@ struct NullMembers {
     id: bool,
 }
 
-fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
-    IgnoredAny::deserialize(value).map(|_| true)
-}
-
 /// Reads a message of a client. A request must not have null as its id.
 ///
 /// # Errors
@@ -99,11 +96,6 @@ pub fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
         RpcMessage::Request { id: RequestId::Null, .. } => Err(null_id()),
         message => Ok(message),
     }
-}
-
-fn null_id() -> InvalidMessage {
-    let error = RpcError::new(code::INVALID_REQUEST, "expected a number or a string as id");
-    InvalidMessage { id: RequestId::Null, error }
 }
 
 /// Encodes a request as a line.
@@ -138,6 +130,7 @@ fn line(mut body: Vec<u8>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::code;
 
     fn decoded(pieces: &[&[u8]]) -> Vec<PeerLine> {
         let mut decoder = LineDecoder::with_limit(8);

@@ -3,13 +3,12 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use super::{Era, LEGACY_VERSIONS, MODERN_VERSIONS};
+use super::{Era, MODERN_VERSIONS};
 use crate::rpc::{RequestId, RpcError, code};
 
 /// Names of methods.
 pub mod method {
     pub const INITIALIZE: &str = "initialize";
-    pub const INITIALIZED: &str = "notifications/initialized";
     pub const DISCOVER: &str = "server/discover";
     pub const PING: &str = "ping";
     pub const TOOLS_LIST: &str = "tools/list";
@@ -273,15 +272,6 @@ impl<R> EraResult<R> {
             cache_scope: is_stable.then_some("private"),
             meta: is_stable.then(|| ResultMeta { server_info: Implementation::heeler() }),
         }
-    }
-}
-
-/// Returns the newest version of an era.
-#[must_use]
-pub fn newest_version(era: Era) -> &'static str {
-    match era {
-        Era::Legacy => LEGACY_VERSIONS[0],
-        Era::Modern => MODERN_VERSIONS[0],
     }
 }
 

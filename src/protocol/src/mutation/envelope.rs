@@ -1,12 +1,12 @@
 //! Reads a body as strictly as the base protocol demands: the version is "2.0", an id is a number or a
 //! string, parameters are an array, an object or absent. A body is a message or a batch of messages.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::rpc::{self, BorrowedText, InvalidMessage, RequestId, RpcError, RpcMessage, code};
+use crate::{
+    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
+    strict_envelope::{StrictMembers, invalid},
+};
 
 /// Maximum number of messages in a batch.
 pub const MAX_BATCH_MESSAGES: usize = 1000;
@@ -19,87 +19,43 @@ pub enum ClientBody {
     Batch(Vec<Result<RpcMessage, InvalidMessage>>),
 }
 
-/// What [`rpc::parse`] does not say: the version, and whether an id that is null is there at all.
-#[derive(Deserialize)]
-struct StrictMembers<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "is_present")]
-    id: bool,
-}
-
-/// Returns that the member is there, whatever its value is.
-fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
-    IgnoredAny::deserialize(value).map(|_| true)
-}
-
-impl StrictMembers<'_> {
-    fn has_known_version(&self) -> bool {
-        self.jsonrpc.is_some_and(|version| {
-            serde_json::from_str::<BorrowedText<'_>>(version.get())
-                .is_ok_and(|BorrowedText(version)| version == Cow::Borrowed("2.0"))
-        })
-    }
-}
-
 /// Reads one body.
 #[must_use]
 pub fn read_body(body: &[u8]) -> ClientBody {
     if !body.trim_ascii_start().starts_with(b"[") {
         return ClientBody::Message(read_message(body));
     }
-    let invalid = |code, text: String| ClientBody::Message(Err(invalid(&RequestId::Null, code, text)));
+    let refused = |text: &str| ClientBody::Message(Err(invalid(&RequestId::Null, text)));
     match serde_json::from_slice::<Vec<&RawValue>>(body) {
-        Ok(messages) if messages.is_empty() => {
-            invalid(code::INVALID_REQUEST, "expected a message in a batch".to_owned())
+        Ok(messages) if messages.is_empty() => refused("expected a message in a batch"),
+        Ok(messages) if messages.len() > MAX_BATCH_MESSAGES => {
+            refused(&format!("expected at most {MAX_BATCH_MESSAGES} messages in a batch"))
         }
-        Ok(messages) if messages.len() > MAX_BATCH_MESSAGES => invalid(
-            code::INVALID_REQUEST,
-            format!("expected at most {MAX_BATCH_MESSAGES} messages in a batch"),
-        ),
         Ok(messages) => {
             ClientBody::Batch(messages.into_iter().map(|one| read_message(one.get().as_bytes())).collect())
         }
-        Err(error) => invalid(code::PARSE_ERROR, format!("expected a JSON body: {error}")),
+        Err(error) => {
+            let error = RpcError::new(code::PARSE_ERROR, format!("expected a JSON body: {error}"));
+            ClientBody::Message(Err(InvalidMessage { id: RequestId::Null, error }))
+        }
     }
 }
 
 fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     if body.trim_ascii_start().starts_with(b"[") {
         let text = "expected a JSON-RPC message in a batch, got an array";
-        return Err(invalid(&RequestId::Null, code::INVALID_REQUEST, text));
+        return Err(invalid(&RequestId::Null, text));
     }
     let message = rpc::parse(body)?;
-    let refused = |id: &RequestId, text: &str| Err(invalid(id, code::INVALID_REQUEST, text));
-    // The body was read as an object already, so this reads it again.
-    let Ok(strict) = serde_json::from_slice::<StrictMembers<'_>>(body) else {
-        return refused(&RequestId::Null, "expected one JSON-RPC message");
-    };
+    let strict = StrictMembers::read(body)?;
     let id = match &message {
         RpcMessage::Request { id, .. } | RpcMessage::Response { id, .. } => id,
         RpcMessage::Notification { .. } => &RequestId::Null,
     };
-    if !strict.has_known_version() {
-        return refused(id, "expected \"2.0\" as jsonrpc");
+    match strict.has_known_version() {
+        Some(true) => strict.check(message),
+        Some(false) | None => Err(invalid(id, "expected \"2.0\" as jsonrpc")),
     }
-    match &message {
-        RpcMessage::Request { id: RequestId::Null, .. } => refused(id, "expected a number or a string as id"),
-        RpcMessage::Notification { .. } if strict.id => refused(id, "expected a number or a string as id"),
-        RpcMessage::Request { params: Some(params), .. } if !is_structured(params) => {
-            refused(id, "expected an array or an object as params")
-        }
-        RpcMessage::Request { .. } | RpcMessage::Notification { .. } | RpcMessage::Response { .. } => {
-            Ok(message)
-        }
-    }
-}
-
-fn invalid(id: &RequestId, code: i64, text: impl Into<String>) -> InvalidMessage {
-    InvalidMessage { id: id.clone(), error: RpcError::new(code, text) }
-}
-
-fn is_structured(params: &RawValue) -> bool {
-    params.get().starts_with(['{', '['])
 }
 
 /// Encodes an error response.

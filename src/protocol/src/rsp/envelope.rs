@@ -1,34 +1,10 @@
 //! Reads a body as strictly as the base protocol demands: the version is "2.0" if it is named, an id is a
 //! number or a string, parameters are an array, an object or null.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
-use serde_json::value::RawValue;
-
-use crate::rpc::{self, BorrowedText, InvalidMessage, RequestId, RpcError, RpcMessage, code};
-
-/// What [`rpc::parse`] does not tell: the version, and whether an id that is null is there at all.
-#[derive(Deserialize)]
-struct StrictMembers<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "is_present")]
-    id: bool,
-}
-
-/// Returns that the member is there, whatever its value is.
-fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
-    IgnoredAny::deserialize(value).map(|_| true)
-}
-
-impl StrictMembers<'_> {
-    fn has_known_version(&self) -> bool {
-        let Some(version) = self.jsonrpc else { return true };
-        serde_json::from_str::<BorrowedText<'_>>(version.get())
-            .is_ok_and(|BorrowedText(version)| version == Cow::Borrowed("2.0"))
-    }
-}
+use crate::{
+    rpc::{self, InvalidMessage, RpcMessage},
+    strict_envelope::{StrictMembers, invalid},
+};
 
 /// Reads one body.
 ///
@@ -37,39 +13,21 @@ impl StrictMembers<'_> {
 /// apart from its parameters: such a message is returned as it is, and its parameters can't be read.
 pub fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     let message = rpc::parse(body)?;
-    let invalid = |id: &RequestId, text: &str| {
-        Err(InvalidMessage { id: id.clone(), error: RpcError::new(code::INVALID_REQUEST, text) })
-    };
-    // The body was read as an object already, so this reads it again.
-    let Ok(strict) = serde_json::from_slice::<StrictMembers<'_>>(body) else {
-        return invalid(&RequestId::Null, "expected one JSON-RPC message");
-    };
+    let strict = StrictMembers::read(body)?;
     match &message {
-        RpcMessage::Request { id, .. } if !strict.has_known_version() => {
-            invalid(id, "expected \"2.0\" as jsonrpc")
-        }
-        RpcMessage::Request { id: RequestId::Null, .. } => {
-            invalid(&RequestId::Null, "expected a number or a string as id")
-        }
-        RpcMessage::Notification { .. } if strict.id => {
-            invalid(&RequestId::Null, "expected a number or a string as id")
-        }
-        RpcMessage::Request { id, params: Some(params), .. } if !is_structured(params) => {
-            invalid(id, "expected an array or an object as params")
+        RpcMessage::Request { id, .. } if strict.has_known_version() == Some(false) => {
+            Err(invalid(id, "expected \"2.0\" as jsonrpc"))
         }
         RpcMessage::Request { .. } | RpcMessage::Notification { .. } | RpcMessage::Response { .. } => {
-            Ok(message)
+            strict.check(message)
         }
     }
-}
-
-fn is_structured(params: &RawValue) -> bool {
-    params.get().starts_with(['{', '['])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::code;
 
     fn refusal(body: &str) -> (i64, String) {
         let invalid = read_message(body.as_bytes()).expect_err(body);
