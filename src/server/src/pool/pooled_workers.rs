@@ -116,27 +116,6 @@ impl PooledWorker {
         self.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
     }
 
-    fn assign_run(&mut self, run: &RunKey) {
-        if self.assigned_run.as_ref() == Some(run) {
-            return;
-        }
-        let before = self.forwarded_before.remove(run).unwrap_or(0);
-        let relayed = self.forwarded.position.swap(before, Ordering::AcqRel);
-        if let Some(earlier) = self.assigned_run.replace(run.clone()) {
-            self.forwarded_before.insert(earlier, relayed);
-        }
-    }
-
-    fn end_run(&mut self, run: &RunKey) {
-        self.forwarded_before.remove(run);
-        if self.assigned_run.as_ref() == Some(run) {
-            self.assigned_run = None;
-        }
-        if self.run() == Some(run) {
-            self.user = None;
-        }
-    }
-
     /// Returns what is known of its updates once it is dead.
     pub(super) fn into_dead(self, worker: WorkerId) -> DeadSender {
         let mut relayed = self.forwarded_before;
@@ -215,16 +194,8 @@ impl PooledWorkers {
         granted.waiting_process.take()
     }
 
-    /// Takes a worker back from its user: it is idle.
-    pub fn release(&mut self, worker: WorkerId) {
-        if let Some(released) = self.0.get_mut(&worker) {
-            released.user = None;
-        }
-    }
-
-    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease
-    /// there.
-    pub fn release_listing(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
+    /// Takes a worker back from its user: it is idle. A process of this program may wait for a lease there.
+    pub(super) fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         if let Some(released) = self.0.get_mut(&worker) {
             (released.user, released.waiting_process) = (None, waiting_process);
         }
@@ -248,9 +219,15 @@ impl PooledWorkers {
     /// Records that a worker without a lease serves this run from now on. Positions are counted from 1 in
     /// each run. All frames of the previous run have been forwarded, because they precede the end of its
     /// lease.
-    pub fn assign_run(&mut self, worker: WorkerId, run: &RunKey) {
-        if let Some(assigned) = self.0.get_mut(&worker) {
-            assigned.assign_run(run);
+    pub(super) fn assign_run(&mut self, worker: WorkerId, run: &RunKey) {
+        let Some(assigned) = self.0.get_mut(&worker) else { return };
+        if assigned.assigned_run.as_ref() == Some(run) {
+            return;
+        }
+        let before = assigned.forwarded_before.remove(run).unwrap_or(0);
+        let relayed = assigned.forwarded.position.swap(before, Ordering::AcqRel);
+        if let Some(earlier) = assigned.assigned_run.replace(run.clone()) {
+            assigned.forwarded_before.insert(earlier, relayed);
         }
     }
 
@@ -261,7 +238,11 @@ impl PooledWorkers {
     }
 
     pub(super) fn end_run(&mut self, run: &RunKey) {
-        self.0.values_mut().for_each(|worker| worker.end_run(run));
+        for worker in self.0.values_mut() {
+            worker.forwarded_before.remove(run);
+            worker.assigned_run.take_if(|assigned| assigned == run);
+            worker.user.take_if(|user| matches!(user, WorkerUser::Run(key) if key == run));
+        }
     }
 
     /// Records a sign of a worker's death; returns whether it is dead.

@@ -267,15 +267,9 @@ impl WorkerPool {
         self.workers.grant(worker, user)
     }
 
-    /// Takes a worker back from its user: it is idle.
-    pub fn release(&mut self, worker: WorkerId) {
-        self.workers.release(worker);
-    }
-
-    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease
-    /// there.
-    pub fn release_listing(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
-        self.workers.release_listing(worker, waiting_process);
+    /// Takes a worker back from its user: it is idle. A process of this program may wait for a lease there.
+    pub fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
+        self.workers.release(worker, waiting_process);
     }
 
     /// Sends the first message of a lease: the worker serves this run from now on.

@@ -162,7 +162,7 @@ impl Scheduler {
                 if let Some(finished) = self.catalogues.on_worker_message(worker, message)
                     && let Some(pool) = &mut self.pool
                 {
-                    pool.release_listing(worker, finished.waiting_process);
+                    pool.release(worker, finished.waiting_process);
                 }
                 return;
             }

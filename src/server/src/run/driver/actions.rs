@@ -37,7 +37,7 @@ impl RunDriver {
             RunAction::EndLease { worker, lease } => {
                 pool.send_to_worker(worker, &ToWorker::EndLease { lease }).await;
             }
-            RunAction::ReleaseWorker(worker) => pool.release(worker),
+            RunAction::ReleaseWorker(worker) => pool.release(worker, None),
             RunAction::DelayRetry { test, delay } => self.timers.delay_retry(test, delay),
             RunAction::DelayStarts { program, delay } => self.timers.delay_starts(program, delay),
             RunAction::LimitSetUp { lease, program } => {
