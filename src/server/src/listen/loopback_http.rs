@@ -1,4 +1,4 @@
-//! HTTP on loopback as several front ends speak it: messages are bodies in JSON, what follows them are events.
+//! HTTP on loopback as several front ends speak it: a message is a body in JSON, an answer may be events.
 
 use std::{any::Any, time::Duration};
 

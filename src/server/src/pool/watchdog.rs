@@ -36,6 +36,8 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Starts the first watchdog; it joins at the socket.
+    ///
+    /// Cancel safe: yes, because it waits only before the process is started.
     pub(super) async fn start(
         program: PathBuf,
         socket: PathBuf,

@@ -1,6 +1,6 @@
 //! Drives one run, from its first lease to its completion: passes messages, deadlines and deaths to the model
-//! as events, and executes the actions that it returns. No decision is made here. The driver waits for nothing
-//! by itself: the owner of the pool passes it the events of its run.
+//! as events, and executes the actions that it returns. No decision is made here. The driver waits for
+//! nothing by itself: the owner of the pool passes it the events of its run.
 //!
 //! - `actions`: actions that the model returns.
 //! - `model`: the model with its pending actions.
