@@ -5,39 +5,34 @@
 //! continues; a signal that was sent is sent again while the process is stopped, so that not one instruction
 //! runs before it.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use heeler_protocol::control::{CrashReport, CrashedThread, OsText};
+use heeler_protocol::control::{CrashReport, CrashedThread};
 use heeler_sys::{
     process::{self, Pid, Signal, pidfd_open},
-    trace::{self, KillTimer, TraceStop},
+    trace::{self, TraceStop},
 };
 
 use heeler_core::error_chain;
-use heeler_crash::dump::{self, CrashFacts, DumpPlan, DumpTarget};
+use heeler_crash::dump::{CrashFacts, DumpTarget};
 use heeler_crash::stacks::{self, RawStacks, StackTexts, ThreadRegisters};
 
 use super::{
+    evidence::{EvidenceFiles, STOP_LIMIT},
     rescued_output::rescue_output,
-    stop_threads::StoppedThreads,
     symbolizer::{self, SymbolDetail},
     thread_state::{self, FirstChance},
-    tracer::{ProcessTracer, resume},
+    tracees::{StoppedThreads, Tracees, resume},
 };
 
-/// Time limit of a dump, which takes milliseconds. After it the process is killed, which ends every wait of
-/// the writer.
-pub(super) const DUMP_TIME_LIMIT: Duration = Duration::from_secs(5);
-/// How long a process may take to stop.
-const STOP_LIMIT: Duration = Duration::from_millis(500);
+/// Maximum number of crashes recorded of processes below the root; a tree of programs that all crash needs no
+/// more to be understood.
+const MAX_CRASHES: usize = 8;
 /// Time limit for the debug information of programs that have crashed; the largest takes some seconds.
 pub(super) const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A crash whose stacks are not symbolized yet: that is slow, and done when the process is gone.
-pub(super) struct PendingCrash {
+struct PendingCrash {
     report: CrashReport,
     raw_stacks: Option<RawStacks>,
 }
@@ -47,13 +42,43 @@ pub(super) struct PendingCrash {
 pub(super) struct CrashSite {
     pub(super) process: Pid,
     pub(super) tid: Pid,
+    /// It is the test process itself.
+    pub(super) is_root: bool,
+    /// The test process was ordered to exit before.
+    pub(super) is_termination_requested: bool,
 }
 
-impl ProcessTracer {
+impl CrashSite {
+    /// Returns the process by a thread that still has its memory: the first thread may have exited before the
+    /// others.
+    fn handle(&self) -> Pid {
+        if trace::has_ended(self.process) { self.tid } else { self.process }
+    }
+}
+
+/// The crashes of a test's processes.
+#[derive(Default)]
+pub(super) struct CrashCapture {
+    crashes: Vec<PendingCrash>,
+}
+
+impl CrashCapture {
+    /// Returns whether no more crashes are recorded, except the root's.
+    pub(super) fn is_full(&self) -> bool {
+        self.crashes.len() >= MAX_CRASHES
+    }
+
     /// Handles a thread stopped at the signal `now`, which has no handler; or which a handler raised, for the
-    /// signal in `chance`.
-    pub(super) fn on_crash(&mut self, site: CrashSite, now: FirstChance, chance: Option<FirstChance>) {
-        let CrashSite { process, tid } = site;
+    /// signal in `chance`. Returns whether the process was dumped.
+    pub(super) fn on_crash(
+        &mut self,
+        site: CrashSite,
+        now: FirstChance,
+        chance: Option<FirstChance>,
+        tracees: &mut Tracees,
+        evidence: &EvidenceFiles,
+    ) -> bool {
+        let CrashSite { process, tid, .. } = site;
         let signal = now.info.signal;
         let is_sent = now.info.code <= 0 || [Signal::TRAP, Signal::SYS, Signal::ABRT].contains(&signal);
         let (first, cause) = match chance {
@@ -61,23 +86,23 @@ impl ProcessTracer {
             Some(chance) if chance.info.signal == signal => (chance, None),
             chance => (now, chance),
         };
-        let mut crash = self.new_crash(site, &first, cause.as_ref());
-        // The first thread may have exited before the others, and then has no memory.
-        let handle = if trace::has_ended(process) { tid } else { process };
-        let halted = self.stop_threads(process, Some(tid));
+        let mut crash = PendingCrash::new(site, &first, cause.as_ref());
+        let handle = site.handle();
+        let halted = tracees.stop_threads(process, Some(tid));
         crash.unwind(handle, crashed_thread_first(tid, &first, &halted));
-        if crash.report.is_root {
+        if site.is_root {
             rescue_output(handle).into_iter().for_each(|error| crash.add_soft_error(error));
         }
         if !halted.stuck.is_empty() {
             crash.add_soft_error(format!("{} threads do not stop, so there is no dump", halted.stuck.len()));
         }
-        if !self.plan.dumps.crash || !halted.stuck.is_empty() {
-            self.resume_threads(halted);
+        let is_dumped = evidence.dumps().crash && halted.stuck.is_empty();
+        if !is_dumped {
+            tracees.resume_threads(halted);
             resume(tid, Some(signal));
         } else {
             let again = is_sent.then_some(signal);
-            self.remove_process(process);
+            tracees.remove_process(process);
             let facts = CrashFacts {
                 signal: first.info.signal,
                 code: first.info.code,
@@ -86,66 +111,26 @@ impl ProcessTracer {
                 registers: first.registers,
             };
             let subject = DumpTarget { pid: handle, blamed: tid, crash: Some(facts) };
-            let plan = self.dump_plan(&format!("crash-{process}"));
-            crash.dump(site, again, &halted, &subject, &plan);
-            self.record_missed_exit(process);
+            crash.dump(site, again, &halted, &subject, evidence);
         }
         self.crashes.push(crash);
+        is_dumped
     }
 
     /// Handles a signal handler that exits: there is nothing left to dump, but the stack still exists.
     pub(super) fn on_handler_exit(&mut self, site: CrashSite, chance: &FirstChance) {
-        let CrashSite { process, tid } = site;
-        let mut crash = self.new_crash(site, chance, None);
+        let mut crash = PendingCrash::new(site, chance, None);
         crash.report.is_handled = true;
-        let handle = if trace::has_ended(process) { tid } else { process };
-        crash.unwind(handle, crashed_thread_first(tid, chance, &StoppedThreads::default()));
+        crash.unwind(site.handle(), crashed_thread_first(site.tid, chance, &StoppedThreads::default()));
         self.crashes.push(crash);
-    }
-
-    fn new_crash(
-        &self,
-        CrashSite { process, tid }: CrashSite,
-        at: &FirstChance,
-        cause: Option<&FirstChance>,
-    ) -> PendingCrash {
-        let report = CrashReport {
-            pid: process.as_u32(),
-            command: process::command_line(process),
-            is_root: process == self.root,
-            signal: at.info.signal.0,
-            code: at.info.code,
-            address: at.info.address,
-            thread: CrashedThread { id: tid.as_u32(), name: trace::thread_name(tid) },
-            cause: cause.map(FirstChance::fault),
-            is_termination_requested: self.is_exit_requested,
-            ..CrashReport::default()
-        };
-        PendingCrash { report, raw_stacks: None }
-    }
-
-    /// Returns the plan of a dump; `what` is the suffix of its file name.
-    pub(super) fn dump_plan(&self, what: &str) -> DumpPlan {
-        let limit = self.plan.limit_bytes;
-        DumpPlan {
-            path: self.evidence_path(what, "dmp"),
-            limit_bytes: if limit == 0 { u64::MAX } else { limit },
-            keeps_environment: self.plan.keeps_environment,
-            stop_timeout: STOP_LIMIT,
-        }
-    }
-
-    pub(super) fn evidence_path(&self, what: &str, extension: &str) -> PathBuf {
-        self.plan.dir.as_path().join(format!("{}-{what}.{extension}", self.plan.name))
     }
 
     /// Symbolizes the stacks of all crashes that belong to the root's failure, and writes them to files.
     /// Other crashes were expected: a test that passes does not report a crashed child.
-    pub(super) fn take_reports(&mut self) -> Vec<CrashReport> {
-        let is_well = self.root_exit().is_some_and(|exit| exit.code == Some(0));
+    pub(super) fn take_reports(&mut self, has_succeeded: bool, evidence: &EvidenceFiles) -> Vec<CrashReport> {
         let mut reported = Vec::new();
         for crash in std::mem::take(&mut self.crashes) {
-            if is_well && !crash.report.is_root {
+            if has_succeeded && !crash.report.is_root {
                 crash.discard();
             } else {
                 reported.push(crash);
@@ -158,9 +143,7 @@ impl ProcessTracer {
         let (places, raws): (Vec<usize>, Vec<RawStacks>) = raws.unzip();
         let named = symbolizer::symbolize(&raws, SymbolDetail::SourceLines(SYMBOLIZE_TIME_LIMIT));
         for (place, texts) in places.into_iter().zip(named.texts) {
-            let path = self.evidence_path(&format!("crash-{}", reported[place].report.pid), "txt");
-            let has_directory = !self.plan.dir.as_bytes().is_empty();
-            reported[place].add_stacks(texts, has_directory.then_some(path.as_path()));
+            reported[place].add_stacks(texts, evidence);
             named.problem.iter().for_each(|problem| reported[place].add_soft_error(problem.clone()));
         }
         reported.into_iter().map(|crash| crash.report).collect()
@@ -168,6 +151,23 @@ impl ProcessTracer {
 }
 
 impl PendingCrash {
+    fn new(site: CrashSite, at: &FirstChance, cause: Option<&FirstChance>) -> Self {
+        let CrashSite { process, tid, is_root, is_termination_requested } = site;
+        let report = CrashReport {
+            pid: process.as_u32(),
+            command: process::command_line(process),
+            is_root,
+            signal: at.info.signal.0,
+            code: at.info.code,
+            address: at.info.address,
+            thread: CrashedThread { id: tid.as_u32(), name: trace::thread_name(tid) },
+            cause: cause.map(FirstChance::fault),
+            is_termination_requested,
+            ..CrashReport::default()
+        };
+        Self { report, raw_stacks: None }
+    }
+
     fn add_soft_error(&mut self, error: String) {
         self.report.soft_errors.push(error);
     }
@@ -187,7 +187,7 @@ impl PendingCrash {
         again: Option<Signal>,
         halted: &StoppedThreads,
         subject: &DumpTarget,
-        plan: &DumpPlan,
+        evidence: &EvidenceFiles,
     ) {
         let pidfd = match pidfd_open(site.process) {
             Ok(pidfd) => Some(pidfd),
@@ -212,13 +212,8 @@ impl PendingCrash {
             // signal.
             drop(trace::signal_thread(site.process, site.tid, again));
         }
-        match write_dump(site.process, subject, plan) {
-            Ok((path, soft_errors)) => {
-                self.report.dump = Some(OsText::from(path.as_path()));
-                self.report.soft_errors.extend(soft_errors);
-            }
-            Err(error) => self.add_soft_error(error),
-        }
+        let what = format!("crash-{}", site.process);
+        self.report.dump = evidence.write_dump(&what, site.process, subject, &mut self.report.soft_errors);
         // The writer sends it too, unless it failed early.
         match pidfd {
             Some(pidfd) => drop(trace::signal_process(&pidfd, Signal::CONT)),
@@ -227,17 +222,16 @@ impl PendingCrash {
         }
     }
 
-    /// Adds the symbolized stacks to the report, and writes them to the file at `path`.
-    fn add_stacks(&mut self, named: StackTexts, path: Option<&Path>) {
+    /// Adds the symbolized stacks to the report, and writes them to a file.
+    fn add_stacks(&mut self, named: StackTexts, evidence: &EvidenceFiles) {
         // The handler ended the process by another signal than its own.
         let is_by_handler = self.report.cause.is_some();
         self.report.stack = if is_by_handler { named.interrupted } else { named.crash };
-        if let Some(path) = path {
-            let text = format!("{}\n\n{}", self.heading(), named.all);
-            match write_private_file(path, &text) {
-                Ok(()) => self.report.stacks_file = Some(OsText::from(path)),
-                Err(error) => self.add_soft_error(format!("write {}: {error}", path.display())),
-            }
+        let what = format!("crash-{}", self.report.pid);
+        let text = || format!("{}\n\n{}", self.heading(), named.all);
+        match evidence.write_stacks(&what, text) {
+            Ok(path) => self.report.stacks_file = path,
+            Err(error) => self.add_soft_error(error),
         }
     }
 
@@ -279,24 +273,4 @@ fn await_stopped(threads: &[Pid]) {
     while threads.iter().any(is_moving) && Instant::now() < deadline {
         std::thread::yield_now();
     }
-}
-
-/// Writes a dump within the time limit; returns its path and the writer's soft errors.
-pub(super) fn write_dump(
-    process: Pid,
-    subject: &DumpTarget,
-    plan: &DumpPlan,
-) -> Result<(PathBuf, Vec<String>), String> {
-    let _fuse = KillTimer::arm(process, DUMP_TIME_LIMIT)
-        .map_err(|error| format!("bound the time of a dump: {error}"))?;
-    let file = dump::write(subject, plan).map_err(|error| error_chain(&error))?;
-    Ok((file.path, file.soft_errors))
-}
-
-/// Writes a text file that only its owner may read.
-pub(super) fn write_private_file(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    // A truncated text is worse than none.
-    file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }

@@ -24,7 +24,7 @@ use heeler_sys::{
     trace::{self, ReleasedProcess},
 };
 
-use super::{trace_scope::TraceScope, tracer::ProcessTracer};
+use super::{trace_scope::TraceScope, tracees::traced_by, tracer::ProcessTracer};
 
 /// How long a released process may take to stop; usually an instant.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -170,13 +170,12 @@ impl DebugHold {
         if let Some(reach) = reach
             && let Err(error) = tracer.seize_stopped(reach, Instant::now() + STOP_LIMIT)
         {
-            let by = trace::tracer_of(tracer.root).map(|tracer| format!(", traced by process {tracer}"));
+            let by = traced_by(tracer.root());
             tracer.record_untraced(format!(
-                "it was stopped for a debugger, and then the system refused to trace it: {error}{}",
-                by.unwrap_or_default()
+                "it was stopped for a debugger, and then the system refused to trace it: {error}{by}"
             ));
         }
-        resume(tracer.root);
+        resume(tracer.root());
     }
 
     /// Returns when to check next whether a debugger has attached, or has abandoned it.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::{HangReport, HungProcess, OsText};
+use heeler_protocol::control::{HangReport, HungProcess};
 use heeler_sys::{
     process::{Pid, Signal},
     trace::{self, TraceOptions, TraceStop},
@@ -15,12 +15,12 @@ use heeler_crash::stacks::{self, RawStacks, StackTexts};
 
 use super::{
     activity,
-    crash_handler::{write_dump, write_private_file},
     description::{DescribedProcess, ProcessDescriber, machine_load},
-    stop_threads::StoppedThreads,
+    evidence::EvidenceFiles,
+    root_exit::RootExit,
     symbolizer::{self, SymbolDetail},
     thread_state,
-    tracer::{ProcessTracer, detach},
+    tracees::{StoppedThreads, Tracees, traced_by},
 };
 
 /// Number of processes symbolized together: each keeps the files of its modules open until then.
@@ -45,27 +45,45 @@ struct PriorTraceState {
     options: Option<TraceOptions>,
 }
 
-impl ProcessTracer {
+/// A dump of all processes of a test.
+pub(super) struct HangDump<'a> {
+    tracees: &'a mut Tracees,
+    root_exit: &'a mut RootExit,
+    evidence: &'a EvidenceFiles,
+    /// Number of the request, so that each request has files of its own.
+    round: u32,
+    soft_errors: Vec<String>,
+}
+
+impl<'a> HangDump<'a> {
+    pub(super) fn new(
+        tracees: &'a mut Tracees,
+        root_exit: &'a mut RootExit,
+        evidence: &'a EvidenceFiles,
+        round: u32,
+    ) -> Self {
+        Self { tracees, root_exit, evidence, round, soft_errors: Vec::new() }
+    }
+
     /// Dumps and unwinds all descendants of the guard, and symbolizes the stacks when the processes run
-    /// again. `round` is the number of the request, so that each request has files of its own.
-    pub(super) fn dump_tree(&mut self, round: u32) -> HangReport {
+    /// again.
+    pub(super) fn dump_tree(mut self, root: Pid) -> HangReport {
         // Read before the dumps, which need memory and time themselves.
         let mut report = HangReport { machine: machine_load(), ..HangReport::default() };
         let mut describer = ProcessDescriber::default();
-        for pids in activity::live_processes(self.root).chunks(SYMBOLIZE_BATCH) {
-            let mut visited: Vec<ExaminedProcess> = pids
-                .iter()
-                .map(|pid| self.dump_process(*pid, describer.describe(*pid), round, &mut report.soft_errors))
-                .collect();
+        for pids in activity::live_processes(root).chunks(SYMBOLIZE_BATCH) {
+            let mut visited: Vec<ExaminedProcess> =
+                pids.iter().map(|pid| self.dump_process(*pid, describer.describe(*pid))).collect();
             let unwound = visited.iter_mut().filter_map(|one| one.raw_stacks.take().map(|raw| (one, raw)));
             let (named, raws): (Vec<_>, Vec<_>) = unwound.unzip();
             let symbolized = symbolizer::symbolize(&raws, SymbolDetail::SourceLines(SYMBOLIZE_TIME_LIMIT));
-            report.soft_errors.extend(symbolized.problem);
+            self.soft_errors.extend(symbolized.problem);
             for (one, texts) in named.into_iter().zip(symbolized.texts) {
-                self.write_stacks(one, texts, &mut report.soft_errors);
+                self.write_stacks(one, texts);
             }
             report.processes.extend(visited.into_iter().map(|one| one.hung));
         }
+        report.soft_errors = self.soft_errors;
         report
     }
 
@@ -73,8 +91,6 @@ impl ProcessTracer {
         &mut self,
         pid: Pid,
         DescribedProcess { command, facts }: DescribedProcess,
-        round: u32,
-        errors: &mut Vec<String>,
     ) -> ExaminedProcess {
         let mut hung = HungProcess {
             pid: pid.as_u32(),
@@ -83,28 +99,28 @@ impl ProcessTracer {
             state: activity::state_now(pid),
             ..HungProcess::default()
         };
-        let before = PriorTraceState { is_stopped: hung.state == "STOPPED", options: self.options_of(pid) };
-        let what = if round == 0 { format!("hang-{pid}") } else { format!("hang-{pid}-{}", round + 1) };
-        let Some((halted, raw)) = self.stop_and_unwind(pid, before.options, errors) else {
-            return ExaminedProcess { hung, file_suffix: what, raw_stacks: None };
+        let options = self.tracees.options_of(pid);
+        let before = PriorTraceState { is_stopped: hung.state == "STOPPED", options };
+        let file_suffix = match self.round {
+            0 => format!("hang-{pid}"),
+            round => format!("hang-{pid}-{}", round + 1),
         };
-        if self.plan.dumps.hang && halted.stuck.is_empty() {
-            self.remove_process(pid);
+        let Some((halted, raw_stacks)) = self.stop_and_unwind(pid, before.options) else {
+            return ExaminedProcess { hung, file_suffix, raw_stacks: None };
+        };
+        if self.evidence.dumps().hang && halted.stuck.is_empty() {
+            self.tracees.remove_process(pid);
             let sent = release_threads(&halted);
-            let subject = DumpTarget { pid, blamed: pid, crash: None };
-            match write_dump(pid, &subject, &self.dump_plan(&what)) {
-                Ok((path, soft_errors)) => {
-                    hung.dump = Some(OsText::from(path.as_path()));
-                    errors.extend(soft_errors);
-                }
-                Err(error) => errors.push(error),
-            }
+            let target = DumpTarget { pid, blamed: pid, crash: None };
+            hung.dump = self.evidence.write_dump(&file_suffix, pid, &target, &mut self.soft_errors);
             self.restore(pid, &before, &sent);
-            self.record_missed_exit(pid);
+            self.root_exit.record_missed(pid);
+        } else if before.options.is_some() {
+            self.tracees.resume_threads(halted);
         } else {
-            self.resume_undumped(halted, &before, pid);
+            self.tracees.release_process(pid, &halted);
         }
-        ExaminedProcess { hung, file_suffix: what, raw_stacks: raw }
+        ExaminedProcess { hung, file_suffix, raw_stacks }
     }
 
     /// Stops a process, seizes it before if necessary, and unwinds its threads.
@@ -112,24 +128,21 @@ impl ProcessTracer {
         &mut self,
         pid: Pid,
         options: Option<TraceOptions>,
-        errors: &mut Vec<String>,
     ) -> Option<(StoppedThreads, Option<RawStacks>)> {
         if options.is_none()
             && let Err(error) = seize_all(pid)
         {
-            let by =
-                trace::tracer_of(pid).map_or(String::new(), |tracer| format!(", traced by process {tracer}"));
-            errors.push(format!("inspect process {pid}: {error}{by}"));
+            self.soft_errors.push(format!("inspect process {pid}: {error}{}", traced_by(pid)));
             return None;
         }
-        let halted = self.stop_threads(pid, None);
+        let halted = self.tracees.stop_threads(pid, None);
         let threads: Vec<_> =
             halted.threads.iter().filter_map(|(tid, _)| thread_state::read_thread(*tid)).collect();
         for tid in &halted.stuck {
             let call = trace::read_syscall_state(*tid)
                 .and_then(|doing| doing.syscall)
                 .unwrap_or_else(|| "the kernel".to_owned());
-            errors
+            self.soft_errors
                 .push(format!("stop thread {tid} of process {pid}, which is in {call}; so there is no dump"));
         }
         // A process whose first thread has exited keeps its memory in the others.
@@ -137,22 +150,10 @@ impl ProcessTracer {
         match stacks::unwind(handle, &main_thread_first(pid, threads)) {
             Ok(raw) => Some((halted, Some(raw))),
             Err(error) => {
-                errors.push(error_chain(&error));
+                self.soft_errors.push(error_chain(&error));
                 Some((halted, None))
             }
         }
-    }
-
-    /// Resumes a process that is not dumped.
-    fn resume_undumped(&mut self, halted: StoppedThreads, before: &PriorTraceState, pid: Pid) {
-        if before.options.is_some() {
-            return self.resume_threads(halted);
-        }
-        for (tid, stop) in &halted.threads {
-            detach(*tid, *stop);
-        }
-        self.release_later(&halted.stuck);
-        self.remove_process(pid);
     }
 
     /// Restores the state of a dumped process: the writer has continued it, whatever its state was before.
@@ -165,27 +166,21 @@ impl ProcessTracer {
             drop(trace::signal_thread(pid, *tid, *signal));
         }
         if let Some(options) = before.options {
-            self.reseize(pid, options);
+            self.tracees.reseize(pid, options);
         }
     }
 
     /// Writes the symbolized stacks of a process to its file.
-    fn write_stacks(
-        &self,
-        ExaminedProcess { hung, file_suffix: what, .. }: &mut ExaminedProcess,
-        named: StackTexts,
-        errors: &mut Vec<String>,
-    ) {
+    fn write_stacks(&mut self, examined: &mut ExaminedProcess, named: StackTexts) {
+        let ExaminedProcess { hung, file_suffix, .. } = examined;
         hung.stack = named.crash;
-        if self.plan.dir.as_bytes().is_empty() {
-            return;
-        }
-        let path = self.evidence_path(what, "txt");
-        let what = process_text(hung.pid, &hung.command, hung.facts.as_ref());
-        let text = format!("{} ({what}): {}\n\n{}", hung.command, hung.state, named.all);
-        match write_private_file(&path, &text) {
-            Ok(()) => hung.stacks_file = Some(OsText::from(path.as_path())),
-            Err(error) => errors.push(format!("write {}: {error}", path.display())),
+        let text = || {
+            let what = process_text(hung.pid, &hung.command, hung.facts.as_ref());
+            format!("{} ({what}): {}\n\n{}", hung.command, hung.state, named.all)
+        };
+        match self.evidence.write_stacks(file_suffix, text) {
+            Ok(path) => hung.stacks_file = path,
+            Err(error) => self.soft_errors.push(error),
         }
     }
 }

@@ -9,12 +9,13 @@
 //! - [`main`]: the supervisor. `adopted_test`: a test process that another process has forked. `control`: the
 //!   worker's connection. `live_processes`: the process tree below
 //!   the guard. `exit_report`: exit reports.
-//! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
-//!   `exit_stack`: the stack of an exit in the middle of the tests.
-//!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`).
-//!   `trace_scope`: the processes that are followed. `stop_threads`: stops and resumes whole processes.
-//!   `thread_state`: the state of a stopped thread. `symbolizer`: names the functions of stacks, in a process
-//!   of its own. `rescued_output`: what a crashed process had printed and not written.
+//! - `tracer`: handles all stops and exits. `tracees`: the traced threads and processes; the only module that
+//!   waits for processes. `trace_scope`: the processes that are followed. `trace_conflict`: programs that
+//!   behave differently when traced, found in their files (`elf_file`). `root_exit`: the exit of the test
+//!   process, with its stack in the middle of the tests. `crash_handler`: handles a process that crashes.
+//!   `thread_state`: the state of a stopped thread. `evidence`: files of dumps and stacks. `symbolizer`: names
+//!   the functions of stacks, in a process of its own. `rescued_output`: what a crashed process had printed
+//!   and not written.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
 //! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for
 //!   people.
@@ -26,18 +27,19 @@ mod crash_handler;
 mod debug_hold;
 mod description;
 mod elf_file;
+mod evidence;
 mod exit_report;
-mod exit_stack;
 pub mod fork_server;
 mod hang_dump;
 mod process_tree;
 mod rescued_output;
-mod stop_threads;
+mod root_exit;
 mod supervisor;
 pub mod symbolizer;
 mod thread_state;
 mod trace_conflict;
 mod trace_scope;
+mod tracees;
 mod tracer;
 
 pub use supervisor::main;

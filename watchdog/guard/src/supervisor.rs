@@ -143,7 +143,7 @@ fn supervise(
     let mut guard = GuardSupervisor {
         control,
         child_exits: ends,
-        root: tracer.root,
+        root: tracer.root(),
         tracer,
         is_root_reaped: false,
         kill_at: None,
@@ -420,7 +420,7 @@ impl GuardSupervisor {
     }
 
     fn terminate(&mut self, grace: Duration) {
-        self.tracer.is_exit_requested = true;
+        self.tracer.request_root_exit();
         if !self.is_root_reaped {
             if self.dump_rounds > 0 {
                 // Best effort: without it, the result lacks what the process has not written.
@@ -470,7 +470,7 @@ impl GuardSupervisor {
             process_tree::kill_and_reap_tree(&self.child_exits, &mut self.tracer, Instant::now() + limit);
         let is_leaked = |one: &LeakedProcess| !self.is_killed || one.is_running;
         let leaked = survivors.into_iter().filter(is_leaked).collect();
-        for report in self.tracer.take_reports() {
+        for report in self.tracer.take_crash_reports() {
             self.control.send(&FromGuard::Crashed(report))?;
         }
         if let Some(stack) = self.tracer.take_exit_stack() {

@@ -1,20 +1,18 @@
 //! Which processes are followed: only the test process, through scripts to the programs that they start, or
-//! all.
+//! all; and how a program is traced that a followed process has executed.
 
 use std::{
     io,
     path::{Path, PathBuf},
 };
 
+use heeler_protocol::control::TracePlan;
 use heeler_sys::{
     process::{self, Pid},
-    trace::{self, TraceOptions, TraceStop},
+    trace::{self, TraceOptions},
 };
 
-use super::{
-    trace_conflict::{ConflictSearch, TraceConflict},
-    tracer::{ProcessTracer, TracedProcess, TracedThread, detach, resume},
-};
+use super::trace_conflict::{ConflictSearch, TraceConflict};
 
 /// Interpreters of scripts: the programs that they start are the ones of interest.
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
@@ -68,81 +66,108 @@ fn image_path(process: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/exe"))
 }
 
-impl ProcessTracer {
-    /// Records a thread that the kernel traces automatically because its creator is traced; returns whether
-    /// it is followed. Its own first stop and the event of its creation arrive in any order, and both before
-    /// its first instruction.
-    pub(super) fn track_thread(&mut self, tid: Pid) -> bool {
-        if self.threads.contains_key(&tid) {
-            return true;
+/// Decides how the processes of a test are traced, by the programs that they execute.
+pub(super) struct TracePolicy {
+    root: Pid,
+    scope: TraceScope,
+    /// The next program of the root is the interpreter of a script, whatever its name.
+    awaits_interpreter: bool,
+    expected_crash_markers: Vec<String>,
+    is_tracer_read_by_framework: bool,
+}
+
+/// How a program is traced that has just been executed.
+pub(super) enum ProgramTracing {
+    /// As the process was before. If `is_narrowed`, processes that it starts are not followed.
+    Followed { is_narrowed: bool, is_crash_expected: bool },
+    /// Not at all: its file gives it privileges, which it did not get. It is to be executed again.
+    Privileged,
+    /// Not at all, for this reason.
+    Untraced(String),
+    /// Not at all, for this reason, and no other process either.
+    AllUntraced(String),
+}
+
+impl TracePolicy {
+    /// Returns the policy for a root that is not traced yet.
+    pub(super) fn new(root: Pid, plan: &TracePlan) -> Self {
+        Self {
+            root,
+            scope: TraceScope::Root,
+            awaits_interpreter: true,
+            expected_crash_markers: plan.expected_crash_markers.clone(),
+            is_tracer_read_by_framework: plan.is_tracer_read_by_framework,
         }
-        let Some(process) = self.followed_process(tid) else { return false };
-        self.threads.insert(tid, TracedThread::of_process(process));
-        self.processes.entry(process).or_insert_with(|| TracedProcess::new(self.scope.options()));
-        true
     }
 
-    /// Returns the process of a new thread; `None` if it is not followed. The kernel also traces a new
-    /// process whose exit raises another signal than SIGCHLD, as if it were a thread.
-    fn followed_process(&self, tid: Pid) -> Option<Pid> {
-        if self.scope == TraceScope::Root {
-            return trace::is_thread_of(self.root, tid).then_some(self.root);
-        }
-        let process = trace::process_of_thread(tid).unwrap_or(tid);
-        let parent = process::stat(process).and_then(|stat| self.processes.get(&stat.parent));
-        let is_followed = self.processes.contains_key(&process)
-            || parent.is_none_or(|parent| parent.options.has_new_processes());
-        is_followed.then_some(process)
+    pub(super) fn scope(&self) -> TraceScope {
+        self.scope
+    }
+
+    /// Begins with a root that has not executed its program yet.
+    pub(super) fn begin(&mut self, scope: TraceScope) {
+        self.scope = scope;
+    }
+
+    /// Begins with a root that is stopped in its program.
+    pub(super) fn begin_in_program(&mut self, scope: TraceScope) {
+        self.scope = scope;
+        self.note_interpreter();
     }
 
     /// Records whether the program of the root is to execute the interpreter of a script.
-    pub(super) fn note_interpreter(&mut self, root: Pid) {
-        let is_search = std::fs::read_link(image_path(root)).is_ok_and(|image| is_interpreter_search(&image));
-        self.awaits_interpreter &= is_search;
+    fn note_interpreter(&mut self) {
+        let image = std::fs::read_link(image_path(self.root));
+        self.awaits_interpreter &= image.is_ok_and(|image| is_interpreter_search(&image));
     }
 
     /// Decides how a process is traced that has just executed a program.
-    pub(super) fn follow_program(&mut self, process: Pid) {
+    pub(super) fn on_program(&mut self, process: Pid) -> ProgramTracing {
         let image = image_path(process);
-        let whose = if process == self.root { "it" } else { "a program that it starts" };
         if trace::loses_privileges_when_traced(&image) {
-            return self.release_privileged(process, whose);
+            return ProgramTracing::Privileged;
         }
+        // The kernel shows nothing of a program whose file its user may not read.
         if std::fs::metadata(&image).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            return self.release_unreadable(process, whose);
+            return ProgramTracing::Untraced(self.reason(
+                process,
+                &format!(
+                    "executes a file that its user may not read, so that privileges of the file are lost when \
+                     traced; {KEEPS_THEM}"
+                ),
+            ));
         }
-        let search = match self.scope {
+        match TraceConflict::find(&image, self.conflict_search()) {
+            None => {}
+            Some(conflict @ (TraceConflict::LeakSanitizer | TraceConflict::ReadsTracer)) => {
+                return ProgramTracing::Untraced(self.reason(process, conflict.description()));
+            }
+            Some(conflict @ TraceConflict::Tracer) => {
+                return ProgramTracing::AllUntraced(self.reason(process, conflict.description()));
+            }
+        }
+        ProgramTracing::Followed {
+            is_narrowed: self.reaches_program(process, &image),
+            is_crash_expected: self.is_crash_expected(process),
+        }
+    }
+
+    fn conflict_search(&self) -> ConflictSearch {
+        match self.scope {
             TraceScope::Tree => ConflictSearch::LeakSanitizers,
-            TraceScope::Root | TraceScope::Programs if self.plan.is_tracer_read_by_framework => {
+            TraceScope::Root | TraceScope::Programs if self.is_tracer_read_by_framework => {
                 ConflictSearch::ExceptTracerReads
             }
             TraceScope::Root | TraceScope::Programs => ConflictSearch::All,
-        };
-        match TraceConflict::find(&image, search) {
-            None => {}
-            Some(conflict @ (TraceConflict::LeakSanitizer | TraceConflict::ReadsTracer)) => {
-                self.record_untraced(format!("{whose} {}", conflict.description()));
-                self.remove_process(process);
-                return detach(process, TraceStop::Exec);
-            }
-            Some(conflict @ TraceConflict::Tracer) => {
-                self.record_untraced(format!("{whose} {}", conflict.description()));
-                return self.release_all(process);
-            }
         }
-        let narrows = self.reaches_program(process, &image);
-        let narrowed = self.with_root_exits(process, TraceOptions::PROCESS);
-        let is_tree = self.scope == TraceScope::Tree;
-        if let Some(traced) = self.processes.get_mut(&process) {
-            traced.is_executed = true;
-            let command = process::command_line(process);
-            traced.is_crash_expected =
-                is_tree && self.plan.expected_crash_markers.iter().any(|word| command.contains(word));
-            if narrows && trace::set_options(process, narrowed).is_ok() {
-                traced.options = narrowed;
-            }
+    }
+
+    fn is_crash_expected(&self, process: Pid) -> bool {
+        if self.scope != TraceScope::Tree || self.expected_crash_markers.is_empty() {
+            return false;
         }
-        resume(process, None);
+        let command = process::command_line(process);
+        self.expected_crash_markers.iter().any(|word| command.contains(word))
     }
 
     /// Returns whether a process has executed the program behind a script: its own processes are not
@@ -152,54 +177,28 @@ impl ProcessTracer {
             return false;
         }
         if process == self.root && self.awaits_interpreter {
-            self.note_interpreter(process);
+            self.note_interpreter();
             return false;
         }
         !std::fs::read_link(image).is_ok_and(|image| is_shell(&image))
     }
 
-    /// Releases a process that has executed a program whose file gives it privileges, which it did not get.
-    /// It executes it again.
-    fn release_privileged(&mut self, process: Pid, whose: &str) {
-        let what = match trace::repeat_exec_untraced(process) {
-            Ok(()) => "executes a file that gives it privileges, which tracing would take away".to_owned(),
+    /// Returns the reason why a process with privileges runs untraced: whether it executes its program again.
+    pub(super) fn privileged_reason(&self, process: Pid, repeated: io::Result<()>) -> String {
+        match repeated {
+            Ok(()) => self
+                .reason(process, "executes a file that gives it privileges, which tracing would take away"),
             Err(error) => {
-                detach(process, TraceStop::Exec);
-                format!(
+                let what = format!(
                     "executes a file that gives it privileges, which tracing has taken away ({error}); {KEEPS_THEM}"
-                )
+                );
+                self.reason(process, &what)
             }
-        };
-        self.record_untraced(format!("{whose} {what}"));
-        self.remove_process(process);
-    }
-
-    /// Releases a process that has executed a program whose file its user may not read: the kernel shows
-    /// nothing of it.
-    fn release_unreadable(&mut self, process: Pid, whose: &str) {
-        self.record_untraced(format!(
-            "{whose} executes a file that its user may not read, so that privileges of the file are lost when traced; \
-             {KEEPS_THEM}"
-        ));
-        self.remove_process(process);
-        detach(process, TraceStop::Exec);
-    }
-
-    /// Releases all processes for good, because one of them, which has just executed its program, may trace
-    /// the others.
-    fn release_all(&mut self, tracer: Pid) {
-        self.is_released = true;
-        let processes: Vec<Pid> =
-            self.processes.keys().copied().filter(|process| *process != tracer).collect();
-        for process in processes {
-            let stopped = self.stop_threads(process, None);
-            for (tid, stop) in &stopped.threads {
-                detach(*tid, *stop);
-            }
-            self.release_later(&stopped.stuck);
-            self.remove_process(process);
         }
-        self.remove_process(tracer);
-        detach(tracer, TraceStop::Exec);
+    }
+
+    fn reason(&self, process: Pid, what: &str) -> String {
+        let whose = if process == self.root { "it" } else { "a program that it starts" };
+        format!("{whose} {what}")
     }
 }

@@ -1,5 +1,5 @@
-//! The only module of a guard that waits for processes. It receives all exits and all stops, resumes harmless
-//! ones, and passes crashes to `crash`.
+//! The tracer of a guard receives all exits and all stops of its test, resumes harmless ones, and passes crashes
+//! to `crash_handler`.
 //!
 //! ```text
 //! signal ──harmless, or ignored──► resumed with it
@@ -9,116 +9,73 @@
 //! exit   ──of the root, in the middle of the tests──► its stack is kept
 //! ```
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    io,
-    time::Instant,
-};
+use std::{io, time::Instant};
 
-use heeler_protocol::control::TracePlan;
+use heeler_protocol::control::{CrashReport, HangReport, TracePlan};
 use heeler_sys::{
-    process::{self, ExitStatus, Pid, Signal},
-    trace::{self, SignalDisposition, SignalInfo, TraceOptions, TraceStop, WaitEvent},
+    process::{ExitStatus, Pid, Signal},
+    trace::{self, SignalDisposition, SignalInfo, TraceStop, WaitEvent},
 };
 
 use super::{
-    crash_handler::{CrashSite, PendingCrash},
-    exit_stack::ExitStack,
-    thread_state,
-    thread_state::FirstChance,
-    trace_scope::TraceScope,
+    crash_handler::{CrashCapture, CrashSite},
+    evidence::EvidenceFiles,
+    hang_dump::HangDump,
+    root_exit::RootExit,
+    thread_state::{self, FirstChance},
+    trace_scope::{ProgramTracing, TracePolicy, TraceScope},
+    tracees::{Tracees, detach, resume, traced_by},
 };
 
 /// Maximum number of stops handled before the guard reads from its worker again.
 const MAX_EVENTS_PER_CALL: u32 = 256;
-/// Maximum number of crashes reported; a tree of programs that all crash needs no more to be understood.
-pub(super) const MAX_CRASHES: usize = 8;
+
 pub(super) struct ProcessTracer {
-    pub(super) plan: TracePlan,
-    pub(super) root: Pid,
-    pub(super) scope: TraceScope,
-    /// The next program of the root is the interpreter of a script, whatever its name.
-    pub(super) awaits_interpreter: bool,
-    pub(super) threads: HashMap<Pid, TracedThread>,
-    pub(super) processes: HashMap<Pid, TracedProcess>,
-    /// Stops and exits received while another event was waited for.
-    pub(super) deferred: VecDeque<(Pid, WaitEvent)>,
-    /// Threads that did not stop when they were to be released, and are released when they do.
-    pub(super) releasing: HashSet<Pid>,
-    root_exit: Option<ExitStatus>,
+    root: Pid,
+    tracees: Tracees,
+    policy: TracePolicy,
+    stage: TracerStage,
     /// More events may be pending than were handled in one call.
     has_more: bool,
-    /// The test process was ordered to exit.
-    pub(super) is_exit_requested: bool,
-    /// All processes are to exit: no stop is examined any more.
-    is_closing: bool,
-    /// All processes were released for good: one of them traces others.
-    pub(super) is_released: bool,
+    untraced: UntracedNotice,
+    root_exit: RootExit,
+    crashes: CrashCapture,
+    evidence: EvidenceFiles,
+}
+
+/// What happens to threads that stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TracerStage {
     /// The root is to be released, stopped, at the first instruction of its program.
-    stops_at_exec: bool,
-    /// The reason why a process runs untraced, until it is reported.
-    untraced_reason: Option<String>,
-    is_untraced_reported: bool,
-    pub(super) crashes: Vec<PendingCrash>,
-    /// Stack of the root's exit in the middle of the tests.
-    pub(super) exit_stack: Option<ExitStack>,
+    StopsAtExec,
+    /// Their stops are examined.
+    Following,
+    /// All processes are to exit: no stop is examined any more.
+    Closing,
+    /// All processes were released for good: one of them traces others.
+    Released,
 }
 
-pub(super) struct TracedThread {
-    pub(super) process: Pid,
-    first_chance: Option<FirstChance>,
-    /// It is in a group-stop.
-    is_stopped: bool,
-}
-
-impl TracedThread {
-    pub(super) fn of_process(process: Pid) -> Self {
-        Self { process, first_chance: None, is_stopped: false }
-    }
-}
-
-pub(super) struct TracedProcess {
-    pub(super) options: TraceOptions,
-    /// It has executed a program of its own, and is not a fork of its parent.
-    pub(super) is_executed: bool,
-    pub(super) is_crash_expected: bool,
-    has_crashed: bool,
-}
-
-impl TracedProcess {
-    /// Returns the state of a process that has executed no program yet.
-    pub(super) fn new(options: TraceOptions) -> Self {
-        Self { options, is_executed: false, is_crash_expected: false, has_crashed: false }
-    }
-
-    /// Returns the state of a process that has executed its program.
-    pub(super) fn executed(options: TraceOptions) -> Self {
-        Self { is_executed: true, ..Self::new(options) }
-    }
+/// The report that a process runs untraced; only the first reason is reported.
+enum UntracedNotice {
+    None,
+    Pending(String),
+    Reported,
 }
 
 impl ProcessTracer {
     /// Creates a tracer that waits for processes without tracing any.
     pub(super) fn untraced(root: Pid, plan: TracePlan) -> Self {
         Self {
-            plan,
             root,
-            scope: TraceScope::Root,
-            awaits_interpreter: true,
-            threads: HashMap::new(),
-            processes: HashMap::new(),
-            deferred: VecDeque::new(),
-            releasing: HashSet::new(),
-            root_exit: None,
+            tracees: Tracees::new(root, plan.run_mark.is_some()),
+            policy: TracePolicy::new(root, &plan),
+            stage: TracerStage::Following,
             has_more: false,
-            is_exit_requested: false,
-            is_closing: false,
-            is_released: false,
-            stops_at_exec: false,
-            untraced_reason: None,
-            is_untraced_reported: false,
-            crashes: Vec::new(),
-            exit_stack: None,
+            untraced: UntracedNotice::None,
+            root_exit: RootExit::new(root, plan.run_mark.clone()),
+            crashes: CrashCapture::default(),
+            evidence: EvidenceFiles::new(plan),
         }
     }
 
@@ -129,117 +86,104 @@ impl ProcessTracer {
     }
 
     /// Seizes a process that has not executed its program yet. If that is refused, it runs untraced.
-    pub(super) fn seize(root: Pid, plan: TracePlan, reach: TraceScope) -> Self {
+    pub(super) fn seize(root: Pid, plan: TracePlan, scope: TraceScope) -> Self {
         let mut tracer = Self::untraced(root, plan);
-        tracer.scope = reach;
-        let options = tracer.with_root_exits(root, reach.options());
-        match heeler_sys::fail::at("guard.seize").and_then(|()| trace::seize(root, options)) {
-            Ok(()) => {
-                tracer.threads.insert(root, TracedThread::of_process(root));
-                tracer.processes.insert(root, TracedProcess::new(options));
-            }
-            Err(error) => {
-                let by = trace::tracer_of(root).map(|tracer| format!(", traced by process {tracer}"));
-                tracer.record_untraced(format!(
-                    "the system refuses to trace it: {error}{}",
-                    by.unwrap_or_default()
-                ));
-            }
+        tracer.policy.begin(scope);
+        let seized = heeler_sys::fail::at("guard.seize").and_then(|()| tracer.tracees.seize_root(scope));
+        if let Err(error) = seized {
+            tracer.record_untraced(format!("the system refuses to trace it: {error}{}", traced_by(root)));
         }
         tracer
     }
 
     /// Seizes a process that has not executed its program yet, to stop it as soon as it has.
     pub(super) fn seize_until_exec(root: Pid, plan: TracePlan) -> io::Result<Self> {
-        let mut tracer = Self::untraced(root, plan);
-        tracer.stops_at_exec = true;
-        trace::seize(root, TraceOptions::PROCESS)?;
-        tracer.threads.insert(root, TracedThread::of_process(root));
-        tracer.processes.insert(root, TracedProcess::new(TraceOptions::PROCESS));
+        let mut tracer = Self { stage: TracerStage::StopsAtExec, ..Self::untraced(root, plan) };
+        tracer.tracees.seize_root_until_exec()?;
         Ok(tracer)
-    }
-
-    /// Returns the options of a process: the exit of the root may be one in the middle of the tests.
-    pub(super) fn with_root_exits(&self, process: Pid, options: TraceOptions) -> TraceOptions {
-        if process == self.root && self.plan.run_mark.is_some() { options.with_exits() } else { options }
     }
 
     /// Returns whether the root has not reached its program yet.
     pub(super) fn stops_at_exec(&self) -> bool {
-        self.stops_at_exec
-    }
-
-    /// Releases the root, stopped at the first instruction of its program and traced by no process.
-    fn release_stopped(&mut self, root: Pid) {
-        self.stops_at_exec = false;
-        // A later tracer would otherwise receive the signal that continues it.
-        drop(trace::block_signal(root, Signal::CONT));
-        // The stop takes effect when the process is released, before the program runs. If it was killed
-        // meanwhile, its exit is received.
-        drop(trace::signal_thread(root, root, Signal::STOP));
-        self.remove_process(root);
-        detach(root, TraceStop::Exec);
+        self.stage == TracerStage::StopsAtExec
     }
 
     /// Traces a stopped root, and unblocks the signal that continues it.
-    pub(super) fn seize_stopped(&mut self, reach: TraceScope, deadline: Instant) -> io::Result<()> {
-        self.scope = reach;
-        self.note_interpreter(self.root);
-        let options = self.with_root_exits(self.root, reach.options());
-        trace::seize(self.root, options)?;
-        self.threads.insert(self.root, TracedThread::of_process(self.root));
-        self.processes.insert(self.root, TracedProcess::executed(options));
-        if let Some(waited) = trace::wait_for(self.root, deadline)? {
-            if matches!(waited, WaitEvent::Stopped(_)) {
-                trace::unblock_signal(self.root, Signal::CONT)?;
-            }
-            self.deferred.push_back((self.root, waited));
-        }
-        Ok(())
+    pub(super) fn seize_stopped(&mut self, scope: TraceScope, deadline: Instant) -> io::Result<()> {
+        self.policy.begin_in_program(scope);
+        self.tracees.seize_stopped_root(scope, deadline)
     }
 
-    /// Records the reason why a process runs untraced; only the first reason is reported.
+    pub(super) fn root(&self) -> Pid {
+        self.root
+    }
+
+    /// Records the reason why a process runs untraced.
     pub(super) fn record_untraced(&mut self, reason: String) {
-        if !self.is_untraced_reported {
-            self.is_untraced_reported = true;
-            self.untraced_reason = Some(reason);
+        if matches!(self.untraced, UntracedNotice::None) {
+            self.untraced = UntracedNotice::Pending(reason);
         }
     }
 
     pub(super) fn take_untraced(&mut self) -> Option<String> {
-        self.untraced_reason.take()
+        let UntracedNotice::Pending(reason) = &mut self.untraced else { return None };
+        let reason = std::mem::take(reason);
+        self.untraced = UntracedNotice::Reported;
+        Some(reason)
     }
 
     pub(super) fn root_exit(&self) -> Option<ExitStatus> {
-        self.root_exit
+        self.root_exit.status()
     }
 
-    /// Returns whether [`Self::pump`] has work although no child has changed state since.
+    /// Records that the root was ordered to exit: it does not exit in the middle of its tests by itself.
+    pub(super) fn request_root_exit(&mut self) {
+        self.root_exit.request();
+    }
+
+    /// Symbolizes the stack of the root's exit; `None` if there is none, or if nothing could be read.
+    pub(super) fn take_exit_stack(&mut self) -> Option<String> {
+        self.root_exit.take_stack()
+    }
+
+    /// Symbolizes the stacks of all crashes that belong to the root's failure, and writes them to files.
+    pub(super) fn take_crash_reports(&mut self) -> Vec<CrashReport> {
+        let has_succeeded = self.root_exit().is_some_and(|exit| exit.code == Some(0));
+        self.crashes.take_reports(has_succeeded, &self.evidence)
+    }
+
+    /// Dumps and unwinds all descendants of the guard. `round` is the number of the request.
+    pub(super) fn dump_tree(&mut self, round: u32) -> HangReport {
+        HangDump::new(&mut self.tracees, &mut self.root_exit, &self.evidence, round).dump_tree(self.root)
+    }
+
+    /// Returns whether [`Self::handle_pending_events`] has work although no child has changed state since.
     pub(super) fn has_more(&self) -> bool {
-        self.has_more || !self.deferred.is_empty()
+        self.has_more || self.tracees.has_deferred()
     }
 
     /// Stops examining events: all processes are to exit.
     pub(super) fn close(&mut self) {
-        self.is_closing = true;
+        if self.stage != TracerStage::Released {
+            self.stage = TracerStage::Closing;
+        }
     }
 
     /// Returns whether a traced process is stopped by a stop signal; `None` if it is not traced here.
     pub(super) fn is_stopped(&self, process: Pid) -> Option<bool> {
-        self.threads.get(&process).map(|thread| thread.is_stopped)
+        self.tracees.is_stopped(process)
     }
 
     /// Handles pending events. A crash among them may take a while.
     pub(super) fn handle_pending_events(&mut self) -> io::Result<()> {
         self.has_more = false;
         for _ in 0..MAX_EVENTS_PER_CALL {
-            let happened = match self.deferred.pop_front() {
-                Some(happened) => Some(happened),
-                None => trace::next_event()?,
-            };
-            match happened {
+            match self.tracees.next_event()? {
                 None => return Ok(()),
-                Some((tid, WaitEvent::Exited(exit))) => self.on_thread_exited(tid, exit),
+                Some((tid, WaitEvent::Exited(exit))) => {
+                    self.tracees.remove_thread(tid);
+                    self.root_exit.record(tid, exit);
+                }
                 Some((tid, WaitEvent::Stopped(stop))) => self.on_stop(tid, stop),
             }
         }
@@ -247,53 +191,35 @@ impl ProcessTracer {
         Ok(())
     }
 
-    /// Records the exit of a process that can no longer be received: the dump writer waits for each thread
-    /// that it attaches to, and so consumes the exit of one that was killed meanwhile, with its status.
-    pub(super) fn record_missed_exit(&mut self, process: Pid) {
-        if process == self.root && self.root_exit.is_none() && process::stat(process).is_none() {
-            // A stopped process exits in no other way.
-            self.root_exit = Some(ExitStatus { signal: Some(Signal::KILL.0), ..ExitStatus::default() });
-        }
-    }
-
-    fn on_thread_exited(&mut self, tid: Pid, exit: ExitStatus) {
-        self.threads.remove(&tid);
-        self.processes.remove(&tid);
-        self.releasing.remove(&tid);
-        if tid == self.root {
-            self.root_exit = Some(exit);
-        }
-    }
-
     fn on_stop(&mut self, tid: Pid, stop: TraceStop) {
-        if self.releasing.remove(&tid) || self.is_released {
+        if self.tracees.take_late_release(tid) || self.stage == TracerStage::Released {
             return detach(tid, stop);
         }
-        if self.is_closing {
+        if self.stage == TracerStage::Closing {
             // Processes that the worker wants killed die; a process that only receives the signal on the way
             // must not be held up.
             return if stop == TraceStop::Exit { resume(tid, None) } else { detach(tid, stop) };
         }
-        if !self.track_thread(tid) {
+        if !self.tracees.track_thread(tid, self.policy.scope()) {
             return detach(tid, stop);
         }
         match stop {
             TraceStop::Signal(signal) => self.on_signal(tid, signal),
             TraceStop::Group(_) => {
-                self.set_stopped(tid, true);
+                self.tracees.set_stopped(tid, true);
                 // The exit of a thread that was killed meanwhile is received later.
                 drop(trace::listen(tid));
             }
             TraceStop::Interrupt => {
-                self.set_stopped(tid, false);
-                self.ignore_exit(tid);
+                self.tracees.set_stopped(tid, false);
+                self.tracees.ignore_exit(tid);
                 resume(tid, None);
             }
             TraceStop::Clone => {
                 if let Ok(child) = trace::event_message(tid) {
                     let child = Pid(i32::try_from(child).expect("a process id fits"));
                     // One that is not followed is released at its own first stop.
-                    let _is_followed = self.track_thread(child);
+                    let _is_followed = self.tracees.track_thread(child, self.policy.scope());
                 }
                 resume(tid, None);
             }
@@ -306,40 +232,50 @@ impl ProcessTracer {
         }
     }
 
-    /// Lets a thread exit without a stop, except the root's first one: new threads have the options of the
-    /// one that created them.
-    fn ignore_exit(&mut self, tid: Pid) {
-        let has_chance = self.threads.get(&tid).is_none_or(|thread| thread.first_chance.is_some());
-        if tid == self.root || has_chance || self.plan.run_mark.is_none() {
-            return;
+    fn on_exec(&mut self, process: Pid) {
+        self.tracees.on_exec(process);
+        if self.stops_at_exec() && process == self.root {
+            return self.release_stopped();
         }
-        if let Some((_, process)) = self.process_of(tid) {
-            // A thread that is gone has no exit to stop at.
-            drop(trace::set_options(tid, process.options.without_exits()));
+        match self.policy.on_program(process) {
+            ProgramTracing::Followed { is_narrowed, is_crash_expected } => {
+                self.tracees.record_program(process, is_crash_expected);
+                if is_narrowed {
+                    self.tracees.narrow(process);
+                }
+                resume(process, None);
+            }
+            ProgramTracing::Privileged => {
+                let repeated = self.tracees.release_privileged(process);
+                self.record_untraced(self.policy.privileged_reason(process, repeated));
+            }
+            ProgramTracing::Untraced(reason) => {
+                self.record_untraced(reason);
+                self.tracees.release_at_exec(process);
+            }
+            ProgramTracing::AllUntraced(reason) => {
+                self.record_untraced(reason);
+                self.stage = TracerStage::Released;
+                self.tracees.release_all(process);
+            }
         }
     }
 
-    fn set_stopped(&mut self, tid: Pid, is_stopped: bool) {
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.is_stopped = is_stopped;
-        }
-    }
-
-    fn on_exec(&mut self, tid: Pid) {
-        // The other threads are gone; the thread that called exec has the id of the first one now.
-        self.threads.retain(|other, thread| thread.process != tid || *other == tid);
-        if self.stops_at_exec && tid == self.root {
-            return self.release_stopped(tid);
-        }
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            *thread = TracedThread::of_process(tid);
-        }
-        self.follow_program(tid);
+    /// Releases the root, stopped at the first instruction of its program and traced by no process.
+    fn release_stopped(&mut self) {
+        self.stage = TracerStage::Following;
+        // A later tracer would otherwise receive the signal that continues it.
+        drop(trace::block_signal(self.root, Signal::CONT));
+        // The stop takes effect when the process is released, before the program runs. If it was killed
+        // meanwhile, its exit is received.
+        drop(trace::signal_thread(self.root, self.root, Signal::STOP));
+        self.tracees.release_at_exec(self.root);
     }
 
     fn on_signal(&mut self, tid: Pid, signal: Signal) {
-        let has_crashed = self.process_of(tid).is_none_or(|(_, process)| process.has_crashed);
+        let process = self.tracees.process_of(tid);
         // A second thread that crashes while the process dies adds nothing.
+        let has_crashed = process.is_none_or(|process| self.tracees.has_crashed(process));
         if !Signal::CRASHES.contains(&signal) || has_crashed {
             return resume(tid, Some(signal));
         }
@@ -347,39 +283,27 @@ impl ProcessTracer {
         match trace::signal_disposition(tid, signal) {
             SignalDisposition::Ignored => resume(tid, Some(signal)),
             SignalDisposition::Caught => {
-                self.record_first_chance(tid, info);
+                self.tracees.record_first_chance(tid, info);
                 resume(tid, Some(signal));
             }
             SignalDisposition::Default => self.on_fatal(tid, info),
         }
     }
 
-    /// Records the first chance of a signal. The program's own handler runs first; whether it ends the
-    /// process is seen later.
-    fn record_first_chance(&mut self, tid: Pid, info: SignalInfo) {
-        let Ok(registers) = thread_state::read_registers(tid) else { return };
-        let Some(options) = self.process_of(tid).map(|(_, process)| process.options) else { return };
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
-        // Only from now on is the exit of the thread worth a stop.
-        drop(trace::set_options(tid, options.with_exits()));
-        thread.first_chance = Some(FirstChance { info, registers });
-    }
-
     fn on_fatal(&mut self, tid: Pid, info: SignalInfo) {
-        let is_reported = self.is_crash_reported(tid);
-        let (Some((process, of)), true) = (self.process_of(tid), is_reported) else {
-            return resume(tid, Some(info.signal));
-        };
-        of.has_crashed = true;
+        let Some(site) = self.reported_crash_site(tid) else { return resume(tid, Some(info.signal)) };
+        self.tracees.mark_crashed(site.process);
         let Ok(registers) = thread_state::read_registers(tid) else { return resume(tid, Some(info.signal)) };
-        let chance = self.threads.get_mut(&tid).and_then(|thread| thread.first_chance.take());
         // A signal that a handler raises again may be pending until the handler returns, and then arrives at
         // the same place.
-        let chance = chance.filter(|chance| {
+        let chance = self.tracees.take_first_chance(tid).filter(|chance| {
             chance.is_at_same_place(&registers)
                 || chance.is_being_handled(tid, registers.general.stack_pointer())
         });
-        self.on_crash(CrashSite { process, tid }, FirstChance { info, registers }, chance);
+        let now = FirstChance { info, registers };
+        if self.crashes.on_crash(site, now, chance, &mut self.tracees, &self.evidence) {
+            self.root_exit.record_missed(site.process);
+        }
     }
 
     /// Handles a thread that is about to exit: the root's, or one in a process that has handled a signal.
@@ -390,86 +314,32 @@ impl ProcessTracer {
             return;
         }
         if tid == self.root {
-            self.record_exit_stack();
+            self.root_exit.record_stack();
         }
+        let Some(site) = self.reported_crash_site(tid) else { return };
         // A child that ends well has not failed; the test process itself has left its tests.
-        let root = self.root;
-        let is_root = self.process_of(tid).is_some_and(|(process, _)| process == root);
-        if status >> 8 == 0 && !is_root || !self.is_crash_reported(tid) {
+        if status >> 8 == 0 && !site.is_root {
             return;
         }
-        let Some(chance) = self.threads.get_mut(&tid).and_then(|thread| thread.first_chance.take()) else {
-            return;
-        };
+        let Some(chance) = self.tracees.take_first_chance(tid) else { return };
         let Ok(registers) = thread_state::read_registers(tid) else { return };
         // The signal was handled long ago, and did not cause this exit.
         if !chance.is_being_handled(tid, registers.general.stack_pointer()) {
             return;
         }
-        let Some((process, of)) = self.process_of(tid) else { return };
-        if !of.has_crashed {
-            of.has_crashed = true;
-            self.on_handler_exit(CrashSite { process, tid }, &chance);
+        if !self.tracees.has_crashed(site.process) {
+            self.tracees.mark_crashed(site.process);
+            self.crashes.on_handler_exit(site, &chance);
         }
     }
 
-    /// Returns whether a crash is reported. Forks of a test process die on purpose, such as death tests, and
-    /// so do programs with crash markers on their command line.
-    fn is_crash_reported(&mut self, tid: Pid) -> bool {
-        let (root, count) = (self.root, self.crashes.len());
-        self.process_of(tid).is_some_and(|(process, of)| {
-            process == root || (of.is_executed && !of.is_crash_expected && count < MAX_CRASHES)
-        })
-    }
-
-    fn process_of(&mut self, tid: Pid) -> Option<(Pid, &mut TracedProcess)> {
-        let process = self.threads.get(&tid)?.process;
-        Some((process, self.processes.get_mut(&process)?))
-    }
-}
-
-/// Resumes a thread; the exit of one that was killed meanwhile is received later.
-pub(super) fn resume(tid: Pid, signal: Option<Signal>) {
-    drop(trace::cont(tid, signal));
-}
-
-/// Releases a thread for good, with the signal that it was stopped at.
-pub(super) fn detach(tid: Pid, stop: TraceStop) {
-    let signal = match stop {
-        TraceStop::Signal(signal) => Some(signal),
-        TraceStop::Group(_)
-        | TraceStop::Interrupt
-        | TraceStop::Clone
-        | TraceStop::Exec
-        | TraceStop::Exit
-        | TraceStop::Other(_) => None,
-    };
-    // The exit of one that was killed meanwhile is received later.
-    drop(trace::detach(tid, signal));
-}
-
-#[cfg(test)]
-mod tests {
-    use heeler_sys::{
-        process::reap_child,
-        spawn::{SpawnOptions, spawn},
-    };
-
-    use super::*;
-
-    #[test]
-    fn exit_consumed_by_another_wait_is_recorded() {
-        let args = vec!["-c".into(), "kill -STOP $$".into()];
-        let root = spawn(SpawnOptions { args, ..SpawnOptions::new("/bin/sh") }).unwrap();
-        let mut tracer = ProcessTracer::untraced(root.pid(), TracePlan::default());
-        tracer.record_missed_exit(root.pid());
-        assert_eq!(tracer.root_exit(), None);
-        root.signal(Signal::KILL).unwrap();
-        // The dump writer does the same with a thread that dies while attached.
-        reap_child(root.pid()).unwrap();
-        tracer.record_missed_exit(Pid::own());
-        assert_eq!(tracer.root_exit(), None);
-        tracer.record_missed_exit(root.pid());
-        assert_eq!(tracer.root_exit().and_then(|exit| exit.signal), Some(Signal::KILL.0));
+    /// Returns the site of a crash that is reported. Forks of a test process die on purpose, such as death
+    /// tests, and so do programs with crash markers on their command line.
+    fn reported_crash_site(&self, tid: Pid) -> Option<CrashSite> {
+        let process = self.tracees.process_of(tid)?;
+        let is_root = process == self.root;
+        let is_reported = is_root || (self.tracees.is_crash_unexpected(process) && !self.crashes.is_full());
+        let is_termination_requested = self.root_exit.is_requested();
+        is_reported.then_some(CrashSite { process, tid, is_root, is_termination_requested })
     }
 }
