@@ -6,7 +6,7 @@ use crate::{
     guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
     mutant::{ByteRange, Description, Language, Mutant, MutantId, SourceText},
     syntax::{Syntax, table_of},
-    walk::{Walker, each_node},
+    walk::{WalkedFile, each_node, walk_file},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -76,24 +76,23 @@ impl MutatedSource {
             mutants: Vec::new(),
         };
         let tree = SourceParser::new(source.file.language).parse(&source.file.text);
-        let Walker { guards, mut functions, modules, .. } = source.walk(&tree);
+        let WalkedFile { guards, mut functions, modules, .. } = source.walk(&tree);
         functions.shrink_to_fit();
         source.mutants = mutants_of(&source.file, guards, &functions);
         (source.functions, source.modules) = (functions, modules);
         source
     }
 
-    fn walk(&self, tree: &Tree) -> Walker<'_> {
-        let mut walker = Walker::new(table_of(self.file.language), &self.file.text, &self.configuration);
-        walker.walk_file(tree.root_node(), self.ignored.as_ref());
-        walker
+    fn walk(&self, tree: &Tree) -> WalkedFile {
+        let (syntax, root) = (table_of(self.file.language), tree.root_node());
+        walk_file(syntax, &self.file.text, &self.configuration, root, self.ignored.as_ref())
     }
 
     /// Finds where the mutants are written.
     pub(crate) fn guards(&self, parser: &mut SourceParser) -> SourceGuards {
         let (syntax, text) = (table_of(self.file.language), &*self.file.text);
         let tree = parser.parse(text);
-        let Walker { guards, assignments, .. } = self.walk(&tree);
+        let WalkedFile { guards, assignments, .. } = self.walk(&tree);
         let root = tree.root_node();
         let empty_lines = if syntax.is_indented { empty_lines(root, text) } else { Vec::new() };
         SourceGuards { guards, assignments, empty_lines, errors: errors_of(&tree).len() }

@@ -1,108 +1,122 @@
 //! The walker: one for all languages. It visits the nodes of a source and finds guards with their mutants.
 
 mod binding;
+mod found_guards;
 mod further;
 mod mutations;
 mod one_line;
 mod python;
 mod python_further;
+mod python_one_line;
+mod source_view;
+mod suppressions;
 
 use crate::{
     cfg::Configuration,
-    guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
-    syntax::{Evaluation, Gate, Role, Syntax, text_of},
+    guard::{AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
+    syntax::{Evaluation, Gate, Role, Syntax},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    ops::Range,
-    sync::Arc,
-};
+use found_guards::{FoundGuards, Place, Scope};
+use mutations::NodeMutants;
+use python::PythonMutants;
+use source_view::SourceView;
+use std::{collections::BTreeMap, sync::Arc};
+use suppressions::{SUPPRESSED, Suppressions};
 use tree_sitter::Node;
 
 pub(crate) use one_line::Lexis;
-pub(crate) use python::each_node;
+pub(crate) use source_view::each_node;
 
 /// How deep nodes may be nested. What is deeper has no mutants: compilers reject deeper sources as well.
 const DEPTH: usize = 300;
-/// What a comment says to take the next statement or item out, or what begins in its line.
-const SUPPRESSION: &str = "heeler: no-mutate";
-/// The same in Python, where tools have a word of their own for it.
-const SUPPRESSIONS: [&str; 2] = [SUPPRESSION, "pragma: no mutate"];
+const EVALUATED: &str = "evaluated by the compiler, which needs the value";
 
-/// What is around a node.
-#[derive(Clone)]
-struct Scope {
-    /// Name of the item around it.
-    item: Arc<str>,
-    /// Index of the function around it; none at the top of a file.
-    function: Option<usize>,
-    gate: Gate,
-    /// Whether the compiler must not compute the value.
-    is_run: bool,
-}
-
-/// The walker and what it has found.
-pub(crate) struct Walker<'a> {
-    syntax: &'a Syntax,
-    text: &'a str,
-    configuration: &'a Configuration,
+/// What was found in a file.
+pub(crate) struct WalkedFile {
     pub(crate) guards: Vec<Guard>,
     pub(crate) functions: Vec<Function>,
     pub(crate) modules: Vec<ModuleDeclaration>,
-    by_place: HashMap<(GuardForm, usize, usize), usize>,
-    /// Lines whose mutants a comment at their end suppresses, from 0.
-    suppressed_lines: BTreeSet<usize>,
-    /// Lines in which statements begin that a comment before them suppresses.
-    suppressed_statements: BTreeSet<usize>,
     /// The parts of assignments that have guards, by their first byte.
     pub(crate) assignments: BTreeMap<usize, AssignmentParts>,
 }
 
+/// Walks a file. If `ignored`, nothing in it is tested for this reason.
+pub(crate) fn walk_file(
+    syntax: &Syntax,
+    text: &str,
+    configuration: &Configuration,
+    root: Node<'_>,
+    ignored: Option<&Arc<str>>,
+) -> WalkedFile {
+    Walker::new(SourceView { syntax, text, configuration }, root).walk_file(root, ignored)
+}
+
+/// The walker and what it has found.
+struct Walker<'a> {
+    source: SourceView<'a>,
+    suppressions: Suppressions,
+    guards: FoundGuards<'a>,
+    functions: Vec<Function>,
+    modules: Vec<ModuleDeclaration>,
+    assignments: BTreeMap<usize, AssignmentParts>,
+}
+
 impl<'a> Walker<'a> {
-    pub(crate) fn new(syntax: &'a Syntax, text: &'a str, configuration: &'a Configuration) -> Self {
+    fn new(source: SourceView<'a>, root: Node<'_>) -> Self {
+        let is_python = source.syntax.is_indented;
         Self {
-            syntax,
-            text,
-            configuration,
-            guards: Vec::new(),
+            source,
+            suppressions: if is_python {
+                Suppressions::read_python(&source, root)
+            } else {
+                Suppressions::default()
+            },
+            guards: FoundGuards::new(source.text),
             functions: Vec::new(),
             modules: Vec::new(),
-            by_place: HashMap::new(),
-            suppressed_lines: BTreeSet::new(),
-            suppressed_statements: BTreeSet::new(),
             assignments: BTreeMap::new(),
         }
     }
 
-    /// Walks a file.
-    pub(crate) fn walk_file(&mut self, root: Node<'_>, ignored: Option<&Arc<str>>) {
+    fn walk_file(mut self, root: Node<'_>, ignored: Option<&Arc<str>>) -> WalkedFile {
         let gate = ignored.map_or(Gate::Open, |reason| Gate::Ignored(reason.clone()));
         let mut function = None;
-        if self.syntax.is_indented {
-            self.read_comments(root);
+        if self.source.syntax.is_indented {
             // Code outside of functions, which is no piece of its own.
             function = Some(self.functions.len());
             self.functions.push(Function { item: "".into(), bytes: 0..0, is_constant: false });
         }
         self.children(root, &Scope { item: "".into(), function, gate, is_run: false }, 0);
-        self.guards.sort_by_key(|guard| (guard.bytes.start, std::cmp::Reverse(guard.bytes.end), guard.form));
-        let starts: Vec<_> = self.text.match_indices('\n').map(|(at, _)| at + 1).collect();
-        for guard in &mut self.guards {
+        let Self { source, suppressions, guards, functions, modules, assignments } = self;
+        let mut guards = guards.into_sorted();
+        let starts: Vec<_> = source.text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        for guard in &mut guards {
             let line = starts.partition_point(|&start| start <= guard.bytes.start);
             let mut lines = line..line + 1;
-            if self.syntax.is_indented && guard.form == GuardForm::Body {
-                let head = self.functions[guard.function].bytes.start;
+            if source.syntax.is_indented && guard.form == GuardForm::Body {
+                let head = functions[guard.function].bytes.start;
                 lines = starts.partition_point(|&start| start <= head)..line;
             }
-            if self.suppressed_lines.range(lines).next().is_some() {
+            if suppressions.has_line_in(lines) {
                 for arm in &mut guard.arms {
                     arm.ignored.get_or_insert_with(|| SUPPRESSED.into());
                 }
             }
         }
-        if self.syntax.is_indented {
-            self.limit_nesting();
+        if source.syntax.is_indented {
+            python::limit_nesting(&mut guards);
         }
+        WalkedFile { guards, functions, modules, assignments }
+    }
+
+    /// Returns what finds the mutants of a node in this scope.
+    fn mutants<'w>(&'w mut self, scope: &'w Scope) -> NodeMutants<'w, 'a> {
+        NodeMutants { source: self.source, guards: &mut self.guards, scope }
+    }
+
+    fn python<'w>(&'w mut self, scope: &'w Scope) -> PythonMutants<'w, 'a> {
+        let mutants = NodeMutants { source: self.source, guards: &mut self.guards, scope };
+        PythonMutants { mutants, assignments: &mut self.assignments }
     }
 
     fn walk(&mut self, node: Node<'_>, scope: &Scope, depth: usize) {
@@ -111,16 +125,17 @@ impl<'a> Walker<'a> {
             return;
         }
         let depth = depth + 1;
-        if self.syntax.loops.contains(&node.kind()) {
+        let SourceView { syntax, text, .. } = self.source;
+        if syntax.loops.contains(&node.kind()) {
             self.loop_body(node, scope);
         }
-        match self.syntax.role(node) {
+        match self.source.role(node) {
             Role::Skip | Role::Comment | Role::Attribute | Role::InnerAttribute => return,
             Role::Container => {
                 if node.child_by_field_name("body").is_none() {
                     return self.module(node, scope);
                 }
-                let name = (self.syntax.container)(node, self.text);
+                let name = (syntax.container)(node, text);
                 let scope = Scope { item: joined(&scope.item, &name), ..scope.clone() };
                 return self.children(node, &scope, depth);
             }
@@ -132,16 +147,16 @@ impl<'a> Walker<'a> {
                 return;
             }
             Role::GuardedPattern => {
-                self.condition(node, scope, &self.syntax.booleans);
+                self.mutants(scope).condition(node, &syntax.booleans);
                 if let Some(condition) = node.child_by_field_name("condition") {
                     self.walk(condition, scope, depth);
                 }
                 return;
             }
-            Role::Call | Role::Declaration if !(self.syntax.is_walked)(node, self.text) => return,
+            Role::Call | Role::Declaration if !(syntax.is_walked)(node, text) => return,
             Role::Declaration => {
                 let mut scope = scope.clone();
-                match (self.syntax.evaluation)(node, self.text) {
+                match (syntax.evaluation)(node, text) {
                     Evaluation::Usual => {}
                     Evaluation::Program => scope.is_run = true,
                     Evaluation::Compiler => scope.gate = scope.gate.and(Gate::Ignored(EVALUATED.into())),
@@ -149,24 +164,24 @@ impl<'a> Walker<'a> {
                 return self.children(node, &scope, depth);
             }
             Role::Through | Role::WithoutFields(_) | Role::Block | Role::Call => {}
-            Role::Conditional if (self.syntax.has_constant_condition)(node, self.text) => {
+            Role::Conditional if (syntax.has_constant_condition)(node, text) => {
                 let branches = ["consequence", "alternative"];
                 for child in branches.iter().filter_map(|field| node.child_by_field_name(field)) {
                     self.walk(child, scope, depth);
                 }
                 return;
             }
-            Role::Conditional => self.condition(node, scope, &self.syntax.booleans),
-            Role::Loop => self.condition(node, scope, &self.syntax.booleans[1..]),
-            Role::Binary => self.binary(node, scope),
-            Role::CompoundAssignment => self.compound_assignment(node, scope),
-            Role::Unary => self.unary(node, scope),
-            Role::Boolean => self.boolean(node, scope),
-            Role::MatchArm => self.match_arm(node, scope),
-            Role::Structure => self.structure(node, scope),
-            Role::LoopControl => self.loop_control(node, scope),
-            Role::Number => self.number(node, scope),
-            Role::Python if !self.python(node, scope) => return,
+            Role::Conditional => self.mutants(scope).condition(node, &syntax.booleans),
+            Role::Loop => self.mutants(scope).condition(node, &syntax.booleans[1..]),
+            Role::Binary => self.mutants(scope).binary(node),
+            Role::CompoundAssignment => self.mutants(scope).compound_assignment(node),
+            Role::Unary => self.mutants(scope).unary(node),
+            Role::Boolean => self.mutants(scope).boolean(node),
+            Role::MatchArm => self.mutants(scope).match_arm(node),
+            Role::Structure => self.mutants(scope).structure(node),
+            Role::LoopControl => self.mutants(scope).loop_control(node),
+            Role::Number => self.mutants(scope).number(node),
+            Role::Python if !self.python(scope).visit(node) => return,
             Role::Python => {}
         }
         self.children(node, scope, depth);
@@ -174,7 +189,7 @@ impl<'a> Walker<'a> {
 
     /// Walks the children of a node. Attributes and comments among them say what happens to the next one.
     fn children(&mut self, node: Node<'_>, scope: &Scope, depth: usize) {
-        let role = self.syntax.role(node);
+        let role = self.source.role(node);
         let skipped: &[&str] = if let Role::WithoutFields(fields) = role { fields } else { &[] };
         let mut scope = scope.clone();
         let mut next = Gate::Open;
@@ -184,14 +199,11 @@ impl<'a> Walker<'a> {
         }
         loop {
             let child = cursor.node();
-            match self.syntax.role(child) {
-                Role::Comment => next = next.and(self.comment(child)),
-                Role::Attribute => {
-                    next = next.and((self.syntax.attribute)(child, self.text, self.configuration));
-                }
+            match self.source.role(child) {
+                Role::Comment => next = next.and(self.suppressions.on_comment(&self.source, child)),
+                Role::Attribute => next = next.and(self.source.attribute(child)),
                 Role::InnerAttribute => {
-                    let said = (self.syntax.attribute)(child, self.text, self.configuration);
-                    scope.gate = scope.gate.and(said);
+                    scope.gate = scope.gate.and(self.source.attribute(child));
                 }
                 _ if cursor.field_name().is_some_and(|field| skipped.contains(&field)) => {}
                 _ if child.child_count() > 0 || child.is_named() => {
@@ -201,10 +213,8 @@ impl<'a> Walker<'a> {
                     }
                     let mut scope = Scope { gate, ..scope.clone() };
                     if role == Role::Block {
-                        if self.suppressed_statements.contains(&child.start_position().row) {
-                            scope.gate = scope.gate.and(Gate::Ignored(SUPPRESSED.into()));
-                        }
-                        self.statement(child, &scope);
+                        scope.gate = scope.gate.and(self.suppressions.statement_gate(child));
+                        self.mutants(&scope).statement(child);
                     }
                     self.walk(child, &scope, depth);
                 }
@@ -223,8 +233,8 @@ impl<'a> Walker<'a> {
         let Some(name) = name else { return };
         let mut path = None;
         let mut before = node.prev_sibling();
-        while let Some(sibling) = before.filter(|one| self.syntax.role(*one) == Role::Attribute) {
-            let words = text_of(sibling, self.text).trim_start_matches("#[").trim_start();
+        while let Some(sibling) = before.filter(|one| self.source.role(*one) == Role::Attribute) {
+            let words = self.source.text_of(sibling).trim_start_matches("#[").trim_start();
             if let Some(value) = words.strip_prefix("path") {
                 path = value.split('"').nth(1).map(str::to_owned);
             }
@@ -232,54 +242,41 @@ impl<'a> Walker<'a> {
         }
         let ignored = if let Gate::Ignored(reason) = &scope.gate { Some(reason.clone()) } else { None };
         let inside = scope.item.clone();
-        let name = text_of(name, self.text).to_owned();
+        let name = self.source.text_of(name).to_owned();
         self.modules.push(ModuleDeclaration { inside, name, path, ignored });
     }
 
-    /// Returns what a comment says about what follows it.
-    fn comment(&mut self, node: Node<'_>) -> Gate {
-        if !text_of(node, self.text).contains(SUPPRESSION) {
-            return Gate::Open;
-        }
-        let line_start = self.text[..node.start_byte()].rfind('\n').map_or(0, |at| at + 1);
-        if self.text[line_start..node.start_byte()].trim().is_empty() {
-            return Gate::Ignored(SUPPRESSED.into());
-        }
-        self.suppressed_lines.insert(node.start_position().row);
-        Gate::Open
-    }
-
     fn function(&mut self, node: Node<'_>, scope: &Scope, depth: usize) {
-        let Some(facts) = (self.syntax.function)(node, self.text) else { return };
+        let SourceView { syntax, text, .. } = self.source;
+        let Some(facts) = (syntax.function)(node, text) else { return };
         if facts.is_constant {
             return;
         }
-        let item = joined(&scope.item, text_of(facts.name, self.text));
+        let item = joined(&scope.item, self.source.text_of(facts.name));
         let function = self.functions.len();
         let is_constant = facts.constant_word.is_some();
         self.functions.push(Function { item: item.clone(), bytes: node.byte_range(), is_constant });
         if let Some(word) = facts.constant_word {
-            let Place { form, bytes, insert_at } = Place::around(GuardForm::Constant, word);
-            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run: false });
+            self.guards.add_place(Place::around(GuardForm::Constant, word), function);
         }
         let mut scope = Scope { item, function: Some(function), ..scope.clone() };
-        let mut insert_at = (self.syntax.body_start)(facts.body, self.text);
+        let mut insert_at = (syntax.body_start)(facts.body, text);
         let mut cursor = facts.body.walk();
         for child in facts.body.children(&mut cursor) {
-            if self.syntax.role(child) == Role::InnerAttribute {
-                let said = (self.syntax.attribute)(child, self.text, self.configuration);
-                scope.gate = scope.gate.and(said);
+            if self.source.role(child) == Role::InnerAttribute {
+                scope.gate = scope.gate.and(self.source.attribute(child));
                 insert_at = Some(child.end_byte());
             }
         }
-        if let Some(before) = (self.syntax.before_body)(node) {
+        if let Some(before) = (syntax.before_body)(node) {
             self.walk(before, &scope, depth);
         }
         if let Some(insert_at) = insert_at {
-            self.values(&facts, insert_at, &scope);
-            self.entry(&facts, insert_at, function, &scope);
+            self.mutants(&scope).values(&facts, insert_at);
+            let place = Place { form: GuardForm::Body, bytes: facts.body.byte_range(), insert_at };
+            self.guards.add_entry(place, function, &scope);
         }
-        let parameters = node.child_by_field_name("parameters").filter(|_| self.syntax.is_indented);
+        let parameters = node.child_by_field_name("parameters").filter(|_| syntax.is_indented);
         if let Some(parameters) = parameters {
             // Their default values.
             self.walk(parameters, &scope, depth);
@@ -287,80 +284,22 @@ impl<'a> Walker<'a> {
         self.walk(facts.body, &scope, depth);
     }
 
-    /// Notes the beginning of a body, so that calls are seen of which no mutant knows.
-    fn entry(
-        &mut self,
-        facts: &crate::syntax::FunctionFacts<'_>,
-        insert_at: usize,
-        function: usize,
-        scope: &Scope,
-    ) {
-        if scope.gate == Gate::Closed {
-            return;
-        }
-        let bytes = facts.body.byte_range();
-        self.by_place.entry((GuardForm::Body, bytes.start, bytes.end)).or_insert_with(|| {
-            let form = GuardForm::Body;
-            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run: false });
-            self.guards.len() - 1
-        });
-    }
-
     /// Notes the body of a loop.
     fn loop_body(&mut self, node: Node<'_>, scope: &Scope) {
-        let body = node.child_by_field_name("body").filter(|body| self.syntax.role(*body) == Role::Block);
+        let body = node.child_by_field_name("body").filter(|body| self.source.role(*body) == Role::Block);
         let Some((body, function)) = body.zip(scope.function) else { return };
-        let Some(mut insert_at) = (self.syntax.body_start)(body, self.text) else { return };
+        let source = self.source;
+        let Some(mut insert_at) = (source.syntax.body_start)(body, source.text) else { return };
         let mut cursor = body.walk();
         for child in body.children(&mut cursor) {
-            if self.syntax.role(child) == Role::InnerAttribute {
+            if self.source.role(child) == Role::InnerAttribute {
                 insert_at = child.end_byte();
             }
         }
-        let bytes = body.byte_range();
-        let form = GuardForm::Loop;
-        self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run: false });
-    }
-
-    /// Notes a mutant of a place, beside those that the place has already.
-    fn add(&mut self, place: Place, scope: &Scope, mut arm: Arm) {
-        let Some(function) = scope.function else { return };
-        match &scope.gate {
-            Gate::Closed => return,
-            Gate::Open => {}
-            Gate::Ignored(reason) => arm.ignored = Some(reason.clone()),
-        }
-        let is_run = scope.is_run;
-        let key = (place.form, place.bytes.start, place.bytes.end);
-        let index = *self.by_place.entry(key).or_insert_with(|| {
-            let Place { form, bytes, insert_at } = place;
-            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run });
-            self.guards.len() - 1
-        });
-        let guard = &mut self.guards[index];
-        let replacement = |arm: &Arm| arm.change.applied(self.text, &guard.bytes).trim().to_owned();
-        let is_known = |one: &Arm| one.mutator == arm.mutator && replacement(one) == replacement(&arm);
-        if !guard.arms.iter().any(is_known) {
-            guard.arms.push(arm);
-        }
+        let place = Place { form: GuardForm::Loop, bytes: body.byte_range(), insert_at };
+        self.guards.add_place(place, function);
     }
 }
-
-/// Where a guard is.
-struct Place {
-    form: GuardForm,
-    bytes: Range<usize>,
-    insert_at: usize,
-}
-
-impl Place {
-    fn around(form: GuardForm, node: Node<'_>) -> Self {
-        Self { form, bytes: node.byte_range(), insert_at: node.start_byte() }
-    }
-}
-
-const SUPPRESSED: &str = "suppressed by a comment";
-const EVALUATED: &str = "evaluated by the compiler, which needs the value";
 
 fn joined(outer: &str, name: &str) -> Arc<str> {
     match (outer, name) {

@@ -1,8 +1,7 @@
 //! The parentheses without which the text of a mutant would be other code than the one that is tested:
 //! `a & b ^ c` is `(a | b) ^ c` with another first operator.
 
-use super::Walker;
-use crate::syntax::text_of;
+use super::source_view::SourceView;
 use std::ops::Range;
 use tree_sitter::Node;
 
@@ -13,7 +12,7 @@ pub(super) enum Side {
     Right,
 }
 
-impl Walker<'_> {
+impl SourceView<'_> {
     /// Returns the text of an operator's node with another operator, and its bytes, if it needs parentheses
     /// that the original does not.
     pub(super) fn with_needed_parentheses(
@@ -41,7 +40,7 @@ impl Walker<'_> {
             return None;
         }
         let written = |operand: Node<'_>, is_needed: bool| {
-            let text = text_of(operand, self.text);
+            let text = self.text_of(operand);
             if is_needed { format!("({text})") } else { text.to_owned() }
         };
         let between = |from: Node<'_>, to: Node<'_>| &self.text[from.end_byte()..to.start_byte()];
@@ -81,7 +80,7 @@ impl Walker<'_> {
             return None;
         }
         let operator = node.child_by_field_name("operator").or_else(|| node.child_by_field_name("operators"));
-        operator.map(|operator| text_of(operator, self.text))
+        operator.map(|operator| self.text_of(operator))
     }
 }
 

@@ -1,16 +1,19 @@
 //! Mutants of arms, structures, loops and literals.
 
-use super::{Place, Scope, Walker, mutations::arm};
+use super::{
+    found_guards::Place,
+    mutations::{NodeMutants, arm},
+};
 use crate::{
     guard::GuardForm,
     mutant::{Change, Mutator},
-    syntax::{Role, text_of},
+    syntax::Role,
 };
 use tree_sitter::Node;
 
-impl Walker<'_> {
+impl NodeMutants<'_, '_> {
     /// An arm of a match that is left out, where one for everything is behind it.
-    pub(super) fn match_arm(&mut self, node: Node<'_>, scope: &Scope) {
+    pub(super) fn match_arm(&mut self, node: Node<'_>) {
         let Some(pattern) = node.child_by_field_name("pattern") else { return };
         // With a condition, the arm that is never taken is that with a false one.
         let has_condition = pattern.child_by_field_name("condition").is_some();
@@ -18,20 +21,19 @@ impl Walker<'_> {
             return;
         }
         // An attribute of the arm is a child of it.
-        let mut scope = scope.clone();
+        let mut scope = self.scope.clone();
         let mut cursor = node.walk();
-        for attribute in node.children(&mut cursor).filter(|one| self.syntax.role(*one) == Role::Attribute) {
-            let said = (self.syntax.attribute)(attribute, self.text, self.configuration);
-            scope.gate = scope.gate.and(said);
+        for attribute in node.children(&mut cursor).filter(|one| self.source.role(*one) == Role::Attribute) {
+            scope.gate = scope.gate.and(self.source.attribute(attribute));
         }
         let change = Change::new(&node.byte_range(), "");
         let bytes = node.byte_range();
         let place = Place { form: GuardForm::Arm, bytes, insert_at: pattern.end_byte() };
-        self.add(place, &scope, arm(Mutator::MATCH_ARM, change, String::new()));
+        self.guards.add(place, &scope, arm(Mutator::MATCH_ARM, change, String::new()));
     }
 
     fn is_for_everything(&self, arm: Node<'_>) -> bool {
-        arm.child_by_field_name("pattern").is_some_and(|pattern| text_of(pattern, self.text).trim() == "_")
+        arm.child_by_field_name("pattern").is_some_and(|pattern| self.source.text_of(pattern).trim() == "_")
     }
 
     /// Returns whether an arm for everything is behind an arm.
@@ -41,7 +43,7 @@ impl Walker<'_> {
     }
 
     /// A field of a struct expression with a base (`..base`).
-    pub(super) fn structure(&mut self, node: Node<'_>, scope: &Scope) {
+    pub(super) fn structure(&mut self, node: Node<'_>) {
         let Some(body) = node.child_by_field_name("body").filter(|_| !node.has_error()) else { return };
         let mut cursor = body.walk();
         let fields: Vec<Node<'_>> = body.named_children(&mut cursor).collect();
@@ -50,43 +52,43 @@ impl Walker<'_> {
         }
         let is_field = |kind: &str| matches!(kind, "field_initializer" | "shorthand_field_initializer");
         for field in fields.iter().filter(|field| is_field(field.kind())) {
-            let comma = self.text[field.end_byte()..].find(',').map_or(0, |at| at + 1);
+            let comma = self.source.text[field.end_byte()..].find(',').map_or(0, |at| at + 1);
             let bytes = field.start_byte()..field.end_byte() + comma;
-            let part = |bytes: std::ops::Range<usize>| self.on_one_line(&self.text[bytes]);
-            let code = part(node.start_byte()..bytes.start) + &part(bytes.end..node.end_byte());
-            self.add_expression(node, scope, arm(Mutator::OBJECT_LITERAL, Change::new(&bytes, ""), code));
+            let before = self.source.part_on_one_line(node.start_byte()..bytes.start);
+            let code = before + &self.source.part_on_one_line(bytes.end..node.end_byte());
+            self.add_expression(node, arm(Mutator::OBJECT_LITERAL, Change::new(&bytes, ""), code));
         }
     }
 
     /// A loop that is left instead of going on, and the other way round.
-    pub(super) fn loop_control(&mut self, node: Node<'_>, scope: &Scope) {
+    pub(super) fn loop_control(&mut self, node: Node<'_>) {
         let word = node.child(0).unwrap_or(node);
-        let other = match text_of(word, self.text) {
+        let other = match self.source.text_of(word) {
             "break" => "continue",
             "continue" => "break",
             _ => return,
         };
-        if node.has_error() || !(self.syntax.is_loop_jump)(node, self.text) {
+        if node.has_error() || !(self.source.syntax.is_loop_jump)(node, self.source.text) {
             return;
         }
-        let code = other.to_owned() + &self.text[word.end_byte()..node.end_byte()];
+        let code = other.to_owned() + &self.source.text[word.end_byte()..node.end_byte()];
         let arm = arm(Mutator::LOOP_CONTROL, Change::new(&word.byte_range(), other), code);
-        match self.syntax.jump_form {
-            GuardForm::Expression => self.add_expression(node, scope, arm),
-            form => self.add(Place::around(form, node), scope, arm),
+        match self.source.syntax.jump_form {
+            GuardForm::Expression => self.add_expression(node, arm),
+            form => self.add(Place::around(form, node), arm),
         }
     }
 
     /// A number that is one more.
-    pub(super) fn number(&mut self, node: Node<'_>, scope: &Scope) {
+    pub(super) fn number(&mut self, node: Node<'_>) {
         // The field of a tuple is a name.
         let is_field = node.parent().is_some_and(|parent| parent.kind() == "field_expression");
-        if is_field || !self.configuration.has_all_operators() {
+        if is_field || !self.source.configuration.has_all_operators() {
             return;
         }
-        let Some(other) = next_number(text_of(node, self.text)) else { return };
+        let Some(other) = next_number(self.source.text_of(node)) else { return };
         let arm = arm(Mutator::NUMBER_LITERAL, Change::new(&node.byte_range(), other.clone()), other);
-        self.add_expression(node, scope, arm);
+        self.add_expression(node, arm);
     }
 }
 

@@ -1,28 +1,41 @@
 //! The mutants of each kind of node.
 
 use super::{
-    Place, Scope, Walker,
-    one_line::{Lexis, on_one_line},
+    found_guards::{FoundGuards, Place, Scope},
+    one_line::Lexis,
+    source_view::SourceView,
 };
 use crate::{
     guard::{Arm, GuardForm},
     mutant::{Change, Mutator},
-    syntax::{FunctionFacts, text_of},
+    syntax::{FunctionFacts, Operator},
 };
 use tree_sitter::Node;
 
-impl Walker<'_> {
+/// Finds the mutants of a node.
+pub(super) struct NodeMutants<'w, 'a> {
+    pub(super) source: SourceView<'a>,
+    pub(super) guards: &'w mut FoundGuards<'a>,
+    pub(super) scope: &'w Scope,
+}
+
+impl NodeMutants<'_, '_> {
+    /// Notes a mutant of a place.
+    pub(super) fn add(&mut self, place: Place, arm: Arm) {
+        self.guards.add(place, self.scope, arm);
+    }
+
     /// A statement that can be left out.
-    pub(super) fn statement(&mut self, node: Node<'_>, scope: &Scope) {
-        if (self.syntax.is_deletable)(node, self.text) && !node.has_error() {
+    pub(super) fn statement(&mut self, node: Node<'_>) {
+        if (self.source.syntax.is_deletable)(node, self.source.text) && !node.has_error() {
             let change = Change::new(&node.byte_range(), "");
             let arm = arm(Mutator::STATEMENT_DELETION, change, String::new());
-            self.add(Place::around(GuardForm::Statement, node), scope, arm);
+            self.add(Place::around(GuardForm::Statement, node), arm);
         }
     }
 
     /// A condition that is always true or always false.
-    pub(super) fn condition(&mut self, node: Node<'_>, scope: &Scope, values: &[&'static str]) {
+    pub(super) fn condition(&mut self, node: Node<'_>, values: &[&'static str]) {
         let Some(mut condition) = node.child_by_field_name("condition") else { return };
         // In C++, the parentheses may hold a statement before it.
         if condition.kind() == "condition_clause" {
@@ -41,55 +54,40 @@ impl Walker<'_> {
             };
             condition = inner;
         }
-        let text = text_of(condition, self.text);
+        let text = self.source.text_of(condition);
         for value in values.iter().filter(|value| **value != text) {
             let change = Change::new(&condition.byte_range(), *value);
             let arm = arm(Mutator::CONDITIONAL_EXPRESSION, change, (*value).to_owned());
-            self.add(Place::around(self.syntax.condition_form, condition), scope, arm);
+            self.add(Place::around(self.source.syntax.condition_form, condition), arm);
         }
     }
 
     /// Another operator between the same operands.
-    pub(super) fn binary(&mut self, node: Node<'_>, scope: &Scope) {
-        self.operator(node, scope, self.syntax.binary, Parentheses::BothOperands);
+    pub(super) fn binary(&mut self, node: Node<'_>) {
+        self.operator(node, self.source.syntax.binary, Parentheses::BothOperands);
     }
 
     /// An assignment with another operator.
-    pub(super) fn compound_assignment(&mut self, node: Node<'_>, scope: &Scope) {
-        self.operator(node, scope, self.syntax.compound, Parentheses::RightOperand);
+    pub(super) fn compound_assignment(&mut self, node: Node<'_>) {
+        self.operator(node, self.source.syntax.compound, Parentheses::RightOperand);
     }
 
-    /// Returns code without line breaks, where that changes nothing.
-    pub(super) fn on_one_line(&self, code: &str) -> String {
-        if self.syntax.is_indented {
-            super::python::on_one_line(code)
-        } else {
-            on_one_line(code, self.syntax.lexis)
-        }
-    }
-
-    fn operator(
-        &mut self,
-        node: Node<'_>,
-        scope: &Scope,
-        operators: &'static [crate::syntax::Operator],
-        parentheses: Parentheses,
-    ) {
+    fn operator(&mut self, node: Node<'_>, operators: &'static [Operator], parentheses: Parentheses) {
         let fields = ["left", "operator", "right"].map(|field| node.child_by_field_name(field));
         let [Some(left_node), Some(operator), Some(right_node)] = fields else { return };
         if node.has_error() {
             return;
         }
-        if !(self.syntax.is_mutated_operator)(node, self.text) {
+        if !(self.source.syntax.is_mutated_operator)(node, self.source.text) {
             return;
         }
-        let found = operators.iter().find(|one| one.text == text_of(operator, self.text));
+        let found = operators.iter().find(|one| one.text == self.source.text_of(operator));
         let Some(found) = found else { return };
-        let (left, right) = (text_of(left_node, self.text), text_of(right_node, self.text));
-        for other in self.replacements(found) {
+        let (left, right) = (self.source.text_of(left_node), self.source.text_of(right_node));
+        for other in self.source.replacements(found) {
             let nodes = [left_node, operator, right_node];
             let needed = match parentheses {
-                Parentheses::BothOperands => self.with_needed_parentheses(node, nodes, other),
+                Parentheses::BothOperands => self.source.with_needed_parentheses(node, nodes, other),
                 Parentheses::RightOperand => None,
             };
             let change = match needed {
@@ -98,95 +96,84 @@ impl Walker<'_> {
             };
             let code = match parentheses {
                 Parentheses::BothOperands => {
-                    let (left, right) = (self.on_one_line(left), self.on_one_line(right));
+                    let (left, right) = (self.source.on_one_line(left), self.source.on_one_line(right));
                     let code = format!("({left}) {other} ({right})");
                     self.with_type_check(code, node)
                 }
                 Parentheses::RightOperand => {
-                    format!("{} {other} ({})", self.on_one_line(left), self.on_one_line(right))
+                    format!("{} {other} ({})", self.source.on_one_line(left), self.source.on_one_line(right))
                 }
             };
-            self.add_expression(node, scope, arm(found.mutator.clone(), change, code));
+            self.add_expression(node, arm(found.mutator.clone(), change, code));
         }
-    }
-
-    /// Returns what stands for an operator.
-    pub(super) fn replacements(
-        &self,
-        operator: &'static crate::syntax::Operator,
-    ) -> impl Iterator<Item = &'static str> + use<> {
-        let has_further = self.syntax.has_further_operators || self.configuration.has_all_operators();
-        let further = if has_further { operator.further } else { &[] };
-        operator.replacements.iter().chain(further).copied()
     }
 
     /// Notes a mutant of an expression.
-    pub(super) fn add_expression(&mut self, node: Node<'_>, scope: &Scope, mut arm: Arm) {
-        let whole = (self.syntax.undivided)(node).unwrap_or(node);
+    pub(super) fn add_expression(&mut self, node: Node<'_>, mut arm: Arm) {
+        let whole = (self.source.syntax.undivided)(node).unwrap_or(node);
         if whole != node {
-            let part = |bytes: std::ops::Range<usize>| self.on_one_line(&self.text[bytes]);
-            let before = part(whole.start_byte()..node.start_byte());
-            let behind = part(node.end_byte()..whole.end_byte());
+            let before = self.source.part_on_one_line(whole.start_byte()..node.start_byte());
+            let behind = self.source.part_on_one_line(node.end_byte()..whole.end_byte());
             arm.code = format!("{before}({}){behind}", arm.code);
         }
-        self.add(Place::around(GuardForm::Expression, whole), scope, arm);
+        self.add(Place::around(GuardForm::Expression, whole), arm);
     }
 
     /// Returns code with the check that it has the type of the original. A class may have `+` and no `-`, and
     /// be converted to a number for it: then the original would be converted as well.
     fn with_type_check(&self, code: String, original: Node<'_>) -> String {
-        let text = text_of(original, self.text);
-        match self.syntax.type_check {
+        let text = self.source.text_of(original);
+        match self.source.syntax.type_check {
             // A lambda can't be where it is not evaluated.
             Some(check) if !(text.contains('[') && contains_lambda(original)) => {
-                format!("{check}(({code}), ({})) ({code})", self.on_one_line(text))
+                format!("{check}(({code}), ({})) ({code})", self.source.on_one_line(text))
             }
             Some(_) | None => code,
         }
     }
 
     /// The operand without its operator.
-    pub(super) fn unary(&mut self, node: Node<'_>, scope: &Scope) {
+    pub(super) fn unary(&mut self, node: Node<'_>) {
         let Some(operator) = node.child(0) else { return };
-        let operand = &self.text[operator.end_byte()..node.end_byte()];
-        if !self.syntax.unary.contains(&text_of(operator, self.text)) || node.has_error() {
+        let operand = &self.source.text[operator.end_byte()..node.end_byte()];
+        if !self.source.syntax.unary.contains(&self.source.text_of(operator)) || node.has_error() {
             return;
         }
         let operand = operand.trim_start();
         let dropped = operator.start_byte()..node.end_byte() - operand.len();
-        let is_negation = text_of(operator, self.text) == "!";
-        let kept = if is_negation { self.syntax.dropped_negation } else { "" };
-        let code = format!("{kept}({})", self.on_one_line(operand));
+        let is_negation = self.source.text_of(operator) == "!";
+        let kept = if is_negation { self.source.syntax.dropped_negation } else { "" };
+        let code = format!("{kept}({})", self.source.on_one_line(operand));
         let arm = arm(Mutator::UNARY_OPERATOR, Change::new(&dropped, ""), code);
-        self.add_expression(node, scope, arm);
+        self.add_expression(node, arm);
     }
 
-    pub(super) fn boolean(&mut self, node: Node<'_>, scope: &Scope) {
-        let [yes, no] = self.syntax.booleans;
-        let other = if text_of(node, self.text) == yes { no } else { yes };
+    pub(super) fn boolean(&mut self, node: Node<'_>) {
+        let [yes, no] = self.source.syntax.booleans;
+        let other = if self.source.text_of(node) == yes { no } else { yes };
         let change = Change::new(&node.byte_range(), other);
         let arm = arm(Mutator::BOOLEAN_LITERAL, change, other.to_owned());
-        self.add_expression(node, scope, arm);
+        self.add_expression(node, arm);
     }
 
     /// Values that a function returns instead of running.
-    pub(super) fn values(&mut self, facts: &FunctionFacts<'_>, insert_at: usize, scope: &Scope) {
+    pub(super) fn values(&mut self, facts: &FunctionFacts<'_>, insert_at: usize) {
         for value in &facts.values {
             let replacement = match value.as_str() {
-                value if self.syntax.is_indented => format!("return {value}").trim_end().to_owned(),
+                value if self.source.syntax.is_indented => format!("return {value}").trim_end().to_owned(),
                 "" => "{}".to_owned(),
-                value if self.syntax.lexis == Lexis::C => format!("{{ return {value}; }}"),
+                value if self.source.syntax.lexis == Lexis::C => format!("{{ return {value}; }}"),
                 value => format!("{{ {value} }}"),
             };
             let mut bytes = facts.body.byte_range();
-            if self.syntax.is_indented {
+            if self.source.syntax.is_indented {
                 // Behind the docstring.
                 bytes.start = insert_at;
             }
             let change = Change::new(&bytes, replacement);
             let arm = Arm { is_value: true, ..arm(Mutator::FUNCTION_VALUE, change, value.clone()) };
             let place = Place { form: GuardForm::Body, bytes, insert_at };
-            self.add(place, scope, arm);
+            self.add(place, arm);
         }
     }
 }

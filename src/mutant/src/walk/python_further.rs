@@ -1,11 +1,10 @@
 //! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts and
 //! cases.
 
-use super::{Place, Scope, Walker, mutations::arm};
+use super::{found_guards::Place, mutations::arm, python::PythonMutants};
 use crate::{
     guard::GuardForm,
     mutant::{Change, Mutator},
-    syntax::text_of,
 };
 use std::ops::Range;
 use tree_sitter::Node;
@@ -24,87 +23,79 @@ const METHODS: [(&str, &str); 10] = [
     ("encode", "decode"),
 ];
 
-impl Walker<'_> {
+impl PythonMutants<'_, '_> {
     /// Notes the mutants of a node.
-    pub(super) fn python_further(&mut self, node: Node<'_>, scope: &Scope) {
-        if !self.configuration.has_all_operators() || node.has_error() {
+    pub(super) fn visit_further(&mut self, node: Node<'_>) {
+        if !self.mutants.source.configuration.has_all_operators() || node.has_error() {
             return;
         }
         match node.kind() {
             "float" => {
-                let code = format!("({} + 1)", text_of(node, self.text));
-                self.replaced(node, node.byte_range(), code, Mutator::NUMBER_LITERAL, scope);
+                let code = format!("({} + 1)", self.mutants.source.text_of(node));
+                self.replaced(node, node.byte_range(), code, Mutator::NUMBER_LITERAL);
             }
-            "string" => self.string(node, scope),
+            "string" => self.string(node),
             "call" => {
-                self.method(node, scope);
-                self.arguments(node, scope);
+                self.method(node);
+                self.arguments(node);
             }
             "lambda" => {
                 let Some(body) = node.child_by_field_name("body") else { return };
-                let value = if text_of(body, self.text) == "None" { "0" } else { "None" };
-                self.replaced(body, body.byte_range(), value.to_owned(), Mutator::LAMBDA_BODY, scope);
+                let value = if self.mutants.source.text_of(body) == "None" { "0" } else { "None" };
+                self.replaced(body, body.byte_range(), value.to_owned(), Mutator::LAMBDA_BODY);
             }
-            "case_clause" => self.case(node, scope),
+            "case_clause" => self.case(node),
             _ => {}
         }
     }
 
     /// Notes that a part of an expression is replaced.
-    fn replaced(
-        &mut self,
-        node: Node<'_>,
-        part: Range<usize>,
-        with: String,
-        mutator: Mutator,
-        scope: &Scope,
-    ) {
-        let (before, behind) =
-            (&self.text[node.start_byte()..part.start], &self.text[part.end..node.end_byte()]);
-        let code = self.on_one_line(&[before, &with, behind].concat());
-        self.add(
-            Place::around(GuardForm::Expression, node),
-            scope,
-            arm(mutator, Change::new(&part, with), code),
+    fn replaced(&mut self, node: Node<'_>, part: Range<usize>, with: String, mutator: Mutator) {
+        let (before, behind) = (
+            &self.mutants.source.text[node.start_byte()..part.start],
+            &self.mutants.source.text[part.end..node.end_byte()],
         );
+        let code = self.mutants.source.on_one_line(&[before, &with, behind].concat());
+        self.mutants
+            .add(Place::around(GuardForm::Expression, node), arm(mutator, Change::new(&part, with), code));
     }
 
     /// A text with other letters at its ends.
-    fn string(&mut self, node: Node<'_>, scope: &Scope) {
+    fn string(&mut self, node: Node<'_>) {
         let is_alone = node
             .parent()
             .is_none_or(|parent| matches!(parent.kind(), "expression_statement" | "concatenated_string"));
         let ends = (node.child(0), node.child_count().checked_sub(1).and_then(|last| node.child(last)));
         let (Some(start), Some(end)) = ends else { return };
-        let prefix = text_of(start, self.text).trim_end_matches(['"', '\'']).to_ascii_lowercase();
+        let prefix = self.mutants.source.text_of(start).trim_end_matches(['"', '\'']).to_ascii_lowercase();
         // Values inside an f-string are not text, and a string alone is a comment.
-        if is_alone || prefix.contains(['f', 't']) || text_of(node, self.text).contains('\n') {
+        if is_alone || prefix.contains(['f', 't']) || self.mutants.source.text_of(node).contains('\n') {
             return;
         }
         let content = start.end_byte()..end.start_byte();
-        let with = format!("XX{}XX", &self.text[content.clone()]);
-        self.replaced(node, content, with, Mutator::STRING_LITERAL, scope);
+        let with = format!("XX{}XX", &self.mutants.source.text[content.clone()]);
+        self.replaced(node, content, with, Mutator::STRING_LITERAL);
     }
 
     /// Another method of a text.
-    fn method(&mut self, node: Node<'_>, scope: &Scope) {
+    fn method(&mut self, node: Node<'_>) {
         let function = node.child_by_field_name("function").filter(|function| function.kind() == "attribute");
         let Some(name) = function.and_then(|function| function.child_by_field_name("attribute")) else {
             return;
         };
-        let word = text_of(name, self.text);
+        let word = self.mutants.source.text_of(name);
         let other = METHODS.iter().find_map(|&(one, other)| match word {
             word if word == one => Some(other),
             word if word == other => Some(one),
             _ => None,
         });
         if let Some(other) = other {
-            self.replaced(node, name.byte_range(), other.to_owned(), Mutator::METHOD_EXPRESSION, scope);
+            self.replaced(node, name.byte_range(), other.to_owned(), Mutator::METHOD_EXPRESSION);
         }
     }
 
     /// Arguments that are `None`, or missing.
-    fn arguments(&mut self, node: Node<'_>, scope: &Scope) {
+    fn arguments(&mut self, node: Node<'_>) {
         let arguments = node.child_by_field_name("arguments").filter(|list| list.kind() == "argument_list");
         let Some(arguments) = arguments else { return };
         let mut cursor = arguments.walk();
@@ -117,27 +108,27 @@ impl Walker<'_> {
             let value =
                 argument.child_by_field_name("value").filter(|_| argument.kind() == "keyword_argument");
             let value = value.unwrap_or(argument);
-            if text_of(value, self.text) != "None" {
-                self.replaced(node, value.byte_range(), "None".to_owned(), Mutator::ARGUMENT, scope);
+            if self.mutants.source.text_of(value) != "None" {
+                self.replaced(node, value.byte_range(), "None".to_owned(), Mutator::ARGUMENT);
             }
             if list.len() > 1 {
-                let rest = &self.text[argument.end_byte()..arguments.end_byte()];
+                let rest = &self.mutants.source.text[argument.end_byte()..arguments.end_byte()];
                 let comma = rest.find(|letter: char| !letter.is_whitespace());
                 let comma = comma.filter(|&at| rest[at..].starts_with(',')).map_or(0, |at| at + 1);
                 let bytes = argument.start_byte()..argument.end_byte() + comma;
-                self.replaced(node, bytes, String::new(), Mutator::ARGUMENT, scope);
+                self.replaced(node, bytes, String::new(), Mutator::ARGUMENT);
             }
         }
     }
 
     /// A case that is left out.
-    fn case(&mut self, node: Node<'_>, scope: &Scope) {
+    fn case(&mut self, node: Node<'_>) {
         let mut cursor = node.walk();
         let patterns = node.children(&mut cursor).filter(|child| child.kind() == "case_pattern");
         let Some(last) = patterns.last().filter(|_| node.child_by_field_name("guard").is_none()) else {
             return;
         };
         let place = Place { form: GuardForm::Arm, bytes: node.byte_range(), insert_at: last.end_byte() };
-        self.add(place, scope, arm(Mutator::MATCH_ARM, Change::new(&node.byte_range(), ""), String::new()));
+        self.mutants.add(place, arm(Mutator::MATCH_ARM, Change::new(&node.byte_range(), ""), String::new()));
     }
 }

@@ -1,0 +1,75 @@
+//! Comments that take code out.
+
+use super::source_view::{SourceView, each_node};
+use crate::syntax::Gate;
+use std::{collections::BTreeSet, ops::Range};
+use tree_sitter::Node;
+
+/// What a comment says to take the next statement or item out, or what begins in its line.
+const SUPPRESSION: &str = "heeler: no-mutate";
+/// The same in Python, where tools have a word of their own for it.
+const PYTHON_SUPPRESSIONS: [&str; 2] = [SUPPRESSION, "pragma: no mutate"];
+pub(super) const SUPPRESSED: &str = "suppressed by a comment";
+
+/// Lines that comments take out, from 0.
+#[derive(Default)]
+pub(super) struct Suppressions {
+    /// Lines whose mutants a comment at their end suppresses.
+    lines: BTreeSet<usize>,
+    /// Lines in which statements begin that a comment before them suppresses.
+    statements: BTreeSet<usize>,
+}
+
+impl Suppressions {
+    /// Reads the comments of Python: a comment on a line of its own is about the statement that begins in the
+    /// next line with code, any other about what begins in its line.
+    pub(super) fn read_python(source: &SourceView<'_>, root: Node<'_>) -> Self {
+        let mut own_lines = Vec::new();
+        let mut read = Self::default();
+        each_node(root, &mut |node| {
+            if node.kind() == "comment"
+                && PYTHON_SUPPRESSIONS.iter().any(|word| source.text_of(node).contains(word))
+            {
+                let row = node.start_position().row;
+                if source.is_first_in_line(node) {
+                    own_lines.push(row);
+                } else {
+                    read.lines.insert(row);
+                }
+            }
+        });
+        let lines: Vec<&str> = source.text.lines().collect();
+        for row in own_lines {
+            let is_code =
+                |row: &usize| !lines[*row].trim().is_empty() && !lines[*row].trim().starts_with('#');
+            read.statements.extend((row + 1..lines.len()).find(is_code));
+        }
+        read
+    }
+
+    /// Reads a comment among the children of a node; returns what it says about the next of them.
+    pub(super) fn on_comment(&mut self, source: &SourceView<'_>, node: Node<'_>) -> Gate {
+        if !source.text_of(node).contains(SUPPRESSION) {
+            return Gate::Open;
+        }
+        if source.is_first_in_line(node) {
+            return Gate::Ignored(SUPPRESSED.into());
+        }
+        self.lines.insert(node.start_position().row);
+        Gate::Open
+    }
+
+    /// Returns what a comment in a line before says about a statement.
+    pub(super) fn statement_gate(&self, statement: Node<'_>) -> Gate {
+        if self.statements.contains(&statement.start_position().row) {
+            Gate::Ignored(SUPPRESSED.into())
+        } else {
+            Gate::Open
+        }
+    }
+
+    /// Returns whether the mutants of one of these lines are suppressed.
+    pub(super) fn has_line_in(&self, lines: Range<usize>) -> bool {
+        self.lines.range(lines).next().is_some()
+    }
+}
