@@ -82,24 +82,24 @@ impl Language {
 pub struct Mutator(Cow<'static, str>);
 
 impl Mutator {
-    pub const ARITHMETIC_OPERATOR: Self = Self(Cow::Borrowed("ArithmeticOperator"));
-    pub const ASSIGNMENT_OPERATOR: Self = Self(Cow::Borrowed("AssignmentOperator"));
-    pub const BITWISE_OPERATOR: Self = Self(Cow::Borrowed("BitwiseOperator"));
-    pub const BOOLEAN_LITERAL: Self = Self(Cow::Borrowed("BooleanLiteral"));
-    pub const CONDITIONAL_EXPRESSION: Self = Self(Cow::Borrowed("ConditionalExpression"));
-    pub const EQUALITY_OPERATOR: Self = Self(Cow::Borrowed("EqualityOperator"));
+    pub(crate) const ARITHMETIC_OPERATOR: Self = Self(Cow::Borrowed("ArithmeticOperator"));
+    pub(crate) const ASSIGNMENT_OPERATOR: Self = Self(Cow::Borrowed("AssignmentOperator"));
+    pub(crate) const BITWISE_OPERATOR: Self = Self(Cow::Borrowed("BitwiseOperator"));
+    pub(crate) const BOOLEAN_LITERAL: Self = Self(Cow::Borrowed("BooleanLiteral"));
+    pub(crate) const CONDITIONAL_EXPRESSION: Self = Self(Cow::Borrowed("ConditionalExpression"));
+    pub(crate) const EQUALITY_OPERATOR: Self = Self(Cow::Borrowed("EqualityOperator"));
     pub const FUNCTION_VALUE: Self = Self(Cow::Borrowed("FunctionValue"));
-    pub const LOGICAL_OPERATOR: Self = Self(Cow::Borrowed("LogicalOperator"));
+    pub(crate) const LOGICAL_OPERATOR: Self = Self(Cow::Borrowed("LogicalOperator"));
     pub const ARGUMENT: Self = Self(Cow::Borrowed("Argument"));
-    pub const LAMBDA_BODY: Self = Self(Cow::Borrowed("LambdaBody"));
-    pub const LOOP_CONTROL: Self = Self(Cow::Borrowed("LoopControl"));
-    pub const MATCH_ARM: Self = Self(Cow::Borrowed("MatchArm"));
-    pub const METHOD_EXPRESSION: Self = Self(Cow::Borrowed("MethodExpression"));
-    pub const NUMBER_LITERAL: Self = Self(Cow::Borrowed("NumberLiteral"));
-    pub const OBJECT_LITERAL: Self = Self(Cow::Borrowed("ObjectLiteral"));
-    pub const STATEMENT_DELETION: Self = Self(Cow::Borrowed("StatementDeletion"));
-    pub const STRING_LITERAL: Self = Self(Cow::Borrowed("StringLiteral"));
-    pub const UNARY_OPERATOR: Self = Self(Cow::Borrowed("UnaryOperator"));
+    pub(crate) const LAMBDA_BODY: Self = Self(Cow::Borrowed("LambdaBody"));
+    pub(crate) const LOOP_CONTROL: Self = Self(Cow::Borrowed("LoopControl"));
+    pub(crate) const MATCH_ARM: Self = Self(Cow::Borrowed("MatchArm"));
+    pub(crate) const METHOD_EXPRESSION: Self = Self(Cow::Borrowed("MethodExpression"));
+    pub(crate) const NUMBER_LITERAL: Self = Self(Cow::Borrowed("NumberLiteral"));
+    pub(crate) const OBJECT_LITERAL: Self = Self(Cow::Borrowed("ObjectLiteral"));
+    pub(crate) const STATEMENT_DELETION: Self = Self(Cow::Borrowed("StatementDeletion"));
+    pub(crate) const STRING_LITERAL: Self = Self(Cow::Borrowed("StringLiteral"));
+    pub(crate) const UNARY_OPERATOR: Self = Self(Cow::Borrowed("UnaryOperator"));
 
     /// Returns a kind of change of another tool.
     pub fn named(name: impl Into<Cow<'static, str>>) -> Self {

@@ -136,7 +136,7 @@ impl MutatedSource {
     }
 
     /// Returns the innermost function around a byte; that of the code outside of functions, if there is one.
-    pub fn function_at(&self, byte: usize) -> Option<usize> {
+    pub(crate) fn function_at(&self, byte: usize) -> Option<usize> {
         let around = self.functions.iter().enumerate().filter(|(_, one)| one.bytes.contains(&byte));
         let innermost = around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index);
         innermost.or_else(|| self.functions.iter().position(|one| one.item.is_empty()))
