@@ -35,7 +35,7 @@ pub use programs::{
     FindProgramsError, FoundProgram, MatchingFiles, find_files, find_programs, is_glob, matching_files,
     suite_name_from_path, suite_names_without_base,
 };
-pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
+pub use quantity::{QuantityError, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
 pub use retries::{RetriesError, parse_retries};
 pub use run_options::{ProgramOptions, RunOptions};
@@ -43,7 +43,7 @@ pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, FinalStatusLevel,
-    FlakyResult, JobCount, MemoryLimit, OutputTiming, ResolvedProfile, RunIgnored, SettingsOverride,
-    ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
+    FlakyResult, JobCount, MemoryLimit, OutputTiming, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout,
+    StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
 };
 pub use workspace::workspace_root;

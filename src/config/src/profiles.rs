@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Config, ResolvedProfile, RunSettings, TestSettings, UnknownProfileError};
+use super::{Config, RunSettings, TestSettings, UnknownProfileError, types::ResolvedProfile};
 
 /// The profile that is used when none is named, and that all others inherit from.
 pub(super) const DEFAULT_PROFILE: &str = "default";
@@ -37,7 +37,7 @@ impl Config {
     ///
     /// # Errors
     /// No section defines the profile.
-    pub fn resolve_profile(&self, name: &str) -> Result<ResolvedProfile, UnknownProfileError> {
+    pub(crate) fn resolve_profile(&self, name: &str) -> Result<ResolvedProfile, UnknownProfileError> {
         let base = self.profiles.get(DEFAULT_PROFILE).cloned().unwrap_or_default();
         let (run, tests) =
             (RunSettings::default().with_layer(&base.run), TestSettings::default().with_layer(&base.tests));

@@ -44,7 +44,7 @@ const SIZE_UNITS: &str = "B, kB, MB, GB, KiB, MiB and GiB";
 ///
 /// # Errors
 /// A part has no number or an unknown unit, or the sum exceeds 64 bits of milliseconds.
-pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     parse_sum(text, DURATION_UNITS, |unit| {
         Some(match unit {
             "ms" => 1,

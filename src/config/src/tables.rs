@@ -190,7 +190,7 @@ impl RunSettings {
     /// Returns these settings with those of a layer on top. A failure limit of the layer, of either kind,
     /// replaces the inherited one.
     #[must_use]
-    pub fn with_layer(self, layer: &RunLayer) -> Self {
+    pub(crate) fn with_layer(self, layer: &RunLayer) -> Self {
         match (layer.fail_fast, layer.max_fail) {
             (None, None) => self.replaced_by(layer),
             _ => Self { fail_fast: FailFast::Off, max_fail: None, ..self }.replaced_by(layer),
@@ -252,7 +252,7 @@ impl TestSettings {
     /// Returns these settings with those of a layer on top. A time limit of the layer, of either kind,
     /// replaces the inherited one.
     #[must_use]
-    pub fn with_layer(self, layer: &TestLayer) -> Self {
+    pub(crate) fn with_layer(self, layer: &TestLayer) -> Self {
         let by_periods = layer.slow_timeout.and_then(SlowTimeout::time_limit);
         let timeout = match (layer.timeout, by_periods) {
             (None, None) => self.timeout,

@@ -46,7 +46,7 @@ pub(super) struct UnresolvedProfile {
 
 /// A profile with all inherited settings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ResolvedProfile {
+pub(crate) struct ResolvedProfile {
     pub name: String,
     /// Settings of the run as a whole.
     pub run: RunSettings,

@@ -48,7 +48,7 @@ impl<L> BoolExpr<L> {
     }
 
     /// Returns whether any condition satisfies `is_such`.
-    pub fn contains_condition(&self, is_such: &impl Fn(&L) -> bool) -> bool {
+    pub(crate) fn contains_condition(&self, is_such: &impl Fn(&L) -> bool) -> bool {
         match self {
             Self::Leaf(leaf) => is_such(leaf),
             Self::Not(inner) => inner.contains_condition(is_such),
