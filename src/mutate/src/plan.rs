@@ -424,7 +424,7 @@ impl Baseline {
 
     /// Returns how long the processes of these tests take without a mutant.
     #[must_use]
-    pub fn expected_of(&self, tests: &BTreeSet<TestIndex>) -> Duration {
+    pub(crate) fn expected_of(&self, tests: &BTreeSet<TestIndex>) -> Duration {
         let mut expected = Duration::ZERO;
         let mut last = None;
         for one in tests {
@@ -449,7 +449,7 @@ impl Baseline {
 impl PlanStep {
     /// Returns the same with double time and a process of its own, for a mutant that runs alone.
     #[must_use]
-    pub fn with_double_time(&self) -> Self {
+    pub(crate) fn with_double_time(&self) -> Self {
         let (silence, total) = (self.silence.saturating_mul(2), self.total.saturating_mul(2));
         Self { silence, total, fork_point: None, ..self.clone() }
     }
