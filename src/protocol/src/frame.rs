@@ -12,7 +12,7 @@ use crate::StreamDecoder;
 /// MB.
 pub const BODY_LIMIT_BYTES: usize = 256 << 20;
 /// Maximum size of the header block, and of the blank lines before it.
-pub const HEADERS_LIMIT_BYTES: usize = 8 << 10;
+pub(crate) const HEADERS_LIMIT_BYTES: usize = 8 << 10;
 
 /// Byte order mark in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -11,7 +11,7 @@ use crate::{StreamDecoder, control::ClientId};
 
 /// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB. The same as
 /// that of a client's message, because a packet may carry one.
-pub const PACKET_LIMIT_BYTES: usize = crate::frame::BODY_LIMIT_BYTES;
+pub(crate) const PACKET_LIMIT_BYTES: usize = crate::frame::BODY_LIMIT_BYTES;
 
 const HEADER_BYTES: usize = 5;
 const KIND_MESSAGE: u8 = 0;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use super::{Era, MODERN_VERSIONS};
+use super::version::{Era, MODERN_VERSIONS};
 use crate::rpc::{RequestId, RpcError, code};
 
 /// Names of methods.
@@ -25,7 +25,7 @@ pub mod error_code {
     /// A header of an HTTP request says something else than its body.
     pub const HEADER_MISMATCH: i64 = -32020;
     /// The version of a request is not supported.
-    pub const UNSUPPORTED_VERSION: i64 = -32022;
+    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 }
 
 /// Time for which lists may be kept: the tools never change.
@@ -102,7 +102,7 @@ impl InitializeResult {
     #[must_use]
     pub fn new(requested: &str, instructions: &str) -> Self {
         Self {
-            protocol_version: super::legacy_version(requested).to_owned(),
+            protocol_version: legacy_version(requested).to_owned(),
             capabilities: ServerCapabilities::default(),
             server_info: Implementation::heeler(),
             instructions: instructions.to_owned(),

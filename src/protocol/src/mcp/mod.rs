@@ -25,10 +25,10 @@ pub use lines::{
     LineDecoder, PeerLine, encode_error, encode_notification, encode_request, encode_result, read_message,
 };
 pub use messages::*;
-pub use tasks::{CreateTaskResult, TASK_POLL_INTERVAL_MS, TASKS_EXTENSION, Task, TaskParams, TaskStatus};
+pub use tasks::{CreateTaskResult, TASK_POLL_INTERVAL_MS, Task, TaskParams, TaskStatus};
 pub use test_result::{AssertionLists, McpTestResult};
 pub use tools::*;
-pub use version::{Era, LEGACY_VERSIONS, MODERN_VERSIONS, RequestEra, legacy_version, request_era};
+pub use version::{Era, RequestEra, request_era};
 
 /// Beginning of the names of tools that are tests.
 pub const TEST_TOOL_PREFIX: &str = "mcp.test.";

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{CallToolResult, Era, EraResult, ResultCaching};
 
 /// Name of the extension in the capabilities of both sides.
-pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub(crate) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// Time between two questions for the state of a task that clients should keep.
 pub const TASK_POLL_INTERVAL_MS: u64 = 1_000;
 

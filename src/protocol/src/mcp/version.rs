@@ -3,13 +3,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{TASKS_EXTENSION, error_code, method};
+use super::{error_code, method, tasks::TASKS_EXTENSION};
 use crate::rpc::{RequestId, RpcError, code};
 
 /// Versions with a handshake, newest first.
-pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+pub(crate) const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// Versions that each request names, newest first.
-pub const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
+pub(crate) const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
 
 /// An era of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ struct RequestMeta {
 /// Returns the version with which `initialize` is answered: the client's if it is known, otherwise the
 /// newest one, which the client may refuse.
 #[must_use]
-pub fn legacy_version(requested: &str) -> &'static str {
+pub(crate) fn legacy_version(requested: &str) -> &'static str {
     LEGACY_VERSIONS.into_iter().find(|version| *version == requested).unwrap_or(LEGACY_VERSIONS[0])
 }
 

@@ -13,7 +13,7 @@ use crate::rpc::BorrowedText;
 
 /// Maximum size of the client's own members of one test. Frameworks' keys take a few hundred bytes; larger
 /// data belongs in a file.
-pub const CLIENT_MEMBERS_LIMIT_BYTES: usize = 8 << 10;
+pub(crate) const CLIENT_MEMBERS_LIMIT_BYTES: usize = 8 << 10;
 /// Maximum number of the client's own members of one test.
 const CLIENT_MEMBERS_LIMIT: usize = 64;
 /// Maximum nesting depth of such a member: readers have limits of their own, and the node is already nested
@@ -23,7 +23,7 @@ const CLIENT_MEMBERS_DEPTH_LIMIT: usize = 64;
 /// Returns the name of a group within its suite, without the separators at either end; for the suite itself,
 /// the suite's own name.
 #[must_use]
-pub fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
+pub(crate) fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
     let path = uid.strip_prefix(suite).and_then(|rest| rest.strip_prefix("::")).unwrap_or(uid);
     let path = if path.is_empty() { uid } else { path };
     path.strip_suffix("::").or_else(|| path.strip_suffix('.')).unwrap_or(path)

@@ -177,7 +177,7 @@ impl TestNode {
 /// Names of Heeler's own members on the nodes that it sends.
 pub mod key {
     /// Prefix of Heeler's own members.
-    pub const OWN_PREFIX: &str = "heeler.";
+    pub(crate) const OWN_PREFIX: &str = "heeler.";
     /// Command line that runs this test in isolation, for a shell.
     pub const REPRODUCE: &str = "heeler.reproduce";
     /// Number of the worker that ran the test, from 1.
@@ -225,7 +225,7 @@ pub mod key {
     pub const FAILURES: &str = "heeler.failures";
     /// Number of iterations of the test that ended, the deciding one included, if it was to run more than
     /// once.
-    pub const ITERATIONS: &str = "heeler.iterations";
+    pub(crate) const ITERATIONS: &str = "heeler.iterations";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.
     pub const CPU_MS: &str = "heeler.cpu-ms";

@@ -20,15 +20,15 @@ pub mod outcome_kind {
     /// The test passed after an attempt that did not.
     pub const FLAKY: &str = "passed-with-retries";
     /// The test passed and left processes behind.
-    pub const LEAKY: &str = "leaky";
+    pub(crate) const LEAKY: &str = "leaky";
     /// The idle timeout of the test expired.
     pub const IDLE: &str = "idle";
     /// A signal killed the process of the test.
-    pub const CRASHED: &str = "crashed";
+    pub(crate) const CRASHED: &str = "crashed";
     /// The process of the test exited before the test had ended.
-    pub const EXITED_EARLY: &str = "exited-early";
+    pub(crate) const EXITED_EARLY: &str = "exited-early";
     /// The process of the test was killed because of its memory use.
-    pub const OUT_OF_MEMORY: &str = "out-of-memory";
+    pub(crate) const OUT_OF_MEMORY: &str = "out-of-memory";
     /// The test may have a result, but that is unknown.
     pub const LOST: &str = "lost";
     /// The test was running when its run was interrupted.
@@ -253,7 +253,7 @@ pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms:
 }
 
 /// Appends the change of a running test with its latest output.
-pub fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, output: &str) {
+pub(crate) fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, output: &str) {
     let node = RenderedNode {
         start_utc: Some(IsoTime(started_ms)),
         output: non_empty(output),
@@ -264,7 +264,7 @@ pub fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: 
 
 /// Appends the change of a program that failed outside its tests, itself or in the set-up or tear-down of a
 /// suite.
-pub fn render_program_failure(out: &mut Vec<u8>, failure: &heeler_core::ProgramFailure) {
+pub(crate) fn render_program_failure(out: &mut Vec<u8>, failure: &heeler_core::ProgramFailure) {
     let (uid, display_name) = (failure.uid(), failure.display_name());
     let program = failure.program.to_text();
     let test = NodeDescription {

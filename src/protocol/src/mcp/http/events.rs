@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use crate::StreamDecoder;
 
 /// Maximum length of an event, with its lines that are no data.
-pub const EVENT_LIMIT_BYTES: usize = crate::mcp::LINE_LIMIT_BYTES;
+pub(crate) const EVENT_LIMIT_BYTES: usize = crate::mcp::LINE_LIMIT_BYTES;
 /// A comment, which keeps a connection open on which nothing happens.
 pub const KEEP_ALIVE_COMMENT: &[u8] = b": running\n\n";
 

@@ -9,7 +9,10 @@ use super::{
     url::{is_loopback_name, split_authority},
 };
 use crate::{
-    mcp::{LEGACY_VERSIONS, MODERN_VERSIONS, error_code, shortened},
+    mcp::{
+        error_code, shortened,
+        version::{LEGACY_VERSIONS, MODERN_VERSIONS},
+    },
     rpc::RpcError,
 };
 

@@ -14,9 +14,7 @@ mod relay;
 mod url;
 
 pub use content::{UnreadableContent, check_content_headers};
-pub use events::{
-    EVENT_LIMIT_BYTES, EventBlock, EventDecoder, EventTooLong, KEEP_ALIVE_COMMENT, encode_event,
-};
+pub use events::{EventBlock, EventDecoder, EventTooLong, KEEP_ALIVE_COMMENT, encode_event};
 pub use headers::{
     ForeignRequest, HeaderField, check_local_request, check_message_headers, decode_header_value,
     encode_header_value, is_media_type, is_modern_request, mirrored_headers,
@@ -28,7 +26,7 @@ pub use url::{LocalUrl, LocalUrlError};
 pub mod header {
     pub const SESSION_ID: &str = "mcp-session-id";
     pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-    pub const METHOD: &str = "mcp-method";
+    pub(crate) const METHOD: &str = "mcp-method";
     pub const NAME: &str = "mcp-name";
 }
 
