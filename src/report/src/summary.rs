@@ -371,12 +371,6 @@ impl RunSummary {
         slow
     }
 
-    /// Returns the sum of the durations of all tests.
-    #[must_use]
-    pub fn test_time(&self) -> Duration {
-        self.records.iter().filter_map(|record| record.duration).sum()
-    }
-
     /// Returns the number of suites seen.
     #[must_use]
     pub fn suite_count(&self) -> usize {
@@ -521,6 +515,5 @@ mod tests {
         };
         assert_eq!(slowest(2), ["d", "b"]);
         assert_eq!(slowest(9), ["d", "b", "c"]);
-        assert_eq!(summary.test_time(), Duration::from_millis(6005));
     }
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::workflow_command::{escape_message, escape_property};
 
 /// GitHub stores at most this many annotations for a job.
-pub const MAX_MUTANT_ANNOTATIONS: usize = 50;
+pub(crate) const MAX_MUTANT_ANNOTATIONS: usize = 50;
 
 /// Returns a workflow command for each mutant that tests ran through and did not notice, in the order of the
 /// results, then one for each function with mutants that no test reaches, and one for what is too much.

@@ -17,7 +17,7 @@ mod sarif;
 mod tests;
 mod uncovered;
 
-pub use annotations::{MAX_MUTANT_ANNOTATIONS, mutant_annotations};
+pub use annotations::mutant_annotations;
 pub use content::{MutationPhases, MutationReport, ScoreBounds, TestPlace, change_text, survival_text};
 pub use elements::{tested_mutant, write_elements};
 pub use page::write_page;

@@ -12,7 +12,7 @@ use heeler_mutant::{
 };
 use serde_json::Value;
 
-use super::*;
+use super::{annotations::MAX_MUTANT_ANNOTATIONS, *};
 use crate::ReportError;
 
 const SOURCE: &str = "pub fn both(a: bool, b: bool) -> bool {\n    a && b // \u{202e}<script>&\n}\n\npub fn none() -> u32 {\n    7\n}\n";

@@ -18,7 +18,7 @@ pub struct UncoveredFunction<'a> {
 impl UncoveredFunction<'_> {
     /// Returns the first and the last line of the mutants.
     #[must_use]
-    pub fn line_range(&self) -> (u32, u32) {
+    pub(crate) fn line_range(&self) -> (u32, u32) {
         let first = self.first.start().line;
         (first, self.lines.last().copied().unwrap_or(first))
     }
