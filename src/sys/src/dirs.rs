@@ -51,7 +51,7 @@ pub enum DirError {
 ///
 /// # Errors
 /// The system call failed.
-pub fn new_private_dir(path: &Path) -> Result<bool, DirError> {
+pub(crate) fn new_private_dir(path: &Path) -> Result<bool, DirError> {
     match private_builder().create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),

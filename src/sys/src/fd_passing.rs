@@ -17,7 +17,7 @@ use rustix::{
 };
 
 /// Maximum number of descriptors in one message.
-pub const MAX_PASSED_FDS: usize = 4;
+pub(crate) const MAX_PASSED_FDS: usize = 4;
 /// Size of the ancillary data of one message.
 const ANCILLARY_BYTES: usize = cmsg_space!(ScmRights(MAX_PASSED_FDS));
 

@@ -57,11 +57,11 @@ impl Signal {
     /// A request of the terminal to end with a report of the state, Ctrl-\.
     pub const QUIT: Self = Self(libc::SIGQUIT);
     /// A memory access that its file does not back.
-    pub const BUS: Self = Self(libc::SIGBUS);
+    pub(crate) const BUS: Self = Self(libc::SIGBUS);
     /// An illegal instruction.
-    pub const ILL: Self = Self(libc::SIGILL);
+    pub(crate) const ILL: Self = Self(libc::SIGILL);
     /// A division by zero or similar arithmetic error.
-    pub const FPE: Self = Self(libc::SIGFPE);
+    pub(crate) const FPE: Self = Self(libc::SIGFPE);
     /// A breakpoint.
     pub const TRAP: Self = Self(libc::SIGTRAP);
     /// A forbidden system call.

@@ -21,10 +21,11 @@ pub use process_tree::{
 };
 pub use this_process::{
     ChildExits, become_subreaper, clear_parent_death_signal, effective_uid, exit_immediately,
-    ignore_file_size_signal, ignore_terminal_signals, kill_on_parent_exit, limit_memory, own_program_path,
-    set_name, shared_program_path, wake_on_parent_exit,
+    ignore_file_size_signal, ignore_terminal_signals, limit_memory, own_program_path, set_name,
+    shared_program_path, wake_on_parent_exit,
 };
 pub use tree_memory::memory_above;
 
 pub(crate) use exit_status::{WaitResult, wait_for, wait_for_any, wait4};
 pub(crate) use process_tree::shown_command;
+pub(crate) use this_process::kill_on_parent_exit;

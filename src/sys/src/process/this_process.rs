@@ -34,7 +34,7 @@ pub fn become_subreaper() -> io::Result<()> {
 ///
 /// # Errors
 /// The system call failed.
-pub fn kill_on_parent_exit() -> io::Result<()> {
+pub(crate) fn kill_on_parent_exit() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL.for_rustix()?))?)
 }
 
