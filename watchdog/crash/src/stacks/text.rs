@@ -95,7 +95,7 @@ impl ProcessStacks {
     /// Returns the same for a thread whose signal handler ended the process: the interrupted code is of
     /// interest, so the handler is folded into one line.
     #[must_use]
-    pub fn interrupted_text(&self, most_frames: usize) -> String {
+    pub(crate) fn interrupted_text(&self, most_frames: usize) -> String {
         let frames = self.threads.first().map_or(&[][..], |thread| &thread.frames);
         let handler = frames.iter().position(|frame| frame.function.as_deref() == Some(SIGNAL_HANDLER));
         self.blamed_text(most_frames, handler.map_or(0, |handler| handler + 1))
