@@ -23,7 +23,7 @@ pub mod running_time;
 pub mod tcp;
 
 pub use inbox::{Inbox, LinkError};
-pub use outbox::{LinkClosed, Outbox, QUEUE_LIMIT_BYTES, TrySendError};
+pub use outbox::{LinkClosed, Outbox, TrySendError};
 pub use writer::LinkTask;
 
 use tokio::io::{AsyncRead, AsyncWrite};

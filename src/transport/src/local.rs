@@ -165,7 +165,7 @@ impl AbstractListener {
 ///
 /// # Errors
 /// The socket can't be dialled, or its listener belongs to another user.
-pub async fn connect_abstract(name: &str, deadline: Instant) -> Result<LocalStream, ConnectError> {
+pub(crate) async fn connect_abstract(name: &str, deadline: Instant) -> Result<LocalStream, ConnectError> {
     let path = abstract_path(name);
     let refused = |source| ConnectError::Refused { path: shown_path(name), source };
     let stream = loop {

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 /// Maximum number of bytes queued in one outbox: enough that a reader that pauses for a moment does not stop
 /// the sender, and little enough that a thousand links of readers that never read fit into memory.
-pub const QUEUE_LIMIT_BYTES: usize = 1 << 20;
+pub(crate) const QUEUE_LIMIT_BYTES: usize = 1 << 20;
 
 /// Cost of a frame beside its bytes, so that a flood of tiny frames is bounded too.
 const FRAME_COST_BYTES: usize = 64;

@@ -23,7 +23,7 @@ pub async fn sleep_running(duration: Duration) {
 /// Waits as [`sleep_running`] does for what is left until `deadline` now.
 ///
 /// Cancel safe: yes, because it only waits; a new call takes the time of a stop before it as passed.
-pub async fn sleep_until_running(deadline: Instant) {
+pub(crate) async fn sleep_until_running(deadline: Instant) {
     sleep_running(deadline.saturating_duration_since(Instant::now())).await;
 }
 

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{LinkError, QUEUE_LIMIT_BYTES, TrySendError, control, local};
+use crate::{LinkError, TrySendError, control, local, outbox::QUEUE_LIMIT_BYTES};
 
 /// Upper bound of every wait in these tests.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);

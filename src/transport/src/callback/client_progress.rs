@@ -68,7 +68,7 @@ impl SharedProgress {
     }
 
     /// Notes that the client has answered a request of a method that clients bind as a notification.
-    pub fn note_bound_method(&self) {
+    pub(crate) fn note_bound_method(&self) {
         self.write(BOUND_METHODS_OFFSET, &[1]);
     }
 

@@ -284,7 +284,7 @@ async fn client_that_never_reads_is_cut_as_stalled() {
     let frame = big_frame();
     let sending = async {
         loop {
-            assert!(callback.outbox.backlog_bytes() <= crate::QUEUE_LIMIT_BYTES as u64);
+            assert!(callback.outbox.backlog_bytes() <= crate::outbox::QUEUE_LIMIT_BYTES as u64);
             if let Err(broken) = callback.send("r", frame.clone(), 1).await {
                 return broken;
             }
