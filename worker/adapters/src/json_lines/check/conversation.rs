@@ -91,7 +91,7 @@ pub struct CheckConversation {
 impl CheckConversation {
     /// Describes how the process has ended, with the last line of its standard error.
     #[must_use]
-    pub fn describe_end(&self) -> String {
+    pub(crate) fn describe_end(&self) -> String {
         let end = match (self.code, self.signal) {
             (Some(code), _) => format!("the process exited with code {code}"),
             (None, Some(signal)) => format!("the process was ended by signal {signal}"),
