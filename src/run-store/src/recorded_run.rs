@@ -171,7 +171,9 @@ pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
     let paths = journal_paths(dir)
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
-    let journals = cpu_pool::map(paths.into_iter().enumerate().collect(), ScannedJournal::scan);
+    let journals = cpu_pool::map(paths.into_iter().enumerate().collect(), |(number, path)| {
+        ScannedJournal::scan(number, path)
+    });
     let losses = journal_losses(&journals)?;
     let ownership = ownership_by_manifest(dir, &bytes);
     let lacks_outputs = dir.join(FULL_MARK_NAME).exists();

@@ -34,7 +34,7 @@ pub(super) struct ScannedJournal {
 
 impl ScannedJournal {
     /// Reads a journal, given its index among those of the run. One that was never begun is empty.
-    pub(super) fn scan((number, path): (usize, PathBuf)) -> Self {
+    pub(super) fn scan(number: usize, path: PathBuf) -> Self {
         let mut journal = Self { number, ..Self::default() };
         let file = JournalFile::visit(path, |located| journal.add(located));
         for process in &mut journal.processes {

@@ -274,11 +274,11 @@ impl ProgramDiscovery<'_> {
             (Some(dialogue), Some(output)) => dialogue.finish(output),
             (Some(_) | None, _) => read_listing(adapter, self.program.clone(), outputs).await,
         };
-        if let (Some((process, invocation)), Some(dialogue), Some((run, directory))) =
+        if let (Some(((process, root), invocation)), Some(dialogue), Some((run, directory))) =
             (detached, dialogue, place)
         {
             let identity = self.identity(adapter, invocation, run, &directory);
-            let waiting = WaitingProcess::new(identity, process, dialogue, directory);
+            let waiting = WaitingProcess::new(identity, process, root, dialogue, directory);
             match &listing {
                 Ok(_) => self.waiting = Some(waiting),
                 Err(_) => waiting.end(&self.setting.guards).await,

@@ -51,7 +51,8 @@ pub(crate) struct AdoptedProcess {
 impl WaitingProcess {
     pub(crate) fn new(
         identity: ProcessIdentity,
-        (process, root): (DetachedProcess, Pid),
+        process: DetachedProcess,
+        root: Pid,
         dialogue: Box<dyn ListingDialogue>,
         test_directory: TestDirectory,
     ) -> Self {

@@ -100,7 +100,7 @@ impl ProcessStart<'_> {
                     test_directory,
                 }),
                 None => self
-                    .start((transcript, test_directory), context, sink, orders)
+                    .start(transcript, test_directory, context, sink, orders)
                     .await
                     .map_err(|error| LeaseEnd::NotStarted { error }),
             };
@@ -161,7 +161,8 @@ impl ProcessStart<'_> {
 
     async fn start<'a>(
         &self,
-        (transcript, test_directory): (Box<dyn TranscriptParser + Send>, Option<TestDirectory>),
+        transcript: Box<dyn TranscriptParser + Send>,
+        test_directory: Option<TestDirectory>,
         context: &'a WorkerContext,
         sink: &mut ResultSink,
         orders: &'a mut mpsc::Receiver<JobOrder>,

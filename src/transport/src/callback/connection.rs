@@ -275,9 +275,9 @@ impl CallbackConnection {
 
     /// Returns the mark of the next frame of the present run, if there is a record.
     fn next_mark(&mut self, completing: Option<&OsText>) -> Option<Bytes> {
-        let answers = (self.window.answers(), self.barrier);
+        let answers = self.window.answers();
         let record = self.record.as_mut()?;
-        Some(record.next_mark(&self.run, completing, &self.positions, answers))
+        Some(record.next_mark(&self.run, completing, &self.positions, answers, self.barrier))
     }
 
     /// Returns the number of frames that the client is proven to have handled, of all that were sent.

@@ -42,7 +42,8 @@ impl ConnectionRecord {
         run: &str,
         completing: Option<&OsText>,
         positions: &StreamPositions,
-        (answers, barrier): (AnswerState, BarrierMethod),
+        answers: AnswerState,
+        barrier: BarrierMethod,
     ) -> Bytes {
         if !self.is_unproven {
             self.is_unproven = true;

@@ -144,14 +144,15 @@ impl BoostGrammar {
             return Ok((used, Marker::Ignore));
         }
         let (place, event) = line.split_once("): ").ok_or(ScanStop::Mismatch)?;
-        self.read_event(&line, (place, event), situation).map(|marker| (used, marker))
+        self.read_event(&line, place, event, situation).map(|marker| (used, marker))
     }
 
     /// Reads an event at a place of the sources.
     fn read_event(
         &mut self,
         line: &str,
-        (place, event): (&str, &str),
+        place: &str,
+        event: &str,
         situation: &ParserState<'_>,
     ) -> ScanResult<Marker> {
         let waiting = |path: &str| {
