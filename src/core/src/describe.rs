@@ -198,7 +198,7 @@ pub fn program_name(command: &str, name: Option<&str>) -> String {
 
 /// Returns the note about leaked processes for the standard error of their test.
 #[must_use]
-pub fn leak_note(processes: &[LeakedProcess]) -> String {
+pub(crate) fn leak_note(processes: &[LeakedProcess]) -> String {
     format!("[heeler: the test {}]\n", leak_text(processes))
 }
 

@@ -21,7 +21,7 @@ pub struct SlotDemand {
 /// fewer. A remainder that cannot be divided evenly goes to the demands that were served least, among equals
 /// to the first.
 #[must_use]
-pub fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
+pub(crate) fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
     let mut shares = vec![0; demands.len()];
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by_key(|place| demands[*place].served);
@@ -42,7 +42,7 @@ pub fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
 
 /// Maximum number of tests of a run whose first lease has priority: the tests that a user selects by hand, of
 /// which one batch is made.
-pub const SMALL_SELECTION: usize = 16;
+pub(crate) const SMALL_SELECTION: usize = 16;
 
 /// Returns whether the next lease of a run has priority.
 #[must_use]
@@ -124,7 +124,7 @@ pub fn shares_with_priority(slots: usize, demands: &[GroupedDemand], preferred: 
 /// The slots are shared fairly between the groups, and those of each group between its demands, so that a
 /// group with many demands gets no more than one with a single demand.
 #[must_use]
-pub fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
+pub(crate) fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
     let mut groups: Vec<(u32, SlotDemand)> = Vec::new();
     for GroupedDemand { group, group_served, demand, has_priority: _ } in demands {
         match groups.iter_mut().find(|(known, _)| known == group) {

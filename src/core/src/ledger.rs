@@ -95,7 +95,7 @@ impl Ledger {
     }
 
     /// Opens a worker's stream: it may carry something of this run, even if only the start of a test.
-    pub fn open_stream(&mut self, worker: WorkerId) {
+    pub(crate) fn open_stream(&mut self, worker: WorkerId) {
         self.streams.entry(worker).or_default();
     }
 
@@ -118,7 +118,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The test has a result already.
-    pub fn record_synthesized(
+    pub(crate) fn record_synthesized(
         &mut self,
         test: TestId,
         result: SynthesizedResult,
@@ -162,7 +162,7 @@ impl Ledger {
     }
 
     /// Returns the workers whose streams are not proven yet.
-    pub fn open_streams(&self) -> impl Iterator<Item = WorkerId> + '_ {
+    pub(crate) fn open_streams(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.streams.iter().filter(|(_, stream)| !stream.is_closed).map(|(worker, _)| *worker)
     }
 
@@ -174,7 +174,7 @@ impl Ledger {
 
     /// Returns whether every test has its result, and the state of every stream is final.
     #[must_use]
-    pub fn is_balanced(&self) -> bool {
+    pub(crate) fn is_balanced(&self) -> bool {
         self.open == 0 && self.streams.values().all(|stream| stream.is_closed)
     }
 

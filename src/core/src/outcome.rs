@@ -61,18 +61,6 @@ impl Outcome {
         matches!(self, Self::Lost | Self::Interrupted | Self::Cancelled | Self::NotRun(_))
     }
 
-    /// Returns whether the process of the test died, by a signal or by exiting early.
-    #[must_use]
-    pub fn is_process_death(self) -> bool {
-        matches!(self, Self::Crashed | Self::ExitedEarly | Self::OutOfMemory)
-    }
-
-    /// Returns whether the test exceeded one of its time limits.
-    #[must_use]
-    pub fn is_timeout(self) -> bool {
-        matches!(self, Self::TimedOut | Self::Idle)
-    }
-
     /// Returns the words of the outcome, which may follow a number: `3 timed out`.
     #[must_use]
     pub fn label(self) -> &'static str {

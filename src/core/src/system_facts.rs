@@ -61,7 +61,7 @@ impl ProcessFacts {
 impl MachineLoad {
     /// Returns whether too little memory explains a slow or hanging test.
     #[must_use]
-    pub fn is_short_of_memory(&self) -> bool {
+    pub(crate) fn is_short_of_memory(&self) -> bool {
         self.available_kib < self.total_kib / SHORT_MEMORY_DIVISOR
             || self.memory_stall_hundredths.is_some_and(|stall| stall >= SHORT_MEMORY_STALL)
     }

@@ -36,7 +36,7 @@ impl SlotLoads {
     /// Returns how long a free slot works if all slots end this work together: busy ones take their part when
     /// they are free.
     #[must_use]
-    pub fn share_of(&self, work: Duration) -> Duration {
+    pub(crate) fn share_of(&self, work: Duration) -> Duration {
         let mut busy: Vec<_> = self.busy.iter().map(|slot| slot.remaining).collect();
         busy.sort_unstable();
         let free = self.slots.saturating_sub(busy.len()).max(1);
