@@ -1,9 +1,9 @@
 //! Rules of this repository that a machine can check: sources, dependencies, the list of unsafe blocks, fuzz
-//! seeds, documentation, packages.
+//! seeds, documentation, packages, structure.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "the tests ask cargo for the dependency graph, and scripts for names"
+    reason = "the tests ask cargo for the dependency graph, and scripts for names and figures"
 )]
 
 mod docs;
@@ -12,5 +12,6 @@ mod fuzz_seeds;
 mod packages;
 mod pages;
 mod source_rules;
+mod structure;
 mod supply_chain;
 mod unsafe_list;
