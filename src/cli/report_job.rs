@@ -57,19 +57,21 @@ pub(super) struct WrittenReports {
 }
 
 impl ReportJob {
-    /// Returns the reports of the run with this id, whose summary and times this process has `seen`.
+    /// Returns the reports of the run with this id, of which this process has seen this summary and these
+    /// times.
     pub(super) fn new(
         settings: &ResolvedSettings,
         requests: Vec<ReportRequest>,
         run_id: &str,
-        seen: (Arc<RunSummary>, RunTimes),
+        seen: Arc<RunSummary>,
+        seen_times: RunTimes,
     ) -> Self {
         let dir = heeler_run_store::find_run_dir(&settings.state_dir, run_id);
         let recorded = dir.and_then(|dir| Some((RunTimes::read(&dir)?, dir)));
-        let (times, recorded_dir) = recorded.map_or((seen.1, None), |(times, dir)| (times, Some(dir)));
+        let (times, recorded_dir) = recorded.map_or((seen_times, None), |(times, dir)| (times, Some(dir)));
         Self {
             requests,
-            seen: seen.0,
+            seen,
             outputs: passed_outputs(settings),
             name: settings.profile.clone(),
             run_id: run_id.to_owned(),

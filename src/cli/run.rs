@@ -325,7 +325,7 @@ impl RunCommand<'_> {
         is_cancelled: bool,
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
         let summary = Arc::new(std::mem::take(&mut self.watch.summary));
-        let job = ReportJob::new(self.settings, self.reports.clone(), run_id, (Arc::clone(&summary), seen));
+        let job = ReportJob::new(self.settings, self.reports.clone(), run_id, Arc::clone(&summary), seen);
         let duration = job.duration();
         if let Some(events) = &mut self.watch.run_events {
             events.set_totals(&summary, duration);

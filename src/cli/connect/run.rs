@@ -296,7 +296,7 @@ impl ConnectRun<'_> {
     ) -> Result<CliExitCode, CommandError> {
         let summary = Arc::new(std::mem::take(&mut output.summary));
         let requests = std::mem::take(&mut self.reports);
-        let job = ReportJob::new(&self.settings, requests, run_id, (Arc::clone(&summary), seen));
+        let job = ReportJob::new(&self.settings, requests, run_id, Arc::clone(&summary), seen);
         let duration = job.duration();
         if let Some(events) = &mut output.events {
             events.set_totals(&summary, duration);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use super::version::{Era, MODERN_VERSIONS};
+use super::version::{Era, MODERN_VERSIONS, legacy_version};
 use crate::rpc::{RequestId, RpcError, code};
 
 /// Names of methods.
