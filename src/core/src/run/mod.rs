@@ -34,6 +34,8 @@ mod set_up;
 mod start_delay;
 mod state;
 mod take_back;
+#[cfg(test)]
+mod tests;
 
 pub use event::*;
 pub use state::RunState;
