@@ -78,6 +78,8 @@ pub struct DuplicateResult {
 pub struct Ledger {
     entries: Vec<LedgerEntry>,
     open: usize,
+    /// Number of results that are failures.
+    failures: usize,
     streams: BTreeMap<WorkerId, ResultStream>,
 }
 
@@ -85,7 +87,12 @@ impl Ledger {
     /// Creates a ledger for `selected` tests, all without a result.
     #[must_use]
     pub fn new(selected: usize) -> Self {
-        Self { entries: vec![LedgerEntry::Open; selected], open: selected, streams: BTreeMap::new() }
+        Self {
+            entries: vec![LedgerEntry::Open; selected],
+            open: selected,
+            failures: 0,
+            streams: BTreeMap::new(),
+        }
     }
 
     /// Adds tests, all without a result. They are numbered after those before them.
@@ -133,6 +140,7 @@ impl Ledger {
         }
         *place = entry;
         self.open -= 1;
+        self.failures += usize::from(entry.outcome().is_some_and(Outcome::is_failure));
         Ok(())
     }
 
@@ -204,7 +212,7 @@ impl Ledger {
     /// Returns the number of tests that have failed so far.
     #[must_use]
     pub fn failure_count(&self) -> usize {
-        self.entries.iter().filter_map(LedgerEntry::outcome).filter(|outcome| outcome.is_failure()).count()
+        self.failures
     }
 }
 
