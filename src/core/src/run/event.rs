@@ -6,6 +6,7 @@ use crate::{
     LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SetUpProgress,
     SynthesizedResult, TestId, WorkerId,
     batching::{ProgramCosts, QueuedTest, TestBatch},
+    ledger::Ledger,
 };
 
 /// The tests and limits of a run.
@@ -258,6 +259,13 @@ pub struct DueResults {
     pub resend: Vec<(WorkerId, u64)>,
     /// Synthesized results, which no worker sends.
     pub synthesized: Vec<(TestId, SynthesizedResult)>,
+}
+
+impl DueResults {
+    /// Returns what the client may lack, now that all streams are closed.
+    pub(super) fn of(ledger: &Ledger) -> Self {
+        Self { resend: ledger.unproven_streams(), synthesized: ledger.synthesized_results() }
+    }
 }
 
 /// The task of a finisher that replaces a dead one.

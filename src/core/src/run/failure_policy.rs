@@ -41,7 +41,7 @@ impl RunState {
             self.queue.observe_start(held.batch.program, start);
         }
         let rest = self.unfinished_tests(&held);
-        if self.stop_reason.is_some() {
+        if self.lifecycle.stop_reason().is_some() {
             self.requeue(&held, rest);
         } else if end == LeaseOutcome::Cancelled && held.cancel_mode.is_some() {
             if held.batch.is_isolated {
@@ -205,10 +205,12 @@ impl RunState {
         if !self.involves(worker) {
             return;
         }
-        self.draining.retain(|one| *one != worker);
+        self.lifecycle.end_drain_of(worker);
         let held = self.leases.remove(&worker);
         let is_blamed = held.as_ref().is_some_and(|held| !held.is_lost_with_watchdog);
-        self.unproductive_workers += usize::from(is_blamed && settled.is_empty());
+        if is_blamed && settled.is_empty() {
+            self.workers.on_unproductive_death();
+        }
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
             self.on_settled(worker, test, outcome, duration, position);
         }
@@ -227,7 +229,7 @@ impl RunState {
     /// are no others, one of them may kill each worker at its end.
     fn reclaim_lease(&mut self, held: &ActiveLease) {
         let rest = self.unfinished_tests(held);
-        if self.stop_reason.is_some() {
+        if self.lifecycle.stop_reason().is_some() {
             self.requeue(held, rest);
             return;
         }

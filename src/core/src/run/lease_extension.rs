@@ -4,7 +4,7 @@
 //! its tests have ended, and the run extends the lease or has the process end.
 
 use super::{
-    RunAction, RunStage, ScheduledTest,
+    RunAction, ScheduledTest,
     state::{ActiveLease, RunState},
 };
 use crate::{LeaseId, TestId, WorkerId};
@@ -48,13 +48,10 @@ impl RunState {
     /// Gives the processes that wait further tests of their programs, or has them end. While tests may be
     /// added, they wait for those if no test waits.
     pub(super) fn serve_idle_leases(&mut self, actions: &mut Vec<RunAction>) {
-        if self.stage != RunStage::Running {
-            return;
-        }
         let is_idle =
             |(worker, held): (&WorkerId, &ActiveLease)| (held.idle == LeaseIdleness::Idle).then_some(*worker);
         for worker in self.leases.iter().filter_map(is_idle).collect::<Vec<_>>() {
-            let is_within_share = self.leases.len() <= self.share.min(self.slots());
+            let is_within_share = self.leases.len() <= self.slots.usable();
             if is_within_share && let Some(extended) = self.extend_lease(worker) {
                 actions.push(extended);
                 actions.extend(self.delay_starts(worker));

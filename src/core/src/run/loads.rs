@@ -17,7 +17,7 @@ impl RunState {
     /// Returns the slots with the programs that they run, and how long each lease is expected to remain.
     pub(super) fn slot_loads(&self, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
         let busy = |held: &ActiveLease| BusySlot { program: held.batch.program, remaining: remaining(held) };
-        SlotLoads { slots: self.slots(), busy: self.leases.values().map(busy).collect() }
+        SlotLoads { slots: self.slots.limit(), busy: self.leases.values().map(busy).collect() }
     }
 
     /// Returns how long a lease is expected to take from now. Of a test that runs, half is left on average.

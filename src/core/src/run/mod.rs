@@ -24,18 +24,20 @@
 
 mod event;
 mod failure_policy;
-mod finisher;
 mod guard_loss;
 mod lease_extension;
+mod lifecycle;
 mod loads;
 mod prerequisites;
 mod repetition;
+mod run_slots;
 mod set_up;
 mod start_delay;
 mod state;
 mod take_back;
 #[cfg(test)]
 mod tests;
+mod worker_requests;
 
 pub use event::*;
 pub use state::RunState;

@@ -21,7 +21,7 @@ enum PrerequisiteState {
 impl RunState {
     /// Queues the tests whose prerequisites are met, and settles those of which one has failed.
     pub(super) fn release_blocked(&mut self) {
-        if !self.is_assigning() {
+        if !self.lifecycle.is_assigning() {
             return;
         }
         loop {

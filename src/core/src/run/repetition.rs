@@ -71,7 +71,7 @@ impl RunState {
         }
         state.location = TestLocation::Waiting;
         state.passed_iterations = state.passed_iterations.saturating_add(1);
-        self.unproductive_workers = 0;
+        self.workers.on_result();
         self.next_round.push(test);
         let program = self.plan.tests[test.index()].program;
         self.queue.observe_duration(program, duration);
@@ -81,7 +81,7 @@ impl RunState {
     /// Queues the tests that have passed an iteration when a slot is free for them and no other test waits.
     /// Not before: each that passes would become a batch of its own.
     pub(super) fn begin_next_round(&mut self) {
-        if self.next_round.is_empty() || !self.queue.is_empty() || self.leases.len() >= self.slots() {
+        if self.next_round.is_empty() || !self.queue.is_empty() || self.leases.len() >= self.slots.limit() {
             return;
         }
         let mut tests = std::mem::take(&mut self.next_round);

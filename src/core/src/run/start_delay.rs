@@ -10,15 +10,15 @@ impl RunState {
     pub(super) fn on_process_waiting(&mut self, worker: WorkerId, program: ProgramId) {
         let takes_more =
             self.plan.programs.get(program.index()).is_some_and(|one| one.process.takes_more_tests);
-        if takes_more && self.is_assigning() && !self.leases.contains_key(&worker) {
-            self.waiting_process = Some((worker, program));
+        if takes_more && self.lifecycle.is_assigning() && !self.leases.contains_key(&worker) {
+            self.workers.on_process_waiting(worker, program);
         }
     }
 
     /// Puts off the start of further processes of the program of this worker's lease, if its process takes
     /// their tests and will have run them before another one is ready.
     pub(super) fn delay_starts(&mut self, worker: WorkerId) -> Option<RunAction> {
-        let held = self.leases.get(&worker).filter(|held| held.is_ready() && self.slots() > 1)?;
+        let held = self.leases.get(&worker).filter(|held| held.is_ready() && self.slots.limit() > 1)?;
         let program = held.batch.program;
         let Some(delay) = self.queue.hold_starts(program) else {
             self.queue.release_starts(program);

@@ -7,18 +7,16 @@ use std::{
 };
 
 use super::{
-    BatchLease, CancelMode, Prerequisite, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan,
-    guard_loss::GuardLosses, lease_extension::LeaseIdleness, set_up::LeaseSetUps, take_back::LeasePace,
+    BatchLease, CancelMode, FinisherTask, LostStream, Prerequisite, RunAction, RunEvent, RunStage,
+    ScheduledTest, SchedulingPlan, guard_loss::GuardLosses, lease_extension::LeaseIdleness,
+    lifecycle::RunLifecycle, run_slots::RunSlots, set_up::LeaseSetUps, take_back::LeasePace,
+    worker_requests::WorkerRequests,
 };
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     batching::{TestBatch, TestQueue},
     ledger::{Ledger, StreamPosition},
 };
-
-/// Number of workers per slot that may fail to start, or die without having settled anything, before no more
-/// are requested. Per slot, because a common cause (a dead watchdog, a full disk) may kill all of them.
-const UNPRODUCTIVE_WORKERS_PER_SLOT: usize = 4;
 
 /// Location of a test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -107,31 +105,12 @@ pub struct RunState {
     pub(super) next_round: Vec<TestId>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
-    /// The worker that is granted next, if a process of this program waits for tests there.
-    pub(super) waiting_process: Option<(WorkerId, ProgramId)>,
-    /// Number of requested workers of which neither the grant nor the failure to start is known.
-    requested: usize,
-    /// Number of workers that failed to start since the last successful start.
-    failed_starts: usize,
-    /// Number of workers that died without having settled anything, since a test was last settled.
-    pub(super) unproductive_workers: usize,
     pub(super) next_lease: u32,
-    pub(super) stop_reason: Option<NotRunReason>,
-    /// What becomes of the running tests when the run has stopped.
-    cancel_mode: CancelMode,
-    pub(super) stage: RunStage,
+    pub(super) workers: WorkerRequests,
+    pub(super) slots: RunSlots,
+    pub(super) lifecycle: RunLifecycle,
     /// Whether tests may be added.
     pub(super) is_open: bool,
-    pub(super) draining: Vec<WorkerId>,
-    /// Whether the finisher has proven everything but the completion.
-    pub(super) is_completing: bool,
-    /// Whether the finisher exceeded its time limit.
-    pub(super) is_finisher_given_up: bool,
-    failures: usize,
-    /// Maximum number of concurrent leases, limited because other runs need slots as well.
-    pub(super) share: usize,
-    /// Number of slots that no run can use.
-    pub(super) spare_slots: usize,
 }
 
 impl RunState {
@@ -146,23 +125,13 @@ impl RunState {
             delayed: BTreeSet::new(),
             next_round: Vec::new(),
             programs: vec![ProgramState::default(); plan.programs.len()],
-            failures: 0,
             ledger: Ledger::new(0),
             leases: BTreeMap::new(),
-            waiting_process: None,
-            requested: 0,
-            failed_starts: 0,
-            unproductive_workers: 0,
             next_lease: 0,
-            stop_reason: None,
-            cancel_mode: CancelMode::AfterRunningTests,
-            stage: RunStage::Running,
+            workers: WorkerRequests::default(),
+            slots: RunSlots::new(plan.slots),
+            lifecycle: RunLifecycle::new(),
             is_open: plan.is_open,
-            draining: Vec::new(),
-            is_completing: false,
-            is_finisher_given_up: false,
-            share: plan.slots.max(1),
-            spare_slots: 0,
             plan,
         };
         run.add_tests(tests);
@@ -208,9 +177,9 @@ impl RunState {
                 return Vec::new();
             }
             RunEvent::StartsDue(program) => self.queue.release_starts(program),
-            RunEvent::WorkerNotStarted => self.on_worker_not_started(),
-            RunEvent::SlotShare(share) => self.share = share,
-            RunEvent::SpareSlots(spare) => self.spare_slots = spare,
+            RunEvent::WorkerNotStarted => self.workers.on_not_started(),
+            RunEvent::SlotShare(share) => self.slots.on_share(share),
+            RunEvent::SpareSlots(spare) => self.slots.on_spare(spare),
             RunEvent::Started { lease, test } => self.on_started(lease, test),
             RunEvent::Held { lease, test } => self.on_held(lease, test),
             RunEvent::Settled { worker, test, outcome, duration, position } => {
@@ -236,18 +205,20 @@ impl RunState {
             RunEvent::WatchdogDied { worker } => self.on_watchdog_died(worker),
             RunEvent::WorkerLost { worker, proven, settled } => self.on_worker_lost(worker, proven, settled),
             RunEvent::Drained { worker, proven } => self.on_drained(worker, proven),
-            RunEvent::Completing => self.is_completing |= self.stage == RunStage::Finishing,
-            RunEvent::Finished if self.stage == RunStage::Finishing => {
-                self.stage = RunStage::Completed;
-                return vec![RunAction::Complete];
+            RunEvent::Completing => self.lifecycle.on_completing(),
+            RunEvent::Finished => {
+                if let Some(complete) = self.lifecycle.on_finished() {
+                    return vec![complete];
+                }
             }
-            RunEvent::Finished => {}
-            RunEvent::FinisherLate => return self.on_finisher_late(),
-            RunEvent::Cancel => self.stop(NotRunReason::Cancelled, CancelMode::Now),
-            RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached, CancelMode::Now),
+            RunEvent::FinisherLate => return self.lifecycle.on_finisher_late().into_iter().collect(),
+            RunEvent::Cancel => self.lifecycle.stop(NotRunReason::Cancelled, CancelMode::Now),
+            RunEvent::TimeLimitReached => {
+                self.lifecycle.stop(NotRunReason::TimeLimitReached, CancelMode::Now);
+            }
         }
         let mut actions = self.advance(free);
-        self.waiting_process = None;
+        self.workers.forget_waiting_process();
         if let Some((test, delay)) = delay.filter(|(test, _)| self.delayed.contains(test)) {
             actions.push(RunAction::DelayRetry { test, delay });
         }
@@ -257,7 +228,7 @@ impl RunState {
     /// Returns the stage of the run.
     #[must_use]
     pub fn stage(&self) -> RunStage {
-        self.stage
+        self.lifecycle.stage()
     }
 
     /// Returns the ledger.
@@ -269,13 +240,13 @@ impl RunState {
     /// Returns whether tests may be added.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.is_open && self.is_assigning()
+        self.is_open && self.lifecycle.is_assigning()
     }
 
     /// Returns the reason why the run assigns no more work, if it has stopped.
     #[must_use]
     pub fn stop_reason(&self) -> Option<NotRunReason> {
-        self.stop_reason
+        self.lifecycle.stop_reason()
     }
 
     /// Returns the workers whose leases are awaited.
@@ -286,7 +257,7 @@ impl RunState {
     /// Returns the workers whose leases or drains are awaited.
     #[must_use]
     pub fn awaited_workers(&self) -> Vec<WorkerId> {
-        self.leases.keys().copied().chain(self.draining.iter().copied()).collect()
+        self.leases.keys().copied().chain(self.lifecycle.draining_workers().iter().copied()).collect()
     }
 
     /// Returns the number of leases that workers hold.
@@ -298,9 +269,11 @@ impl RunState {
     /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
     #[must_use]
     pub fn wanted_leases(&self) -> usize {
-        let waiting =
-            if self.is_assigning() { self.queue.available_batches(&self.occupied_slots()) } else { 0 };
-        (self.leases.len() + waiting).min(self.slots())
+        let waiting = match self.lifecycle.is_assigning() {
+            true => self.queue.available_batches(&self.occupied_slots()),
+            false => 0,
+        };
+        (self.leases.len() + waiting).min(self.slots.limit())
     }
 
     /// Returns whether the death of this worker concerns this run.
@@ -309,11 +282,35 @@ impl RunState {
         self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed)
     }
 
-    /// Stops the run for the first reason given. Running tests that may finish are cancelled by a later stop
-    /// that demands it.
-    pub(super) fn stop(&mut self, why: NotRunReason, mode: CancelMode) {
-        self.stop_reason.get_or_insert(why);
-        self.cancel_mode = self.cancel_mode.max(mode);
+    /// Returns the task of a finisher that replaces a dead one.
+    #[must_use]
+    pub fn finisher_task(&self) -> FinisherTask {
+        self.lifecycle.finisher_task(&self.ledger)
+    }
+
+    /// Returns whether the finisher exceeded its time limit, and its death is awaited.
+    #[must_use]
+    pub fn is_finisher_given_up(&self) -> bool {
+        self.lifecycle.is_finisher_given_up()
+    }
+
+    /// Completes the run immediately, because there is no finisher and therefore no worker any more: leases
+    /// and unproven streams of workers are settled by what is left of them, all other tests are recorded as
+    /// not run for lack of workers. Returns what remains to be done in the finisher's place; the run is
+    /// complete afterwards.
+    pub fn complete_without_finisher(
+        &mut self,
+        mut stream: impl FnMut(WorkerId) -> LostStream,
+    ) -> FinisherTask {
+        // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It
+        // takes effect even if no worker is awaited, as in a run whose share is 0.
+        self.lifecycle.stop(NotRunReason::NoWorker, CancelMode::Now);
+        let _not_executed = self.advance(None);
+        while let Some(worker) = self.awaited_workers().first().copied() {
+            let LostStream { proven, settled } = stream(worker);
+            let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven, settled });
+        }
+        self.lifecycle.complete(&self.ledger)
     }
 
     /// Returns the worker if the grant is valid.
@@ -322,16 +319,8 @@ impl RunState {
         if is_closed || self.leases.contains_key(&worker) {
             return None;
         }
-        self.requested = self.requested.saturating_sub(1);
-        self.failed_starts = 0;
+        self.workers.on_granted();
         Some(worker)
-    }
-
-    fn on_worker_not_started(&mut self) {
-        if self.requested > 0 {
-            self.requested -= 1;
-            self.failed_starts += 1;
-        }
     }
 
     fn on_started(&mut self, lease: LeaseId, test: TestId) {
@@ -360,7 +349,7 @@ impl RunState {
             return;
         }
         self.tests[test.index()].location = TestLocation::Settled;
-        self.unproductive_workers = 0;
+        self.workers.on_result();
         let program = self.plan.tests[test.index()].program;
         let includes_start = self.leases.get(&worker).is_some_and(|held| self.includes_start(held, test));
         if outcome != Outcome::Skipped && !includes_start {
@@ -368,7 +357,6 @@ impl RunState {
             self.queue.observe_duration(program, duration);
         }
         self.on_report_of(program);
-        self.failures += usize::from(outcome.is_failure());
     }
 
     /// Records that a process of the program has reported a test's end.
@@ -384,8 +372,7 @@ impl RunState {
     }
 
     fn on_drained(&mut self, worker: WorkerId, proven: u64) {
-        if self.draining.contains(&worker) {
-            self.draining.retain(|one| *one != worker);
+        if self.lifecycle.end_drain_of(worker) {
             self.ledger.close_stream(worker, proven);
         }
     }
@@ -404,16 +391,14 @@ impl RunState {
         self.tests[test.index()].location = TestLocation::Settled;
         // Synthesized results are sent at the end of the run, which must not wait for further tests.
         self.is_open = false;
-        if self.ledger.record_synthesized(test, told).is_ok() {
-            self.failures += usize::from(told.outcome().is_failure());
-        }
+        let _earlier_result = self.ledger.record_synthesized(test, told);
     }
 
     /// Does what is due after an event, which may have left this worker without a lease.
     pub(super) fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.release_starts();
-        if self.stage == RunStage::Running {
+        if self.lifecycle.stage() == RunStage::Running {
             self.release_blocked();
             self.begin_next_round();
             self.check_limits(free);
@@ -423,83 +408,58 @@ impl RunState {
             actions.push(lease.unwrap_or(RunAction::ReleaseWorker(worker)));
             actions.extend(self.delay_starts(worker));
         }
-        if self.stage == RunStage::Running {
-            match self.stop_reason {
+        if self.lifecycle.stage() == RunStage::Running {
+            match self.lifecycle.stop_reason() {
                 None => self.serve_idle_leases(&mut actions),
                 Some(why) => self.cancel_remaining(why, &mut actions),
             }
             // A process may have been told to end.
             self.release_starts();
-            if self.stop_reason.is_none() {
+            if self.lifecycle.is_assigning() {
                 self.request_workers(&mut actions);
                 self.take_back(&mut actions);
             }
             if self.ledger.open_count() == 0 && self.leases.is_empty() && !self.is_open() {
-                self.begin_drain(&mut actions);
+                self.lifecycle.begin_drain(self.ledger.open_streams().collect(), &mut actions);
             }
         }
-        if self.stage == RunStage::Draining && self.draining.is_empty() && self.ledger.is_balanced() {
-            self.stage = RunStage::Finishing;
-            actions.push(RunAction::Finish(self.due()));
-        }
+        actions.extend(self.lifecycle.begin_finish(&self.ledger));
         actions
     }
 
     fn check_limits(&mut self, free: Option<WorkerId>) {
         if let Some(limit) = self.plan.failure_limit
-            && self.failures >= limit.failures.max(1)
+            && self.ledger.failure_count() >= limit.failures.max(1)
         {
-            self.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
+            self.lifecycle.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
         }
         // A worker whose stream is open is alive, as far as is known: it has a lease, or may be granted
         // again.
         let has_worker = free.is_some() || self.ledger.open_streams().next().is_some();
-        let may_get_worker = has_worker || self.requested > 0 || self.may_start_workers();
+        let may_get_worker = has_worker || self.workers.may_be_granted(self.slots.limit());
         if !may_get_worker && self.ledger.open_count() > 0 {
-            self.stop(NotRunReason::NoWorker, CancelMode::Now);
+            self.lifecycle.stop(NotRunReason::NoWorker, CancelMode::Now);
         }
-    }
-
-    fn may_start_workers(&self) -> bool {
-        let most = self.slots().saturating_mul(UNPRODUCTIVE_WORKERS_PER_SLOT);
-        self.failed_starts.max(self.unproductive_workers) < most
-    }
-
-    pub(super) fn slots(&self) -> usize {
-        self.plan.slots.max(1)
-    }
-
-    /// Returns whether waiting tests are leased.
-    pub(super) fn is_assigning(&self) -> bool {
-        self.stage == RunStage::Running && self.stop_reason.is_none()
-    }
-
-    /// Returns the number of leases that may be created now.
-    fn free_slots(&self) -> usize {
-        self.share.min(self.slots()).saturating_sub(self.leases.len())
     }
 
     /// Requests as many workers as could receive a lease.
     fn request_workers(&mut self, actions: &mut Vec<RunAction>) {
-        let room = self.free_slots().saturating_sub(self.requested);
-        if room == 0 || !self.may_start_workers() {
-            return;
-        }
-        let wanted = self.queue.available_batches(&self.occupied_slots()).saturating_sub(self.requested);
-        for _ in 0..room.min(wanted) {
-            self.requested += 1;
-            actions.push(RunAction::StartWorker);
+        let free = self.slots.free(self.leases.len());
+        if self.workers.may_request(free, self.slots.limit()) {
+            let wanted = free.min(self.queue.available_batches(&self.occupied_slots()));
+            let added = self.workers.request_up_to(wanted);
+            actions.extend(std::iter::repeat_n(RunAction::StartWorker, added));
         }
     }
 
     fn create_lease(&mut self, worker: WorkerId) -> Option<BatchLease> {
-        if !self.is_assigning() || self.free_slots() == 0 {
+        if !self.lifecycle.is_assigning() || self.slots.free(self.leases.len()) == 0 {
             return None;
         }
         let loads = self.slot_loads(|held| self.remaining_time(held));
-        let waiting = self.waiting_process.filter(|(waits_at, _)| *waits_at == worker);
+        let waiting = self.workers.program_waiting_at(worker);
         let first =
-            waiting.and_then(|(_, program)| self.next_batch(|queue| queue.next_first_batch(program, &loads)));
+            waiting.and_then(|program| self.next_batch(|queue| queue.next_first_batch(program, &loads)));
         let has_waited = first.is_some();
         let batch = match first {
             Some(batch) => batch,
@@ -580,18 +540,12 @@ impl RunState {
                 self.synthesize_result(test, why);
             }
         }
-        let mode = self.cancel_mode;
+        let mode = self.lifecycle.cancel_mode();
         for (worker, held) in &mut self.leases {
             if held.cancel_mode < Some(mode) {
                 held.cancel_mode = Some(mode);
                 actions.push(RunAction::CancelLease { worker: *worker, mode });
             }
         }
-    }
-
-    fn begin_drain(&mut self, actions: &mut Vec<RunAction>) {
-        self.stage = RunStage::Draining;
-        self.draining = self.ledger.open_streams().collect();
-        actions.extend(self.draining.iter().map(|worker| RunAction::Drain(*worker)));
     }
 }

@@ -48,9 +48,8 @@ impl RunState {
         if !self.plan.programs.iter().any(|costs| costs.process.ends_between_tests) {
             return;
         }
-        let usable = self.share.min(self.slots()).saturating_add(self.spare_slots);
         // A process that waits for tests soon has some, and taking tests back would end another for it.
-        let idle = usable.saturating_sub(self.leases.len());
+        let idle = self.slots.idle(self.leases.len());
         let is_taking = self.leases.values().any(|held| held.cancel_mode.is_some());
         if idle == 0 || is_taking || self.queue.available_batches(&self.occupied_slots()) > 0 {
             return;
