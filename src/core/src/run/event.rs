@@ -32,32 +32,6 @@ pub struct SchedulingPlan {
     pub retry_seed: u64,
 }
 
-#[cfg(test)]
-impl SchedulingPlan {
-    /// Returns a run of equal tests of one program, on two slots.
-    pub(super) fn of_one_program(program: ProgramCosts, tests: usize, weight: Option<Duration>) -> Self {
-        let test = ScheduledTest {
-            program: ProgramId(0),
-            weight,
-            is_isolated: false,
-            retries: crate::RetryPolicy::immediate(0),
-            selection_bytes: 0,
-            is_unrunnable: false,
-            prerequisites: Vec::new(),
-        };
-        Self {
-            programs: vec![program],
-            tests: vec![test; tests],
-            batch_limit: None,
-            slots: 2,
-            is_open: false,
-            failure_limit: None,
-            max_startup_crashes: 3,
-            retry_seed: 0,
-        }
-    }
-}
-
 /// The number of failures at which a run stops, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FailureLimit {

@@ -18,3 +18,28 @@ use crate::{
     batching::{ProcessTraits, ProgramCosts},
     ledger::LedgerEntry,
 };
+
+/// Returns a test of the first program of which nothing is known, without retries.
+fn plain_test() -> ScheduledTest {
+    ScheduledTest {
+        program: ProgramId(0),
+        weight: None,
+        is_isolated: false,
+        retries: RetryPolicy::immediate(0),
+        selection_bytes: 0,
+        is_unrunnable: false,
+        prerequisites: Vec::new(),
+    }
+}
+
+/// Returns a plan of these tests of one program, on one slot.
+fn plan_of(tests: Vec<ScheduledTest>) -> SchedulingPlan {
+    let programs = vec![ProgramCosts::default()];
+    SchedulingPlan { programs, tests, slots: 1, max_startup_crashes: 3, ..SchedulingPlan::default() }
+}
+
+/// Returns a plan of equal tests of one program, on two slots.
+fn two_slots_of(program: ProgramCosts, tests: usize, weight: Option<Duration>) -> SchedulingPlan {
+    let tests = vec![ScheduledTest { weight, ..plain_test() }; tests];
+    SchedulingPlan { programs: vec![program], slots: 2, ..plan_of(tests) }
+}

@@ -7,25 +7,8 @@ const WORKER: WorkerId = WorkerId(1);
 /// Returns the tests that are leased next after a worker died with a lease of three tests, of which these
 /// had ended and the next one had begun, if `is_next_begun`; and whether they are isolated.
 fn leased_after_death(ended: u32, is_next_begun: bool) -> (Vec<TestId>, bool) {
-    let test = ScheduledTest {
-        program: ProgramId(0),
-        weight: None,
-        is_isolated: false,
-        retries: RetryPolicy::immediate(0),
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-    };
-    let plan = SchedulingPlan {
-        programs: vec![ProgramCosts::default()],
-        tests: vec![test; 3],
-        batch_limit: None,
-        is_open: false,
-        slots: 1,
-        failure_limit: None,
-        max_startup_crashes: 3,
-        retry_seed: 0,
-    };
+    let test = plain_test();
+    let plan = plan_of(vec![test; 3]);
     let mut run = RunState::new(plan);
     let _start = run.begin();
     let granted = run.handle(RunEvent::WorkerGranted(WORKER));

@@ -31,25 +31,8 @@ impl ProcessLife {
 }
 
 fn plan(tests: usize, slots: usize) -> SchedulingPlan {
-    let test = ScheduledTest {
-        program: ProgramId(0),
-        weight: None,
-        is_isolated: false,
-        retries: RetryPolicy::immediate(2),
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-    };
-    SchedulingPlan {
-        programs: vec![ProgramCosts::default()],
-        tests: vec![test; tests],
-        batch_limit: None,
-        is_open: false,
-        slots,
-        failure_limit: None,
-        max_startup_crashes: 3,
-        retry_seed: 0,
-    }
+    let test = ScheduledTest { retries: RetryPolicy::immediate(2), ..plain_test() };
+    SchedulingPlan { slots, ..plan_of(vec![test; tests]) }
 }
 
 /// Runs a plan on workers whose processes live so. Returns the finished run and its leases.

@@ -5,15 +5,7 @@ use super::*;
 const WORKER: WorkerId = WorkerId(1);
 
 fn tests(count: usize) -> Vec<ScheduledTest> {
-    let test = ScheduledTest {
-        program: ProgramId(0),
-        weight: Some(Duration::from_millis(10)),
-        is_isolated: false,
-        retries: RetryPolicy::immediate(0),
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-    };
+    let test = ScheduledTest { weight: Some(Duration::from_millis(10)), ..plain_test() };
     vec![test; count]
 }
 
@@ -22,13 +14,9 @@ fn run_of(tests: Vec<ScheduledTest>, is_open: bool) -> RunState {
     let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::default() };
     RunState::new(SchedulingPlan {
         programs: vec![ProgramCosts { process, ..ProgramCosts::default() }],
-        tests,
         batch_limit: Some(Duration::from_millis(20)),
-        slots: 1,
         is_open,
-        failure_limit: None,
-        max_startup_crashes: 3,
-        retry_seed: 0,
+        ..plan_of(tests)
     })
 }
 

@@ -7,24 +7,14 @@ const WORKER: WorkerId = WorkerId(1);
 /// Returns a run of one slot with a test for each list of prerequisites, each in a process of its own.
 fn run_of(prerequisites: &[&[(u32, bool)]]) -> RunState {
     let test = |of: &&[(u32, bool)]| ScheduledTest {
-        program: ProgramId(0),
-        weight: None,
         is_isolated: true,
-        retries: RetryPolicy::default(),
-        selection_bytes: 0,
-        is_unrunnable: false,
         prerequisites: of
             .iter()
             .map(|(test, must_succeed)| Prerequisite { test: TestId(*test), must_succeed: *must_succeed })
             .collect(),
+        ..plain_test()
     };
-    RunState::new(SchedulingPlan {
-        programs: vec![ProgramCosts::default()],
-        tests: prerequisites.iter().map(test).collect(),
-        slots: 1,
-        max_startup_crashes: 3,
-        ..SchedulingPlan::default()
-    })
+    RunState::new(plan_of(prerequisites.iter().map(test).collect()))
 }
 
 /// Runs all tests, of which these fail; returns those that ran, in their order.

@@ -8,25 +8,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Returns a run of one slot with tests that are retried twice, each time after a second.
 fn run(tests: usize) -> RunState {
     let delay = RetryDelay { first: SECOND, ..RetryDelay::NONE };
-    let test = ScheduledTest {
-        program: ProgramId(0),
-        weight: None,
-        is_isolated: false,
-        retries: RetryPolicy { count: 2, delay },
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-    };
-    RunState::new(SchedulingPlan {
-        programs: vec![ProgramCosts::default()],
-        tests: vec![test; tests],
-        batch_limit: None,
-        is_open: false,
-        slots: 1,
-        failure_limit: None,
-        max_startup_crashes: 3,
-        retry_seed: 0,
-    })
+    let test = ScheduledTest { retries: RetryPolicy { count: 2, delay }, ..plain_test() };
+    RunState::new(plan_of(vec![test; tests]))
 }
 
 fn leased(actions: &[RunAction]) -> &BatchLease {

@@ -10,8 +10,7 @@ const PROGRAM: ProgramId = ProgramId(0);
 fn run_of_two() -> (RunState, BatchLease, BatchLease) {
     let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
     let program = ProgramCosts { process, ..ProgramCosts::default() };
-    let mut run =
-        RunState::new(SchedulingPlan::of_one_program(program, 40, Some(Duration::from_millis(100))));
+    let mut run = RunState::new(two_slots_of(program, 40, Some(Duration::from_millis(100))));
     let _requests = run.begin();
     let [first, second] =
         [FIRST, SECOND].map(|worker| match &run.handle(RunEvent::WorkerGranted(worker))[..] {

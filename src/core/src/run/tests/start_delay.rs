@@ -11,7 +11,7 @@ const START: Duration = Duration::from_millis(400);
 fn run_of(weight: Option<Duration>) -> (RunState, Vec<RunAction>) {
     let process = ProcessTraits { takes_more_tests: true, has_costly_batches: true, ..ProcessTraits::NONE };
     let program = ProgramCosts { process, listing: Some(START), ..ProgramCosts::default() };
-    let mut run = RunState::new(SchedulingPlan::of_one_program(program, 1000, weight));
+    let mut run = RunState::new(two_slots_of(program, 1000, weight));
     assert_eq!(run.begin(), [RunAction::StartWorker, RunAction::StartWorker]);
     assert_eq!(run.handle(RunEvent::ProcessWaiting { worker: FIRST, program: PROGRAM }), []);
     let actions = run.handle(RunEvent::WorkerGranted(FIRST));
@@ -108,14 +108,15 @@ fn death_of_the_only_process_lets_others_start() {
 
 #[test]
 fn process_at_a_worker_that_gets_no_lease_is_forgotten() {
-    let (mut run, _) = run_of(Some(Duration::from_millis(10)));
-    for event in [RunEvent::SlotShare(1), RunEvent::WorkerGranted(SECOND)] {
+    let [mut run, mut other] = [(); 2].map(|()| run_of(Some(Duration::from_millis(10))).0);
+    let granted = RunEvent::WorkerGranted(SECOND);
+    for event in [RunEvent::SlotShare(1), granted.clone()] {
         let _none = run.handle(RunEvent::ProcessWaiting { worker: SECOND, program: PROGRAM });
-        let _released = run.handle(event);
+        assert_eq!(run.handle(event.clone()), other.handle(event));
     }
-    let _more = run.handle(RunEvent::SlotShare(2));
-    let actions = run.handle(RunEvent::WorkerGranted(SECOND));
-    let [RunAction::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
-    assert!(lease.batch.tests.iter().all(|test| *test != TestId(0)));
-    assert!(!run.leases[&SECOND].has_waited);
+    for event in [RunEvent::SlotShare(2), granted] {
+        assert_eq!(run.handle(event.clone()), other.handle(event));
+    }
+    assert_eq!(run.active_leases(), 2);
+    assert_eq!(run, other);
 }

@@ -7,26 +7,13 @@ const SECOND: WorkerId = WorkerId(2);
 const SECOND_LONG: Duration = Duration::from_secs(1);
 
 fn run_of(tests: usize, ends_between_tests: bool, max_processes: Option<u32>) -> RunState {
-    let test = ScheduledTest {
-        program: ProgramId(0),
-        weight: None,
-        is_isolated: false,
-        retries: RetryPolicy::immediate(0),
-        selection_bytes: 0,
-        is_unrunnable: false,
-        prerequisites: Vec::new(),
-    };
+    let test = plain_test();
     let max_processes = max_processes.and_then(NonZeroU32::new);
     let process = ProcessTraits { ends_between_tests, ..ProcessTraits::default() };
     RunState::new(SchedulingPlan {
         programs: vec![ProgramCosts { process, max_processes, ..ProgramCosts::default() }],
-        tests: vec![test; tests],
-        batch_limit: None,
-        is_open: false,
         slots: 2,
-        failure_limit: None,
-        max_startup_crashes: 3,
-        retry_seed: 0,
+        ..plan_of(vec![test; tests])
     })
 }
 
