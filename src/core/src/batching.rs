@@ -35,11 +35,11 @@ pub use slot_loads::{BusySlot, SlotLoads};
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes
 /// long to start.
-pub(crate) const ISOLATE_FROM: Duration = Duration::from_secs(1);
+pub const ISOLATE_FROM: Duration = Duration::from_secs(1);
 /// Assumed duration of a test without any data, until the first results arrive.
-pub(crate) const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
+pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
 /// Assumed cost of starting a program before it has been measured.
-pub(crate) const UNKNOWN_START: Duration = Duration::from_millis(3);
+pub const UNKNOWN_START: Duration = Duration::from_millis(3);
 /// Limit of the target duration of batches where other runs may begin at any time: their first test waits for
 /// the end of a batch.
 pub const SHARED_BATCH_LIMIT: Duration = Duration::from_millis(200);
@@ -135,8 +135,6 @@ pub struct TestQueue {
     known_median: Option<Duration>,
     /// Duration beyond which no batch is extended.
     batch_limit: Option<Duration>,
-    /// Programs of which no further process starts for now.
-    held: BTreeSet<ProgramId>,
 }
 
 impl TestQueue {
@@ -155,7 +153,7 @@ impl TestQueue {
     /// exceeds it, so that a batch pays for its start. While nothing is known of the durations of a program's
     /// tests, its batches are even smaller: a guess may be wrong by orders of magnitude.
     #[must_use]
-    pub(crate) fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
+    pub fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
         Self { batch_limit, ..self }
     }
 
@@ -164,7 +162,7 @@ impl TestQueue {
         for (program, item) in items {
             let queue = self.program(program);
             let is_long = item.weight.is_some_and(|weight| queue.is_worth_a_process(weight));
-            if is_long && !item.is_isolated && queue.takes_more_tests() {
+            if is_long && !item.is_isolated && queue.process_traits().takes_more_tests {
                 self.long.insert((Reverse(item.weight.unwrap_or_default()), item.test, program));
             } else if item.is_isolated || is_long {
                 self.add_isolated(program, item.test, item.weight);
@@ -177,17 +175,17 @@ impl TestQueue {
     }
 
     /// Adds a test that runs in isolation.
-    pub(crate) fn add_isolated(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
+    pub fn add_isolated(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.isolated.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
     }
 
     /// Adds a test that runs in isolation, after all tests of its program that wait now.
-    pub(crate) fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
+    pub fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.program(program).push(QueuedTest { test, weight, is_isolated: true, selection_bytes: 0 });
     }
 
     /// Puts the rest of a dead process's batch at the front of the queue, to run in one new process.
-    pub(crate) fn add_remainder(&mut self, program: ProgramId, tests: Vec<TestId>) {
+    pub fn add_remainder(&mut self, program: ProgramId, tests: Vec<TestId>) {
         if !tests.is_empty() {
             self.remainders.push_back(BatchRemainder { program, tests: tests.into() });
         }
@@ -195,14 +193,14 @@ impl TestQueue {
 
     /// Puts tests back that a process did not come to, in their order, with what they are now expected to
     /// take.
-    pub(crate) fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
+    pub fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             self.program(program).push(item);
         }
     }
 
     /// Makes batches of this program ten times smaller, down to one test; returns the new size.
-    pub(crate) fn shrink_batches(&mut self, program: ProgramId, died_with: usize) -> usize {
+    pub fn shrink_batches(&mut self, program: ProgramId, died_with: usize) -> usize {
         let queue = self.program(program);
         let cap = (queue.cap.unwrap_or(died_with).min(died_with.max(1)) / 10).max(1);
         queue.cap = Some(cap);
@@ -211,7 +209,7 @@ impl TestQueue {
 
     /// Lets the batches of a program grow again after one that ended well, unless that batch was smaller than
     /// the current limit.
-    pub(crate) fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
+    pub fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
         let cap = &mut self.program(program).cap;
         if cap.is_some_and(|cap| ended_with >= cap) {
             *cap = cap.map(|cap| cap.saturating_mul(10)).filter(|cap| *cap < 10_000);
@@ -224,25 +222,30 @@ impl TestQueue {
     }
 
     /// Records the cost of a process start.
-    pub(crate) fn observe_start(&mut self, program: ProgramId, start: Duration) {
+    pub fn observe_start(&mut self, program: ProgramId, start: Duration) {
         self.program(program).observe_start(start);
+    }
+
+    /// Returns how the processes of a program behave.
+    #[must_use]
+    pub fn process_traits(&self, program: ProgramId) -> ProcessTraits {
+        self.programs.get(&program).map_or(ProcessTraits::NONE, ProgramQueue::process_traits)
     }
 
     /// Returns whether the duration of a test says nothing about those of others: it is the first of a
     /// process whose start it includes.
     #[must_use]
-    pub(crate) fn includes_start(&self, batch: &TestBatch, test: TestId) -> bool {
-        batch.tests.first() == Some(&test)
-            && self.programs.get(&batch.program).is_some_and(ProgramQueue::hides_start)
+    pub fn includes_start(&self, batch: &TestBatch, test: TestId) -> bool {
+        batch.tests.first() == Some(&test) && self.process_traits(batch.program).hides_start
     }
 
     /// Records the duration of a test, for the estimate of tests without data.
-    pub(crate) fn observe_duration(&mut self, program: ProgramId, duration: Duration) {
+    pub fn observe_duration(&mut self, program: ProgramId, duration: Duration) {
         self.program(program).observe_duration(duration);
     }
 
     /// Removes and returns all waiting tests of one program.
-    pub(crate) fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
+    pub fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
         let mut out = Vec::new();
         self.remainders.retain(|rest| {
             if rest.program == program {
@@ -284,7 +287,7 @@ impl TestQueue {
     /// Returns the approximate number of slots that would receive a batch now, of those that are free and the
     /// busy ones beside them.
     #[must_use]
-    pub(crate) fn available_batches(&self, loads: &SlotLoads) -> usize {
+    pub fn available_batches(&self, loads: &SlotLoads) -> usize {
         let slots = loads.slots;
         let mut ready: BTreeMap<ProgramId, usize> = BTreeMap::new();
         for rest in &self.remainders {
@@ -292,8 +295,8 @@ impl TestQueue {
             *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
         }
         // A program that is not limited counts at once, so that this takes no longer than the slots are many.
-        let is_limited =
-            !self.held.is_empty() || self.programs.values().any(|one| one.max_processes().is_some());
+        let is_limited = !loads.delayed_starts.is_empty()
+            || self.programs.values().any(|one| one.max_processes().is_some());
         let mut isolated = self.isolated.len() + self.long.len();
         if is_limited {
             isolated = 0;
@@ -320,7 +323,7 @@ impl TestQueue {
 
     /// Returns how many more processes of a program may start.
     pub(crate) fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
-        if self.held.contains(&program) {
+        if loads.delayed_starts.contains(&program) {
             return 0;
         }
         match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
@@ -358,32 +361,20 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated })
     }
 
-    /// Has no further process of a program start as long as one that runs is likely to be done sooner than
-    /// another would be ready; returns after which time they may start all the same, because its tests may
-    /// take longer than they seem to.
-    pub(crate) fn hold_starts(&mut self, program: ProgramId) -> Option<Duration> {
+    /// Returns the delay of the start of further processes of a program, if one that runs is likely to be
+    /// done sooner than another would be ready. They start after it all the same, because its tests may take
+    /// longer than they seem to.
+    #[must_use]
+    pub fn start_delay(&self, program: ProgramId) -> Option<Duration> {
         if self.long.iter().any(|(_, _, of)| *of == program) {
             return None;
         }
-        let delay = self.programs.get(&program)?.start_delay(self.known_median)?;
-        self.held.insert(program);
-        Some(delay)
-    }
-
-    /// Lets processes of a program start again.
-    pub(crate) fn release_starts(&mut self, program: ProgramId) {
-        self.held.remove(&program);
-    }
-
-    /// Returns the programs of which no further process starts.
-    #[must_use]
-    pub(crate) fn held_programs(&self) -> &BTreeSet<ProgramId> {
-        &self.held
+        self.programs.get(&program)?.start_delay(self.known_median)
     }
 
     /// Removes and returns the next batch for a process of this program that has listed its tests and waits,
     /// as one of these slots. `None` if none of its tests waits that it could run.
-    pub(crate) fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+    pub fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.room_for(program, loads) == 0 {
             return None;
         }
@@ -392,7 +383,7 @@ impl TestQueue {
 
     /// Removes and returns the next batch for a process of this program that has ended its tests, as one of
     /// these slots. `None` if there is none, or if the slot is needed for a test that runs in isolation.
-    pub(crate) fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+    pub fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0) {
             return None;
         }
@@ -446,7 +437,7 @@ impl TestQueue {
             // Its own slots share its own work.
             Some(_) => {
                 let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
-                let own = SlotLoads { slots, busy };
+                let own = SlotLoads { slots, busy, ..SlotLoads::default() };
                 own.share_of(one.remaining_work(self.known_median))
             }
             None => loads.share_of(work.saturating_sub(one.start_cost())),
@@ -463,7 +454,7 @@ impl TestQueue {
 
     /// Returns the cost of a start of the program.
     #[must_use]
-    pub(crate) fn start_cost(&self, program: ProgramId) -> Duration {
+    pub fn start_cost(&self, program: ProgramId) -> Duration {
         self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, num::NonZeroU32, time::Duration};
 
-use super::{ISOLATE_FROM, ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
+use super::{ISOLATE_FROM, ProcessTraits, ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
 use crate::TestId;
 
 /// Lower bound of the cost of a process start, regardless of measurements.
@@ -196,16 +196,12 @@ impl ProgramQueue {
         self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
     }
 
-    pub(super) fn takes_more_tests(&self) -> bool {
-        self.costs.process.takes_more_tests
+    pub(super) fn process_traits(&self) -> ProcessTraits {
+        self.costs.process
     }
 
     pub(super) fn limit_to_one_process(&mut self) {
         self.costs.max_processes = Some(NonZeroU32::MIN);
-    }
-
-    pub(super) fn hides_start(&self) -> bool {
-        self.costs.process.hides_start
     }
 
     pub(super) fn start_cost(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! How busy the slots of a run are, and which share of the remaining work is one slot's.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::ProgramId;
 
@@ -10,6 +10,8 @@ pub struct SlotLoads {
     /// Number of slots, the free one included.
     pub slots: usize,
     pub busy: Vec<BusySlot>,
+    /// Programs of which no further process starts for now, because one that runs takes their tests.
+    pub delayed_starts: BTreeSet<ProgramId>,
 }
 
 /// A slot that runs a batch.
@@ -24,7 +26,7 @@ impl SlotLoads {
     /// Returns slots of which all are free.
     #[must_use]
     pub fn idle(slots: usize) -> Self {
-        Self { slots, busy: Vec::new() }
+        Self { slots, ..Self::default() }
     }
 
     /// Returns the number of slots that run this program.
@@ -67,7 +69,7 @@ mod tests {
 
     fn share(slots: usize, busy: &[u64], work: u64) -> u64 {
         let busy = busy.iter().map(|seconds| busy_for(Duration::from_secs(*seconds))).collect();
-        SlotLoads { slots, busy }.share_of(Duration::from_secs(work)).as_secs()
+        SlotLoads { slots, busy, ..SlotLoads::default() }.share_of(Duration::from_secs(work)).as_secs()
     }
 
     #[test]
@@ -85,7 +87,8 @@ mod tests {
         #[test]
         fn all_work_is_shared(busy in proptest::collection::vec(0_u64..100, 0..6), free in 1_usize..5, work in 0_u64..1000) {
             let loads: Vec<_> = busy.iter().map(|load| Duration::from_millis(*load)).collect();
-            let slots = SlotLoads { slots: free + loads.len(), busy: loads.iter().copied().map(busy_for).collect() };
+            let busy = loads.iter().copied().map(busy_for).collect();
+            let slots = SlotLoads { slots: free + loads.len(), busy, ..SlotLoads::default() };
             let share = slots.share_of(Duration::from_millis(work));
             let idle = share * u32::try_from(free).unwrap();
             let taken = loads.iter().map(|load| share.saturating_sub(*load)).fold(idle, |sum, one| sum + one);

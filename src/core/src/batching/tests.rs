@@ -100,7 +100,7 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
         let busy = others
             .map(|(_, at)| BusySlot { program: ProgramId(0), remaining: Duration::from_millis(*at - now) });
         let busy = busy.collect();
-        let Some(batch) = queue.next_batch(&SlotLoads { slots, busy }) else { break };
+        let Some(batch) = queue.next_batch(&SlotLoads { slots, busy, ..SlotLoads::default() }) else { break };
         let tests: u64 = batch.tests.iter().map(|test| durations[test.index()]).sum();
         free_at[slot] = now + start + tests;
         sizes.push(batch.tests.len());
@@ -272,7 +272,7 @@ fn long_tests_go_first_to_processes_that_take_more_tests() {
     assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(3)], true));
     let first = queue.next_batch(&loads).unwrap();
     assert_eq!((first.tests, first.is_isolated), (vec![TestId(2)], false));
-    assert_eq!(queue.hold_starts(ProgramId(0)), None, "another process is worth its start");
+    assert_eq!(queue.start_delay(ProgramId(0)), None, "another process is worth its start");
     assert_eq!(queue.available_batches(&loads), 2);
     let mut extend = || queue.next_extension(ProgramId(0), &loads).map(|batch| batch.tests);
     assert_eq!(extend(), Some(vec![TestId(1)]));

@@ -22,19 +22,19 @@
 //! a test, at most twice for each, and a lost guard at most three times, or against its program if no test
 //! had begun.
 
+mod active_lease;
+mod active_leases;
+mod attempts;
 mod event;
 mod failure_policy;
 mod guard_loss;
-mod lease_extension;
+mod lease_pace;
 mod lifecycle;
-mod loads;
 mod prerequisites;
-mod repetition;
 mod run_slots;
+mod run_tests;
 mod set_up;
-mod start_delay;
 mod state;
-mod take_back;
 #[cfg(test)]
 mod tests;
 mod worker_requests;

@@ -1,11 +1,10 @@
 //! Tests that begin after others, such as the users of a fixture after its set-up. They are in the queue only
 //! when those have their results, and so they hold no slot before.
 
-use super::{Prerequisite, state::RunState};
-use crate::{
-    NotRunReason, ProgramId, TestId,
-    ledger::{Ledger, LedgerEntry},
-};
+use std::collections::BTreeMap;
+
+use super::Prerequisite;
+use crate::{TestId, ledger::Ledger};
 
 /// What is known of the prerequisites of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,62 +17,62 @@ enum PrerequisiteState {
     Failed(TestId),
 }
 
-impl RunState {
-    /// Queues the tests whose prerequisites are met, and settles those of which one has failed.
-    pub(super) fn release_blocked(&mut self) {
-        if !self.lifecycle.is_assigning() {
-            return;
-        }
-        loop {
-            let mut known = Vec::new();
-            for (test, open) in &mut self.blocked {
-                match prerequisite_state(&self.ledger, open) {
-                    PrerequisiteState::Open => {}
-                    state => known.push((*test, state)),
-                }
-            }
-            if known.is_empty() {
-                // No test comes before itself: those that wait for each other run in any order.
-                if self.blocked.is_empty() || self.has_unblocked() {
-                    return;
-                }
-                known = self.blocked.keys().map(|test| (*test, PrerequisiteState::Met)).collect();
-            }
-            // Tests that are settled here may be prerequisites of others.
-            let mut is_settled = false;
-            let mut met = Vec::new();
-            for (test, state) in known {
-                self.blocked.remove(&test);
-                if let PrerequisiteState::Failed(failed) = state {
-                    self.synthesize_result(test, NotRunReason::PrerequisiteFailed { test: failed });
-                    is_settled = true;
-                } else {
-                    met.push(self.plan.tests[test.index()].queued(test));
-                }
-            }
-            self.queue.add(met);
-            if !is_settled {
-                return;
-            }
-        }
+/// Tests that wait for the results of others, and those that are open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct BlockedTests {
+    open: BTreeMap<TestId, Vec<Prerequisite>>,
+}
+
+/// Tests that no longer wait for others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ReleasedTests {
+    /// Tests whose prerequisites are met.
+    pub(super) met: Vec<TestId>,
+    /// Tests with a prerequisite that has failed and must succeed.
+    pub(super) failed: Vec<FailedBefore>,
+}
+
+/// A test that is not run, because another one has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FailedBefore {
+    pub(super) test: TestId,
+    pub(super) failed: TestId,
+}
+
+impl BlockedTests {
+    /// Adds a test that waits for these others.
+    pub(super) fn insert(&mut self, test: TestId, prerequisites: Vec<Prerequisite>) {
+        self.open.insert(test, prerequisites);
     }
 
-    /// Removes and returns all tests of a program that wait, in the queue or for others.
-    pub(super) fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
-        let mut taken = self.queue.take_program(program);
-        let plan = &self.plan.tests;
-        taken.extend(
-            self.blocked
-                .extract_if(.., |test, _| plan[test.index()].program == program)
-                .map(|(test, _)| test),
-        );
-        taken
+    /// Removes and returns the tests whose prerequisites are met, and those of which one has failed.
+    pub(super) fn release(&mut self, ledger: &Ledger) -> ReleasedTests {
+        let mut released = ReleasedTests::default();
+        self.open.retain(|test, open| {
+            let state = prerequisite_state(ledger, open);
+            match state {
+                PrerequisiteState::Open => {}
+                PrerequisiteState::Met => released.met.push(*test),
+                PrerequisiteState::Failed(failed) => {
+                    released.failed.push(FailedBefore { test: *test, failed })
+                }
+            }
+            state == PrerequisiteState::Open
+        });
+        // No test comes before itself: those that wait for each other run in any order.
+        if released == ReleasedTests::default() && ledger.open_count() <= self.open.len() {
+            released.met = self.take_all();
+        }
+        released
     }
 
-    /// Returns whether there are tests without a result that wait for no others.
-    fn has_unblocked(&self) -> bool {
-        let open = self.ledger.entries().iter().filter(|entry| **entry == LedgerEntry::Open).count();
-        open > self.blocked.len()
+    /// Removes and returns the tests that are accepted.
+    pub(super) fn take(&mut self, is_accepted: impl Fn(TestId) -> bool) -> Vec<TestId> {
+        self.open.extract_if(.., |test, _| is_accepted(*test)).map(|(test, _)| test).collect()
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<TestId> {
+        std::mem::take(&mut self.open).into_keys().collect()
     }
 }
 

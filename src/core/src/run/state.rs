@@ -1,161 +1,50 @@
-//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module
-//! `failure_policy` decides what happens when a process or a worker dies.
+//! State of a run, which is composed of its tests, leases, workers and stages: each event is passed to the
+//! parts that it concerns, and then what has become due is done.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{
-    BatchLease, CancelMode, FinisherTask, LostStream, Prerequisite, RunAction, RunEvent, RunStage,
-    ScheduledTest, SchedulingPlan, guard_loss::GuardLosses, lease_extension::LeaseIdleness,
-    lifecycle::RunLifecycle, run_slots::RunSlots, set_up::LeaseSetUps, take_back::LeasePace,
+    CancelMode, FailureLimit, FinisherTask, LostStream, RunAction, RunEvent, RunStage, SchedulingPlan,
+    active_leases::ActiveLeases,
+    failure_policy::{FailurePolicy, rerun_after_worker_death},
+    lifecycle::RunLifecycle,
+    run_slots::RunSlots,
+    run_tests::RunTests,
     worker_requests::WorkerRequests,
 };
 use crate::{
-    LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
-    batching::{TestBatch, TestQueue},
+    LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, TestId, WorkerId,
     ledger::{Ledger, StreamPosition},
 };
-
-/// Location of a test.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) enum TestLocation {
-    /// In the queue.
-    #[default]
-    Waiting,
-    /// Leased to a worker.
-    Leased(LeaseId),
-    /// Leased to a worker, and running.
-    InFlight(LeaseId),
-    /// Leased to a worker, and ended; its result is not proven yet.
-    Held(LeaseId),
-    /// In the ledger.
-    Settled,
-}
-
-impl TestLocation {
-    pub(super) fn is_in(self, lease: LeaseId) -> bool {
-        [Self::Leased(lease), Self::InFlight(lease), Self::Held(lease)].contains(&self)
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct TestState {
-    pub(super) location: TestLocation,
-    /// Number of failures that were provisional because a retry followed.
-    pub(super) failures: u32,
-    /// Number of iterations that it has passed.
-    pub(super) passed_iterations: u32,
-    /// Number of workers that died during the test.
-    pub(super) worker_deaths: u8,
-    /// Number of deaths of the watchdog while it ran.
-    pub(super) watchdog_deaths: u8,
-    /// Number of its own processes that exited successfully without running it.
-    pub(super) unproductive_exits: u8,
-    /// The consecutive losses of the guards of its processes.
-    pub(super) guard_losses: GuardLosses,
-    /// Its provisional result, which is final if nothing replaces it.
-    pub(super) provisional: Option<ProvisionalReason>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct ProgramState {
-    /// Number of consecutive processes with a batch of one that reported nothing.
-    pub(super) unproductive_processes: u32,
-    /// Number of startup limits that its processes have exceeded, each twice the one before.
-    pub(super) start_timeouts: u32,
-    /// Number of consecutive processes that completed only a small part of their batch.
-    pub(super) early_ends: u32,
-    /// The consecutive losses of the guards of its processes, before any of its tests had begun.
-    pub(super) guard_losses: GuardLosses,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ActiveLease {
-    pub(super) lease: LeaseId,
-    pub(super) batch: TestBatch,
-    /// Number of startup limits that processes of the program had exceeded before.
-    pub(super) start_timeouts: u32,
-    /// How the lease was cancelled, if it was.
-    pub(super) cancel_mode: Option<CancelMode>,
-    pub(super) pace: LeasePace,
-    /// Whether its process has run tests before those of the batch.
-    pub(super) is_extended: bool,
-    /// Whether its process had waited for the first batch, which needed no start.
-    pub(super) has_waited: bool,
-    pub(super) idle: LeaseIdleness,
-    /// The watchdog has died, and its worker with it.
-    pub(super) is_lost_with_watchdog: bool,
-    pub(super) set_ups: LeaseSetUps,
-}
 
 /// State of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunState {
-    pub(super) plan: SchedulingPlan,
-    pub(super) queue: TestQueue,
-    pub(super) ledger: Ledger,
-    pub(super) tests: Vec<TestState>,
-    /// Tests that wait for the results of others, and those that are open; they are in no other place.
-    pub(super) blocked: BTreeMap<TestId, Vec<Prerequisite>>,
-    /// Tests that wait for the delay of their retry; they are in no other place.
-    pub(super) delayed: BTreeSet<TestId>,
-    /// Tests that have passed an iteration, and run again when no other test waits.
-    pub(super) next_round: Vec<TestId>,
-    pub(super) programs: Vec<ProgramState>,
-    pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
-    pub(super) next_lease: u32,
-    pub(super) workers: WorkerRequests,
-    pub(super) slots: RunSlots,
-    pub(super) lifecycle: RunLifecycle,
-    /// Whether tests may be added.
-    pub(super) is_open: bool,
+    tests: RunTests,
+    leases: ActiveLeases,
+    workers: WorkerRequests,
+    slots: RunSlots,
+    lifecycle: RunLifecycle,
+    failures: FailurePolicy,
+    failure_limit: Option<FailureLimit>,
 }
 
 impl RunState {
     /// Creates a run from its plan; [`RunState::begin`] starts it.
     #[must_use]
-    pub fn new(mut plan: SchedulingPlan) -> Self {
-        let tests = std::mem::take(&mut plan.tests);
-        let mut run = Self {
-            queue: TestQueue::new(plan.programs.iter().cloned()).with_batch_limit(plan.batch_limit),
-            tests: Vec::with_capacity(tests.len()),
-            blocked: BTreeMap::new(),
-            delayed: BTreeSet::new(),
-            next_round: Vec::new(),
-            programs: vec![ProgramState::default(); plan.programs.len()],
-            ledger: Ledger::new(0),
-            leases: BTreeMap::new(),
-            next_lease: 0,
+    pub fn new(plan: SchedulingPlan) -> Self {
+        let failures = FailurePolicy::new(plan.programs.len(), plan.max_startup_crashes, plan.slots);
+        let mut tests = RunTests::new(plan.programs, plan.batch_limit, plan.is_open, plan.retry_seed);
+        tests.add(plan.tests);
+        Self {
+            tests,
+            leases: ActiveLeases::default(),
             workers: WorkerRequests::default(),
             slots: RunSlots::new(plan.slots),
             lifecycle: RunLifecycle::new(),
-            is_open: plan.is_open,
-            plan,
-        };
-        run.add_tests(tests);
-        run
-    }
-
-    /// Adds tests, numbered after those before them.
-    pub(super) fn add_tests(&mut self, added: Vec<ScheduledTest>) {
-        let first = self.tests.len();
-        self.tests.resize(first + added.len(), TestState::default());
-        self.ledger.add_tests(added.len());
-        let first = u32::try_from(first).unwrap_or(u32::MAX);
-        let mut waiting = Vec::with_capacity(added.len());
-        for (test, planned) in (first..).map(TestId).zip(&added) {
-            if planned.is_unrunnable {
-                self.record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable));
-            } else if !planned.prerequisites.is_empty() {
-                self.blocked.insert(test, planned.prerequisites.clone());
-            } else {
-                waiting.push(planned.queued(test));
-            }
+            failures,
+            failure_limit: plan.failure_limit,
         }
-        self.plan.tests.extend(added);
-        self.queue.add(waiting);
     }
 
     /// Starts the run, which has no workers yet.
@@ -169,42 +58,51 @@ impl RunState {
     #[must_use]
     pub fn handle(&mut self, event: RunEvent) -> Vec<RunAction> {
         let mut free = None;
-        let mut delay = None;
+        let mut delayed = None;
         match event {
             RunEvent::WorkerGranted(worker) => free = self.on_worker_granted(worker),
             RunEvent::ProcessWaiting { worker, program } => {
                 self.on_process_waiting(worker, program);
                 return Vec::new();
             }
-            RunEvent::StartsDue(program) => self.queue.release_starts(program),
+            RunEvent::StartsDue(program) => self.leases.allow_starts(program),
             RunEvent::WorkerNotStarted => self.workers.on_not_started(),
             RunEvent::SlotShare(share) => self.slots.on_share(share),
             RunEvent::SpareSlots(spare) => self.slots.on_spare(spare),
-            RunEvent::Started { lease, test } => self.on_started(lease, test),
-            RunEvent::Held { lease, test } => self.on_held(lease, test),
+            RunEvent::Started { lease, test } => self.tests.on_started(lease, test),
+            RunEvent::Held { lease, test } => self.tests.on_held(lease, test),
             RunEvent::Settled { worker, test, outcome, duration, position } => {
-                if self.leases.contains_key(&worker) {
-                    self.on_settled(worker, test, outcome, duration, position);
+                if self.leases.get(worker).is_some() {
+                    self.on_settled(test, outcome, duration, StreamPosition { worker, position });
                 }
             }
-            RunEvent::Provisional { lease, test, by } => delay = self.on_provisional(lease, test, by),
-            RunEvent::RetryDue(test) => self.on_retry_due(test),
+            RunEvent::Provisional { lease, test, by } => delayed = self.on_provisional(lease, test, by),
+            RunEvent::RetryDue(test) => self.tests.on_retry_due(test),
             RunEvent::IterationPassed { lease, test, duration } => {
                 self.on_iteration_passed(lease, test, duration);
             }
             RunEvent::SetUp { worker, lease, fixture, progress } => {
-                return self.on_set_up(worker, lease, fixture, progress);
+                return self.leases.on_set_up(worker, lease, fixture, progress);
             }
-            RunEvent::SetUpDue { lease } => return self.on_set_up_due(lease),
-            RunEvent::LeaseIdle { worker, lease } => self.on_lease_idle(worker, lease),
-            RunEvent::TestsAdded(added) => self.on_tests_added(added),
-            RunEvent::NoMoreTests => self.is_open = false,
+            RunEvent::SetUpDue { lease } => {
+                return self.leases.on_set_up_due(lease, &mut self.tests).into_iter().collect();
+            }
+            RunEvent::LeaseIdle { worker, lease } => self.leases.on_idle(worker, lease, &self.tests),
+            RunEvent::TestsAdded(added) if self.is_open() => self.tests.add(added),
+            RunEvent::TestsAdded(_) => {}
+            RunEvent::NoMoreTests => self.tests.close(),
             RunEvent::LeaseEnded { worker, lease, end, start } => {
                 free = self.on_lease_ended(worker, lease, end, start);
             }
-            RunEvent::WatchdogDied { worker } => self.on_watchdog_died(worker),
-            RunEvent::WorkerLost { worker, proven, settled } => self.on_worker_lost(worker, proven, settled),
-            RunEvent::Drained { worker, proven } => self.on_drained(worker, proven),
+            RunEvent::WatchdogDied { worker } => self.leases.on_watchdog_died(worker),
+            RunEvent::WorkerLost { worker, proven, settled } => {
+                self.on_worker_lost(worker, LostStream { proven, settled });
+            }
+            RunEvent::Drained { worker, proven } => {
+                if self.lifecycle.end_drain_of(worker) {
+                    self.tests.close_stream(worker, proven);
+                }
+            }
             RunEvent::Completing => self.lifecycle.on_completing(),
             RunEvent::Finished => {
                 if let Some(complete) = self.lifecycle.on_finished() {
@@ -219,7 +117,7 @@ impl RunState {
         }
         let mut actions = self.advance(free);
         self.workers.forget_waiting_process();
-        if let Some((test, delay)) = delay.filter(|(test, _)| self.delayed.contains(test)) {
+        if let Some((test, delay)) = delayed.filter(|(test, _)| self.tests.is_delayed(*test)) {
             actions.push(RunAction::DelayRetry { test, delay });
         }
         actions
@@ -234,13 +132,13 @@ impl RunState {
     /// Returns the ledger.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+        self.tests.ledger()
     }
 
     /// Returns whether tests may be added.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.is_open && self.lifecycle.is_assigning()
+        self.tests.is_open() && self.lifecycle.is_assigning()
     }
 
     /// Returns the reason why the run assigns no more work, if it has stopped.
@@ -251,41 +149,41 @@ impl RunState {
 
     /// Returns the workers whose leases are awaited.
     pub fn leasing_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.leases.keys().copied()
+        self.leases.workers()
     }
 
     /// Returns the workers whose leases or drains are awaited.
     #[must_use]
     pub fn awaited_workers(&self) -> Vec<WorkerId> {
-        self.leases.keys().copied().chain(self.lifecycle.draining_workers().iter().copied()).collect()
+        self.leases.workers().chain(self.lifecycle.draining_workers().iter().copied()).collect()
     }
 
     /// Returns the number of leases that workers hold.
     #[must_use]
     pub fn active_leases(&self) -> usize {
-        self.leases.len()
+        self.leases.slots_taken()
     }
 
     /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
     #[must_use]
     pub fn wanted_leases(&self) -> usize {
         let waiting = match self.lifecycle.is_assigning() {
-            true => self.queue.available_batches(&self.occupied_slots()),
+            true => self.tests.queue().available_batches(&self.leases.occupied(&self.slots)),
             false => 0,
         };
-        (self.leases.len() + waiting).min(self.slots.limit())
+        (self.leases.slots_taken() + waiting).min(self.slots.limit())
     }
 
     /// Returns whether the death of this worker concerns this run.
     #[must_use]
     pub fn involves(&self, worker: WorkerId) -> bool {
-        self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed)
+        self.ledger().streams().get(&worker).is_some_and(|stream| !stream.is_closed)
     }
 
     /// Returns the task of a finisher that replaces a dead one.
     #[must_use]
     pub fn finisher_task(&self) -> FinisherTask {
-        self.lifecycle.finisher_task(&self.ledger)
+        self.lifecycle.finisher_task(self.ledger())
     }
 
     /// Returns whether the finisher exceeded its time limit, and its death is awaited.
@@ -310,242 +208,190 @@ impl RunState {
             let LostStream { proven, settled } = stream(worker);
             let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven, settled });
         }
-        self.lifecycle.complete(&self.ledger)
+        self.lifecycle.complete(self.tests.ledger())
     }
 
     /// Returns the worker if the grant is valid.
     fn on_worker_granted(&mut self, worker: WorkerId) -> Option<WorkerId> {
-        let is_closed = self.ledger.streams().get(&worker).is_some_and(|stream| stream.is_closed);
-        if is_closed || self.leases.contains_key(&worker) {
+        let is_closed = self.ledger().streams().get(&worker).is_some_and(|stream| stream.is_closed);
+        if is_closed || self.leases.get(worker).is_some() {
             return None;
         }
         self.workers.on_granted();
         Some(worker)
     }
 
-    fn on_started(&mut self, lease: LeaseId, test: TestId) {
-        let place = &mut self.tests[test.index()].location;
-        if *place == TestLocation::Leased(lease) {
-            *place = TestLocation::InFlight(lease);
+    fn on_process_waiting(&mut self, worker: WorkerId, program: ProgramId) {
+        let takes_more = self.tests.queue().process_traits(program).takes_more_tests;
+        if takes_more && self.lifecycle.is_assigning() && self.leases.get(worker).is_none() {
+            self.workers.on_process_waiting(worker, program);
         }
     }
 
-    fn on_held(&mut self, lease: LeaseId, test: TestId) {
-        let place = &mut self.tests[test.index()].location;
-        if place.is_in(lease) {
-            *place = TestLocation::Held(lease);
-        }
-    }
-
-    pub(super) fn on_settled(
-        &mut self,
-        worker: WorkerId,
-        test: TestId,
-        outcome: Outcome,
-        duration: Duration,
-        position: u64,
-    ) {
-        if self.ledger.settle(test, outcome, StreamPosition { worker, position }).is_err() {
+    fn on_settled(&mut self, test: TestId, outcome: Outcome, duration: Duration, at: StreamPosition) {
+        if !self.tests.settle(test, outcome, at) {
             return;
         }
-        self.tests[test.index()].location = TestLocation::Settled;
         self.workers.on_result();
-        let program = self.plan.tests[test.index()].program;
-        let includes_start = self.leases.get(&worker).is_some_and(|held| self.includes_start(held, test));
+        self.failures.on_report(self.tests.program_of(test));
+        let held = self.leases.get(at.worker);
+        let includes_start = held.is_some_and(|held| held.includes_start(self.tests.queue(), test));
         if outcome != Outcome::Skipped && !includes_start {
-            self.record_pace(worker, test, duration);
-            self.queue.observe_duration(program, duration);
-        }
-        self.on_report_of(program);
-    }
-
-    /// Records that a process of the program has reported a test's end.
-    pub(super) fn on_report_of(&mut self, program: ProgramId) {
-        let state = &mut self.programs[program.index()];
-        state.unproductive_processes = 0;
-        state.guard_losses = GuardLosses::default();
-    }
-
-    pub(super) fn requeue_isolated(&mut self, program: ProgramId, test: TestId) {
-        self.tests[test.index()].location = TestLocation::Waiting;
-        self.queue.add_isolated(program, test, self.plan.tests[test.index()].weight);
-    }
-
-    fn on_drained(&mut self, worker: WorkerId, proven: u64) {
-        if self.lifecycle.end_drain_of(worker) {
-            self.ledger.close_stream(worker, proven);
+            self.leases.record_pace(at.worker, duration, self.tests.expected_duration(test));
+            self.tests.observe_duration(test, duration);
         }
     }
 
-    /// Records a synthesized result. A provisional result says more than the reason why it cannot be
-    /// replaced.
-    pub(super) fn synthesize_result(&mut self, test: TestId, why: NotRunReason) {
-        let told = match self.tests[test.index()].provisional {
-            Some(by) => SynthesizedResult::Provisional(by),
-            None => SynthesizedResult::NotRun(why),
-        };
-        self.record_synthesized(test, told);
+    /// Returns the test with the delay of its retry, if it has one.
+    fn on_provisional(
+        &mut self,
+        lease: LeaseId,
+        test: TestId,
+        by: ProvisionalReason,
+    ) -> Option<(TestId, Duration)> {
+        let held = self.leases.find(lease).filter(|_| self.tests.location(test).is_in(lease))?;
+        self.failures.on_report(held.program());
+        let delay = self.tests.record_provisional(test, by, held.batch().is_isolated)?;
+        Some((test, delay))
     }
 
-    pub(super) fn record_synthesized(&mut self, test: TestId, told: SynthesizedResult) {
-        self.tests[test.index()].location = TestLocation::Settled;
-        // Synthesized results are sent at the end of the run, which must not wait for further tests.
-        self.is_open = false;
-        let _earlier_result = self.ledger.record_synthesized(test, told);
+    fn on_iteration_passed(&mut self, lease: LeaseId, test: TestId, duration: Duration) {
+        if self.tests.location(test).is_in(lease) {
+            self.workers.on_result();
+            self.failures.on_report(self.tests.program_of(test));
+            self.tests.on_iteration_passed(test, duration);
+        }
+    }
+
+    /// Returns the worker if it had this lease.
+    fn on_lease_ended(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        end: LeaseOutcome,
+        start: Option<Duration>,
+    ) -> Option<WorkerId> {
+        let held = self.leases.end(worker, lease)?;
+        if let Some(start) = start {
+            self.tests.observe_start(held.program(), start);
+        }
+        let rest = self.tests.unfinished(lease, held.batch());
+        let is_cancelled = end == LeaseOutcome::Cancelled && held.is_cancelled();
+        if self.stop_reason().is_some() || (is_cancelled && held.batch().is_isolated) {
+            self.tests.requeue(held.batch(), rest);
+        } else if is_cancelled {
+            for test in rest {
+                self.tests.requeue_unstarted(test, held.paced_duration(&self.tests, test));
+            }
+        } else {
+            self.failures.on_process_ended(&mut self.tests, &held, end, rest);
+        }
+        Some(worker)
+    }
+
+    fn on_worker_lost(&mut self, worker: WorkerId, LostStream { proven, settled }: LostStream) {
+        // The state of a closed stream is final, and without a stream the worker never had a lease.
+        if !self.involves(worker) {
+            return;
+        }
+        self.lifecycle.end_drain_of(worker);
+        let held = self.leases.lose(worker);
+        let is_blamed = held.as_ref().is_some_and(|held| !held.is_lost_with_watchdog());
+        if is_blamed && settled.is_empty() {
+            self.workers.on_unproductive_death();
+        }
+        for (position, (test, outcome, duration)) in (1..).zip(settled) {
+            self.on_settled(test, outcome, duration, StreamPosition { worker, position });
+        }
+        self.tests.close_stream(worker, proven);
+        match held {
+            Some(held) if self.stop_reason().is_some() => {
+                let rest = self.tests.unfinished(held.id(), held.batch());
+                self.tests.requeue(held.batch(), rest);
+            }
+            Some(held) => rerun_after_worker_death(&mut self.tests, &held),
+            None => {}
+        }
     }
 
     /// Does what is due after an event, which may have left this worker without a lease.
-    pub(super) fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
+    fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
-        self.release_starts();
+        self.leases.release_starts();
         if self.lifecycle.stage() == RunStage::Running {
-            self.release_blocked();
-            self.begin_next_round();
+            if self.lifecycle.is_assigning() {
+                self.tests.release_blocked();
+            }
+            if self.leases.slots_taken() < self.slots.limit() {
+                self.tests.begin_next_round();
+            }
             self.check_limits(free);
         }
         if let Some(worker) = free {
-            let lease = self.create_lease(worker).map(|lease| RunAction::Lease(Box::new(lease)));
-            actions.push(lease.unwrap_or(RunAction::ReleaseWorker(worker)));
-            actions.extend(self.delay_starts(worker));
+            self.lease_to(worker, &mut actions);
         }
         if self.lifecycle.stage() == RunStage::Running {
             match self.lifecycle.stop_reason() {
-                None => self.serve_idle_leases(&mut actions),
-                Some(why) => self.cancel_remaining(why, &mut actions),
+                None => self.leases.serve_idle(&mut self.tests, &self.slots, &mut actions),
+                Some(why) => {
+                    self.tests.give_up_waiting(why);
+                    self.leases.cancel(self.lifecycle.cancel_mode(), &mut actions);
+                }
             }
             // A process may have been told to end.
-            self.release_starts();
+            self.leases.release_starts();
             if self.lifecycle.is_assigning() {
                 self.request_workers(&mut actions);
-                self.take_back(&mut actions);
+                actions.extend(self.leases.take_back(&self.tests, &self.slots));
             }
-            if self.ledger.open_count() == 0 && self.leases.is_empty() && !self.is_open() {
-                self.lifecycle.begin_drain(self.ledger.open_streams().collect(), &mut actions);
+            if self.ledger().open_count() == 0 && self.leases.is_empty() && !self.is_open() {
+                self.lifecycle.begin_drain(self.tests.ledger().open_streams().collect(), &mut actions);
             }
         }
-        actions.extend(self.lifecycle.begin_finish(&self.ledger));
+        actions.extend(self.lifecycle.begin_finish(self.tests.ledger()));
         actions
     }
 
+    /// Stops the run if too many tests have failed, or if no worker can run the others.
     fn check_limits(&mut self, free: Option<WorkerId>) {
-        if let Some(limit) = self.plan.failure_limit
-            && self.ledger.failure_count() >= limit.failures.max(1)
+        let ledger = self.tests.ledger();
+        if let Some(limit) = self.failure_limit
+            && ledger.failure_count() >= limit.failures.max(1)
         {
             self.lifecycle.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
         }
         // A worker whose stream is open is alive, as far as is known: it has a lease, or may be granted
         // again.
-        let has_worker = free.is_some() || self.ledger.open_streams().next().is_some();
+        let has_worker = free.is_some() || ledger.open_streams().next().is_some();
         let may_get_worker = has_worker || self.workers.may_be_granted(self.slots.limit());
-        if !may_get_worker && self.ledger.open_count() > 0 {
+        if !may_get_worker && ledger.open_count() > 0 {
             self.lifecycle.stop(NotRunReason::NoWorker, CancelMode::Now);
         }
     }
 
+    /// Leases a batch to a worker without a lease, or releases the worker.
+    fn lease_to(&mut self, worker: WorkerId, actions: &mut Vec<RunAction>) {
+        let Self { tests, leases, workers, slots, lifecycle, failures, .. } = self;
+        let waiting = workers.program_waiting_at(worker);
+        let lease = match lifecycle.is_assigning() {
+            true => leases.create(worker, waiting, tests, slots, failures),
+            false => None,
+        };
+        actions.push(match lease {
+            Some(lease) => RunAction::Lease(Box::new(lease)),
+            None => RunAction::ReleaseWorker(worker),
+        });
+        actions.extend(leases.delay_starts(worker, tests, slots));
+    }
+
     /// Requests as many workers as could receive a lease.
     fn request_workers(&mut self, actions: &mut Vec<RunAction>) {
-        let free = self.slots.free(self.leases.len());
+        let free = self.slots.free(self.leases.slots_taken());
         if self.workers.may_request(free, self.slots.limit()) {
-            let wanted = free.min(self.queue.available_batches(&self.occupied_slots()));
+            let loads = self.leases.occupied(&self.slots);
+            let wanted = free.min(self.tests.queue().available_batches(&loads));
             let added = self.workers.request_up_to(wanted);
             actions.extend(std::iter::repeat_n(RunAction::StartWorker, added));
-        }
-    }
-
-    fn create_lease(&mut self, worker: WorkerId) -> Option<BatchLease> {
-        if !self.lifecycle.is_assigning() || self.slots.free(self.leases.len()) == 0 {
-            return None;
-        }
-        let loads = self.slot_loads(|held| self.remaining_time(held));
-        let waiting = self.workers.program_waiting_at(worker);
-        let first =
-            waiting.and_then(|program| self.next_batch(|queue| queue.next_first_batch(program, &loads)));
-        let has_waited = first.is_some();
-        let batch = match first {
-            Some(batch) => batch,
-            None => self.next_batch(|queue| queue.next_batch(&loads))?,
-        };
-        let lease = LeaseId(self.next_lease);
-        self.next_lease += 1;
-        // From now on the worker may send something of this run, even if only the start of a test: it has to
-        // be drained.
-        self.ledger.open_stream(worker);
-        let start_timeouts = self.programs[batch.program.index()].start_timeouts;
-        let held = ActiveLease {
-            lease,
-            batch: batch.clone(),
-            start_timeouts,
-            cancel_mode: None,
-            pace: LeasePace::default(),
-            is_extended: false,
-            has_waited,
-            idle: LeaseIdleness::Busy,
-            is_lost_with_watchdog: false,
-            set_ups: LeaseSetUps::default(),
-        };
-        self.leases.insert(worker, held);
-        Some(self.assign(worker, lease, batch, start_timeouts))
-    }
-
-    /// Assigns the tests of a batch to a lease.
-    pub(super) fn assign(
-        &mut self,
-        worker: WorkerId,
-        lease: LeaseId,
-        batch: TestBatch,
-        start_timeouts: u32,
-    ) -> BatchLease {
-        let mut is_failure_held = Vec::with_capacity(batch.tests.len());
-        let mut passed_iterations = Vec::with_capacity(batch.tests.len());
-        for test in &batch.tests {
-            let state = &mut self.tests[test.index()];
-            state.location = TestLocation::Leased(lease);
-            // The result of an isolated rerun after a death is final, whatever it is.
-            let is_lone_check = state.provisional == Some(ProvisionalReason::AwaitsIsolatedRun);
-            let retries = self.plan.tests[test.index()].retries.count;
-            is_failure_held.push(!is_lone_check && state.failures < retries);
-            passed_iterations.push(state.passed_iterations);
-        }
-        BatchLease {
-            lease,
-            worker,
-            batch,
-            is_failure_provisional: is_failure_held,
-            passed_iterations,
-            start_timeouts,
-        }
-    }
-
-    /// Takes the next batch out of the queue.
-    pub(super) fn next_batch(
-        &mut self,
-        take: impl Fn(&mut TestQueue) -> Option<TestBatch>,
-    ) -> Option<TestBatch> {
-        loop {
-            let mut batch = take(&mut self.queue)?;
-            // A test that has received its result in another way is never run again.
-            batch.tests.retain(|test| self.tests[test.index()].location == TestLocation::Waiting);
-            if !batch.tests.is_empty() {
-                return Some(batch);
-            }
-        }
-    }
-
-    fn cancel_remaining(&mut self, why: NotRunReason, actions: &mut Vec<RunAction>) {
-        let delayed = std::mem::take(&mut self.delayed);
-        let next_round = std::mem::take(&mut self.next_round);
-        let blocked = std::mem::take(&mut self.blocked).into_keys();
-        for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round).chain(blocked) {
-            if self.tests[test.index()].location == TestLocation::Waiting {
-                self.synthesize_result(test, why);
-            }
-        }
-        let mode = self.lifecycle.cancel_mode();
-        for (worker, held) in &mut self.leases {
-            if held.cancel_mode < Some(mode) {
-                held.cancel_mode = Some(mode);
-                actions.push(RunAction::CancelLease { worker: *worker, mode });
-            }
         }
     }
 }

@@ -1,0 +1,240 @@
+//! One lease: a process from its start to its end, however many batches it runs. Its worker reports that its
+//! tests have ended, and the run extends the lease or has the process end.
+
+use std::time::Duration;
+
+use super::{
+    CancelMode,
+    lease_pace::LeasePace,
+    run_tests::{RunTests, TestLocation},
+    set_up::LeaseSetUps,
+};
+use crate::{
+    LeaseId, ProgramId, SetUpProgress, TestId,
+    batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
+};
+
+/// Least time by which the run ends earlier for tests that are taken back, as a multiple of the cost of a
+/// start: they need another process.
+const SAVED_PER_START: u32 = 3;
+
+/// Whether the process of a lease waits for further tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum LeaseIdleness {
+    /// It runs tests, or has not reported that they have ended.
+    Busy,
+    /// It waits.
+    Idle,
+    /// It has waited, and was told to end.
+    Ending,
+}
+
+/// A lease that a worker holds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ActiveLease {
+    id: LeaseId,
+    batch: TestBatch,
+    /// Number of startup limits that processes of the program had exceeded before.
+    start_timeouts: u32,
+    /// How the lease was cancelled, if it was.
+    cancel_mode: Option<CancelMode>,
+    pace: LeasePace,
+    /// Whether its process has run tests before those of the batch.
+    is_extended: bool,
+    /// Whether its process had waited for the first batch, which needed no start.
+    has_waited: bool,
+    idleness: LeaseIdleness,
+    /// The watchdog has died, and its worker with it.
+    is_lost_with_watchdog: bool,
+    set_ups: LeaseSetUps,
+}
+
+impl ActiveLease {
+    pub(super) fn new(id: LeaseId, batch: TestBatch, start_timeouts: u32, has_waited: bool) -> Self {
+        Self {
+            id,
+            batch,
+            start_timeouts,
+            cancel_mode: None,
+            pace: LeasePace::default(),
+            is_extended: false,
+            has_waited,
+            idleness: LeaseIdleness::Busy,
+            is_lost_with_watchdog: false,
+            set_ups: LeaseSetUps::default(),
+        }
+    }
+
+    pub(super) fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    pub(super) fn batch(&self) -> &TestBatch {
+        &self.batch
+    }
+
+    pub(super) fn program(&self) -> ProgramId {
+        self.batch.program
+    }
+
+    pub(super) fn start_timeouts(&self) -> u32 {
+        self.start_timeouts
+    }
+
+    /// Returns whether its process was running before it was given the batch.
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_waited || self.is_extended
+    }
+
+    /// Returns whether its process is running, and may be given further tests.
+    pub(super) fn takes_tests(&self) -> bool {
+        self.is_ready() && !self.is_cancelled() && self.idleness != LeaseIdleness::Ending
+    }
+
+    /// Returns whether its process has brought no test to its end; these are left of its tests.
+    pub(super) fn is_unproductive(&self, rest: &[TestId]) -> bool {
+        !self.is_extended && rest.len() == self.batch.tests.len()
+    }
+
+    /// Returns whether the duration of a test says nothing about those of others, because it includes the
+    /// start of its process.
+    pub(super) fn includes_start(&self, queue: &TestQueue, test: TestId) -> bool {
+        !self.is_ready() && queue.includes_start(&self.batch, test)
+    }
+
+    /// Records that its tests have ended. The process of a cancelled lease is being ended.
+    pub(super) fn on_idle(&mut self) {
+        if !self.is_cancelled() && self.idleness == LeaseIdleness::Busy {
+            self.idleness = LeaseIdleness::Idle;
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.idleness == LeaseIdleness::Idle
+    }
+
+    /// Returns whether its process may be given further tests, now that it waits for some.
+    pub(super) fn is_extendable(&self, tests: &RunTests) -> bool {
+        // A process that says so while one of its tests has no result is not trusted with others.
+        let is_open = |test: &TestId| tests.location(*test).is_in(self.id);
+        !self.batch.is_isolated && !self.batch.tests.iter().any(is_open)
+    }
+
+    pub(super) fn extend(&mut self, batch: TestBatch) {
+        self.batch = batch;
+        (self.is_extended, self.idleness) = (true, LeaseIdleness::Busy);
+    }
+
+    /// Has its idle process end.
+    pub(super) fn end_process(&mut self) {
+        self.idleness = LeaseIdleness::Ending;
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel_mode.is_some()
+    }
+
+    /// Cancels the lease; returns whether it was not cancelled so before.
+    pub(super) fn cancel(&mut self, mode: CancelMode) -> bool {
+        let is_new = self.cancel_mode < Some(mode);
+        if is_new {
+            self.cancel_mode = Some(mode);
+        }
+        is_new
+    }
+
+    pub(super) fn on_watchdog_died(&mut self) {
+        self.is_lost_with_watchdog = true;
+    }
+
+    pub(super) fn is_lost_with_watchdog(&self) -> bool {
+        self.is_lost_with_watchdog
+    }
+
+    pub(super) fn on_set_up(&mut self, fixture: String, progress: SetUpProgress) {
+        self.set_ups.record(fixture, progress);
+    }
+
+    pub(super) fn has_set_up(&self, fixture: &str) -> bool {
+        self.set_ups.has(fixture)
+    }
+
+    /// Returns the fixture that its process sets up, if neither that has a limit nor the process is being
+    /// ended.
+    pub(super) fn unlimited_set_up(&self) -> Option<&str> {
+        self.set_ups.unlimited().filter(|_| !self.is_cancelled())
+    }
+
+    /// Begins the limit of the fixture that its process sets up.
+    pub(super) fn limit_set_up(&mut self) {
+        self.set_ups.limit();
+    }
+
+    /// Cancels the lease if the limit of a set-up is over; returns the fixture.
+    pub(super) fn cancel_set_up(&mut self) -> Option<String> {
+        let fixture = self.set_ups.take_limited()?;
+        self.cancel(CancelMode::Now);
+        Some(fixture)
+    }
+
+    /// Returns the slot that its process occupies.
+    pub(super) fn busy_slot(&self, remaining: Duration) -> BusySlot {
+        BusySlot { program: self.program(), remaining }
+    }
+
+    /// Returns how long the lease is expected to take from now. Of a test that runs, half is left on average.
+    pub(super) fn remaining_time(&self, tests: &RunTests) -> Duration {
+        let of_test = |test: &TestId| {
+            let duration = tests.expected_duration(*test);
+            match tests.location(*test) {
+                TestLocation::Leased(lease) if lease == self.id => duration,
+                TestLocation::InFlight(lease) if lease == self.id => duration / 2,
+                TestLocation::Leased(_)
+                | TestLocation::InFlight(_)
+                | TestLocation::Held(_)
+                | TestLocation::Waiting
+                | TestLocation::Settled => Duration::ZERO,
+            }
+        };
+        let is_starting = !self.is_ready() && self.unstarted(tests).count() == self.batch.tests.len();
+        let start = match is_starting {
+            true => tests.queue().start_cost(self.program()) / 2,
+            false => Duration::ZERO,
+        };
+        self.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
+    }
+
+    /// Returns the tests that its process has not begun.
+    fn unstarted<'a>(&'a self, tests: &'a RunTests) -> impl Iterator<Item = TestId> + 'a {
+        let tests_of_batch = self.batch.tests.iter().copied();
+        tests_of_batch.filter(|test| tests.location(*test) == TestLocation::Leased(self.id))
+    }
+
+    /// Records how long a test has taken, and how long it was expected to take.
+    pub(super) fn record_pace(&mut self, taken: Duration, expected: Duration) {
+        self.pace.record(taken, expected);
+    }
+
+    /// Returns what a test will take by the pace of the lease.
+    pub(super) fn paced_duration(&self, tests: &RunTests, test: TestId) -> Option<Duration> {
+        self.pace.estimate(tests.expected_duration(test))
+    }
+
+    /// Returns the time by which the lease ends earlier without the tests that it shares with idle slots, if
+    /// that is worth another process. Only a lease whose process has brought a test to its end tells how long
+    /// the others take, and only then does taking tests back lead anywhere.
+    pub(super) fn time_saved(&self, tests: &RunTests, loads: &SlotLoads, idle: usize) -> Option<Duration> {
+        let (program, queue) = (self.program(), tests.queue());
+        if !queue.process_traits(program).ends_between_tests || self.batch.is_isolated {
+            return None;
+        }
+        let idle = idle.min(queue.room_for(program, loads));
+        let estimates = self.unstarted(tests).map(|test| self.paced_duration(tests, test));
+        let estimates = estimates.collect::<Option<Vec<_>>>()?;
+        let whole = estimates.iter().copied().fold(Duration::ZERO, Duration::saturating_add);
+        let longest = estimates.iter().copied().max()?;
+        let parts = u32::try_from(idle.saturating_add(1)).unwrap_or(u32::MAX);
+        let saved = whole.saturating_sub((whole / parts).max(longest));
+        (saved >= queue.start_cost(program).saturating_mul(SAVED_PER_START)).then_some(saved)
+    }
+}

@@ -1,0 +1,258 @@
+//! The leases that workers hold: batches for free workers and for processes that wait, tests that are taken
+//! back for idle slots, delayed starts, and set-ups that stand still.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    BatchLease, CancelMode, RunAction, active_lease::ActiveLease, failure_policy::FailurePolicy,
+    run_slots::RunSlots, run_tests::RunTests,
+};
+use crate::{LeaseId, ProgramId, SetUpProgress, WorkerId, batching::SlotLoads};
+
+/// The leases that workers hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct ActiveLeases {
+    leases: BTreeMap<WorkerId, ActiveLease>,
+    next: u32,
+    /// Programs of which no further process starts for now, because one that runs takes their tests.
+    delayed_starts: BTreeSet<ProgramId>,
+}
+
+impl ActiveLeases {
+    pub(super) fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    /// Returns the number of slots that the leases take.
+    pub(super) fn slots_taken(&self) -> usize {
+        self.leases.len()
+    }
+
+    pub(super) fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.leases.keys().copied()
+    }
+
+    pub(super) fn get(&self, worker: WorkerId) -> Option<&ActiveLease> {
+        self.leases.get(&worker)
+    }
+
+    pub(super) fn find(&self, lease: LeaseId) -> Option<&ActiveLease> {
+        self.leases.values().find(|held| held.id() == lease)
+    }
+
+    /// Leases the next batch to a worker, at which a process of a program may wait already.
+    pub(super) fn create(
+        &mut self,
+        worker: WorkerId,
+        waiting_program: Option<ProgramId>,
+        tests: &mut RunTests,
+        slots: &RunSlots,
+        failures: &FailurePolicy,
+    ) -> Option<BatchLease> {
+        if slots.free(self.slots_taken()) == 0 {
+            return None;
+        }
+        let loads = self.loads(tests, slots);
+        let first = waiting_program
+            .and_then(|program| tests.next_batch(|queue| queue.next_first_batch(program, &loads)));
+        let has_waited = first.is_some();
+        let batch = match first {
+            Some(batch) => batch,
+            None => tests.next_batch(|queue| queue.next_batch(&loads))?,
+        };
+        let id = LeaseId(self.next);
+        self.next += 1;
+        let start_timeouts = failures.start_timeouts(batch.program);
+        self.leases.insert(worker, ActiveLease::new(id, batch.clone(), start_timeouts, has_waited));
+        Some(tests.assign(worker, id, batch, start_timeouts))
+    }
+
+    /// Removes and returns a worker's lease, if it is this one.
+    pub(super) fn end(&mut self, worker: WorkerId, lease: LeaseId) -> Option<ActiveLease> {
+        self.leases.get(&worker).filter(|held| held.id() == lease)?;
+        self.leases.remove(&worker)
+    }
+
+    /// Removes and returns the lease of a worker that has died.
+    pub(super) fn lose(&mut self, worker: WorkerId) -> Option<ActiveLease> {
+        self.leases.remove(&worker)
+    }
+
+    /// Notes that a worker dies with the watchdog.
+    pub(super) fn on_watchdog_died(&mut self, worker: WorkerId) {
+        if let Some(held) = self.leases.get_mut(&worker) {
+            held.on_watchdog_died();
+        }
+    }
+
+    /// Records that all tests of a lease have ended, if its process can be given others.
+    pub(super) fn on_idle(&mut self, worker: WorkerId, lease: LeaseId, tests: &RunTests) {
+        let held = self.leases.get_mut(&worker).filter(|held| held.id() == lease);
+        if let Some(held) = held
+            && tests.queue().process_traits(held.program()).takes_more_tests
+        {
+            held.on_idle();
+        }
+    }
+
+    /// Gives the processes that wait further tests of their programs, or has them end. While tests may be
+    /// added, they wait for those if no test waits.
+    pub(super) fn serve_idle(
+        &mut self,
+        tests: &mut RunTests,
+        slots: &RunSlots,
+        actions: &mut Vec<RunAction>,
+    ) {
+        let idle = self.leases.iter().filter(|(_, held)| held.is_idle()).map(|(worker, _)| *worker);
+        for worker in idle.collect::<Vec<_>>() {
+            let is_within_share = self.slots_taken() <= slots.usable();
+            if is_within_share && let Some(extended) = self.extend(worker, tests, slots) {
+                actions.push(RunAction::ExtendLease(Box::new(extended)));
+                actions.extend(self.delay_starts(worker, tests, slots));
+            } else if !(tests.is_open() && is_within_share && tests.queue().is_empty())
+                && let Some(held) = self.leases.get_mut(&worker)
+            {
+                held.end_process();
+                actions.push(RunAction::EndLease { worker, lease: held.id() });
+            }
+        }
+    }
+
+    fn extend(&mut self, worker: WorkerId, tests: &mut RunTests, slots: &RunSlots) -> Option<BatchLease> {
+        let held = self.leases.get(&worker).filter(|held| held.is_extendable(tests))?;
+        let program = held.program();
+        let loads = self.loads(tests, slots);
+        let batch = tests.next_batch(|queue| queue.next_extension(program, &loads))?;
+        let held = self.leases.get_mut(&worker)?;
+        held.extend(batch.clone());
+        Some(tests.assign(worker, held.id(), batch, held.start_timeouts()))
+    }
+
+    /// Cancels all leases that are not cancelled so.
+    pub(super) fn cancel(&mut self, mode: CancelMode, actions: &mut Vec<RunAction>) {
+        let cancelled =
+            self.leases.iter_mut().filter_map(|(worker, held)| held.cancel(mode).then_some(*worker));
+        actions.extend(cancelled.map(|worker| RunAction::CancelLease { worker, mode }));
+    }
+
+    /// Ends the process of the lease whose waiting tests are worth most to idle slots, after its running
+    /// tests. One at a time: what comes back is shared out before another is looked at.
+    pub(super) fn take_back(&mut self, tests: &RunTests, slots: &RunSlots) -> Option<RunAction> {
+        // A process that waits for tests soon has some, and taking tests back would end another for it.
+        let idle = slots.idle(self.slots_taken());
+        let queue = tests.queue();
+        let is_ended = |held: &ActiveLease| queue.process_traits(held.program()).ends_between_tests;
+        let is_taking = || self.leases.values().any(ActiveLease::is_cancelled);
+        if idle == 0 || !self.leases.values().any(is_ended) || is_taking() {
+            return None;
+        }
+        let loads = self.occupied(slots);
+        if queue.available_batches(&loads) > 0 {
+            return None;
+        }
+        let saved = |(worker, held): (&WorkerId, &ActiveLease)| {
+            Some((held.time_saved(tests, &loads, idle)?, *worker))
+        };
+        let (_, worker) = self.leases.iter().filter_map(saved).max_by_key(|(saved, _)| *saved)?;
+        let mode = CancelMode::AfterRunningTests;
+        self.leases.get_mut(&worker)?.cancel(mode);
+        Some(RunAction::CancelLease { worker, mode })
+    }
+
+    /// Records how long a test has taken that ended in a worker's lease.
+    pub(super) fn record_pace(&mut self, worker: WorkerId, taken: Duration, expected: Duration) {
+        if let Some(held) = self.leases.get_mut(&worker) {
+            held.record_pace(taken, expected);
+        }
+    }
+
+    /// Returns the slots with the programs that they run: how long they are busy is not looked at.
+    pub(super) fn occupied(&self, slots: &RunSlots) -> SlotLoads {
+        self.slot_loads(slots, |_| Duration::ZERO)
+    }
+
+    /// Returns the slots with the programs that they run, and how long each lease is expected to remain.
+    fn loads(&self, tests: &RunTests, slots: &RunSlots) -> SlotLoads {
+        self.slot_loads(slots, |held| held.remaining_time(tests))
+    }
+
+    fn slot_loads(&self, slots: &RunSlots, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
+        let busy = self.leases.values().map(|held| held.busy_slot(remaining(held))).collect();
+        SlotLoads { slots: slots.limit(), busy, delayed_starts: self.delayed_starts.clone() }
+    }
+
+    /// Delays the start of further processes of the program of this worker's lease, if its process takes
+    /// their tests and will have run them before another one is ready: where a start takes longer than all
+    /// tests, that one would be ready when all is done.
+    pub(super) fn delay_starts(
+        &mut self,
+        worker: WorkerId,
+        tests: &RunTests,
+        slots: &RunSlots,
+    ) -> Option<RunAction> {
+        let held = self.leases.get(&worker).filter(|held| held.is_ready() && slots.limit() > 1)?;
+        let program = held.program();
+        let Some(delay) = tests.queue().start_delay(program) else {
+            self.allow_starts(program);
+            return None;
+        };
+        self.delayed_starts.insert(program);
+        Some(RunAction::DelayStarts { program, delay })
+    }
+
+    /// Lets processes of a program start again.
+    pub(super) fn allow_starts(&mut self, program: ProgramId) {
+        self.delayed_starts.remove(&program);
+    }
+
+    /// Lets processes start again of programs of which no process takes further tests any more.
+    pub(super) fn release_starts(&mut self) {
+        let leases = &self.leases;
+        self.delayed_starts
+            .retain(|program| leases.values().any(|held| held.program() == *program && held.takes_tests()));
+    }
+
+    /// Records the progress of a set-up, and has a limit begin for each that stands still while another
+    /// process of the program has set up the same fixture.
+    pub(super) fn on_set_up(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        fixture: String,
+        progress: SetUpProgress,
+    ) -> Vec<RunAction> {
+        let Some(held) = self.leases.get_mut(&worker).filter(|held| held.id() == lease) else {
+            return Vec::new();
+        };
+        held.on_set_up(fixture, progress);
+        let program = held.program();
+        let own = || self.leases.iter().filter(move |(_, held)| held.program() == program);
+        let is_blocked = |(worker, held): &(&WorkerId, &ActiveLease)| {
+            held.unlimited_set_up().is_some_and(|fixture| {
+                own().any(|(other, held)| other != *worker && held.has_set_up(fixture))
+            })
+        };
+        let blocked: Vec<_> = own().filter(is_blocked).map(|(worker, _)| *worker).collect();
+        let mut actions = Vec::with_capacity(blocked.len());
+        for worker in blocked {
+            if let Some(held) = self.leases.get_mut(&worker) {
+                held.limit_set_up();
+                actions.push(RunAction::LimitSetUp { lease: held.id(), program });
+            }
+        }
+        actions
+    }
+
+    /// Ends a process whose set-up has stood for the whole limit. The process that had the fixture may have
+    /// ended meanwhile: what this one waits for does not come.
+    pub(super) fn on_set_up_due(&mut self, lease: LeaseId, tests: &mut RunTests) -> Option<RunAction> {
+        let (&worker, held) = self.leases.iter_mut().find(|(_, held)| held.id() == lease)?;
+        let fixture = held.cancel_set_up()?;
+        let program = held.program();
+        tests.limit_to_one_process(program);
+        Some(RunAction::ReturnTests { worker, program, fixture })
+    }
+}

@@ -1,0 +1,395 @@
+//! The tests of a run: where each is, its attempts and its result.
+//!
+//! A test is in exactly one place: waiting (in the queue, for others, for the delay of its retry, or for the
+//! next round of iterations), in one lease, or settled in the ledger.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{
+    BatchLease, ScheduledTest,
+    attempts::TestAttempts,
+    prerequisites::{BlockedTests, FailedBefore, ReleasedTests},
+};
+use crate::{
+    GuardLoss, LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId,
+    WorkerId,
+    batching::{ProgramCosts, QueuedTest, TestBatch, TestQueue},
+    ledger::{Ledger, ResultStream, StreamPosition},
+};
+
+/// Location of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum TestLocation {
+    /// In the queue, or in another place where tests wait.
+    Waiting,
+    /// Leased to a worker.
+    Leased(LeaseId),
+    /// Leased to a worker, and running.
+    InFlight(LeaseId),
+    /// Leased to a worker, and ended; its result is not proven yet.
+    Held(LeaseId),
+    /// In the ledger.
+    Settled,
+}
+
+impl TestLocation {
+    pub(super) fn is_in(self, lease: LeaseId) -> bool {
+        [Self::Leased(lease), Self::InFlight(lease), Self::Held(lease)].contains(&self)
+    }
+}
+
+/// One test of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RunTest {
+    /// Without its prerequisites, which are among the blocked tests.
+    planned: ScheduledTest,
+    location: TestLocation,
+    attempts: TestAttempts,
+}
+
+/// The tests of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct RunTests {
+    tests: Vec<RunTest>,
+    queue: TestQueue,
+    blocked: BlockedTests,
+    /// Tests that wait for the delay of their retry.
+    delayed: BTreeSet<TestId>,
+    /// Tests that have passed an iteration, and run again when no other test waits.
+    next_round: Vec<TestId>,
+    ledger: Ledger,
+    /// Whether tests may be added: not after the first result that is sent at the end of the run, because a
+    /// client may wait for it before it adds any.
+    is_open: bool,
+    /// Seed of the random parts of the delays of retries.
+    retry_seed: u64,
+}
+
+impl RunTests {
+    /// Returns no tests of these programs; `is_open` tells whether tests may be added while the run runs.
+    pub(super) fn new(
+        programs: Vec<ProgramCosts>,
+        batch_limit: Option<Duration>,
+        is_open: bool,
+        retry_seed: u64,
+    ) -> Self {
+        Self {
+            tests: Vec::new(),
+            queue: TestQueue::new(programs).with_batch_limit(batch_limit),
+            blocked: BlockedTests::default(),
+            delayed: BTreeSet::new(),
+            next_round: Vec::new(),
+            ledger: Ledger::new(0),
+            is_open,
+            retry_seed,
+        }
+    }
+
+    /// Adds tests, numbered after those before them.
+    pub(super) fn add(&mut self, added: Vec<ScheduledTest>) {
+        let first = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
+        self.ledger.add_tests(added.len());
+        let mut waiting = Vec::with_capacity(added.len());
+        for (test, mut planned) in (first..).map(TestId).zip(added) {
+            let prerequisites = std::mem::take(&mut planned.prerequisites);
+            let (queued, is_unrunnable) = (planned.queued(test), planned.is_unrunnable);
+            let (location, attempts) = (TestLocation::Waiting, TestAttempts::default());
+            self.tests.push(RunTest { planned, location, attempts });
+            if is_unrunnable {
+                self.record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable));
+            } else if !prerequisites.is_empty() {
+                self.blocked.insert(test, prerequisites);
+            } else {
+                waiting.push(queued);
+            }
+        }
+        self.queue.add(waiting);
+    }
+
+    /// Returns whether tests may be added.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Lets no more tests be added.
+    pub(super) fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    pub(super) fn queue(&self) -> &TestQueue {
+        &self.queue
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(super) fn location(&self, test: TestId) -> TestLocation {
+        self.tests[test.index()].location
+    }
+
+    pub(super) fn program_of(&self, test: TestId) -> ProgramId {
+        self.tests[test.index()].planned.program
+    }
+
+    /// Returns what a test is expected to take.
+    pub(super) fn expected_duration(&self, test: TestId) -> Duration {
+        let planned = &self.tests[test.index()].planned;
+        self.queue.estimated_duration(planned.program, planned.weight)
+    }
+
+    /// Returns the tests of a batch that are still in this lease.
+    pub(super) fn unfinished(&self, lease: LeaseId, batch: &TestBatch) -> Vec<TestId> {
+        batch.tests.iter().copied().filter(|test| self.location(*test).is_in(lease)).collect()
+    }
+
+    /// Takes the next batch out of the queue.
+    pub(super) fn next_batch(
+        &mut self,
+        take: impl Fn(&mut TestQueue) -> Option<TestBatch>,
+    ) -> Option<TestBatch> {
+        loop {
+            let mut batch = take(&mut self.queue)?;
+            // A test that has received its result in another way is never run again.
+            batch.tests.retain(|test| self.location(*test) == TestLocation::Waiting);
+            if !batch.tests.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    /// Assigns the tests of a batch to a lease. From now on its worker may send something of this run, even
+    /// if only the start of a test: it has to be drained.
+    pub(super) fn assign(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        batch: TestBatch,
+        start_timeouts: u32,
+    ) -> BatchLease {
+        self.ledger.open_stream(worker);
+        let mut is_failure_provisional = Vec::with_capacity(batch.tests.len());
+        let mut passed_iterations = Vec::with_capacity(batch.tests.len());
+        for test in &batch.tests {
+            let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
+            *location = TestLocation::Leased(lease);
+            is_failure_provisional.push(attempts.is_failure_provisional(planned.retries));
+            passed_iterations.push(attempts.passed_iterations());
+        }
+        BatchLease { lease, worker, batch, is_failure_provisional, passed_iterations, start_timeouts }
+    }
+
+    pub(super) fn on_started(&mut self, lease: LeaseId, test: TestId) {
+        let location = &mut self.tests[test.index()].location;
+        if *location == TestLocation::Leased(lease) {
+            *location = TestLocation::InFlight(lease);
+        }
+    }
+
+    pub(super) fn on_held(&mut self, lease: LeaseId, test: TestId) {
+        let location = &mut self.tests[test.index()].location;
+        if location.is_in(lease) {
+            *location = TestLocation::Held(lease);
+        }
+    }
+
+    /// Records a result that is on a worker's stream; returns whether it is the first of the test.
+    pub(super) fn settle(&mut self, test: TestId, outcome: Outcome, at: StreamPosition) -> bool {
+        let is_first = self.ledger.settle(test, outcome, at).is_ok();
+        if is_first {
+            self.tests[test.index()].location = TestLocation::Settled;
+        }
+        is_first
+    }
+
+    /// Closes a worker's stream, of which nothing more will become known.
+    pub(super) fn close_stream(&mut self, worker: WorkerId, proven: u64) {
+        self.ledger.close_stream(worker, proven);
+        // Results that the client may lack are sent again at the end of the run.
+        self.is_open &= self.ledger.streams().get(&worker).is_none_or(ResultStream::is_proven);
+    }
+
+    fn synthesize(&mut self, test: TestId, why: NotRunReason) {
+        self.record_synthesized(test, self.tests[test.index()].attempts.synthesized(why));
+    }
+
+    fn record_synthesized(&mut self, test: TestId, result: SynthesizedResult) {
+        self.tests[test.index()].location = TestLocation::Settled;
+        self.is_open = false;
+        let _earlier_result = self.ledger.record_synthesized(test, result);
+    }
+
+    /// Settles all waiting tests of a program, and these unfinished ones of its process, as not run.
+    pub(super) fn give_up_program(&mut self, program: ProgramId, rest: Vec<TestId>, why: NotRunReason) {
+        let queued = self.queue.take_program(program);
+        let blocked = self.blocked.take(|test| self.tests[test.index()].planned.program == program);
+        for test in queued.into_iter().chain(blocked).chain(rest) {
+            self.synthesize(test, why);
+        }
+    }
+
+    /// Settles all waiting tests as not run.
+    pub(super) fn give_up_waiting(&mut self, why: NotRunReason) {
+        let delayed = std::mem::take(&mut self.delayed);
+        let next_round = std::mem::take(&mut self.next_round);
+        let blocked = self.blocked.take_all();
+        for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round).chain(blocked) {
+            if self.location(test) == TestLocation::Waiting {
+                self.synthesize(test, why);
+            }
+        }
+    }
+
+    /// Queues the tests whose prerequisites are met, and settles those of which one has failed.
+    pub(super) fn release_blocked(&mut self) {
+        loop {
+            let released = self.blocked.release(&self.ledger);
+            if released == ReleasedTests::default() {
+                return;
+            }
+            self.queue.add(released.met.iter().map(|test| self.tests[test.index()].planned.queued(*test)));
+            if released.failed.is_empty() {
+                return;
+            }
+            // Tests that are settled here may be prerequisites of others.
+            for FailedBefore { test, failed } in released.failed {
+                self.synthesize(test, NotRunReason::PrerequisiteFailed { test: failed });
+            }
+        }
+    }
+
+    /// Records a provisional result; returns the delay of the retry, if the test waits for one.
+    pub(super) fn record_provisional(
+        &mut self,
+        test: TestId,
+        by: ProvisionalReason,
+        is_isolated: bool,
+    ) -> Option<Duration> {
+        let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
+        if attempts.record_provisional(by, planned.retries, is_isolated) {
+            self.record_synthesized(test, SynthesizedResult::Provisional(by));
+            return None;
+        }
+        let delay = attempts.delay(test, planned.retries, self.retry_seed);
+        if delay.is_zero() {
+            self.requeue_isolated(test);
+            return None;
+        }
+        *location = TestLocation::Waiting;
+        self.delayed.insert(test);
+        Some(delay)
+    }
+
+    /// Returns whether a test waits for the delay of its retry.
+    pub(super) fn is_delayed(&self, test: TestId) -> bool {
+        self.delayed.contains(&test)
+    }
+
+    pub(super) fn on_retry_due(&mut self, test: TestId) {
+        if self.delayed.remove(&test) && self.location(test) == TestLocation::Waiting {
+            self.requeue_isolated(test);
+        }
+    }
+
+    /// Has a test that has passed an iteration wait for the next round.
+    pub(super) fn on_iteration_passed(&mut self, test: TestId, duration: Duration) {
+        let RunTest { location, attempts, .. } = &mut self.tests[test.index()];
+        *location = TestLocation::Waiting;
+        attempts.pass_iteration();
+        self.next_round.push(test);
+        self.observe_duration(test, duration);
+    }
+
+    /// Queues the tests that have passed an iteration when no other test waits. Not before: each that passes
+    /// would become a batch of its own.
+    pub(super) fn begin_next_round(&mut self) {
+        if self.next_round.is_empty() || !self.queue.is_empty() {
+            return;
+        }
+        let mut round = std::mem::take(&mut self.next_round);
+        round.sort_unstable();
+        round.retain(|test| self.location(*test) == TestLocation::Waiting);
+        self.queue.add(round.into_iter().map(|test| self.tests[test.index()].planned.queued(test)));
+    }
+
+    /// Queues a test to run in isolation.
+    fn requeue_isolated(&mut self, test: TestId) {
+        let RunTest { planned, location, .. } = &mut self.tests[test.index()];
+        *location = TestLocation::Waiting;
+        self.queue.add_isolated(planned.program, test, planned.weight);
+    }
+
+    /// Returns tests of a batch to the queue: isolated tests one by one, others together.
+    pub(super) fn requeue(&mut self, batch: &TestBatch, rest: Vec<TestId>) {
+        if batch.is_isolated {
+            return rest.into_iter().for_each(|test| self.requeue_isolated(test));
+        }
+        for test in &rest {
+            self.tests[test.index()].location = TestLocation::Waiting;
+        }
+        self.queue.add_remainder(batch.program, rest);
+    }
+
+    /// Queues a test that could not start in isolation after all others of its program: possibly only this
+    /// test is affected.
+    pub(super) fn requeue_last(&mut self, test: TestId, why: NotRunReason) {
+        let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
+        if attempts.count_unproductive_exit(why) {
+            return self.synthesize(test, why);
+        }
+        *location = TestLocation::Waiting;
+        self.queue.add_last(planned.program, test, planned.weight);
+    }
+
+    /// Returns a test of a process that was ended between two of them to the queue, with what it is expected
+    /// to take by now. A test that had begun nevertheless runs again like the others.
+    pub(super) fn requeue_unstarted(&mut self, test: TestId, expected: Option<Duration>) {
+        let RunTest { planned, location, .. } = &mut self.tests[test.index()];
+        *location = TestLocation::Waiting;
+        let (program, item) = planned.queued(test);
+        let weight = expected.or(item.weight);
+        self.queue.add_returned([(program, QueuedTest { weight, is_isolated: false, ..item })]);
+    }
+
+    /// Runs a test again in isolation during which a worker has died, alone or with the watchdog, unless too
+    /// many have.
+    pub(super) fn rerun_after_death(&mut self, test: TestId, is_with_watchdog: bool) {
+        match self.tests[test.index()].attempts.count_death(is_with_watchdog) {
+            Some(why) => self.synthesize(test, why),
+            None => self.requeue_isolated(test),
+        }
+    }
+
+    /// Runs a test again in isolation whose guard was lost, unless that has happened too often.
+    pub(super) fn rerun_after_guard_loss(&mut self, test: TestId, loss: GuardLoss, has_begun: bool) {
+        match self.tests[test.index()].attempts.count_guard_loss(loss, has_begun) {
+            Some(why) => self.synthesize(test, why),
+            None => self.requeue_isolated(test),
+        }
+    }
+
+    /// Records how long a test has taken, for the estimate of others.
+    pub(super) fn observe_duration(&mut self, test: TestId, duration: Duration) {
+        self.queue.observe_duration(self.tests[test.index()].planned.program, duration);
+    }
+
+    /// Records how long a process took before its first test.
+    pub(super) fn observe_start(&mut self, program: ProgramId, start: Duration) {
+        self.queue.observe_start(program, start);
+    }
+
+    /// Makes the batches of a program smaller after the death of a process that had this number of tests.
+    pub(super) fn shrink_batches(&mut self, program: ProgramId, died_with: usize) {
+        self.queue.shrink_batches(program, died_with);
+    }
+
+    /// Lets the batches of a program grow again after one that ended well.
+    pub(super) fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
+        self.queue.grow_batches(program, ended_with);
+    }
+
+    /// Lets no more than one process of a program run at a time.
+    pub(super) fn limit_to_one_process(&mut self, program: ProgramId) {
+        self.queue.limit_to_one_process(program);
+    }
+}
