@@ -6,7 +6,7 @@ use std::{
 };
 
 use heeler_core::{
-    ProvisionalReason, SynthesizedResult, TestId,
+    ProgramFailure, ProvisionalReason, SynthesizedResult, TestId,
     ledger::Ledger,
     run::{RunEvent, RunState},
 };
@@ -14,7 +14,6 @@ use heeler_protocol::{
     control::{
         Attempt, CrashCapturePlan, DueResult, LeaseEnd, LeaseEvent, LeaseId, ProofLevel, ResultFile, WorkerId,
     },
-    journal::ProgramFailure,
     mtp::{Attachment, RunLeak, RunResult},
 };
 
