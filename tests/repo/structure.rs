@@ -9,15 +9,9 @@ use crate::source_rules::root;
 /// Maximum number of methods of a type, and of files that have its impl blocks.
 const METHODS: u64 = 40;
 const FILES: u64 = 2;
-/// Types that are still over these limits. An entry is removed when its type is divided; none is added.
-const LARGE_TYPES: [&str; 6] =
-    ["RunDriver", "RunState", "RunningBatch", "RunningProcess", "Scheduler", "WorkerPool"];
 /// Maximum number of files in the largest circle of imports, and in all circles.
 const LARGEST_CIRCLE: usize = 67;
 const FILES_IN_CIRCLES: usize = 215;
-/// Functions that still have a tuple as parameter. An entry is removed when its function is changed; none is
-/// added.
-const TUPLE_PARAMETERS: [&str; 3] = ["push", "show", "show_line"];
 /// Maximum share of the type names that several types have.
 const SHARED_NAMES_PERCENT: f64 = 8.4;
 /// Maximum share of the public items that no other crate names.
@@ -37,7 +31,7 @@ fn structure_is_within_limits() {
         |one: &&Value| one["methods"].as_u64().unwrap() > METHODS || one["files"].as_u64().unwrap() > FILES;
     let large: BTreeSet<_> =
         list("types").iter().filter(is_large).map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(large, BTreeSet::from(LARGE_TYPES), "types over {METHODS} methods or {FILES} files");
+    assert!(large.is_empty(), "types over {METHODS} methods or {FILES} files: {large:?}");
 
     let circles: Vec<_> = list("circles").iter().map(|one| one.as_array().unwrap().len()).collect();
     let largest = circles.iter().copied().max().unwrap_or_default();
@@ -45,11 +39,8 @@ fn structure_is_within_limits() {
     let files: usize = circles.iter().sum();
     assert!(files <= FILES_IN_CIRCLES, "import circles have {files} files, at most {FILES_IN_CIRCLES}");
 
-    let functions: BTreeSet<_> = list("tuple_parameters")
-        .iter()
-        .map(|one| one.as_str().unwrap().rsplit(' ').next().unwrap())
-        .collect();
-    assert_eq!(functions, BTreeSet::from(TUPLE_PARAMETERS), "functions with a tuple as parameter");
+    let functions = list("tuple_parameters");
+    assert!(functions.is_empty(), "functions with a tuple as parameter: {functions:?}");
 
     for (name, limit) in
         [("shared_names_percent", SHARED_NAMES_PERCENT), ("unused_public_percent", UNUSED_PUBLIC_PERCENT)]

@@ -35,11 +35,11 @@ pub use slot_loads::{BusySlot, SlotLoads};
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes
 /// long to start.
-pub const ISOLATE_FROM: Duration = Duration::from_secs(1);
+pub(crate) const ISOLATE_FROM: Duration = Duration::from_secs(1);
 /// Assumed duration of a test without any data, until the first results arrive.
-pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
+pub(crate) const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
 /// Assumed cost of starting a program before it has been measured.
-pub const UNKNOWN_START: Duration = Duration::from_millis(3);
+pub(crate) const UNKNOWN_START: Duration = Duration::from_millis(3);
 /// Limit of the target duration of batches where other runs may begin at any time: their first test waits for
 /// the end of a batch.
 pub const SHARED_BATCH_LIMIT: Duration = Duration::from_millis(200);
@@ -153,7 +153,7 @@ impl TestQueue {
     /// exceeds it, so that a batch pays for its start. While nothing is known of the durations of a program's
     /// tests, its batches are even smaller: a guess may be wrong by orders of magnitude.
     #[must_use]
-    pub fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
+    pub(crate) fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
         Self { batch_limit, ..self }
     }
 
@@ -175,17 +175,17 @@ impl TestQueue {
     }
 
     /// Adds a test that runs in isolation.
-    pub fn add_isolated(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
+    pub(crate) fn add_isolated(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.isolated.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
     }
 
     /// Adds a test that runs in isolation, after all tests of its program that wait now.
-    pub fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
+    pub(crate) fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.program(program).push(QueuedTest { test, weight, is_isolated: true, selection_bytes: 0 });
     }
 
     /// Puts the rest of a dead process's batch at the front of the queue, to run in one new process.
-    pub fn add_remainder(&mut self, program: ProgramId, tests: Vec<TestId>) {
+    pub(crate) fn add_remainder(&mut self, program: ProgramId, tests: Vec<TestId>) {
         if !tests.is_empty() {
             self.remainders.push_back(BatchRemainder { program, tests: tests.into() });
         }
@@ -193,14 +193,14 @@ impl TestQueue {
 
     /// Puts tests back that a process did not come to, in their order, with what they are now expected to
     /// take.
-    pub fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
+    pub(crate) fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             self.program(program).push(item);
         }
     }
 
     /// Makes batches of this program ten times smaller, down to one test; returns the new size.
-    pub fn shrink_batches(&mut self, program: ProgramId, died_with: usize) -> usize {
+    pub(crate) fn shrink_batches(&mut self, program: ProgramId, died_with: usize) -> usize {
         let queue = self.program(program);
         let cap = (queue.cap.unwrap_or(died_with).min(died_with.max(1)) / 10).max(1);
         queue.cap = Some(cap);
@@ -209,7 +209,7 @@ impl TestQueue {
 
     /// Lets the batches of a program grow again after one that ended well, unless that batch was smaller than
     /// the current limit.
-    pub fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
+    pub(crate) fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
         let cap = &mut self.program(program).cap;
         if cap.is_some_and(|cap| ended_with >= cap) {
             *cap = cap.map(|cap| cap.saturating_mul(10)).filter(|cap| *cap < 10_000);
@@ -222,7 +222,7 @@ impl TestQueue {
     }
 
     /// Records the cost of a process start.
-    pub fn observe_start(&mut self, program: ProgramId, start: Duration) {
+    pub(crate) fn observe_start(&mut self, program: ProgramId, start: Duration) {
         self.program(program).observe_start(start);
     }
 
@@ -235,17 +235,17 @@ impl TestQueue {
     /// Returns whether the duration of a test says nothing about those of others: it is the first of a
     /// process whose start it includes.
     #[must_use]
-    pub fn includes_start(&self, batch: &TestBatch, test: TestId) -> bool {
+    pub(crate) fn includes_start(&self, batch: &TestBatch, test: TestId) -> bool {
         batch.tests.first() == Some(&test) && self.process_traits(batch.program).hides_start
     }
 
     /// Records the duration of a test, for the estimate of tests without data.
-    pub fn observe_duration(&mut self, program: ProgramId, duration: Duration) {
+    pub(crate) fn observe_duration(&mut self, program: ProgramId, duration: Duration) {
         self.program(program).observe_duration(duration);
     }
 
     /// Removes and returns all waiting tests of one program.
-    pub fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
+    pub(crate) fn take_program(&mut self, program: ProgramId) -> Vec<TestId> {
         let mut out = Vec::new();
         self.remainders.retain(|rest| {
             if rest.program == program {
@@ -287,7 +287,7 @@ impl TestQueue {
     /// Returns the approximate number of slots that would receive a batch now, of those that are free and the
     /// busy ones beside them.
     #[must_use]
-    pub fn available_batches(&self, loads: &SlotLoads) -> usize {
+    pub(crate) fn available_batches(&self, loads: &SlotLoads) -> usize {
         let slots = loads.slots;
         let mut ready: BTreeMap<ProgramId, usize> = BTreeMap::new();
         for rest in &self.remainders {
@@ -365,7 +365,7 @@ impl TestQueue {
     /// done sooner than another would be ready. They start after it all the same, because its tests may take
     /// longer than they seem to.
     #[must_use]
-    pub fn start_delay(&self, program: ProgramId) -> Option<Duration> {
+    pub(crate) fn start_delay(&self, program: ProgramId) -> Option<Duration> {
         if self.long.iter().any(|(_, _, of)| *of == program) {
             return None;
         }
@@ -374,7 +374,7 @@ impl TestQueue {
 
     /// Removes and returns the next batch for a process of this program that has listed its tests and waits,
     /// as one of these slots. `None` if none of its tests waits that it could run.
-    pub fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+    pub(crate) fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.room_for(program, loads) == 0 {
             return None;
         }
@@ -383,7 +383,7 @@ impl TestQueue {
 
     /// Removes and returns the next batch for a process of this program that has ended its tests, as one of
     /// these slots. `None` if there is none, or if the slot is needed for a test that runs in isolation.
-    pub fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+    pub(crate) fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0) {
             return None;
         }
@@ -454,7 +454,7 @@ impl TestQueue {
 
     /// Returns the cost of a start of the program.
     #[must_use]
-    pub fn start_cost(&self, program: ProgramId) -> Duration {
+    pub(crate) fn start_cost(&self, program: ProgramId) -> Duration {
         self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)
     }
 

@@ -30,6 +30,19 @@ pub(super) struct ShownLines {
     is_line_start: bool,
 }
 
+/// Bytes that were written to a standard stream.
+#[derive(Clone, Copy)]
+struct OutputPiece<'a> {
+    stream: StandardStream,
+    bytes: &'a [u8],
+}
+
+impl<'a> OutputPiece<'a> {
+    fn of_stdout(bytes: &'a [u8]) -> Self {
+        Self { stream: StandardStream::Output, bytes }
+    }
+}
+
 impl ShownLines {
     pub(super) fn new(display: OutputDisplay, suite: &str) -> Self {
         let form = match display {
@@ -56,8 +69,14 @@ impl ShownLines {
         framework: &dyn FrameworkQueries,
         out: &mut ShownOutput,
     ) {
-        self.show(writer, (StandardStream::Output, outputs.stdout), order, framework, out);
-        self.show(writer, (StandardStream::Error, outputs.stderr), order, framework, out);
+        self.show(writer, OutputPiece::of_stdout(outputs.stdout), order, framework, out);
+        self.show(
+            writer,
+            OutputPiece { stream: StandardStream::Error, bytes: outputs.stderr },
+            order,
+            framework,
+            out,
+        );
     }
 
     /// Shows what an event has to show, before it is handled. `is_ending`: the process is being ended, so that
@@ -81,21 +100,27 @@ impl ShownLines {
                 }
             }
             TranscriptEvent::Output(bytes) => {
-                self.show(last(), (StandardStream::Output, bytes), order, framework, out);
+                self.show(last(), OutputPiece::of_stdout(bytes), order, framework, out);
             }
             TranscriptEvent::ErrorOutput(bytes) => {
-                self.show(last(), (StandardStream::Error, bytes), order, framework, out);
+                self.show(
+                    last(),
+                    OutputPiece { stream: StandardStream::Error, bytes },
+                    order,
+                    framework,
+                    out,
+                );
             }
             TranscriptEvent::TestOutput { place, stream, bytes } => {
                 let stream = match stream {
                     OutputStream::Output => StandardStream::Output,
                     OutputStream::Error => StandardStream::Error,
                 };
-                self.show(Some(*place), (stream, bytes), order, framework, out);
+                self.show(Some(*place), OutputPiece { stream, bytes }, order, framework, out);
             }
             TranscriptEvent::Ended { place, verdict } => {
                 let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();
-                self.show(Some(*place), (StandardStream::Output, captured), order, framework, out);
+                self.show(Some(*place), OutputPiece::of_stdout(captured), order, framework, out);
             }
             TranscriptEvent::Part { .. }
             | TranscriptEvent::Paused { .. }
@@ -109,7 +134,7 @@ impl ShownLines {
     fn show(
         &mut self,
         writer: Option<usize>,
-        output: (StandardStream, &[u8]),
+        output: OutputPiece<'_>,
         order: &TestOrder,
         framework: &dyn FrameworkQueries,
         out: &mut ShownOutput,
@@ -143,7 +168,7 @@ impl ShownLines {
     fn push(
         &mut self,
         writer: Writer<'_>,
-        (stream, bytes): (StandardStream, &[u8]),
+        OutputPiece { stream, bytes }: OutputPiece<'_>,
         is_own_line: impl Fn(&[u8]) -> bool,
         out: &mut ShownOutput,
     ) {
@@ -171,7 +196,7 @@ impl ShownLines {
             let line = open[..end].strip_suffix(b"\n").unwrap_or(&open[..end]);
             // Frameworks separate their own lines with empty ones.
             if !has_own_lines || !line.is_empty() && !is_own_line(line) {
-                show_line(has_prefix.then_some(&self.prefix), (stream, line), out);
+                show_line(has_prefix.then_some(&self.prefix), stream, line, out);
             }
             open.drain(..end);
         }
@@ -187,7 +212,7 @@ impl ShownLines {
         let streams = [(StandardStream::Output, &mut self.stdout), (StandardStream::Error, &mut self.stderr)];
         for (stream, open) in streams {
             if !open.is_empty() {
-                show_line(has_prefix.then_some(&self.prefix), (stream, open), out);
+                show_line(has_prefix.then_some(&self.prefix), stream, open, out);
                 open.clear();
             }
         }
@@ -198,7 +223,7 @@ fn prefix(name: &str) -> String {
     format!("{name} | ")
 }
 
-fn show_line(prefix: Option<&String>, (stream, line): (StandardStream, &[u8]), out: &mut ShownOutput) {
+fn show_line(prefix: Option<&String>, stream: StandardStream, line: &[u8], out: &mut ShownOutput) {
     if let Some(prefix) = prefix {
         out.push(stream, prefix.as_bytes());
     }

@@ -99,14 +99,14 @@ pub struct ProgramEntry {
 impl ProgramEntry {
     /// Returns whether the listing, or the reason why it failed, belongs to the program's file as it is now.
     #[must_use]
-    pub fn is_current(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         !matches!(self.listing, ListingState::Unknown)
             && self.identity == program_identity(&self.source.program, &self.depends_on)
     }
 
     /// Returns whether both are the same program, started in the same way: only the suites may differ.
     #[must_use]
-    pub fn is_same_program(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_program(&self, other: &Self) -> bool {
         let (one, other) = (&self.source.program, &other.source.program);
         one.path == other.path
             && one.args == other.args
@@ -179,7 +179,7 @@ impl Catalogue {
     }
 
     /// Records a program's listing, or why it failed.
-    pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
+    pub(crate) fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
         let entry = &mut self.programs[program];
         if let Ok(listing) = &answer {
             entry.depends_on = listing.depends_on.as_slice().into();
@@ -205,7 +205,7 @@ impl Catalogue {
     }
 
     /// Takes over the listing of the same program from another catalogue, with the uids of its own suite.
-    pub fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
+    pub(crate) fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
         let entry = &mut self.programs[program];
         entry.identity.clone_from(&other.identity);
         entry.depends_on = Arc::clone(&other.depends_on);
@@ -220,7 +220,7 @@ impl Catalogue {
 
     /// Returns a catalogue of other programs, with the listings of those that both have.
     #[must_use]
-    pub fn with_sources(&self, sources: Vec<ProgramSource>) -> Self {
+    pub(crate) fn with_sources(&self, sources: Vec<ProgramSource>) -> Self {
         let mut catalogue = Self::new(sources);
         for place in 0..catalogue.programs.len() {
             let own = &catalogue.programs[place];
@@ -233,7 +233,7 @@ impl Catalogue {
     }
 
     /// Rebuilds the uid index and the locations of groups; needed after listings have changed.
-    pub fn rebuild_index(&mut self) {
+    pub(crate) fn rebuild_index(&mut self) {
         let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
         let mut by_uid: Vec<_> = self.all().map(hashed).collect();
         by_uid.sort_unstable();
@@ -331,7 +331,7 @@ impl Catalogue {
     /// Returns the source file of all tests of a group, and the first line, if they have one file. It does
     /// not depend on which of the tests are selected.
     #[must_use]
-    pub fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
+    pub(crate) fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
         self.group_locations.get(uid)
     }
 

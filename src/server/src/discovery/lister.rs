@@ -122,7 +122,7 @@ impl ProgramLister {
 
     /// Returns the number of workers that are listing a program.
     #[must_use]
-    pub fn running_jobs(&self) -> usize {
+    pub(crate) fn running_jobs(&self) -> usize {
         self.running.len()
     }
 
@@ -135,7 +135,7 @@ impl ProgramLister {
     /// Assigns the next program to a worker. `upcoming_run` is the id of the run that follows.
     ///
     /// Cancel safe: no, because the worker may or may not have received the job.
-    pub async fn assign(
+    pub(crate) async fn assign(
         &mut self,
         pool: &mut WorkerPool,
         catalogue: &Catalogue,
@@ -158,12 +158,12 @@ impl ProgramLister {
 
     /// Returns whether this worker lists a program.
     #[must_use]
-    pub fn is_used_by(&self, worker: WorkerId) -> bool {
+    pub(crate) fn is_used_by(&self, worker: WorkerId) -> bool {
         self.running.contains_key(&worker)
     }
 
     /// Handles a worker's message; returns what the worker has done if it is idle again.
-    pub fn on_worker_message(
+    pub(crate) fn on_worker_message(
         &mut self,
         catalogue: &mut Catalogue,
         worker: WorkerId,
@@ -226,7 +226,7 @@ impl ProgramLister {
     }
 
     /// Handles a worker's death: its program is tried again or given up.
-    pub fn on_worker_died(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
+    pub(crate) fn on_worker_died(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
         let Some((program, tries)) = self.running.remove(&worker) else { return };
         if tries >= LISTING_ATTEMPTS {
             let error = format!("its worker died {tries} times while it was listed");
@@ -238,13 +238,13 @@ impl ProgramLister {
 
     /// Counts a worker that did not start; returns whether there were enough attempts for this number of
     /// slots.
-    pub fn count_failed_start(&mut self, slots: usize) -> bool {
+    pub(crate) fn count_failed_start(&mut self, slots: usize) -> bool {
         self.failed_starts += 1;
         self.failed_starts >= START_ATTEMPTS_PER_SLOT * slots
     }
 
     /// Marks every waiting program as not listable, because no worker is left to list it.
-    pub fn fail_remaining(&mut self, catalogue: &mut Catalogue, error: &str) {
+    pub(crate) fn fail_remaining(&mut self, catalogue: &mut Catalogue, error: &str) {
         let running = std::mem::take(&mut self.running).into_values();
         for (program, _) in running.chain(std::mem::take(&mut self.waiting)) {
             catalogue.record_listing(program, Err(format!("no worker could be started to list it: {error}")));
@@ -254,7 +254,7 @@ impl ProgramLister {
     /// Ends a listing that no request waits for any more. A worker can't abort a listing, so it is killed.
     ///
     /// Cancel safe: no, because some workers may be left.
-    pub async fn abort(self, pool: &mut WorkerPool) {
+    pub(crate) async fn abort(self, pool: &mut WorkerPool) {
         for worker in self.running.into_keys() {
             pool.kill_worker(worker).await;
         }

@@ -24,5 +24,6 @@ pub use group_locations::GroupLocation;
 pub use lister::{FinishedListing, ListingSettings, ProgramLister};
 pub use program_finder::{CurrentProgram, CurrentPrograms, ProgramFinder};
 pub(crate) use program_watch::watch_programs;
-pub use selection::{TestSelection, select_tests};
+pub use selection::TestSelection;
+pub(crate) use selection::select_tests;
 pub use test_entry::TestEntry;

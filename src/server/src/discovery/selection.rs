@@ -16,7 +16,7 @@ pub struct TestSelection {
 /// and the uids that no listing has. Those are returned regardless of the filter, because their path in the
 /// test tree is not known.
 #[must_use]
-pub fn select_tests(catalogue: &Catalogue, selection: &TestSelection) -> (Vec<TestRef>, Vec<String>) {
+pub(crate) fn select_tests(catalogue: &Catalogue, selection: &TestSelection) -> (Vec<TestRef>, Vec<String>) {
     let (mut chosen, missing) = match &selection.uids {
         None => (catalogue.all().collect(), Vec::new()),
         Some(uids) => catalogue.select(uids),

@@ -63,7 +63,7 @@ impl MutantSelection {
     ///
     /// # Errors
     /// A glob can't be read.
-    pub fn from_globs(globs: &[String], directory: &Path) -> Result<Self, InvalidGlob> {
+    pub(crate) fn from_globs(globs: &[String], directory: &Path) -> Result<Self, InvalidGlob> {
         if globs.is_empty() {
             return Ok(Self::all());
         }
@@ -73,7 +73,7 @@ impl MutantSelection {
 
     /// Selects files, directories (`/` at the end), and parts of files. What is missing selects nothing.
     #[must_use]
-    pub fn from_files(files: &[FileRange], directory: &Path) -> Self {
+    pub(crate) fn from_files(files: &[FileRange], directory: &Path) -> Self {
         let file = |file: &FileRange| SelectedFile {
             path: relative_path(&file.path, directory),
             is_directory: file.path.ends_with('/'),
@@ -84,7 +84,7 @@ impl MutantSelection {
 
     /// Selects mutants that were discovered before, by their ids.
     #[must_use]
-    pub fn from_mutants(files: &DiscoveredFiles, directory: &Path) -> Self {
+    pub(crate) fn from_mutants(files: &DiscoveredFiles, directory: &Path) -> Self {
         let mut selected: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for (path, file) in files {
             if let Some(path) = relative_path(path, directory) {

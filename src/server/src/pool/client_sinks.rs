@@ -15,7 +15,7 @@ use super::main_barriers::MainBarriers;
 
 /// Where the updates for one client go.
 #[derive(Debug, Clone)]
-pub enum ClientSink {
+pub(crate) enum ClientSink {
     /// To its main connection, as they arrive; with barriers if it takes callback connections as well.
     Connection(Outbox, Option<MainBarriers>),
     /// To its session, as typed updates.
@@ -24,11 +24,11 @@ pub enum ClientSink {
 
 /// The client takes no more updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientSinkClosed;
+pub(crate) struct ClientSinkClosed;
 
 /// Why a frame was not taken at once.
 #[derive(Debug)]
-pub enum ClientSinkError {
+pub(crate) enum ClientSinkError {
     /// There is no room at present.
     Full(Bytes),
     /// The client takes no more updates.
@@ -40,7 +40,7 @@ impl ClientSink {
     ///
     /// # Errors
     /// There is no room at present, or the client takes no more updates.
-    pub fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
+    pub(crate) fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
         match self {
             Self::Connection(outbox, _) => outbox.try_send(frame).map_err(|error| match error {
                 TrySendError::Full(frame) => ClientSinkError::Full(frame),
@@ -63,7 +63,7 @@ impl ClientSink {
     ///
     /// # Errors
     /// The client takes no more updates.
-    pub async fn send(&self, frame: Bytes) -> Result<(), ClientSinkClosed> {
+    pub(crate) async fn send(&self, frame: Bytes) -> Result<(), ClientSinkClosed> {
         match self {
             Self::Connection(outbox, _) => outbox.send(frame).await.map_err(|_| ClientSinkClosed),
             Self::Session(updates) => {
@@ -80,7 +80,7 @@ impl ClientSink {
     /// overtake it.
     ///
     /// Cancel safe: yes, as [`MainBarriers::prove`].
-    pub async fn wait_until_handled(&self) {
+    pub(crate) async fn wait_until_handled(&self) {
         if let Self::Connection(outbox, Some(barriers)) = self {
             let proof = barriers.prove(outbox).await;
             tracing::debug!(?proof, "a barrier on a main connection");
@@ -98,24 +98,24 @@ fn pass_on(permit: mpsc::Permit<'_, RunUpdates>, frame: &[u8]) {
 
 /// The sinks of all clients. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct ClientSinks {
+pub(crate) struct ClientSinks {
     by_client: Arc<Mutex<HashMap<ClientId, ClientSink>>>,
 }
 
 impl ClientSinks {
     /// Adds a client.
-    pub fn insert(&self, client: ClientId, sink: ClientSink) {
+    pub(crate) fn insert(&self, client: ClientId, sink: ClientSink) {
         self.lock().insert(client, sink);
     }
 
     /// Removes a client that has left. Frames that still wait for room wait until the session has closed its
     /// end.
-    pub fn remove(&self, client: ClientId) {
+    pub(crate) fn remove(&self, client: ClientId) {
         drop(self.lock().remove(&client));
     }
 
     /// Shares what a client answers on its main connection with the processes of a session.
-    pub fn share_answers(&self, client: ClientId, control_socket: &Path) {
+    pub(crate) fn share_answers(&self, client: ClientId, control_socket: &Path) {
         if let Some(ClientSink::Connection(_, Some(barriers))) = self.get(client) {
             barriers.share(control_socket, client);
         }
@@ -123,7 +123,7 @@ impl ClientSinks {
 
     /// Returns a client's sink; `None` after the client has left.
     #[must_use]
-    pub fn get(&self, client: ClientId) -> Option<ClientSink> {
+    pub(crate) fn get(&self, client: ClientId) -> Option<ClientSink> {
         self.lock().get(&client).cloned()
     }
 

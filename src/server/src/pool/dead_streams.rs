@@ -16,14 +16,14 @@ use super::{
 
 /// What clients are proven to have of a dead process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeadSenderProof {
+pub(crate) struct DeadSenderProof {
     /// By run, the number of results, or of frames of its finish, that came over connections of its own. It
     /// holds whatever else dies.
-    pub own_streams: BTreeMap<RunKey, u64>,
+    pub(crate) own_streams: BTreeMap<RunKey, u64>,
     /// By run, the same for the main connection.
-    pub relayed: BTreeMap<RunKey, u64>,
+    pub(crate) relayed: BTreeMap<RunKey, u64>,
     /// The directories of the runs whose completion is handled.
-    pub completed: Vec<OsText>,
+    pub(crate) completed: Vec<OsText>,
 }
 
 impl DeadSenderProof {

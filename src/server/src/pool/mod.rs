@@ -33,12 +33,11 @@ mod watchdog_relay;
 mod worker_starts;
 mod workers;
 
-pub use client_sinks::{ClientSink, ClientSinks};
-pub use dead_streams::DeadSenderProof;
+pub(crate) use client_sinks::{ClientSink, ClientSinks};
+pub(crate) use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
 pub(crate) use exit_watch::wait_for_exit;
 pub use main_barriers::{MainBarriers, ResponseKind};
-pub use pooled_workers::PooledWorkers;
 pub use watchdog_process::WorkerStdout;
-pub use worker_starts::WorkerUser;
-pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};
+pub(crate) use worker_starts::WorkerUser;
+pub(crate) use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

@@ -131,7 +131,7 @@ impl PooledWorker {
 
 /// The workers that have joined and are not known to be dead.
 #[derive(Default)]
-pub struct PooledWorkers(BTreeMap<WorkerId, PooledWorker>);
+pub(crate) struct PooledWorkers(BTreeMap<WorkerId, PooledWorker>);
 
 impl PooledWorkers {
     pub(super) fn join(&mut self, worker: WorkerId, joined: PooledWorker) {
@@ -156,13 +156,13 @@ impl PooledWorkers {
 
     /// Returns the workers that are not dying.
     #[must_use]
-    pub fn ready(&self) -> Vec<WorkerId> {
+    pub(crate) fn ready(&self) -> Vec<WorkerId> {
         self.0.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
     }
 
     /// Returns the workers that are granted to runs of this client and are not dying.
     #[must_use]
-    pub fn of_client(&self, client: ClientId) -> Vec<WorkerId> {
+    pub(crate) fn of_client(&self, client: ClientId) -> Vec<WorkerId> {
         let is_its = |worker: &PooledWorker| worker.run().is_some_and(|run| run.client == client);
         let its = self.0.iter().filter(|(_, worker)| is_its(worker) && !worker.is_dying());
         its.map(|(id, _)| *id).collect()
@@ -170,14 +170,14 @@ impl PooledWorkers {
 
     /// Returns whether there is an idle worker that shows no sign of death.
     #[must_use]
-    pub fn has_idle(&self) -> bool {
+    pub(crate) fn has_idle(&self) -> bool {
         self.idle().next().is_some()
     }
 
     /// Returns an idle worker that shows no sign of death. A lease goes where a process waits for one, a
     /// listing elsewhere, because it would end that process.
     #[must_use]
-    pub fn preferred_idle(&self, for_listing: bool) -> Option<WorkerId> {
+    pub(crate) fn preferred_idle(&self, for_listing: bool) -> Option<WorkerId> {
         let is_preferred = |worker: &PooledWorker| worker.waiting_process.is_some() != for_listing;
         self.idle().max_by_key(|(id, worker)| (is_preferred(worker), **id)).map(|(id, _)| *id)
     }
@@ -212,7 +212,7 @@ impl PooledWorkers {
 
     /// Returns the number of a run's workers that wait for its client.
     #[must_use]
-    pub fn blocked_count(&self, run: &RunKey) -> usize {
+    pub(crate) fn blocked_count(&self, run: &RunKey) -> usize {
         self.0.values().filter(|worker| worker.is_blocked && worker.run() == Some(run)).count()
     }
 
@@ -233,7 +233,7 @@ impl PooledWorkers {
 
     /// Returns the run of a worker's last lease.
     #[must_use]
-    pub fn assigned_run(&self, worker: WorkerId) -> Option<&RunKey> {
+    pub(crate) fn assigned_run(&self, worker: WorkerId) -> Option<&RunKey> {
         self.0.get(&worker)?.assigned_run.as_ref()
     }
 

@@ -9,7 +9,7 @@ use super::deadlines::START_DEADLINE;
 
 /// What a worker is used for, or was requested for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WorkerUser {
+pub(crate) enum WorkerUser {
     /// A listing, by the number of its catalogue.
     Listing(usize),
     /// A run.

@@ -31,20 +31,20 @@ const EVENT_QUEUE_CAPACITY: usize = 64;
 
 /// Parameters of a pool.
 #[derive(Debug, Clone)]
-pub struct PoolOptions {
+pub(crate) struct PoolOptions {
     /// The program that runs as watchdog and workers.
-    pub program: PathBuf,
+    pub(crate) program: PathBuf,
     /// Where forwarded frames of all clients go.
-    pub clients: ClientSinks,
+    pub(crate) clients: ClientSinks,
     /// Maximum number of workers that are not blocked by their client.
-    pub slots: usize,
+    pub(crate) slots: usize,
     /// Where workers write output that is not captured.
-    pub worker_stdout: WorkerStdout,
+    pub(crate) worker_stdout: WorkerStdout,
 }
 
 /// Errors of starting or keeping the pool.
 #[derive(Debug, thiserror::Error)]
-pub enum PoolError {
+pub(crate) enum PoolError {
     /// No directory for the control socket.
     #[error("prepare a directory for the control socket")]
     Directory(#[source] heeler_sys::dirs::DirError),
@@ -64,7 +64,7 @@ pub enum PoolError {
 
 /// An event that the pool reports to the scheduler.
 #[derive(Debug)]
-pub enum PoolEvent {
+pub(crate) enum PoolEvent {
     /// A worker has joined, and is idle.
     WorkerReady,
     /// A worker that was requested for this user did not start.
@@ -112,7 +112,7 @@ struct WatchdogLoss {
 
 /// The watchdog and the workers of this process, for all clients: the only record of which workers there are
 /// and what each is used for.
-pub struct WorkerPool {
+pub(crate) struct WorkerPool {
     /// The first field, because the process must be ended before its connection is.
     watchdog: Watchdog,
     /// Where test processes have their temporary directories.
@@ -144,7 +144,7 @@ impl WorkerPool {
     /// The socket, the watchdog process or its join message failed.
     ///
     /// Cancel safe: yes, because an abandoned watchdog sees the end of its connection and exits.
-    pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
+    pub(crate) async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let socket_dir = heeler_sys::dirs::socket_dir().map_err(PoolError::Directory)?;
         let temporary_dir = super::session_dir::create_temporary_dir(&socket_dir);
         let path = control_socket_in(&socket_dir);
@@ -180,7 +180,7 @@ impl WorkerPool {
     /// It does not join.
     ///
     /// Cancel safe: yes, as [`WorkerPool::next_event`].
-    pub async fn await_watchdog(&mut self) -> Result<(), PoolError> {
+    pub(crate) async fn await_watchdog(&mut self) -> Result<(), PoolError> {
         let mut start = Instant::now();
         let mut silence = SilenceWatch::new(Duration::ZERO);
         let mut deadline = start + START_DEADLINE;
@@ -224,14 +224,14 @@ impl WorkerPool {
 
     /// Returns the workers that have joined.
     #[must_use]
-    pub fn workers(&self) -> &PooledWorkers {
+    pub(crate) fn workers(&self) -> &PooledWorkers {
         &self.workers
     }
 
     /// Closes the connections of all processes to a client that has left.
     ///
     /// Cancel safe: no, because some processes may not receive the message.
-    pub async fn end_client(&mut self, client: ClientId) {
+    pub(crate) async fn end_client(&mut self, client: ClientId) {
         for worker in self.workers.ready() {
             self.send_to_worker(worker, &ToWorker::EndClient { client }).await;
         }
@@ -241,19 +241,19 @@ impl WorkerPool {
 
     /// Requests workers for a user; they are started as soon as there are fewer workers than slots.
     /// [`WorkerPool::grant`] or `PoolEvent::WorkerNotStarted` follows for each.
-    pub fn request_workers(&mut self, user: &WorkerUser, count: usize) {
+    pub(crate) fn request_workers(&mut self, user: &WorkerUser, count: usize) {
         self.starts.request(user, count);
     }
 
     /// Removes the requests of listings.
-    pub fn clear_listing_requests(&mut self) {
+    pub(crate) fn clear_listing_requests(&mut self) {
         self.starts.remove_listings();
     }
 
     /// Starts requested workers, as long as there are fewer workers than slots. Blocked workers do not count.
     ///
     /// Cancel safe: no, because a worker number is used up before the watchdog receives it.
-    pub async fn start_requested(&mut self) {
+    pub(crate) async fn start_requested(&mut self) {
         let limit = self.slots + self.workers.all_blocked_count();
         while let Some(worker) = self.starts.begin(limit.saturating_sub(self.workers.len())) {
             self.watchdog.send(&ToWatchdog::StartWorker { worker }).await;
@@ -262,26 +262,26 @@ impl WorkerPool {
 
     /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose
     /// process waits for a lease there: it goes on if the next job is one, and is ended otherwise.
-    pub fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
+    pub(crate) fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         self.starts.on_granted(&user);
         self.workers.grant(worker, user)
     }
 
     /// Takes a worker back from its user: it is idle. A process of this program may wait for a lease there.
-    pub fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
+    pub(crate) fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         self.workers.release(worker, waiting_process);
     }
 
     /// Sends the first message of a lease: the worker serves this run from now on.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_worker`].
-    pub async fn send_lease(&mut self, worker: WorkerId, lease: Box<WorkerLease>) {
+    pub(crate) async fn send_lease(&mut self, worker: WorkerId, lease: Box<WorkerLease>) {
         self.workers.assign_run(worker, &lease.run);
         self.send_to_worker(worker, &ToWorker::Lease(lease)).await;
     }
 
     /// Removes the records of a run that is over.
-    pub fn end_run(&mut self, run: &RunKey) {
+    pub(crate) fn end_run(&mut self, run: &RunKey) {
         self.starts.remove_user(&WorkerUser::Run(run.clone()));
         self.workers.end_run(run);
     }
@@ -290,7 +290,7 @@ impl WorkerPool {
     /// [`PoolEvent::WorkerDied`] follows.
     ///
     /// Cancel safe: no, because the message may or may not be queued.
-    pub async fn send_to_worker(&mut self, worker: WorkerId, message: &ToWorker) {
+    pub(crate) async fn send_to_worker(&mut self, worker: WorkerId, message: &ToWorker) {
         let Some(sender) = self.workers.get(worker).map(PooledWorker::sender) else { return };
         match tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await {
             Ok(Ok(())) => {}
@@ -306,7 +306,7 @@ impl WorkerPool {
     /// Kills a worker and its whole process tree through the watchdog; [`PoolEvent::WorkerDied`] follows.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
-    pub async fn kill_worker(&mut self, worker: WorkerId) {
+    pub(crate) async fn kill_worker(&mut self, worker: WorkerId) {
         self.send_to_watchdog(&ToWatchdog::KillWorker { worker }).await;
         self.workers.expect_death(worker);
     }
@@ -315,7 +315,7 @@ impl WorkerPool {
     /// is reported as an event.
     ///
     /// Cancel safe: no, because the message may or may not be queued.
-    pub async fn send_to_watchdog(&mut self, message: &ToWatchdog) {
+    pub(crate) async fn send_to_watchdog(&mut self, message: &ToWatchdog) {
         self.watchdog.send(message).await;
     }
 
@@ -323,19 +323,19 @@ impl WorkerPool {
     /// process is killed now.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
-    pub async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
+    pub(crate) async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
         self.watchdog.send_flushed(message).await;
     }
 
     /// Kills the watchdog, and with it all workers and tests.
-    pub fn kill_watchdog(&self) {
+    pub(crate) fn kill_watchdog(&self) {
         self.watchdog.kill();
     }
 
     /// Returns the next event; waits until there is one.
     ///
     /// Cancel safe: yes, because an event that was read stays in the pool until it is returned.
-    pub async fn next_event(&mut self) -> PoolEvent {
+    pub(crate) async fn next_event(&mut self) -> PoolEvent {
         loop {
             if let Some(event) = self.pending_events.pop_front() {
                 return event;
@@ -490,7 +490,7 @@ impl WorkerPool {
     /// Shuts the pool down: workers and watchdog are requested to exit, and killed if they don't.
     ///
     /// Cancel safe: yes, because dropping the pool ends the control connections, which has the same effect.
-    pub async fn shut_down(mut self) {
+    pub(crate) async fn shut_down(mut self) {
         for worker in self.workers.ready() {
             self.send_to_worker(worker, &ToWorker::Exit).await;
         }
@@ -516,14 +516,14 @@ impl WorkerPool {
     }
 
     /// Has all processes know what a client answers on its main connection.
-    pub fn share_answers(&self, client: ClientId) {
+    pub(crate) fn share_answers(&self, client: ClientId) {
         self.clients.share_answers(client, &self.control_socket());
     }
 
     /// Decides whether a client is waited for longer that was waited for during `limit`: it is, if it has
     /// answered on the connection of any process within the limit.
     #[must_use]
-    pub fn on_client_overdue(&self, client: ClientId, limit: Duration) -> OverdueDecision {
+    pub(crate) fn on_client_overdue(&self, client: ClientId, limit: Duration) -> OverdueDecision {
         on_client_overdue(&self.control_socket(), client, limit)
     }
 
@@ -533,7 +533,7 @@ impl WorkerPool {
     }
 
     /// Returns whether the control socket exists. Without it no worker and no watchdog can start.
-    pub fn has_directory(&self) -> bool {
+    pub(crate) fn has_directory(&self) -> bool {
         self.control_socket().exists()
     }
 }

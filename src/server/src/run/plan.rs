@@ -168,7 +168,7 @@ impl PlannedTests {
     }
 
     /// Replaces the estimates of how long the tests take, by their names.
-    pub fn estimate_durations(&mut self, estimate: impl Fn(&str) -> Duration) {
+    pub(crate) fn estimate_durations(&mut self, estimate: impl Fn(&str) -> Duration) {
         for (scheduled, selected) in self.scheduled.iter_mut().zip(&self.tests) {
             scheduled.weight = Some(estimate(&selected.listed.name));
         }

@@ -55,7 +55,7 @@ pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Resul
 ///
 /// # Errors
 /// As [`prepare_run`].
-pub fn prepare_open_run(
+pub(crate) fn prepare_open_run(
     run_id: &str,
     planned: PlannedTests,
     context: &PlanContext<'_>,
@@ -83,7 +83,7 @@ pub(crate) fn prepare_planned_run(
 
 /// Plans tests that are added to an open run, or that a run begins with.
 #[must_use]
-pub fn plan_tests(selection: &TestSelection, context: &PlanContext<'_>) -> PlannedTests {
+pub(crate) fn plan_tests(selection: &TestSelection, context: &PlanContext<'_>) -> PlannedTests {
     let (selected, missing) = select_tests(context.catalogue, selection);
     let history = read_history(context, &selected);
     let inputs = RunPlanInputs {

@@ -255,7 +255,7 @@ impl RunClient {
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as [`RunClient::list`].
-    pub async fn end_tests(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
+    pub(crate) async fn end_tests(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
         self.send(ClientCommand::EndTests { request }).await
     }
 
@@ -286,7 +286,7 @@ impl RunClient {
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as [`RunClient::list`].
-    pub async fn decide_debuggee(
+    pub(crate) async fn decide_debuggee(
         &self,
         lease: DebuggeeLease,
         decision: DebuggerDecision,
