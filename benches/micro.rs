@@ -14,7 +14,7 @@ use divan::{
 };
 use heeler_adapters::ListingOutput;
 use heeler_core::{
-    LeaseOutcome, Outcome, ProgramId, TestId, WorkerId,
+    LeaseOutcome, Outcome, ProgramId, Slots, TestId, WorkerId,
     batching::{ProgramCosts, QueuedTest, SlotLoads, TestQueue},
     run::{RunAction, RunEvent, RunState, ScheduledTest, SchedulingPlan},
 };
@@ -115,7 +115,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
             (ProgramId(test % 10), item)
         }));
         let mut batches = 0;
-        while let Some(batch) = queue.next_batch(&SlotLoads::idle(8)) {
+        while let Some(batch) = queue.next_batch(&SlotLoads::idle(Slots(8))) {
             batches += 1;
             black_box(batch);
         }

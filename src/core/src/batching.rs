@@ -29,7 +29,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ProgramId, TestId};
+use crate::{ProgramId, Slots, TestId};
 use program_queue::{ProgramQueue, SlotShare};
 pub use slot_loads::{BusySlot, SlotLoads};
 
@@ -103,6 +103,9 @@ impl ProcessTraits {
         is_one_test: false,
     };
 }
+
+/// Weight of a lease on any batch.
+pub const LEASE_WEIGHT: Slots = Slots::ONE;
 
 /// A batch of tests for one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -284,11 +287,11 @@ impl TestQueue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns the approximate number of slots that would receive a batch now, of those that are free and the
+    /// Returns the approximate number of slots that batches would take now, of those that are free and the
     /// busy ones beside them.
     #[must_use]
-    pub(crate) fn available_batches(&self, loads: &SlotLoads) -> usize {
-        let slots = loads.slots;
+    pub fn wanted_slots(&self, loads: &SlotLoads) -> Slots {
+        let slots = loads.slots.leases_of(LEASE_WEIGHT);
         let mut ready: BTreeMap<ProgramId, usize> = BTreeMap::new();
         for rest in &self.remainders {
             let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
@@ -304,7 +307,7 @@ impl TestQueue {
                 *ready.entry(*program).or_default() += 1;
             }
         }
-        let (idle, work) = (SlotLoads::idle(slots), self.remaining_work());
+        let (idle, work) = (SlotLoads::idle(loads.slots), self.remaining_work());
         let mut total = isolated;
         for (id, one) in &self.programs {
             let mut batches = ready.get(id).copied().unwrap_or(0);
@@ -318,7 +321,7 @@ impl TestQueue {
             }
             total = total.saturating_add(batches.min(self.room_for(*id, loads)));
         }
-        total.min(slots)
+        LEASE_WEIGHT.times(total.min(slots))
     }
 
     /// Returns how many more processes of a program may start.
@@ -430,14 +433,15 @@ impl TestQueue {
     /// program is started once more at least, by whichever slot.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
-        let slots = one.max_processes().map_or(loads.slots, |most| most.min(loads.slots));
+        let slots = loads.slots.leases_of(LEASE_WEIGHT);
+        let slots = one.max_processes().map_or(slots, |most| most.min(slots));
         let waiting = self.programs.values().map(|one| one.waiting.len()).filter(|tests| *tests > 0);
         let (programs, tests) = waiting.fold((0, 0), |(programs, all), tests| (programs + 1, all + tests));
         let duration = match one.max_processes() {
             // Its own slots share its own work.
             Some(_) => {
                 let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
-                let own = SlotLoads { slots, busy, ..SlotLoads::default() };
+                let own = SlotLoads { slots: LEASE_WEIGHT.times(slots), busy, ..SlotLoads::default() };
                 own.share_of(one.remaining_work(self.known_median))
             }
             None => loads.share_of(work.saturating_sub(one.start_cost())),

@@ -1,37 +1,39 @@
 //! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is
-//! interrupted: a share is the number of leases that a run may hold, and is computed again whenever a lease
+//! interrupted: a share is the number of slots that a run may use, and is computed again whenever a lease
 //! ends.
 //!
 //! The first lease of a run of a few tests has priority: a user waits for it. So that such runs, one after
 //! the other, do not keep the slots from a large run, every second grant is by the fair shares alone.
 
+use crate::Slots;
+
 /// The demand of one run, or one listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotDemand {
-    /// Number of concurrent leases that it can use, including those it holds.
-    pub wanted: usize,
+    /// Number of slots that it can use, including those that its leases take.
+    pub wanted: Slots,
     /// Number of leases that it has received since it began: the demand with the fewest comes first when
     /// slots are scarce.
     pub served: u64,
 }
 
-/// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`.
+/// Returns the number of slots that each may use, in the order of the demands; together at most `slots`.
 ///
 /// No demand receives more than it wants, and none receives one more while another that wants more has two
 /// fewer. A remainder that cannot be divided evenly goes to the demands that were served least, among equals
 /// to the first.
 #[must_use]
-pub(crate) fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
-    let mut shares = vec![0; demands.len()];
+pub(crate) fn fair_shares(slots: Slots, demands: &[SlotDemand]) -> Vec<Slots> {
+    let mut shares = vec![Slots::NONE; demands.len()];
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by_key(|place| demands[*place].served);
     let mut left = slots;
     loop {
         let before = left;
         for place in &order {
-            if left > 0 && shares[*place] < demands[*place].wanted {
-                shares[*place] += 1;
-                left -= 1;
+            if left > Slots::NONE && shares[*place] < demands[*place].wanted {
+                shares[*place] = shares[*place].saturating_add(Slots::ONE);
+                left = left.saturating_sub(Slots::ONE);
             }
         }
         if left == before {
@@ -84,7 +86,7 @@ pub struct GroupedDemand {
 /// oldest that has priority.
 #[must_use]
 pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool> {
-    let is_candidate = |one: &GroupedDemand| one.has_priority && one.demand.wanted > 0;
+    let is_candidate = |one: &GroupedDemand| one.has_priority && one.demand.wanted > Slots::NONE;
     let mut preferred = vec![false; demands.len()];
     if rule == GrantRule::Fair {
         return preferred;
@@ -97,34 +99,34 @@ pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool
     preferred
 }
 
-/// Returns the number of leases that each may hold, as [`fair_shares_of_groups`] does, where the preferred
+/// Returns the number of slots that each may use, as [`fair_shares_of_groups`] does, where the preferred
 /// demands hold at least one each, as far as there are slots.
 #[must_use]
-pub fn shares_with_priority(slots: usize, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<usize> {
-    let firsts = preferred.iter().filter(|one| **one).count().min(slots);
+pub fn shares_with_priority(slots: Slots, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<Slots> {
+    let firsts = Slots::ONE.times(preferred.iter().filter(|one| **one).count()).min(slots);
     let mut left = firsts;
-    let mut taken = vec![0; demands.len()];
+    let mut taken = vec![Slots::NONE; demands.len()];
     for (place, _) in preferred.iter().enumerate().filter(|(_, one)| **one) {
-        taken[place] = usize::from(left > 0);
-        left -= taken[place];
+        taken[place] = left.min(Slots::ONE);
+        left = left.saturating_sub(taken[place]);
     }
     let rest: Vec<_> = demands
         .iter()
         .zip(&taken)
         .map(|(one, taken)| {
-            let wanted = one.demand.wanted - taken;
+            let wanted = one.demand.wanted.saturating_sub(*taken);
             GroupedDemand { demand: SlotDemand { wanted, ..one.demand }, ..*one }
         })
         .collect();
-    let shares = fair_shares_of_groups(slots - firsts, &rest);
-    shares.into_iter().zip(taken).map(|(share, taken)| share + taken).collect()
+    let shares = fair_shares_of_groups(slots.saturating_sub(firsts), &rest);
+    shares.into_iter().zip(taken).map(|(share, taken)| share.saturating_add(taken)).collect()
 }
 
-/// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`.
+/// Returns the number of slots that each may use, in the order of the demands; together at most `slots`.
 /// The slots are shared fairly between the groups, and those of each group between its demands, so that a
 /// group with many demands gets no more than one with a single demand.
 #[must_use]
-pub(crate) fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
+pub(crate) fn fair_shares_of_groups(slots: Slots, demands: &[GroupedDemand]) -> Vec<Slots> {
     let mut groups: Vec<(u32, SlotDemand)> = Vec::new();
     for GroupedDemand { group, group_served, demand, has_priority: _ } in demands {
         match groups.iter_mut().find(|(known, _)| known == group) {
@@ -133,7 +135,7 @@ pub(crate) fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> 
         }
     }
     let of_groups: Vec<_> = groups.iter().map(|(_, demand)| *demand).collect();
-    let mut shares = vec![0; demands.len()];
+    let mut shares = vec![Slots::NONE; demands.len()];
     for ((group, _), slots) in groups.iter().zip(fair_shares(slots, &of_groups)) {
         let places: Vec<_> = (0..demands.len()).filter(|place| demands[*place].group == *group).collect();
         let own: Vec<_> = places.iter().map(|place| demands[*place].demand).collect();
@@ -148,8 +150,24 @@ pub(crate) fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> 
 mod tests {
     use super::*;
 
+    fn counts(shares: Vec<Slots>) -> Vec<usize> {
+        shares.into_iter().map(|share| share.0).collect()
+    }
+
+    fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
+        counts(super::fair_shares(Slots(slots), demands))
+    }
+
+    fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
+        counts(super::fair_shares_of_groups(Slots(slots), demands))
+    }
+
+    fn shares_with_priority(slots: usize, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<usize> {
+        counts(super::shares_with_priority(Slots(slots), demands, preferred))
+    }
+
     fn demands(wanted: &[usize]) -> Vec<SlotDemand> {
-        wanted.iter().map(|wanted| SlotDemand { wanted: *wanted, served: 0 }).collect()
+        wanted.iter().map(|wanted| SlotDemand { wanted: Slots(*wanted), served: 0 }).collect()
     }
 
     #[test]
@@ -167,7 +185,7 @@ mod tests {
 
     #[test]
     fn least_served_demand_comes_first() {
-        let served = |served: u64| SlotDemand { wanted: 2, served };
+        let served = |served: u64| SlotDemand { wanted: Slots(2), served };
         assert_eq!(fair_shares(1, &[served(3), served(1), served(2)]), [0, 1, 0]);
         assert_eq!(fair_shares(4, &[served(3), served(1), served(2)]), [1, 2, 1]);
     }
@@ -175,7 +193,7 @@ mod tests {
     #[test]
     fn group_of_many_demands_gets_no_more_than_another_group() {
         let of_groups = |groups: &[u32]| -> Vec<_> {
-            let demand = SlotDemand { wanted: 9, served: 0 };
+            let demand = SlotDemand { wanted: Slots(9), served: 0 };
             let one =
                 |group: &u32| GroupedDemand { group: *group, group_served: 0, demand, has_priority: false };
             groups.iter().map(one).collect()
@@ -185,7 +203,7 @@ mod tests {
         assert_eq!(fair_shares_of_groups(1, &of_groups(&[2, 1, 2])), [1, 0, 0]);
         assert_eq!(fair_shares_of_groups(8, &[]), [0; 0]);
         let mut uneven = of_groups(&[1, 2]);
-        uneven[0].demand.wanted = 1;
+        uneven[0].demand.wanted = Slots(1);
         assert_eq!(fair_shares_of_groups(8, &uneven), [1, 7], "what one group does not use, another gets");
         uneven[0].group_served = 3;
         assert_eq!(fair_shares_of_groups(1, &uneven), [0, 1], "the group that was served least comes first");
@@ -197,7 +215,7 @@ mod tests {
         let one = |(group, wanted, served, has_priority): &(u32, usize, u64, bool)| GroupedDemand {
             group: *group,
             group_served: demands.iter().filter(|other| other.0 == *group).map(|other| other.2).sum(),
-            demand: SlotDemand { wanted: *wanted, served: *served },
+            demand: SlotDemand { wanted: Slots(*wanted), served: *served },
             has_priority: *has_priority,
         };
         demands.iter().map(one).collect()

@@ -16,6 +16,7 @@
 //! - [`run`]: the state machine of one run.
 //! - [`ack_window`]: what a client has acknowledged of one stream of updates.
 //! - [`delivery`]: delivery of the end of a run, and the results that are due when the coordinator has died.
+//! - [`Slots`]: the unit of leases and of shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
 //! - [`silence`]: processes of ours that are stopped.
 
@@ -39,6 +40,7 @@ pub mod redial;
 mod retry;
 pub mod run;
 pub mod silence;
+mod slots;
 mod source_request;
 pub mod system_facts;
 pub mod test_path;
@@ -53,6 +55,7 @@ pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;
 pub use record::*;
 pub use retry::{Backoff, RetryDelay, RetryPolicy, retry_random};
+pub use slots::Slots;
 pub use source_request::SourceRequest;
 pub use system_facts::{MachineLoad, ProcessFacts};
 pub use test_path::NameNesting;

@@ -2,22 +2,24 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::ProgramId;
+use crate::{ProgramId, Slots};
 
 /// The slots of a run when one of them is free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotLoads {
     /// Number of slots, the free one included.
-    pub slots: usize,
+    pub slots: Slots,
     pub busy: Vec<BusySlot>,
     /// Programs of which no further process starts for now, because one that runs takes their tests.
     pub delayed_starts: BTreeSet<ProgramId>,
 }
 
-/// A slot that runs a batch.
+/// The slots that run a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusySlot {
     pub program: ProgramId,
+    /// Weight of the lease.
+    pub weight: Slots,
     /// How long it is expected to remain busy.
     pub remaining: Duration,
 }
@@ -25,11 +27,11 @@ pub struct BusySlot {
 impl SlotLoads {
     /// Returns slots of which all are free.
     #[must_use]
-    pub fn idle(slots: usize) -> Self {
+    pub fn idle(slots: Slots) -> Self {
         Self { slots, ..Self::default() }
     }
 
-    /// Returns the number of slots that run this program.
+    /// Returns the number of processes of this program.
     #[must_use]
     pub fn processes_of(&self, program: ProgramId) -> usize {
         self.busy.iter().filter(|slot| slot.program == program).count()
@@ -39,19 +41,20 @@ impl SlotLoads {
     /// they are free.
     #[must_use]
     pub(crate) fn share_of(&self, work: Duration) -> Duration {
-        let mut busy: Vec<_> = self.busy.iter().map(|slot| slot.remaining).collect();
+        let mut busy: Vec<_> = self.busy.iter().map(|slot| (slot.remaining, slot.weight)).collect();
         busy.sort_unstable();
-        let free = self.slots.saturating_sub(busy.len()).max(1);
-        let mut sharing = u32::try_from(free).unwrap_or(u32::MAX);
+        let free = self.slots.saturating_sub(busy.iter().map(|(_, weight)| *weight).sum()).max(Slots::ONE);
+        let sharers = |slots: Slots| u32::try_from(slots.0).unwrap_or(u32::MAX);
+        let mut sharing = sharers(free);
         let (mut level, mut rest) = (Duration::ZERO, work);
-        for load in busy {
+        for (load, weight) in busy {
             let filled = load.saturating_sub(level).saturating_mul(sharing);
             if filled >= rest {
                 break;
             }
             rest = rest.saturating_sub(filled);
             level = load;
-            sharing = sharing.saturating_add(1);
+            sharing = sharing.saturating_add(sharers(weight));
         }
         level.saturating_add(rest / sharing)
     }
@@ -64,12 +67,14 @@ mod tests {
     use super::*;
 
     fn busy_for(remaining: Duration) -> BusySlot {
-        BusySlot { program: ProgramId(0), remaining }
+        BusySlot { program: ProgramId(0), weight: Slots::ONE, remaining }
     }
 
     fn share(slots: usize, busy: &[u64], work: u64) -> u64 {
         let busy = busy.iter().map(|seconds| busy_for(Duration::from_secs(*seconds))).collect();
-        SlotLoads { slots, busy, ..SlotLoads::default() }.share_of(Duration::from_secs(work)).as_secs()
+        SlotLoads { slots: Slots(slots), busy, ..SlotLoads::default() }
+            .share_of(Duration::from_secs(work))
+            .as_secs()
     }
 
     #[test]
@@ -80,7 +85,7 @@ mod tests {
         assert_eq!(share(3, &[20, 5], 35), 20);
         assert_eq!(share(0, &[], 7), 7);
         assert_eq!(share(1, &[9, 9], 7), 7);
-        assert_eq!(SlotLoads::idle(3).share_of(Duration::MAX), Duration::MAX / 3);
+        assert_eq!(SlotLoads::idle(Slots(3)).share_of(Duration::MAX), Duration::MAX / 3);
     }
 
     proptest! {
@@ -88,7 +93,7 @@ mod tests {
         fn all_work_is_shared(busy in proptest::collection::vec(0_u64..100, 0..6), free in 1_usize..5, work in 0_u64..1000) {
             let loads: Vec<_> = busy.iter().map(|load| Duration::from_millis(*load)).collect();
             let busy = loads.iter().copied().map(busy_for).collect();
-            let slots = SlotLoads { slots: free + loads.len(), busy, ..SlotLoads::default() };
+            let slots = SlotLoads { slots: Slots(free + loads.len()), busy, ..SlotLoads::default() };
             let share = slots.share_of(Duration::from_millis(work));
             let idle = share * u32::try_from(free).unwrap();
             let taken = loads.iter().map(|load| share.saturating_sub(*load)).fold(idle, |sum, one| sum + one);

@@ -20,7 +20,9 @@ fn costs(start_ms: u64) -> ProgramCosts {
 }
 
 fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
-    std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(slots))).map(|batch| batch.tests.len()).collect()
+    std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(Slots(slots))))
+        .map(|batch| batch.tests.len())
+        .collect()
 }
 
 #[test]
@@ -67,7 +69,7 @@ fn program_with_most_of_the_tests_is_split_although_there_are_many_programs() {
     let mut queue = TestQueue::new(vec![costs(10); 40]);
     queue.add(of(0, 0..1000));
     (1..40).for_each(|program| queue.add(of(program, program * 1000..program * 1000 + 50)));
-    let mut next = || queue.next_batch(&SlotLoads::idle(8)).unwrap();
+    let mut next = || queue.next_batch(&SlotLoads::idle(Slots(8))).unwrap();
     for _ in 0..8 {
         let first = next();
         assert_eq!((first.program, first.tests.len()), (ProgramId(0), FIRST_TESTS), "nothing is known of it");
@@ -97,10 +99,16 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
             queue.observe_duration(ProgramId(0), Duration::from_millis(durations[test.index()]));
         }
         let others = free_at.iter().enumerate().filter(|(other, at)| *other != slot && **at > now);
-        let busy = others
-            .map(|(_, at)| BusySlot { program: ProgramId(0), remaining: Duration::from_millis(*at - now) });
+        let busy = others.map(|(_, at)| BusySlot {
+            program: ProgramId(0),
+            weight: Slots::ONE,
+            remaining: Duration::from_millis(*at - now),
+        });
         let busy = busy.collect();
-        let Some(batch) = queue.next_batch(&SlotLoads { slots, busy, ..SlotLoads::default() }) else { break };
+        let Some(batch) = queue.next_batch(&SlotLoads { slots: Slots(slots), busy, ..SlotLoads::default() })
+        else {
+            break;
+        };
         let tests: u64 = batch.tests.iter().map(|test| durations[test.index()]).sum();
         free_at[slot] = now + start + tests;
         sizes.push(batch.tests.len());
@@ -114,7 +122,7 @@ fn start_that_no_listing_shows_is_learnt_from_the_first_process() {
     let costs = ProgramCosts { listing: Some(Duration::from_millis(3)), ..ProgramCosts::default() };
     let mut queue = TestQueue::new([costs]);
     queue.add(items(20, None));
-    let mut next = || queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len();
+    let mut next = || queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len();
     assert_eq!((next(), next()), (4, 4));
     queue.observe_start(ProgramId(0), Duration::from_millis(300));
     for _ in 0..4 {
@@ -151,17 +159,21 @@ fn program_with_a_limit_of_processes_leaves_slots_to_others() {
     queue.add(items(100, Some(Duration::from_millis(500))));
     queue.add_isolated(ProgramId(0), TestId(200), None);
     queue.add_remainder(ProgramId(0), vec![TestId(201)]);
-    assert_eq!(queue.available_batches(&SlotLoads::idle(4)), 1);
-    let mut loads = SlotLoads::idle(4);
+    assert_eq!(queue.wanted_slots(&SlotLoads::idle(Slots(4))), Slots(1));
+    let mut loads = SlotLoads::idle(Slots(4));
     let first = queue.next_batch(&loads).unwrap();
     assert_eq!(first.tests, [TestId(201)]);
-    loads.busy.push(BusySlot { program: ProgramId(0), remaining: Duration::from_secs(1) });
-    assert_eq!((queue.available_batches(&loads), queue.next_batch(&loads)), (0, None));
+    loads.busy.push(BusySlot {
+        program: ProgramId(0),
+        weight: Slots::ONE,
+        remaining: Duration::from_secs(1),
+    });
+    assert_eq!((queue.wanted_slots(&loads), queue.next_batch(&loads)), (Slots::NONE, None));
     queue.add([(
         ProgramId(1),
         QueuedTest { test: TestId(300), weight: None, is_isolated: false, selection_bytes: 0 },
     )]);
-    assert_eq!(queue.available_batches(&loads), 1);
+    assert_eq!(queue.wanted_slots(&loads), Slots(1));
     assert_eq!(queue.next_batch(&loads).unwrap().program, ProgramId(1));
     loads.busy.clear();
     let mut seen = 0;
@@ -194,7 +206,7 @@ fn small_remainder_joins_the_previous_batch() {
     let with = |weight_us| {
         let mut queue = TestQueue::new([costs(15)]);
         queue.add(items(500, Some(Duration::from_micros(weight_us))));
-        (queue.available_batches(&SlotLoads::idle(2)), sizes(&mut queue, 2))
+        (queue.wanted_slots(&SlotLoads::idle(Slots(2))).0, sizes(&mut queue, 2))
     };
     assert_eq!(with(92), (1, vec![500]));
     assert_eq!(with(119), (1, vec![500]));
@@ -206,7 +218,7 @@ fn trivial_tests_take_few_batches_after_the_first() {
     let mut queue = TestQueue::new([costs(2)]);
     queue.add(items(2000, None));
     let mut sizes = Vec::new();
-    while let Some(batch) = queue.next_batch(&SlotLoads::idle(2)) {
+    while let Some(batch) = queue.next_batch(&SlotLoads::idle(Slots(2))) {
         for _ in &batch.tests {
             queue.observe_duration(ProgramId(0), Duration::from_micros(10));
         }
@@ -239,20 +251,25 @@ fn limited_batches_take_no_longer_than_the_limit() {
     let all = sizes(&mut limited(3, millis(5)), 2);
     assert_eq!((all[0], all.iter().max()), (40, Some(&40)));
     let mut queue = limited(3, None);
-    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 4, "enough for a first estimate");
+    assert_eq!(
+        queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(),
+        4,
+        "enough for a first estimate"
+    );
     for _ in 0..64 {
         queue.observe_duration(ProgramId(0), Duration::from_millis(5));
     }
-    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 40);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(), 40);
     // A batch pays for an expensive start, but not without data.
-    assert_eq!(limited(100, millis(5)).next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);
-    let first = |start_ms| limited(start_ms, None).next_batch(&SlotLoads::idle(2)).unwrap().tests.len();
+    assert_eq!(limited(100, millis(5)).next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(), 100);
+    let first =
+        |start_ms| limited(start_ms, None).next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len();
     assert_eq!(first(100), 20, "enough to measure them");
     assert_eq!(first(300), 200, "its start alone takes longer");
     // Tests without a duration cost their reports.
     let free = sizes(&mut limited(3, millis(0)), 2);
     assert_eq!(free, [4_000; 5]);
-    assert_eq!(limited(3, millis(0)).available_batches(&SlotLoads::idle(9)), 5);
+    assert_eq!(limited(3, millis(0)).wanted_slots(&SlotLoads::idle(Slots(9))), Slots(5));
 }
 
 #[test]
@@ -267,13 +284,13 @@ fn long_tests_go_first_to_processes_that_take_more_tests() {
     };
     let items = [item(0, 0.01, false), item(1, 2.0, false), item(2, 5.0, false), item(3, 0.1, true)];
     queue.add(items.map(|item| (ProgramId(0), item)));
-    let loads = SlotLoads::idle(2);
+    let loads = SlotLoads::idle(Slots(2));
     let isolated = queue.next_batch(&loads).unwrap();
     assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(3)], true));
     let first = queue.next_batch(&loads).unwrap();
     assert_eq!((first.tests, first.is_isolated), (vec![TestId(2)], false));
     assert_eq!(queue.start_delay(ProgramId(0)), None, "another process is worth its start");
-    assert_eq!(queue.available_batches(&loads), 2);
+    assert_eq!(queue.wanted_slots(&loads), Slots(2));
     let mut extend = || queue.next_extension(ProgramId(0), &loads).map(|batch| batch.tests);
     assert_eq!(extend(), Some(vec![TestId(1)]));
     assert_eq!(extend(), Some(vec![TestId(0)]));
@@ -298,7 +315,7 @@ fn long_and_crashing_tests_go_first_isolated() {
         item(4, 0.2, true),
     ];
     queue.add(items.map(|item| (ProgramId(0), item)));
-    let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(2))).collect();
+    let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(Slots(2)))).collect();
     let order: Vec<_> = batches.iter().map(|batch| (batch.tests[0].0, batch.is_isolated)).collect();
     assert_eq!(order, [(3, true), (1, true), (2, true), (4, true), (0, false)]);
 }
@@ -310,12 +327,12 @@ fn remainder_stays_one_batch_until_shrunk() {
     let rest: Vec<_> = (100..463).map(TestId).collect();
     queue.add_remainder(ProgramId(0), rest.clone());
     assert_eq!(
-        queue.next_batch(&SlotLoads::idle(2)).unwrap(),
+        queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap(),
         TestBatch { program: ProgramId(0), tests: rest.clone(), is_isolated: false }
     );
     assert_eq!(queue.shrink_batches(ProgramId(0), 363), 36);
     queue.add_remainder(ProgramId(0), rest);
-    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 36);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(), 36);
     assert_eq!(queue.shrink_batches(ProgramId(0), 36), 3);
     assert_eq!(queue.shrink_batches(ProgramId(0), 3), 1);
     assert_eq!(queue.take_program(ProgramId(0)).len(), 363 - 36 + 3);
@@ -327,17 +344,17 @@ fn waiting_remainder_is_split_by_the_current_limit() {
     let mut queue = TestQueue::new([costs(2)]);
     queue.add_remainder(ProgramId(0), (0..1000).map(TestId).collect());
     queue.shrink_batches(ProgramId(0), 1000);
-    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);
-    assert_eq!(queue.available_batches(&SlotLoads::idle(99)), 9);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(), 100);
+    assert_eq!(queue.wanted_slots(&SlotLoads::idle(Slots(99))), Slots(9));
     queue.shrink_batches(ProgramId(0), 100);
     queue.shrink_batches(ProgramId(0), 10);
-    let isolated = queue.next_batch(&SlotLoads::idle(2)).unwrap();
+    let isolated = queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap();
     assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(100)], true));
     queue.grow_batches(ProgramId(0), 1);
-    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 10);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(), 10);
     queue.grow_batches(ProgramId(0), 1);
     assert_eq!(
-        queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(),
+        queue.next_batch(&SlotLoads::idle(Slots(2))).unwrap().tests.len(),
         10,
         "a small batch proves nothing for larger ones"
     );
@@ -349,7 +366,7 @@ fn unstartable_tests_wait_isolated_after_all_others() {
     queue.add(items(3, None));
     queue.add_last(ProgramId(0), TestId(7), None);
     queue.add_last(ProgramId(0), TestId(8), None);
-    let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(1))).collect();
+    let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(Slots(1)))).collect();
     let seen: Vec<_> = batches.iter().map(|batch| (batch.tests.len(), batch.is_isolated)).collect();
     assert_eq!(seen, [(3, false), (1, true), (1, true)]);
     assert_eq!(batches[1].tests, [TestId(7)]);
@@ -373,7 +390,7 @@ fn maximal_durations_do_not_overflow() {
     }]);
     queue.add(items(3, None));
     queue.observe_duration(ProgramId(0), Duration::MAX);
-    assert!((1..=2).contains(&queue.available_batches(&SlotLoads::idle(2))));
+    assert!((1..=2).contains(&queue.wanted_slots(&SlotLoads::idle(Slots(2))).0));
     assert_eq!(sizes(&mut queue, 2).iter().sum::<usize>(), 3);
 }
 
@@ -405,7 +422,7 @@ fn first_test_of_a_process_that_hides_its_start_is_no_sample() {
             ..costs(20)
         }]);
         queue.add(items(9, None));
-        let batch = queue.next_batch(&SlotLoads::idle(1)).unwrap();
+        let batch = queue.next_batch(&SlotLoads::idle(Slots(1))).unwrap();
         assert_eq!(queue.includes_start(&batch, batch.tests[0]), hides_start);
         assert!(!queue.includes_start(&batch, batch.tests[1]));
     }
@@ -420,7 +437,7 @@ fn program_that_runs_in_one_batch_is_never_split() {
     for weight in [None, Some(Duration::from_secs(5))] {
         let mut queue = TestQueue::new([one.clone()]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
         queue.add(items(300, weight));
-        assert_eq!(queue.available_batches(&SlotLoads::idle(8)), 1);
+        assert_eq!(queue.wanted_slots(&SlotLoads::idle(Slots(8))), Slots(1));
         assert_eq!(sizes(&mut queue, 8), [300]);
     }
     // Isolated tests have their own processes, and a program whose processes die gets smaller batches.
@@ -452,7 +469,7 @@ proptest! {
             })]);
         }
         let mut seen = Vec::new();
-        while let Some(batch) = queue.next_batch(&SlotLoads::idle(slots)) {
+        while let Some(batch) = queue.next_batch(&SlotLoads::idle(Slots(slots))) {
             prop_assert!(!batch.tests.is_empty());
             for test in &batch.tests {
                 prop_assert_eq!(batch.program.0, weights[test.index()].0);
@@ -474,7 +491,8 @@ fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
         queue.add(items(count, weight.map(Duration::from_millis)));
         queue
     };
-    let first = |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(slots)).unwrap().tests.len();
+    let first =
+        |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(Slots(slots))).unwrap().tests.len();
     // Nothing is known: a few tests measure the others, and the process that has paid its start takes them
     // next.
     assert_eq!(first(&mut queue(4000, None), 2), 4);
@@ -498,7 +516,7 @@ fn costly_batches_are_few() {
     let batches = |process: ProcessTraits| {
         let mut queue = TestQueue::new([ProgramCosts { process, ..costs(700) }]);
         queue.add(items(2000, None));
-        let idle = SlotLoads::idle(2);
+        let idle = SlotLoads::idle(Slots(2));
         let (mut batches, mut next) = (0, queue.next_batch(&idle));
         while let Some(batch) = next {
             batches += 1;
@@ -523,7 +541,7 @@ fn few_slow_tests_among_fast_ones_are_not_all_one_processs() {
         _ => Duration::from_millis(1),
     };
     let mut free_at = [Duration::ZERO; 2];
-    let idle = SlotLoads::idle(2);
+    let idle = SlotLoads::idle(Slots(2));
     let mut is_started = [false; 2];
     loop {
         let slot = usize::from(free_at[1] < free_at[0]);

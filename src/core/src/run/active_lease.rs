@@ -10,8 +10,8 @@ use super::{
     set_up::LeaseSetUps,
 };
 use crate::{
-    LeaseId, ProgramId, SetUpProgress, TestId,
-    batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
+    LeaseId, ProgramId, SetUpProgress, Slots, TestId,
+    batching::{BusySlot, LEASE_WEIGHT, SlotLoads, TestBatch, TestQueue},
 };
 
 /// Least time by which the run ends earlier for tests that are taken back, as a multiple of the cost of a
@@ -177,9 +177,14 @@ impl ActiveLease {
         Some(fixture)
     }
 
-    /// Returns the slot that its process occupies.
+    /// Returns the number of slots that it takes.
+    pub(super) fn weight(&self) -> Slots {
+        LEASE_WEIGHT
+    }
+
+    /// Returns the slots that its process occupies.
     pub(super) fn busy_slot(&self, remaining: Duration) -> BusySlot {
-        BusySlot { program: self.program(), remaining }
+        BusySlot { program: self.program(), weight: self.weight(), remaining }
     }
 
     /// Returns how long the lease is expected to take from now. Of a test that runs, half is left on average.

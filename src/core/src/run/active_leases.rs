@@ -10,7 +10,10 @@ use super::{
     BatchLease, CancelMode, RunAction, active_lease::ActiveLease, failure_policy::FailurePolicy,
     run_slots::RunSlots, run_tests::RunTests,
 };
-use crate::{LeaseId, ProgramId, SetUpProgress, WorkerId, batching::SlotLoads};
+use crate::{
+    LeaseId, ProgramId, SetUpProgress, Slots, WorkerId,
+    batching::{LEASE_WEIGHT, SlotLoads},
+};
 
 /// The leases that workers hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -22,13 +25,13 @@ pub(super) struct ActiveLeases {
 }
 
 impl ActiveLeases {
-    pub(super) fn is_empty(&self) -> bool {
-        self.leases.is_empty()
+    pub(super) fn count(&self) -> usize {
+        self.leases.len()
     }
 
     /// Returns the number of slots that the leases take.
-    pub(super) fn slots_taken(&self) -> usize {
-        self.leases.len()
+    pub(super) fn slots_taken(&self) -> Slots {
+        self.leases.values().map(ActiveLease::weight).sum()
     }
 
     pub(super) fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
@@ -52,7 +55,7 @@ impl ActiveLeases {
         slots: &RunSlots,
         failures: &FailurePolicy,
     ) -> Option<BatchLease> {
-        if slots.free(self.slots_taken()) == 0 {
+        if slots.free(self.slots_taken()) < LEASE_WEIGHT {
             return None;
         }
         let loads = self.loads(tests, slots);
@@ -142,7 +145,7 @@ impl ActiveLeases {
     /// tests. One at a time: what comes back is shared out before another is looked at.
     pub(super) fn take_back(&mut self, tests: &RunTests, slots: &RunSlots) -> Option<RunAction> {
         // A process that waits for tests soon has some, and taking tests back would end another for it.
-        let idle = slots.idle(self.slots_taken());
+        let idle = slots.idle(self.slots_taken()).leases_of(LEASE_WEIGHT);
         let queue = tests.queue();
         let is_ended = |held: &ActiveLease| queue.process_traits(held.program()).ends_between_tests;
         let is_taking = || self.leases.values().any(ActiveLease::is_cancelled);
@@ -150,7 +153,7 @@ impl ActiveLeases {
             return None;
         }
         let loads = self.occupied(slots);
-        if queue.available_batches(&loads) > 0 {
+        if queue.wanted_slots(&loads) > Slots::NONE {
             return None;
         }
         let saved = |(worker, held): (&WorkerId, &ActiveLease)| {
@@ -193,7 +196,7 @@ impl ActiveLeases {
         tests: &RunTests,
         slots: &RunSlots,
     ) -> Option<RunAction> {
-        let held = self.leases.get(&worker).filter(|held| held.is_ready() && slots.limit() > 1)?;
+        let held = self.leases.get(&worker).filter(|held| held.is_ready() && slots.limit() > Slots::ONE)?;
         let program = held.program();
         let Some(delay) = tests.queue().start_delay(program) else {
             self.allow_starts(program);

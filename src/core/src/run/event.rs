@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SetUpProgress,
+    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SetUpProgress, Slots,
     SynthesizedResult, TestId, WorkerId,
     batching::{ProgramCosts, QueuedTest, TestBatch},
     ledger::Ledger,
@@ -95,11 +95,11 @@ pub enum RunEvent {
     ProcessWaiting { worker: WorkerId, program: ProgramId },
     /// A requested worker could not be started.
     WorkerNotStarted,
-    /// The number of leases that the run may hold at once from now on; existing leases continue. It may be 0
+    /// The number of slots that its leases may take from now on; existing leases continue. It may be 0
     /// for a while.
-    SlotShare(usize),
+    SlotShare(Slots),
     /// The number of slots that no run can use as things are. Tests may be taken back for them.
-    SpareSlots(usize),
+    SpareSlots(Slots),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
     /// A test has ended, and its result is held until its process has proven it.

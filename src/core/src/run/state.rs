@@ -13,7 +13,8 @@ use super::{
     worker_requests::WorkerRequests,
 };
 use crate::{
-    LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, TestId, WorkerId,
+    LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, Slots, TestId, WorkerId,
+    batching::LEASE_WEIGHT,
     ledger::{Ledger, StreamPosition},
 };
 
@@ -40,7 +41,7 @@ impl RunState {
             tests,
             leases: ActiveLeases::default(),
             workers: WorkerRequests::default(),
-            slots: RunSlots::new(plan.slots),
+            slots: RunSlots::new(Slots(plan.slots)),
             lifecycle: RunLifecycle::new(),
             failures,
             failure_limit: plan.failure_limit,
@@ -161,17 +162,23 @@ impl RunState {
     /// Returns the number of leases that workers hold.
     #[must_use]
     pub fn active_leases(&self) -> usize {
+        self.leases.count()
+    }
+
+    /// Returns the number of slots that the leases take.
+    #[must_use]
+    pub fn slots_taken(&self) -> Slots {
         self.leases.slots_taken()
     }
 
-    /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
+    /// Returns the number of slots that the run could use now, including those that leases take.
     #[must_use]
-    pub fn wanted_leases(&self) -> usize {
+    pub fn wanted_slots(&self) -> Slots {
         let waiting = match self.lifecycle.is_assigning() {
-            true => self.tests.queue().available_batches(&self.leases.occupied(&self.slots)),
-            false => 0,
+            true => self.tests.queue().wanted_slots(&self.leases.occupied(&self.slots)),
+            false => Slots::NONE,
         };
-        (self.leases.slots_taken() + waiting).min(self.slots.limit())
+        self.slots_taken().saturating_add(waiting).min(self.slots.limit())
     }
 
     /// Returns whether the death of this worker concerns this run.
@@ -344,7 +351,7 @@ impl RunState {
                 self.request_workers(&mut actions);
                 actions.extend(self.leases.take_back(&self.tests, &self.slots));
             }
-            if self.ledger().open_count() == 0 && self.leases.is_empty() && !self.is_open() {
+            if self.ledger().open_count() == 0 && self.leases.count() == 0 && !self.is_open() {
                 self.lifecycle.begin_drain(self.tests.ledger().open_streams().collect(), &mut actions);
             }
         }
@@ -386,11 +393,11 @@ impl RunState {
 
     /// Requests as many workers as could receive a lease.
     fn request_workers(&mut self, actions: &mut Vec<RunAction>) {
-        let free = self.slots.free(self.leases.slots_taken());
+        let free = self.slots.free(self.slots_taken());
         if self.workers.may_request(free, self.slots.limit()) {
             let loads = self.leases.occupied(&self.slots);
-            let wanted = free.min(self.tests.queue().available_batches(&loads));
-            let added = self.workers.request_up_to(wanted);
+            let wanted = free.min(self.tests.queue().wanted_slots(&loads));
+            let added = self.workers.request_up_to(wanted.leases_of(LEASE_WEIGHT));
             actions.extend(std::iter::repeat_n(RunAction::StartWorker, added));
         }
     }

@@ -14,7 +14,7 @@ use std::{collections::VecDeque, num::NonZeroU32, time::Duration};
 use super::*;
 use crate::{
     GuardLoss, LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, RetryDelay,
-    RetryPolicy, SetUpProgress, SynthesizedResult, TestId, WorkerId,
+    RetryPolicy, SetUpProgress, Slots, SynthesizedResult, TestId, WorkerId,
     batching::{ProcessTraits, ProgramCosts},
     ledger::LedgerEntry,
 };

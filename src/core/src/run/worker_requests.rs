@@ -1,7 +1,7 @@
 //! The workers that a run requests, those that do not start or die without a result, and a process that
 //! already waits at the worker that is granted next.
 
-use crate::{ProgramId, WorkerId};
+use crate::{ProgramId, Slots, WorkerId, batching::LEASE_WEIGHT};
 
 /// Number of workers per slot that may fail to start, or die without having settled anything, before no more
 /// are requested. Per slot, because a common cause (a dead watchdog, a full disk) may kill all of them.
@@ -44,13 +44,13 @@ impl WorkerRequests {
     }
 
     /// Returns whether a worker may still be granted that the run has requested, or may request.
-    pub(super) fn may_be_granted(&self, slots: usize) -> bool {
+    pub(super) fn may_be_granted(&self, slots: Slots) -> bool {
         self.requested > 0 || self.may_start(slots)
     }
 
     /// Returns whether further workers may be requested for this number of free slots.
-    pub(super) fn may_request(&self, free: usize, slots: usize) -> bool {
-        self.requested < free && self.may_start(slots)
+    pub(super) fn may_request(&self, free: Slots, slots: Slots) -> bool {
+        self.requested < free.leases_of(LEASE_WEIGHT) && self.may_start(slots)
     }
 
     /// Requests workers up to this number; returns the number of new ones.
@@ -60,8 +60,8 @@ impl WorkerRequests {
         missing
     }
 
-    fn may_start(&self, slots: usize) -> bool {
-        self.failed_starts.max(self.unproductive) < slots.saturating_mul(UNPRODUCTIVE_WORKERS_PER_SLOT)
+    fn may_start(&self, slots: Slots) -> bool {
+        self.failed_starts.max(self.unproductive) < slots.0.saturating_mul(UNPRODUCTIVE_WORKERS_PER_SLOT)
     }
 
     /// Records that a process of a program waits for tests at a worker without a lease.

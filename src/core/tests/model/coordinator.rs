@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use heeler_core::{
-    LeaseId, Outcome, ProgramId, TestId, WorkerId,
+    LeaseId, Outcome, ProgramId, Slots, TestId, WorkerId,
     delivery::LastRelayedFrame,
     run::{DueResults, FinisherTask, LostStream, RunAction, RunEvent, RunStage},
 };
@@ -41,14 +41,13 @@ impl ModelWorld {
     pub(crate) fn grant_idle_workers(&mut self, scenario: &ModelScenario) {
         while self.client.broken.is_none()
             && let Some(coordinator) = &self.coordinator
-            && let (active, wanted) = (coordinator.run.active_leases(), coordinator.run.wanted_leases())
-            && active < wanted.min(coordinator.observer.share)
+            && let (taken, wanted) = (coordinator.run.slots_taken(), coordinator.run.wanted_slots())
+            && taken < wanted.min(Slots(coordinator.observer.share))
             && let Some(worker) = self.idle_workers().last().copied()
         {
             self.grant(scenario, worker);
             let run = self.coordinator.as_ref().map(|coordinator| &coordinator.run);
-            let has_effect =
-                run.is_none_or(|run| run.active_leases() > active || run.wanted_leases() < wanted);
+            let has_effect = run.is_none_or(|run| run.slots_taken() > taken || run.wanted_slots() < wanted);
             let released = || format!("{worker:?} is wanted, released, and wanted again");
             self.note_check(check(ANSWERED, has_effect, released));
         }
@@ -163,7 +162,7 @@ impl ModelWorld {
         };
         match scenario.mistake {
             PlantedMistake::FinishOnEmptyQueue => {
-                let is_empty = run.stage() == RunStage::Running && run.wanted_leases() == run.active_leases();
+                let is_empty = run.stage() == RunStage::Running && run.wanted_slots() == run.slots_taken();
                 actions.extend((is_empty && !has_ordered_finish).then(finish));
             }
             PlantedMistake::FinishBeforeDrain => {

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use heeler_core::{
-    LeaseId, LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    LeaseId, LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, Slots, SynthesizedResult, TestId,
+    WorkerId,
     batching::ProgramCosts,
     ledger::LedgerEntry,
     run::{
@@ -495,7 +496,7 @@ fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
 #[test]
 fn run_that_awaits_no_worker_and_loses_its_finisher_accounts_for_its_tests() {
     let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
-    let _none = run.handle(RunEvent::SlotShare(0));
+    let _none = run.handle(RunEvent::SlotShare(Slots::NONE));
     assert_eq!(run.begin(), []);
     let FinisherTask::Finish(due) = run.complete_without_finisher(|_| LostStream::default()) else {
         panic!()

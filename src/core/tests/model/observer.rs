@@ -155,8 +155,8 @@ impl RunObserver {
             RunEvent::ProcessWaiting { program, .. } => self.waiting_process = Some(*program),
             RunEvent::StartsDue(program) => drop(self.held.remove(program)),
             RunEvent::WorkerNotStarted => self.starting -= 1,
-            RunEvent::SlotShare(share) => self.share = *share,
-            RunEvent::SpareSlots(spare) => self.spare_slots = *spare,
+            RunEvent::SlotShare(share) => self.share = share.0,
+            RunEvent::SpareSlots(spare) => self.spare_slots = spare.0,
             RunEvent::Settled { test, outcome, .. } => self.settle(plan, *test, *outcome),
             RunEvent::Provisional { test, by, .. } => {
                 let observed = &mut self.tests[test.index()];

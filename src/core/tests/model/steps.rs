@@ -1,7 +1,7 @@
 //! What can happen next, what it costs the adversary, and what it does.
 
 use heeler_core::{
-    Outcome, ProgramId, TestId, WorkerId,
+    Outcome, ProgramId, Slots, TestId, WorkerId,
     delivery::{DeliveryStep, FinisherConnection, StepResult},
     run::{RunEvent, RunStage},
 };
@@ -355,8 +355,8 @@ impl ModelWorld {
                 }
                 self.grant_idle_workers(scenario);
             }
-            ModelStep::Share(share) => self.feed(scenario, RunEvent::SlotShare(share)),
-            ModelStep::Spare(spare) => self.feed(scenario, RunEvent::SpareSlots(spare)),
+            ModelStep::Share(share) => self.feed(scenario, RunEvent::SlotShare(Slots(share))),
+            ModelStep::Spare(spare) => self.feed(scenario, RunEvent::SpareSlots(Slots(spare))),
             ModelStep::AddTest => {
                 let Some(coordinator) = &self.coordinator else { return };
                 let next = scenario.plan.tests[coordinator.observer.tests.len()].clone();

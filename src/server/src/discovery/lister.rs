@@ -8,7 +8,7 @@ use std::{
 };
 
 use heeler_config::{CrashCapture, DumpPolicy, ResolvedSettings, filter::FilterSubject};
-use heeler_core::fair_share::SlotDemand;
+use heeler_core::{Slots, fair_share::SlotDemand};
 use heeler_protocol::control::{
     CrashCapturePlan, DiscoveryJob, DumpKinds, FromWorker, ListingCapture, OsText, TestProgram, ToWorker,
     TraceMode, UpcomingRun, WorkerId,
@@ -117,7 +117,7 @@ impl ProgramLister {
     /// Returns the slots that the listing could use.
     #[must_use]
     pub fn demand(&self) -> SlotDemand {
-        SlotDemand { wanted: self.running.len() + self.waiting.len(), served: self.jobs_assigned }
+        SlotDemand { wanted: Slots(self.running.len() + self.waiting.len()), served: self.jobs_assigned }
     }
 
     /// Returns the number of workers that are listing a program.

@@ -25,7 +25,7 @@ mod timers;
 use std::time::Duration;
 
 use heeler_core::{
-    ProgramId, TestId,
+    ProgramId, Slots, TestId,
     client_progress::OverdueDecision,
     fair_share::has_priority,
     run::{FinisherTask, RunEvent, RunStage},
@@ -114,7 +114,7 @@ impl RunDriver {
     }
 
     /// Sets the maximum number of open leases, and the number of slots that no run can use.
-    pub(crate) fn set_share(&mut self, slots: usize, spare: usize) {
+    pub(crate) fn set_share(&mut self, slots: Slots, spare: Slots) {
         self.model.set_share(slots, spare);
     }
 

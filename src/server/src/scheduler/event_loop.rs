@@ -340,7 +340,7 @@ impl Scheduler {
         // The listings' requests are recomputed each time.
         pool.clear_listing_requests();
         for (place, lister) in self.catalogues.listers() {
-            let for_listing = lister.demand().wanted.min(slots).saturating_sub(lister.running_jobs());
+            let for_listing = lister.demand().wanted.0.min(slots).saturating_sub(lister.running_jobs());
             let for_run = if self.options.starts_workers_early { slots.min(EARLY_WORKERS) } else { 0 };
             let for_run = for_run.saturating_sub(pool.workers().ready().len());
             pool.request_workers(&WorkerUser::Listing(place), for_listing.max(for_run));

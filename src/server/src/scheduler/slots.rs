@@ -1,7 +1,9 @@
 //! Shares of the slots, first among clients and then among the runs of each.
 
-use heeler_core::fair_share::{
-    GrantRule, GroupedDemand, SlotDemand, preferred_demands, shares_with_priority,
+use heeler_core::{
+    Slots,
+    batching::LEASE_WEIGHT,
+    fair_share::{GrantRule, GroupedDemand, SlotDemand, preferred_demands, shares_with_priority},
 };
 
 use super::{
@@ -27,16 +29,16 @@ pub(super) struct SlotUser {
     pub(super) key: UserKey,
     demand: GroupedDemand,
     /// Slots that it occupies; workers that wait for their client occupy none.
-    slots_in_use: usize,
-    /// Number of slots that it may occupy.
-    pub(super) share: usize,
+    slots_in_use: Slots,
+    /// Slots that it may occupy.
+    pub(super) share: Slots,
     /// Whether it comes before all others.
     is_preferred: bool,
 }
 
 impl SlotUser {
-    fn new(key: UserKey, demand: GroupedDemand, slots_in_use: usize) -> Self {
-        Self { key, demand, slots_in_use, share: 0, is_preferred: false }
+    fn new(key: UserKey, demand: GroupedDemand, slots_in_use: Slots) -> Self {
+        Self { key, demand, slots_in_use, share: Slots::NONE, is_preferred: false }
     }
 }
 
@@ -54,42 +56,43 @@ pub(super) fn slot_users(
             demand: lister.demand(),
             has_priority: false,
         };
-        SlotUser::new(UserKey::Listing(place), demand, lister.running_jobs())
+        SlotUser::new(UserKey::Listing(place), demand, Slots(lister.running_jobs()))
     });
     let runs_of_clients = runs.iter().map(|(number, run)| {
-        let open = run.driver.model().state().active_leases();
+        let taken = run.driver.model().state().slots_taken();
         let blocked = pool.map_or(0, |pool| pool.workers().blocked_count(run.driver.key()));
+        let blocked = LEASE_WEIGHT.times(blocked);
         let SlotDemand { wanted, served } = run.driver.model().demand();
-        let wanted = if clients.is_paused(run.client) || blocked > 0 { open } else { wanted };
+        let wanted = if clients.is_paused(run.client) || blocked > Slots::NONE { taken } else { wanted };
         let demand = GroupedDemand {
             group: run.client.0,
             group_served: clients.served_leases(run.client, runs),
-            demand: SlotDemand { wanted: wanted - blocked.min(wanted), served },
+            demand: SlotDemand { wanted: wanted.saturating_sub(blocked), served },
             has_priority: run.driver.has_priority(),
         };
-        SlotUser::new(UserKey::Run(number), demand, open - blocked.min(open))
+        SlotUser::new(UserKey::Run(number), demand, taken.saturating_sub(blocked))
     });
     listings.chain(runs_of_clients).collect()
 }
 
 /// The slots of this process.
 pub(super) struct SlotShares {
-    slots: usize,
+    slots: Slots,
     /// The rule for the next grant of an idle worker.
     grant_rule: GrantRule,
 }
 
 impl SlotShares {
     pub(super) fn new(slots: usize) -> Self {
-        Self { slots, grant_rule: GrantRule::default() }
+        Self { slots: Slots(slots), grant_rule: GrantRule::default() }
     }
 
     /// Computes the share of every user; returns the number of slots that no user can use.
-    pub(super) fn divide(&self, users: &mut [SlotUser]) -> usize {
+    pub(super) fn divide(&self, users: &mut [SlotUser]) -> Slots {
         let demands: Vec<_> = users.iter().map(|user| user.demand).collect();
         let preferred = preferred_demands(self.grant_rule, &demands);
         let shares = shares_with_priority(self.slots, &demands, &preferred);
-        let spare = self.slots.saturating_sub(shares.iter().sum());
+        let spare = self.slots.saturating_sub(shares.iter().copied().sum());
         for (user, (share, is_preferred)) in users.iter_mut().zip(shares.into_iter().zip(preferred)) {
             (user.share, user.is_preferred) = (share, is_preferred);
         }
@@ -99,7 +102,7 @@ impl SlotShares {
     /// Returns the first preferred user, or the least served one, that is below its share. Slots that a user
     /// occupies beyond its share count as occupied, so that no slot is used twice.
     pub(super) fn next_in_line(&self, users: Vec<SlotUser>) -> Option<SlotUser> {
-        let in_use: usize = users.iter().map(|user| user.slots_in_use).sum();
+        let in_use: Slots = users.iter().map(|user| user.slots_in_use).sum();
         if in_use >= self.slots {
             return None;
         }

@@ -40,7 +40,7 @@ fn failed_once() -> RunState {
     assert_eq!(told, [RunAction::DelayRetry { test: TestId(0), delay: SECOND }]);
     // The worker is free for others.
     assert_eq!(end(&mut run, lease), [RunAction::ReleaseWorker(WORKER)]);
-    assert_eq!(run.wanted_leases(), 0);
+    assert_eq!(run.wanted_slots(), Slots(0));
     run
 }
 

@@ -45,7 +45,7 @@ fn quick_tests_need_no_second_process() {
     assert!(lease.batch.tests.len() < 100, "{}", lease.batch.tests.len());
     let mut batches = 1;
     loop {
-        assert_eq!(run.wanted_leases(), 1, "after {batches} batches");
+        assert_eq!(run.wanted_slots(), Slots(1), "after {batches} batches");
         let actions = pass(&mut run, &lease, Duration::from_micros(20));
         match &actions[..] {
             [RunAction::ExtendLease(extended), ..] => lease = (**extended).clone(),
@@ -68,7 +68,7 @@ fn warm_up_of_the_first_tests_is_not_taken_for_their_duration() {
     }
     let actions = run.handle(RunEvent::LeaseIdle { worker: FIRST, lease: lease.lease });
     assert!(matches!(actions[0], RunAction::ExtendLease(_)), "{actions:?}");
-    assert_eq!(run.wanted_leases(), 1);
+    assert_eq!(run.wanted_slots(), Slots(1));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn second_process_starts_when_the_first_results_are_late() {
     assert_eq!(delay, START / 2);
     assert_eq!(run.handle(RunEvent::WorkerGranted(SECOND)), [RunAction::ReleaseWorker(SECOND)]);
     let actions = run.handle(RunEvent::StartsDue(PROGRAM));
-    assert!(actions.len() <= 1 && run.wanted_leases() == 2, "{actions:?}");
+    assert!(actions.len() <= 1 && run.wanted_slots() == Slots(2), "{actions:?}");
     let actions = run.handle(RunEvent::WorkerGranted(SECOND));
     assert!(matches!(&actions[..], [RunAction::Lease(lease)] if lease.worker == SECOND), "{actions:?}");
 }
@@ -87,13 +87,13 @@ fn second_process_starts_when_the_first_results_are_late() {
 fn second_process_starts_when_enough_work_is_left() {
     let (run, actions) = run_of(Some(Duration::from_millis(10)));
     assert!(matches!(actions[..], [RunAction::Lease(_)]), "{actions:?}");
-    assert_eq!(run.wanted_leases(), 2);
+    assert_eq!(run.wanted_slots(), Slots(2));
     let (mut run, actions) = run_of(None);
     let (lease, _) = delayed(&actions);
     let actions = pass(&mut run, &lease, Duration::from_millis(10));
     assert!(matches!(actions[0], RunAction::ExtendLease(_)), "{actions:?}");
     assert!(!actions.iter().any(|action| matches!(action, RunAction::DelayStarts { .. })), "{actions:?}");
-    assert_eq!(run.wanted_leases(), 2);
+    assert_eq!(run.wanted_slots(), Slots(2));
 }
 
 #[test]
@@ -103,18 +103,18 @@ fn death_of_the_only_process_lets_others_start() {
     let end = LeaseOutcome::DiedOutside;
     let actions = run.handle(RunEvent::LeaseEnded { worker: FIRST, lease: lease.lease, end, start: None });
     assert!(matches!(actions[0], RunAction::Lease(_)), "{actions:?}");
-    assert_eq!(run.wanted_leases(), 2, "{actions:?}");
+    assert_eq!(run.wanted_slots(), Slots(2), "{actions:?}");
 }
 
 #[test]
 fn process_at_a_worker_that_gets_no_lease_is_forgotten() {
     let [mut run, mut other] = [(); 2].map(|()| run_of(Some(Duration::from_millis(10))).0);
     let granted = RunEvent::WorkerGranted(SECOND);
-    for event in [RunEvent::SlotShare(1), granted.clone()] {
+    for event in [RunEvent::SlotShare(Slots(1)), granted.clone()] {
         let _none = run.handle(RunEvent::ProcessWaiting { worker: SECOND, program: PROGRAM });
         assert_eq!(run.handle(event.clone()), other.handle(event));
     }
-    for event in [RunEvent::SlotShare(2), granted] {
+    for event in [RunEvent::SlotShare(Slots(2)), granted] {
         assert_eq!(run.handle(event.clone()), other.handle(event));
     }
     assert_eq!(run.active_leases(), 2);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use heeler_core::{
+    Slots,
     fair_share::SlotDemand,
     run::{FinisherTask, LostStream, RunAction, RunEvent, RunState, SchedulingPlan},
 };
@@ -13,9 +14,9 @@ pub(crate) struct RunModel {
     state: RunState,
     actions: VecDeque<RunAction>,
     /// Maximum number of leases that the run may have open.
-    share: usize,
+    share: Slots,
     /// Number of slots that no run can use.
-    spare_slots: usize,
+    spare_slots: Slots,
     /// Number of leases granted so far.
     leases_granted: u64,
 }
@@ -24,9 +25,9 @@ impl RunModel {
     /// Begins a run with a share of 0 slots.
     pub(super) fn begin(plan: SchedulingPlan) -> Self {
         let mut state = RunState::new(plan);
-        let mut actions: VecDeque<_> = state.handle(RunEvent::SlotShare(0)).into();
+        let mut actions: VecDeque<_> = state.handle(RunEvent::SlotShare(Slots::NONE)).into();
         actions.extend(state.begin());
-        Self { state, actions, share: 0, spare_slots: 0, leases_granted: 0 }
+        Self { state, actions, share: Slots::NONE, spare_slots: Slots::NONE, leases_granted: 0 }
     }
 
     /// Returns the state machine, to be asked.
@@ -39,7 +40,7 @@ impl RunModel {
     }
 
     /// Sets the maximum number of open leases, and the number of slots that no run can use.
-    pub(super) fn set_share(&mut self, slots: usize, spare: usize) {
+    pub(super) fn set_share(&mut self, slots: Slots, spare: Slots) {
         if self.share != slots {
             self.share = slots;
             self.apply(RunEvent::SlotShare(slots));
@@ -70,7 +71,7 @@ impl RunModel {
 
     /// Returns the slots that the run could use.
     pub(crate) fn demand(&self) -> SlotDemand {
-        SlotDemand { wanted: self.state.wanted_leases(), served: self.leases_granted }
+        SlotDemand { wanted: self.state.wanted_slots(), served: self.leases_granted }
     }
 
     /// Returns the number of leases that the run has received.

@@ -1,0 +1,44 @@
+//! Slots: the unit in which the machine is shared between runs, and in which leases take their part of it.
+
+use std::iter::Sum;
+
+/// A number of slots. A lease takes as many as it weighs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slots(pub usize);
+
+impl Slots {
+    /// No slots.
+    pub const NONE: Self = Self(0);
+    /// One slot.
+    pub const ONE: Self = Self(1);
+
+    /// Returns both together.
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Returns what is left without the others.
+    #[must_use]
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// Returns the slots of this number of leases, each of this weight.
+    #[must_use]
+    pub fn times(self, leases: usize) -> Self {
+        Self(self.0.saturating_mul(leases))
+    }
+
+    /// Returns the number of leases of this weight that they hold.
+    #[must_use]
+    pub(crate) fn leases_of(self, weight: Self) -> usize {
+        self.0 / weight.0.max(1)
+    }
+}
+
+impl Sum for Slots {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::NONE, Self::saturating_add)
+    }
+}
