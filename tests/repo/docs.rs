@@ -197,7 +197,7 @@ fn outcome_kinds_in_code() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("src/protocol/src/mtp/render.rs")).unwrap();
     let (_, module) = text.split_once("pub mod outcome_kind {").unwrap();
     let (constants, _) = module.split_once("\n}").unwrap();
-    let lines = constants.lines().filter(|line| line.contains("pub const"));
+    let lines = constants.lines().filter(|line| line.contains(" const "));
     lines.filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
 }
 

@@ -13,9 +13,9 @@
 //!   waits for processes. `trace_scope`: the processes that are followed. `trace_conflict`: programs that
 //!   behave differently when traced, found in their files (`elf_file`). `root_exit`: the exit of the test
 //!   process, with its stack in the middle of the tests. `crash_handler`: handles a process that crashes.
-//!   `thread_state`: the state of a stopped thread. `evidence`: files of dumps and stacks. `symbolizer`: names
-//!   the functions of stacks, in a process of its own. `rescued_output`: what a crashed process had printed
-//!   and not written.
+//!   `thread_state`: the state of a stopped thread. `evidence`: files of dumps and stacks. `symbolizer`:
+//!   names the functions of stacks, in a process of its own. `rescued_output`: what a crashed process had
+//!   printed and not written.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
 //! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for
 //!   people.

@@ -1,6 +1,6 @@
-//! The exit of a test process; and its stack, if it exits by itself in the middle of its tests: the stack shows
-//! whether a test has left the process or the tear-down of a suite, which neither the exit code nor the output
-//! does.
+//! The exit of a test process; and its stack, if it exits by itself in the middle of its tests: the stack
+//! shows whether a test has left the process or the tear-down of a suite, which neither the exit code nor the
+//! output does.
 
 use heeler_crash::stacks::{self, RawStacks};
 use heeler_protocol::control::OsText;

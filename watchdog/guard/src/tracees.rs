@@ -1,5 +1,5 @@
-//! The traced threads and processes ("tracees"), and their stops. Waits here are for single threads and bounded;
-//! other events that arrive meanwhile are deferred until the tracer asks for the next event.
+//! The traced threads and processes ("tracees"), and their stops. Waits here are for single threads and
+//! bounded; other events that arrive meanwhile are deferred until the tracer asks for the next event.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -158,8 +158,8 @@ impl Tracees {
         is_followed.then_some(process)
     }
 
-    /// Handles a process that has called exec: its other threads are gone; the thread that called it has the id
-    /// of the first one now.
+    /// Handles a process that has called exec: its other threads are gone; the thread that called it has the
+    /// id of the first one now.
     pub(super) fn on_exec(&mut self, process: Pid) {
         self.threads.retain(|_, thread| thread.process != process);
         self.threads.insert(process, TracedThread::of_process(process));

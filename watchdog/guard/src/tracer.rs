@@ -1,5 +1,5 @@
-//! The tracer of a guard receives all exits and all stops of its test, resumes harmless ones, and passes crashes
-//! to `crash_handler`.
+//! The tracer of a guard receives all exits and all stops of its test, resumes harmless ones, and passes
+//! crashes to `crash_handler`.
 //!
 //! ```text
 //! signal ──harmless, or ignored──► resumed with it

@@ -13,8 +13,8 @@ use crate::process::process_clock::ClockReading;
 pub(crate) enum DeadlineAction {
     /// None: the deadline has not passed.
     Nothing,
-    /// Sample the process to see whether the system scheduled it; [`super::deadlines::Deadlines::on_idle_sample`]
-    /// takes the answer.
+    /// Sample the process to see whether the system scheduled it;
+    /// [`super::deadlines::Deadlines::on_idle_sample`] takes the answer.
     SampleProcess,
     /// Find out whether the held tests may be settled: [`super::RunningBatch::check_held_tests`].
     CheckHeldTests,

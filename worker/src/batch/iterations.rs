@@ -1,4 +1,5 @@
-//! Tests that run several times: a number of times, one process for each, or until a time, one lease for each.
+//! Tests that run several times: a number of times, one process for each, or until a time, one lease for
+//! each.
 
 use std::time::Duration;
 

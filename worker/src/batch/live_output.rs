@@ -1,5 +1,5 @@
-//! Output of running tests on its way to the client. What a client has received while its test ran is repeated
-//! in the result.
+//! Output of running tests on its way to the client. What a client has received while its test ran is
+//! repeated in the result.
 
 use std::time::Duration;
 

@@ -213,8 +213,8 @@ impl OutputAttribution {
         }
     }
 
-    /// Returns the output that may contain the framework's details of a failure: standard error, or the common
-    /// output if standard output and standard error are one stream.
+    /// Returns the output that may contain the framework's details of a failure: standard error, or the
+    /// common output if standard output and standard error are one stream.
     pub(super) fn text_of_details(&self, place: usize) -> String {
         let Some(running) = self.running.iter().find(|running| running.place == place) else {
             return String::new();

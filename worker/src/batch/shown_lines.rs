@@ -79,8 +79,8 @@ impl ShownLines {
         );
     }
 
-    /// Shows what an event has to show, before it is handled. `is_ending`: the process is being ended, so that
-    /// no test begins.
+    /// Shows what an event has to show, before it is handled. `is_ending`: the process is being ended, so
+    /// that no test begins.
     pub(super) fn show_event(
         &mut self,
         event: &TranscriptEvent,

@@ -32,14 +32,14 @@ pub(crate) struct StreamNames {
 }
 
 impl StreamNames {
-    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes do
-    /// not name their writers, so the socket must stay if a copy of the process runs tests.
+    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes
+    /// do not name their writers, so the socket must stay if a copy of the process runs tests.
     pub(crate) fn set_socket(&mut self, is_socket: bool) {
         self.is_socket = is_socket;
     }
 
-    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so that
-    /// a test which fails because of that gets a hint only.
+    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so
+    /// that a test which fails because of that gets a hint only.
     pub(crate) fn set_report_socket(&mut self, is_socket: bool) {
         self.is_report_socket = is_socket;
     }

@@ -1,5 +1,5 @@
-//! The dialogue with a test process: its output, which is read, parsed and passed on to its batch, and requests
-//! to it.
+//! The dialogue with a test process: its output, which is read, parsed and passed on to its batch, and
+//! requests to it.
 
 use std::time::Duration;
 
