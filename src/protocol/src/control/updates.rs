@@ -4,7 +4,6 @@
 use bytes::Bytes;
 use heeler_core::{ProgramFailure, TestResult, WorkerId};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::mtp::{
     GroupDescription, NodeDescription, completion_frame, render_group, render_output, render_program_failure,
@@ -58,6 +57,15 @@ pub enum TestUpdate {
     Completed,
 }
 
+/// A [`TestUpdate`] as it is written: from borrowed parts, because a result may hold megabytes of output.
+#[derive(Serialize)]
+enum WrittenUpdate<'a> {
+    Started { uid: &'a str, started_ms: u64, worker: WorkerId },
+    Finished { uid: &'a str, result: &'a TestResult },
+    ProgramFailed(&'a ProgramFailure),
+    Completed,
+}
+
 impl UpdateEncoding {
     /// Returns whether groups have updates of their own.
     #[must_use]
@@ -83,9 +91,7 @@ impl UpdateEncoding {
     ) {
         match self {
             Self::TestProtocol => render_started(out, test, started_ms, worker.0),
-            Self::Typed => {
-                append(out, &TestUpdate::Started { uid: test.uid.to_owned(), started_ms, worker });
-            }
+            Self::Typed => append(out, &WrittenUpdate::Started { uid: test.uid, started_ms, worker }),
         }
     }
 
@@ -101,12 +107,7 @@ impl UpdateEncoding {
     pub fn append_finished(self, out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &TestResult) {
         match self {
             Self::TestProtocol => render_result(out, test, result),
-            Self::Typed => {
-                append(
-                    out,
-                    &TestUpdate::Finished { uid: test.uid.to_owned(), result: Box::new(result.clone()) },
-                );
-            }
+            Self::Typed => append(out, &WrittenUpdate::Finished { uid: test.uid, result }),
         }
     }
 
@@ -114,26 +115,16 @@ impl UpdateEncoding {
     pub fn append_program_failure(self, out: &mut Vec<u8>, failure: &ProgramFailure) {
         match self {
             Self::TestProtocol => render_program_failure(out, failure),
-            Self::Typed => append(out, &TestUpdate::ProgramFailed(failure.clone())),
+            Self::Typed => append(out, &WrittenUpdate::ProgramFailed(failure)),
         }
     }
 
     /// Returns a frame of updates that were appended, each in a slice of its own.
     #[must_use]
     pub fn frame<'a>(self, run: &str, updates: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Bytes {
-        #[derive(Serialize)]
-        struct EncodedUpdates<'a> {
-            run: &'a str,
-            updates: Vec<&'a RawValue>,
-        }
         match self {
             Self::TestProtocol => updates_frame(run, updates),
-            Self::Typed => {
-                let raw = |update| serde_json::from_slice(update).expect("it was just encoded");
-                let updates = updates.into_iter().map(raw).collect();
-                let frame = serde_json::to_vec(&EncodedUpdates { run, updates });
-                frame.expect("updates are plain structs").into()
-            }
+            Self::Typed => typed_frame(run, updates).into(),
         }
     }
 
@@ -144,15 +135,30 @@ impl UpdateEncoding {
             Self::TestProtocol => completion_frame(run),
             Self::Typed => {
                 let mut update = Vec::new();
-                append(&mut update, &TestUpdate::Completed);
+                append(&mut update, &WrittenUpdate::Completed);
                 self.frame(run, [update.as_slice()])
             }
         }
     }
 }
 
-fn append(out: &mut Vec<u8>, update: &TestUpdate) {
+fn append(out: &mut Vec<u8>, update: &WrittenUpdate<'_>) {
     serde_json::to_writer(out, update).expect("an update is a plain struct");
+}
+
+/// Returns [`RunUpdates`] of updates that are encoded already.
+fn typed_frame<'a>(run: &str, updates: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut frame = br#"{"run":"#.to_vec();
+    serde_json::to_writer(&mut frame, run).expect("a text is encoded");
+    frame.extend_from_slice(br#","updates":["#);
+    for (number, update) in updates.into_iter().enumerate() {
+        if number > 0 {
+            frame.push(b',');
+        }
+        frame.extend_from_slice(update);
+    }
+    frame.extend_from_slice(b"]}");
+    frame
 }
 
 impl RunUpdates {
