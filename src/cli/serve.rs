@@ -140,16 +140,19 @@ fn session_options(
     let config = config.with_state_dir(&settings.state_dir);
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
     let named = NamedSources::from_arguments(&served.programs);
-    let sources = if front_end.finds_programs_for_each_listing() {
-        Vec::new()
-    } else {
-        // A client may ask for a debugger in any run.
-        find_sources(&config, &named, DebugData::Kept, &mut say).map_err(CommandError::Sources)?
+    let sources = match front_end.finds_programs_for_each_listing() {
+        true if has_sources(&config, &named) => Vec::new(),
+        true => return Err(CommandError::NothingToRun),
+        false => {
+            // A client may ask for a debugger in any run.
+            let found = find_sources(&config, &named, DebugData::Kept, &mut say);
+            let found = found.map_err(CommandError::Sources)?;
+            if found.is_empty() {
+                return Err(CommandError::NothingToRun);
+            }
+            found
+        }
     };
-    let is_nothing_named = || !has_sources(&config, &named);
-    if sources.is_empty() && (!front_end.finds_programs_for_each_listing() || is_nothing_named()) {
-        return Err(CommandError::NothingToRun);
-    }
     let provenance = rerun::provenance(&named, None);
     Ok(SessionOptions {
         settings: Arc::new(settings),

@@ -16,6 +16,7 @@ mod pytest;
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
@@ -285,10 +286,30 @@ fn find_supervised_sources(
     Ok(sources)
 }
 
-/// Returns whether the command line, a suite or the current directory names anything, without looking for
-/// programs.
+/// Where tests come from: what the command line names, else all suites, else the current directory's project.
+enum ApplicableSources<'a> {
+    Requests(Cow<'a, [SourceRequest]>),
+    Suites(&'a [SuiteConfig]),
+}
+
+impl<'a> ApplicableSources<'a> {
+    fn of(config: &'a Config, named: &'a NamedSources) -> Self {
+        if !named.requests.is_empty() {
+            Self::Requests(Cow::Borrowed(&named.requests))
+        } else if !config.suites.is_empty() {
+            Self::Suites(&config.suites)
+        } else {
+            Self::Requests(cargo_project_request().into_iter().collect())
+        }
+    }
+}
+
+/// Returns whether anything is named, without looking for programs.
 pub(super) fn has_sources(config: &Config, named: &NamedSources) -> bool {
-    !named.requests.is_empty() || !config.suites.is_empty() || cargo_project_request().is_some()
+    match ApplicableSources::of(config, named) {
+        ApplicableSources::Requests(requests) => !requests.is_empty(),
+        ApplicableSources::Suites(suites) => !suites.is_empty(),
+    }
 }
 
 fn find_named_sources(
@@ -297,19 +318,23 @@ fn find_named_sources(
     build: BuildContext<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
-    let is_nothing_named = named.requests.is_empty();
-    let implied = (is_nothing_named && config.suites.is_empty()).then(cargo_project_request).flatten();
-    let BuildContext { debug_data, supervision } = build;
-    let framework = named.framework.as_deref();
-    let context = SourceContext { config, suite: None, framework, debug_data, supervision };
     let mut sources = Vec::new();
-    for request in named.requests.iter().chain(&implied) {
-        let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
-        sources.extend(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }));
-    }
-    if is_nothing_named {
-        for suite in &config.suites {
-            sources.extend(suite_sources(config, suite, build, display)?);
+    match ApplicableSources::of(config, named) {
+        ApplicableSources::Requests(requests) => {
+            let BuildContext { debug_data, supervision } = build;
+            let framework = named.framework.as_deref();
+            let context = SourceContext { config, suite: None, framework, debug_data, supervision };
+            for request in requests.iter() {
+                let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
+                sources.extend(
+                    programs.into_iter().map(|program| ProgramSource { program, config_suite: None }),
+                );
+            }
+        }
+        ApplicableSources::Suites(suites) => {
+            for suite in suites {
+                sources.extend(suite_sources(config, suite, build, display)?);
+            }
         }
     }
     Ok(sources)
