@@ -43,7 +43,7 @@ struct DoctorFinding {
 
 /// Checks this machine and prints the findings.
 pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitCode, CommandError> {
-    let config = super::load_config(general.config_file.as_deref())?;
+    let config = super::configuration::load_config(general.config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(
         &config,
         heeler_config::CommandLineSettings {

@@ -13,7 +13,7 @@ use heeler_run_store::history::{FILE_NAME, HistoryStore};
 /// Runs one of the commands of `heeler history`.
 pub(super) fn history(arguments: &HistoryArguments) -> Result<CliExitCode, CommandError> {
     let general = arguments.general();
-    let config = super::load_config(general.config_file.as_deref())?;
+    let config = super::configuration::load_config(general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, general.command_line()).map_err(CommandError::Profile)?;
     let own = settings.state_dir.join(FILE_NAME);

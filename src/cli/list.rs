@@ -20,7 +20,7 @@ use heeler_server::pool::WorkerStdout;
 
 /// Prints the tests to standard output, and everything else to standard error.
 pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, CommandError> {
-    let config = super::load_config(arguments.general.config_file.as_deref())?;
+    let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let settings = Arc::new(
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?,
     );

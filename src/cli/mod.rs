@@ -5,6 +5,7 @@
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
 //! - `check_adapter`: tries a program of JSON lines against the rules of its specification.
+//! - `configuration`: finds `heeler.toml`.
 //! - `connect`: clients under test of Connect's conformance suite.
 //! - `mcp_bridge`: a server that is reached over HTTP, as a test process.
 //! - `mcp_http_filter`: serves in front of such a server, without its tests.
@@ -20,12 +21,14 @@
 pub(crate) mod arguments;
 pub(crate) mod cargo;
 mod check_adapter;
+mod configuration;
 mod connect;
 mod debugger;
 pub(crate) mod display;
 mod doctor;
 mod dump;
 mod exit;
+mod exit_code;
 mod history;
 mod in_process_server;
 mod list;
@@ -51,5 +54,4 @@ mod start;
 
 pub use cargo::doctests::{is_recorder, record_start};
 pub use doctor::CRASH_ROLE;
-use start::load_config;
 pub use start::main;

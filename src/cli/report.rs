@@ -38,7 +38,7 @@ fn report_run(
     arguments: &ReportArguments,
     events: Option<&mut RunEventPrinter>,
 ) -> Result<CliExitCode, CommandError> {
-    let config = super::load_config(arguments.general.config_file.as_deref())?;
+    let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     if !arguments.shards.is_empty() {

@@ -51,7 +51,7 @@ async fn run_tests(
     arguments: &RunArguments,
     events_out: &mut Option<RunEventPrinter>,
 ) -> Result<CliExitCode, CommandError> {
-    let config = super::load_config(arguments.general.config_file.as_deref())?;
+    let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     let config = config.with_state_dir(&settings.state_dir);

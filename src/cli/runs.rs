@@ -13,7 +13,7 @@ use heeler_config::ResolvedSettings;
 
 /// Prints earlier runs to standard output.
 pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, CommandError> {
-    let config = super::load_config(arguments.general.config_file.as_deref())?;
+    let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(&config, arguments.general.command_line())
         .map_err(CommandError::Profile)?;
     if arguments.is_pruning {

@@ -134,7 +134,7 @@ fn session_options(
     front_end: &dyn FrontEnd,
     served: &ServedArguments,
 ) -> Result<SessionOptions, CommandError> {
-    let config = super::load_config(served.general.config_file.as_deref())?;
+    let config = super::configuration::load_config(served.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, served.command_line()).map_err(CommandError::Profile)?;
     let config = config.with_state_dir(&settings.state_dir);

@@ -2,7 +2,6 @@
 
 use std::{
     io::{IsTerminal, Write},
-    path::Path,
     process::ExitCode,
     time::Duration,
 };
@@ -15,7 +14,6 @@ use super::{
     exit::{CliExitCode, CommandError},
     history, list, mcp_bridge, mcp_filter, mcp_http_filter, mutate, report, run, runs, serve, serve_mutants,
 };
-use heeler_config::{Config, ConfigError};
 
 /// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -137,26 +135,4 @@ fn init_logging(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-}
-
-/// Reads the given configuration file, otherwise the nearest, otherwise returns the defaults.
-pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
-    let here = || {
-        std::env::current_dir().map_err(|source| {
-            CommandError::Config(ConfigError::Read { path: Path::new(".").to_owned(), source })
-        })
-    };
-    let found = match file {
-        Some(file) => Some(file.to_owned()),
-        None => Config::find_trusted(&here()?).map_err(CommandError::Config)?,
-    };
-    match found {
-        Some(file) => Config::load(&file).map_err(CommandError::Config),
-        None => {
-            let here = here()?;
-            let home = std::env::home_dir();
-            let root = heeler_config::workspace_root(&here, home.as_deref());
-            Ok(Config::without_file(&here).with_state_below(root.as_deref().unwrap_or(&here)))
-        }
-    }
 }

@@ -26,9 +26,9 @@ use super::{
 };
 use crate::cli::{
     arguments::{ConnectListArguments, JudgeArguments},
+    configuration::load_config,
     display::{self, OutputStream},
     exit::{CliExitCode, CommandError},
-    load_config,
     run::describe_empty_selection,
     run_view::display_options,
     select::{check_filters, select},

@@ -7,8 +7,8 @@ use heeler_server::{connect::ConnectFrontEnd, listen::SessionOptions};
 
 use crate::cli::{
     arguments::ClientArguments,
+    configuration::load_config,
     exit::{CliExitCode, CommandError},
-    load_config,
     serve::serve_standard_streams,
 };
 

@@ -35,9 +35,9 @@ use super::{
 };
 use crate::cli::{
     arguments::ConnectRunArguments,
+    configuration::load_config,
     display::{DisplayKind, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
-    load_config,
     report_job::{ReportJob, WrittenReports, passed_outputs},
     rerun::{self, RerunPlan},
     run::{describe_empty_selection, exit_code_for},

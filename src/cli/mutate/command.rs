@@ -38,7 +38,7 @@ const SHOWN_SYNTAX_ERRORS: usize = 5;
 
 /// Lists or tests mutants.
 pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExitCode, CommandError> {
-    let config = crate::cli::load_config(arguments.general.config_file.as_deref())?;
+    let config = crate::cli::configuration::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     let found = find_selected(arguments, &config, &settings).await.map_err(CommandError::Mutate)?;

@@ -29,7 +29,7 @@ use super::{
     stryker::{FoundByStryker, StrykerEnd},
     testing::{MutantTesting, TestedMutants},
 };
-use crate::cli::load_config;
+use crate::cli::configuration::load_config;
 
 /// How long a build waits for that of a request that has just been cancelled.
 const WORK_PLACE_WAIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,162 @@
+//! What every source of test programs is asked, and the errors of all.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use heeler_config::{Config, FindProgramsError, SuiteConfig};
+use heeler_protocol::{
+    control::{OsText, TestProgram},
+    ctest::CtestListingError,
+    mcp::http::LocalUrlError,
+};
+
+use crate::cli::{
+    arguments::ProgramArguments,
+    cargo::{BuildSupervision, CargoError},
+};
+
+/// A source of test programs, such as paths or a build tool.
+pub(super) trait TestSource: Sync {
+    /// Returns the name in manifests, which is also the key of `[[suite]]` that selects the source.
+    fn name(&self) -> &'static str;
+
+    /// Returns the arguments with which a command line names the source, paths absolute; `None` if it does
+    /// not name it.
+    fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>>;
+
+    /// Returns the test programs, which are built where needed.
+    ///
+    /// # Errors
+    /// The programs can't be found or built.
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        context: &SourceContext<'_>,
+        display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError>;
+}
+
+/// Receives a label and a text about the current build, for the display.
+pub(super) type PhaseDisplay<'a> = &'a mut dyn FnMut(&str, &str);
+
+/// The origin of a request for a source.
+pub(super) struct SourceContext<'a> {
+    pub(super) config: &'a Config,
+    /// The suite; `None` for a request of the command line.
+    pub(super) suite: Option<&'a SuiteConfig>,
+    /// Framework that the command line names.
+    pub(super) framework: Option<&'a str>,
+    pub(super) debug_data: DebugData,
+    pub(super) supervision: BuildSupervision<'a>,
+}
+
+/// Whether test programs are linked with the data that a debugger needs, where a source decides that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum DebugData {
+    Kept,
+    Omitted,
+}
+
+/// Error while finding the test programs.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum SourcesError {
+    /// The manifest of an earlier run names a source that does not exist here.
+    #[error("use the source \"{name}\" of an earlier run, which this heeler does not have")]
+    UnknownSource { name: String },
+    /// A path can't be made absolute.
+    #[error("find {}", path.display())]
+    Path {
+        /// The path, unchanged.
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// A directory contains no test program.
+    #[error("find test programs below {}: no native executable there contains a test framework", path.display())]
+    NoProgramBelow {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// No test program matches a glob of the command line.
+    #[error(
+        "find test programs that match {glob}: no native executable that matches contains a test framework"
+    )]
+    NoMatch {
+        /// The glob, absolute.
+        glob: String,
+    },
+    /// A program of the command line does not exist.
+    #[error("find the program {}: there is no such file; {hint}", path.display())]
+    NoProgram {
+        /// The path, unchanged.
+        path: PathBuf,
+        /// What may have been meant.
+        hint: String,
+    },
+    /// A directory is too large to be searched.
+    #[error("find test programs below {}: it has more than {limit} files; name the programs, or a directory below", path.display())]
+    TooManyFiles {
+        /// The directory.
+        path: PathBuf,
+        limit: usize,
+    },
+    /// The command of a server, an application or a test has no words, or an open quote.
+    #[error("start the {what} {command:?}: expected a command, with quotes as in a shell")]
+    Command { what: &'static str, command: String },
+    /// The address of a server is not one on this machine.
+    #[error("reach the MCP server {address}")]
+    ServerAddress { address: String, source: LocalUrlError },
+    /// The program of such a command does not exist.
+    #[error("start the {what} {command:?}: there is no program {program}")]
+    NoCommand { what: &'static str, command: String, program: String },
+    /// A directory is not the build folder of a project with tests.
+    #[error("list the CTest tests of {}: it has no CTestTestfile.cmake; configure the project, and enable testing", path.display())]
+    NoCtestFolder { path: PathBuf },
+    /// CTest can't be run.
+    #[error("list the CTest tests of {}", path.display())]
+    Ctest { path: PathBuf, source: CargoError },
+    /// What CTest wrote is no list of tests.
+    #[error("list the CTest tests of {}", path.display())]
+    CtestListing { path: PathBuf, source: CtestListingError },
+    /// There is no Python interpreter.
+    #[error("run pytest with {python}: there is no such program; name the interpreter with --python")]
+    NoPython { python: String },
+    /// Go can't list or build packages.
+    #[error("build the Go tests of {packages}")]
+    Go { packages: String, source: CargoError },
+    /// No package has tests.
+    #[error("find Go tests in {packages}: no package that matches has tests")]
+    NoGoTests { packages: String },
+    /// The build command of a suite failed.
+    #[error("build the suite \"{suite}\"")]
+    Build { suite: String, source: CargoError },
+    /// The cargo build failed.
+    #[error("build tests with cargo")]
+    Cargo(#[source] CargoError),
+    /// The paths or globs of a suite can't be resolved.
+    #[error(transparent)]
+    Programs(#[from] FindProgramsError),
+}
+
+/// Returns a program without arguments, variables and framework.
+pub(in crate::cli) fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
+    TestProgram {
+        suite,
+        path: OsText::from(path),
+        args: Vec::new(),
+        tool_env: Vec::new(),
+        env: Vec::new(),
+        cwd: OsText::from(cwd),
+        framework: None,
+        test_arguments: BTreeMap::new(),
+        entries: Vec::new(),
+        unbuilt: None,
+    }
+}
+
+/// Returns the absolute path, or the path unchanged where there is none.
+pub(super) fn absolute_text(path: &Path) -> OsText {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    OsText::from(absolute.as_path())
+}
