@@ -44,13 +44,12 @@ pub(crate) use mutate::{
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use pytest::PytestArguments;
-pub(crate) use shown_results::ShownResultArguments;
+pub(crate) use shown_results::{RunFormat, ShownResultArguments};
 
 use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
     exit::CliExitCode,
-    run_events::RunFormat,
 };
 use heeler_config::filter::Filter;
 use heeler_config::{

@@ -26,7 +26,7 @@ use heeler_run_store::{
 
 /// Prints or writes the report of an earlier run.
 pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, CommandError> {
-    let mut events = arguments.format.printer();
+    let mut events = RunEventPrinter::of(arguments.format);
     let result = report_run(arguments, events.as_mut());
     if let Some(events) = events {
         events.end(&result);

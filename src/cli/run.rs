@@ -39,7 +39,7 @@ const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs tests and reports their results.
 pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, CommandError> {
-    let mut events = arguments.format.printer();
+    let mut events = RunEventPrinter::of(arguments.format);
     let result = run_tests(arguments, &mut events).await;
     if let Some(events) = events {
         events.end(&result);

@@ -2,25 +2,15 @@
 
 use std::{io::Write, time::Duration};
 
-use clap::ValueEnum;
 use heeler_core::Outcome;
 use heeler_protocol::mtp::{ExecutionState, TestNode, key};
 
 use super::{
+    arguments::RunFormat,
     display::RunHead,
     exit::{CliExitCode, CommandError},
 };
 use heeler_report::{RunEnded, RunEvent, RunSummary, TestReport, is_group};
-
-/// `--format` of `heeler run` and `heeler report`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum RunFormat {
-    /// Results for people.
-    #[default]
-    Human,
-    /// One JSON object a line.
-    Json,
-}
 
 /// Size of the lines that are written at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -37,14 +27,12 @@ pub(super) struct RunEventPrinter {
     totals: RunEnded<'static>,
 }
 
-impl RunFormat {
-    /// Returns the printer of the event stream, if that is the format.
-    pub(super) fn printer(self) -> Option<RunEventPrinter> {
-        (self == Self::Json).then(|| RunEventPrinter::new(Box::new(std::io::stdout())))
-    }
-}
-
 impl RunEventPrinter {
+    /// Returns the printer of the event stream, if that is the format.
+    pub(super) fn of(format: RunFormat) -> Option<Self> {
+        (format == RunFormat::Json).then(|| Self::new(Box::new(std::io::stdout())))
+    }
+
     fn new(out: Box<dyn Write + Send>) -> Self {
         Self { out, buffer: Vec::new(), is_closed: false, run: None, totals: RunEnded::default() }
     }

@@ -4,8 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{GeneralArguments, ReportFileArguments, SelectionArguments, ShownResultArguments, convert};
-use crate::cli::{display::list::ListFormat, run_events::RunFormat};
+use super::{
+    GeneralArguments, ReportFileArguments, RunFormat, SelectionArguments, ShownResultArguments, convert,
+};
+use crate::cli::display::list::ListFormat;
 use heeler_config::{CommandLineSettings, FlakyResult, JobCount, MemoryLimit, RunLayer, TimeLimit};
 use heeler_core::RetryPolicy;
 use heeler_run_store::RerunSelector;

@@ -1,9 +1,19 @@
 //! The arguments that control which results, and which outputs of tests, are printed.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::convert;
 use heeler_config::{FinalStatusLevel, OutputTiming, RunLayer, StatusLevel};
+
+/// `--format` of `heeler run` and `heeler report`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum RunFormat {
+    /// Results for people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
 
 /// Arguments that control which results, and which outputs of tests, are printed.
 #[derive(Debug, Clone, Default, PartialEq, Args)]

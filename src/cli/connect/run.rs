@@ -58,7 +58,7 @@ const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the cases and reports their results.
 pub(super) async fn run(arguments: &ConnectRunArguments) -> Result<CliExitCode, CommandError> {
-    let mut events = arguments.format.printer();
+    let mut events = RunEventPrinter::of(arguments.format);
     let result = run_cases(arguments, events.as_mut()).await;
     if let Some(events) = events {
         events.end(&result);

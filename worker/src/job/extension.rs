@@ -11,8 +11,8 @@ use heeler_adapters::{
 use heeler_protocol::control::{ListedTest, TestProgram, WorkerLease};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::lease::{ResultSink, listed_tests};
-use crate::{batch::RunningBatch, process::process_clock::ClockReading, results::uplink::SenderMessage};
+use super::{lease::listed_tests, result_sink::ResultSink};
+use crate::{batch::RunningBatch, process::process_clock::ClockReading};
 
 /// Whether a lease can be extended.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl LeaseExtension {
         if sink.is_blocked() {
             return;
         }
-        match sink.result_sender.try_send(SenderMessage::LeaseIdle { lease: sink.lease }) {
+        match sink.try_send_idle() {
             Ok(()) => self.turn(Self::Awaited),
             // The next event of the process, a look at the clock at the latest, tries again.
             Err(TrySendError::Full(_)) => {}

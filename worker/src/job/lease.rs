@@ -4,12 +4,9 @@
 
 use std::sync::Arc;
 
-use heeler_protocol::{
-    control::{
-        CommandTest, LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestId,
-        TestProgram, TestVariant, WorkerLease,
-    },
-    mtp::LogLevel,
+use heeler_protocol::control::{
+    CommandTest, LeaseEnd, LeasedTest, ListedTest, OsText, OutputDisplay, TestProgram, TestVariant,
+    WorkerLease,
 };
 use heeler_sys::process::Pid;
 use tokio::sync::mpsc;
@@ -25,6 +22,7 @@ use super::{
         IterationEnd, RepetitionStep, end_after_rerun, end_of_lease, has_ended_by_itself, may_continue,
         step_after,
     },
+    result_sink::ResultSink,
     run_report::RunReportReader,
     test_process::{EndedProcess, RunningProcess},
     variant::{parser_of, tests_of, variant_of},
@@ -48,7 +46,7 @@ use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterTraits, BatchSelection, CommandLineError, FrameworkVerdict,
     InvocationChannel, SelectionScope, StackPosition, TranscriptParser,
 };
-use heeler_core::{Iteration, error_chain};
+use heeler_core::Iteration;
 
 /// Resources that a lease runs with.
 pub(crate) struct LeaseResources {
@@ -62,16 +60,6 @@ pub(crate) struct LeaseResources {
     pub(crate) warm: WarmProcesses,
 }
 
-/// Destination of one lease's results: first the journal, then the result sender.
-pub(super) struct ResultSink {
-    pub(super) run: Arc<str>,
-    pub(super) lease: LeaseId,
-    pub(super) journal: Journal,
-    pub(super) result_sender: mpsc::Sender<SenderMessage>,
-    /// Updates that are not handed over yet.
-    pub(super) updates: UpdateBatch,
-}
-
 /// What is left of a lease for the next one.
 pub(crate) struct EndedLease {
     pub(crate) journal: Journal,
@@ -82,13 +70,9 @@ pub(crate) struct EndedLease {
 ///
 /// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
 pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> EndedLease {
-    let LeaseResources { context, result_sender, mut orders, mut journal, waiting, warm } = tools;
+    let LeaseResources { context, result_sender, mut orders, journal, waiting, warm } = tools;
     let mut kept = KeptProcesses { waiting, warm };
-    let mut updates = UpdateBatch::at_position(journal.position());
-    updates.sent_groups = std::mem::take(&mut journal.sent_groups);
-    updates.is_journal_full = journal.is_full();
-    let mut sink =
-        ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
+    let mut sink = ResultSink::new(&lease, journal, result_sender);
     let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut kept);
     let LeaseRunEnd { end, start_us, handle } = run.await;
     // Nothing runs any more, so dropping the receiver confirms a requested pause.
@@ -105,8 +89,7 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Ende
     if let Some(waiting) = kept.waiting {
         waiting.end(&context.guards).await;
     }
-    sink.journal.sent_groups = sink.updates.sent_groups;
-    EndedLease { journal: sink.journal, warm: kept.warm }
+    EndedLease { journal: sink.into_journal(), warm: kept.warm }
 }
 
 /// How all processes of a lease have ended.
@@ -472,72 +455,5 @@ impl FrameworkQueries for LeaseFramework {
 
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
         self.adapter.stack_position(stack, test)
-    }
-}
-
-impl ResultSink {
-    /// Writes new records to the journal, before any result is sent.
-    fn write_ahead(&mut self) {
-        let written = self.journal.append(&self.updates.journal, self.updates.position());
-        self.updates.journal.clear();
-        self.updates.is_unjournalled = self.journal.is_given_up();
-        if let Err(error) = written {
-            let message =
-                format!("failed to {}; results go on to the client without it", error_chain(&error));
-            self.add_log_line(None, LogLevel::Error, message);
-        }
-        if self.journal.check_limit() {
-            let message = "the journals of this run have reached their limit (journal-limit): reports will lack the \
-                           outputs of tests that end from now on";
-            self.add_log_line(None, LogLevel::Warning, message.to_owned());
-        }
-        self.updates.is_journal_full = self.journal.is_full();
-    }
-
-    /// Adds a line to the client's log, sent with the next update batch.
-    pub(super) fn add_log_line(&mut self, test: Option<TestId>, level: LogLevel, message: String) {
-        self.updates.logs.push(LogLine { test, level, message });
-    }
-
-    /// Hands the update batch over if there is room; otherwise it is kept and grows. Its records are in the
-    /// journal then, in either case.
-    pub(super) fn try_send_batch(&mut self) {
-        self.write_ahead();
-        if self.updates.is_empty() {
-            return;
-        }
-        match self.result_sender.try_reserve() {
-            Ok(permit) => permit.send(SenderMessage::Updates {
-                run: Arc::clone(&self.run),
-                lease: self.lease,
-                updates: Box::new(self.updates.take()),
-            }),
-            Err(mpsc::error::TrySendError::Full(())) => {}
-            // The coordinator has disconnected, and this worker is about to exit.
-            Err(mpsc::error::TrySendError::Closed(())) => drop(self.updates.take()),
-        }
-    }
-
-    /// Returns whether an update batch waits for room.
-    pub(super) fn is_blocked(&self) -> bool {
-        !self.updates.is_empty()
-    }
-
-    /// Hands over the remaining updates and the end of the lease.
-    pub(super) async fn finish(&mut self, end: LeaseEnd, start_us: Option<u64>) {
-        self.write_ahead();
-        let lease = self.lease;
-        if !self.updates.is_empty() {
-            let updates = Box::new(self.updates.take());
-            // Sending fails only when the coordinator has disconnected, and this worker is about to exit.
-            drop(
-                self.result_sender
-                    .send(SenderMessage::Updates { run: Arc::clone(&self.run), lease, updates })
-                    .await,
-            );
-        }
-        drop(
-            self.result_sender.send(SenderMessage::LeaseEnded { lease, end: Box::new(end), start_us }).await,
-        );
     }
 }

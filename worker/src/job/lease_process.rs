@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::{
     diagnostics::CrashDiagnostics,
-    lease::ResultSink,
+    result_sink::ResultSink,
     warm_process::{Interrupted, WantedFork, WarmIdentity, WarmProcesses},
 };
 use crate::{
@@ -83,7 +83,7 @@ impl ProcessStart<'_> {
         orders: &'a mut mpsc::Receiver<JobOrder>,
     ) -> Result<LeaseProcess<'a>, LeaseEnd> {
         let adopted = match kept.waiting.take() {
-            Some(waiting) => self.adopt(waiting, &sink.run, context).await,
+            Some(waiting) => self.adopt(waiting, sink.run(), context).await,
             None => None,
         };
         let Some(AdoptedProcess { process, root, transcript, test_directory }) = adopted else {
@@ -153,7 +153,7 @@ impl ProcessStart<'_> {
             adapter: *adapter,
             invocation: self.invocation,
             program: self.program,
-            run: &sink.run,
+            run: sink.run(),
             lease: sink.lease.0,
         };
         warm.fork(&wanted, test_directory, context, orders).await
@@ -169,7 +169,7 @@ impl ProcessStart<'_> {
     ) -> Result<LeaseProcess<'a>, String> {
         let Self { program, invocation, memory_bytes, is_debugged, .. } = *self;
         context.clean_scratch().map_err(|error| error_chain(&error))?;
-        let command = context.prepare_command(program, invocation, Some(&sink.run), test_directory.as_ref());
+        let command = context.prepare_command(program, invocation, Some(sink.run()), test_directory.as_ref());
         let mut command = command.map_err(|error| error_chain(&error))?;
         // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
         // instead.

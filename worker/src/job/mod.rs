@@ -13,6 +13,7 @@ mod named_files;
 mod output_writers;
 mod process_span;
 mod repetition;
+mod result_sink;
 mod run_report;
 mod test_process;
 mod transcript_reader;

@@ -7,7 +7,7 @@ use heeler_core::{ProcessEnd, ProcessStart, RunRecord};
 use heeler_protocol::control::ProcessExit;
 use heeler_sys::process::Pid;
 
-use super::lease::ResultSink;
+use super::result_sink::ResultSink;
 use crate::{
     batch::{RunningBatch, exit_reason::exit_reason_of},
     process::process_clock::ClockReading,

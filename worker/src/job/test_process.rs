@@ -7,11 +7,12 @@ use super::{
     diagnostics::{CrashDiagnostics, ExitKind},
     extension::LeaseExtension,
     kept_files::FileKeeper,
-    lease::{ResultSink, StartedProcess},
+    lease::StartedProcess,
     marker_writers::MarkerWriters,
     named_files::NamedFiles,
     output_writers::OutputWriters,
     process_span::ProcessSpan,
+    result_sink::ResultSink,
     run_report::RunReportReader,
     transcript_reader::TranscriptReader,
 };
@@ -234,8 +235,7 @@ impl<'a> RunningProcess<'a> {
             taken = self.debugger_handover.wait_until_launched() => {
                 TestProcessEvent::Launched(Box::new(taken))
             }
-            // An error means that the coordinator has disconnected; handing over then drops the update batch.
-            _ = self.sink.result_sender.reserve(), if is_blocked => TestProcessEvent::SenderReady,
+            () = self.sink.has_room(), if is_blocked => TestProcessEvent::SenderReady,
             () = sleep_until_deadline(self.memory.next_sample_at()) => TestProcessEvent::MemorySampleDue,
             () = sleep_until_deadline(self.diagnostics.capture_deadline()) => {
                 TestProcessEvent::HangCaptureTimedOut

@@ -4,7 +4,7 @@ use heeler_adapters::{DeathCulprit, DeathEvidence, TranscriptEvent, TranscriptPa
 use heeler_protocol::control::LeaseEvent;
 use heeler_sys::process::Pid;
 
-use super::{death_files::DeathFileReader, kept_files::FileKeeper, lease::ResultSink};
+use super::{death_files::DeathFileReader, kept_files::FileKeeper, result_sink::ResultSink};
 use crate::{
     batch::{OutputChunk, RawOutputs, RunningBatch},
     process::{process_clock::ProcessClock, worker_context::WorkerContext},

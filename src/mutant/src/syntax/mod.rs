@@ -2,7 +2,7 @@
 //! for what no table says.
 //!
 //! - [`table`]: the form of a table.
-//! - [`rust`], [`c`], [`cpp`], [`python`]: the languages.
+//! - [`rust`], [`c`], [`cpp`], [`python`]: the languages; [`languages`]: their list.
 //! - [`rust_attributes`]: attributes that take code out; [`rust_literals`]: literals that a guard must not
 //!   part from what is around them; [`rust_statements`]: operators that the parser takes for others;
 //!   [`rust_values`], [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that
@@ -13,6 +13,7 @@ mod cpp;
 mod cpp_constants;
 mod cpp_macros;
 mod cpp_values;
+mod languages;
 mod python;
 mod python_values;
 mod rust;
@@ -22,5 +23,6 @@ mod rust_statements;
 mod rust_values;
 mod table;
 
+pub(crate) use languages::table_of;
 pub(crate) use python::is_dunder;
-pub(crate) use table::{Evaluation, FunctionFacts, Gate, Operator, Role, Syntax, table_of, text_of};
+pub(crate) use table::{Evaluation, FunctionFacts, Gate, Operator, Role, Syntax, text_of};

@@ -1,12 +1,7 @@
 //! The form of a language's table.
 
-use crate::{
-    cfg::Configuration,
-    guard::GuardForm,
-    mutant::{Language, Mutator},
-    walk::Lexis,
-};
-use std::sync::{Arc, OnceLock};
+use crate::{cfg::Configuration, guard::GuardForm, mutant::Mutator, walk::Lexis};
+use std::sync::Arc;
 use tree_sitter::Node;
 
 /// What a kind of node is to the walker.
@@ -220,23 +215,6 @@ impl Syntax {
 /// Returns the text of a node.
 pub(crate) fn text_of<'text>(node: Node<'_>, text: &'text str) -> &'text str {
     &text[node.byte_range()]
-}
-
-/// Returns the table of a language, made at its first use.
-pub(crate) fn table_of(language: Language) -> &'static Syntax {
-    static RUST: OnceLock<Syntax> = OnceLock::new();
-    static C: OnceLock<Syntax> = OnceLock::new();
-    static CPP: OnceLock<Syntax> = OnceLock::new();
-    static PYTHON: OnceLock<Syntax> = OnceLock::new();
-    match language {
-        Language::Rust => RUST.get_or_init(super::rust::table),
-        Language::C => C.get_or_init(super::c::table),
-        Language::Cpp => CPP.get_or_init(super::cpp::table),
-        Language::Python => PYTHON.get_or_init(super::python::table),
-        Language::JavaScript | Language::TypeScript => {
-            unreachable!("sources of these languages are not searched here")
-        }
-    }
 }
 
 /// The operators with two operands of C and C++. What Rust has in its standard set is asked for here:

@@ -1,5 +1,4 @@
-//! The front ends: one for each protocol that clients speak. A new one is a folder beside `mtp` and a line in
-//! [`FRONT_ENDS`].
+//! What a front end is: one for each protocol that clients speak.
 
 use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
 
@@ -9,16 +8,10 @@ use tokio::{
 };
 
 use crate::discovery::{ProgramFinder, ProgramSource};
-use crate::mcp::McpFrontEnd;
-use crate::mtp::MtpFrontEnd;
-use crate::rsp::RspFrontEnd;
 use crate::scheduler::SchedulerHandle;
 use heeler_config::ResolvedSettings;
 use heeler_protocol::control::CallbackAddress;
 use heeler_run_store::Provenance;
-
-/// All front ends; the first one serves if no other is named.
-pub static FRONT_ENDS: [&dyn FrontEnd; 3] = [&MtpFrontEnd, &McpFrontEnd, &RspFrontEnd];
 
 /// A connection to a client.
 pub type ClientStream = Box<dyn ByteStream>;
@@ -94,12 +87,6 @@ pub enum ConnectionPolicy {
     /// One. A further connection is closed, unless the client before it is gone: its session says so by
     /// closing its channel of commands.
     OneAtATime,
-}
-
-/// Returns the front end with this name.
-#[must_use]
-pub fn front_end(name: &str) -> Option<&'static dyn FrontEnd> {
-    FRONT_ENDS.into_iter().find(|one| one.name() == name)
 }
 
 /// Parameters of a session.

@@ -3,7 +3,7 @@
 //!
 //! - `accept`: opens and accepts connections.
 //! - `deadline`: waits for deadlines of sessions.
-//! - `front_end`: the front ends, and what they have in common.
+//! - `front_end`: what a front end is; `front_ends`: their list.
 //! - `loopback_http`: what front ends over HTTP have in common.
 //! - `session_output`: what a session sends.
 //! - `stall_watch`: a client that reads nothing.
@@ -11,6 +11,7 @@
 mod accept;
 mod deadline;
 mod front_end;
+mod front_ends;
 pub(crate) mod loopback_http;
 mod session_output;
 mod stall_watch;
@@ -18,8 +19,9 @@ mod stall_watch;
 pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
 pub(crate) use deadline::wait_for_deadline;
 pub use front_end::{
-    ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FRONT_ENDS, FrontEnd, ServingSession,
-    SessionCommand, SessionEnd, SessionOptions, TcpTransport, front_end,
+    ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FrontEnd, ServingSession, SessionCommand,
+    SessionEnd, SessionOptions, TcpTransport,
 };
+pub use front_ends::{FRONT_ENDS, front_end};
 pub(crate) use session_output::SessionOutput;
 pub(crate) use stall_watch::StallWatch;

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    SchedulerOptions,
+    SchedulerHandle, SchedulerOptions, SchedulerTask,
     builds::FinishedBuild,
     clients::Clients,
     handle::{ClientCommand, NewClient},
@@ -52,8 +52,17 @@ enum SchedulerEvent {
     Deadline,
 }
 
+impl SchedulerHandle {
+    /// Starts a scheduler. It starts processes when a client requests something.
+    #[must_use]
+    pub fn start(options: SchedulerOptions) -> (Self, SchedulerTask) {
+        let (handle, registrations) = Self::new();
+        (handle, SchedulerTask::spawn(Scheduler::new(options, registrations).run()))
+    }
+}
+
 impl Scheduler {
-    pub(super) fn new(options: SchedulerOptions, registrations: mpsc::Receiver<NewClient>) -> Self {
+    fn new(options: SchedulerOptions, registrations: mpsc::Receiver<NewClient>) -> Self {
         Self {
             slots: SlotShares::new(options.slots),
             options,

@@ -17,10 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    client_events::{ClientEvent, ClientEvents, QUEUE_CAPACITY},
-    event_loop::Scheduler,
-};
+use super::client_events::{ClientEvent, ClientEvents, QUEUE_CAPACITY};
 use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
 use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
 use crate::run::{PlannedTests, RunPlan};
@@ -162,13 +159,10 @@ pub struct SchedulerTask {
 }
 
 impl SchedulerHandle {
-    /// Starts a scheduler. It starts processes when a client requests something.
-    #[must_use]
-    pub fn start(options: SchedulerOptions) -> (Self, SchedulerTask) {
+    /// Returns a handle, and what its scheduler receives.
+    pub(super) fn new() -> (Self, mpsc::Receiver<NewClient>) {
         let (registrations, receiver) = mpsc::channel(REGISTRATION_QUEUE_CAPACITY);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(Scheduler::new(options, receiver).run());
-        (Self { registrations }, SchedulerTask { tasks })
+        (Self { registrations }, receiver)
     }
 
     /// Registers a client.
@@ -190,6 +184,13 @@ impl SchedulerHandle {
 }
 
 impl SchedulerTask {
+    /// Runs a scheduler.
+    pub(super) fn spawn(scheduler: impl Future<Output = ()> + Send + 'static) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(scheduler);
+        Self { tasks }
+    }
+
     /// Waits for the scheduler's end, after all handles are dropped; ends it after the limit.
     ///
     /// Cancel safe: yes, because dropping the task ends it.
