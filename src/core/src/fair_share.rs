@@ -99,7 +99,7 @@ pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool
     preferred
 }
 
-/// Returns the number of slots that each may use, as [`fair_shares_of_groups`] does, where the preferred
+/// Returns the number of slots that each may use, as `fair_shares_of_groups` does, where the preferred
 /// demands hold at least one each, as far as there are slots.
 #[must_use]
 pub fn shares_with_priority(slots: Slots, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<Slots> {

@@ -43,7 +43,7 @@ pub enum ControlPacket {
 /// Error after which a control connection can't be read any further.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// The peer announced more than [`PACKET_LIMIT_BYTES`].
+    /// The peer announced more than `PACKET_LIMIT_BYTES`.
     #[error("control packet of {length} bytes is over the limit of {PACKET_LIMIT_BYTES}")]
     TooLarge {
         /// Length that the header announces.

@@ -29,7 +29,7 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends one message with duplicates of at most [`MAX_PASSED_FDS`] descriptors. A closed peer is an error,
+/// Sends one message with duplicates of at most `MAX_PASSED_FDS` descriptors. A closed peer is an error,
 /// not a signal.
 ///
 /// # Errors

@@ -64,7 +64,7 @@ impl Outbox {
         &self.owner.shared
     }
 
-    /// Queues one finished frame after all that were queued before, waiting while [`QUEUE_LIMIT_BYTES`] are
+    /// Queues one finished frame after all that were queued before, waiting while `QUEUE_LIMIT_BYTES` are
     /// queued. A single larger frame waits until the queue is empty and is then sent by itself.
     ///
     /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent

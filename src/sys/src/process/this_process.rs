@@ -47,7 +47,7 @@ pub fn wake_on_parent_exit() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::CONT.for_rustix()?))?)
 }
 
-/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`kill_on_parent_exit`] has set: this
+/// Clears the parent-death signal that [`crate::spawn::spawn`] or `kill_on_parent_exit` has set: this
 /// process handles its own exit.
 ///
 /// # Errors

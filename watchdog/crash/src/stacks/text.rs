@@ -40,7 +40,7 @@ pub struct StackTexts {
     pub all: String,
     /// [`ProcessStacks::crash_text`].
     pub crash: String,
-    /// [`ProcessStacks::interrupted_text`].
+    /// `interrupted_text`.
     pub interrupted: String,
 }
 
