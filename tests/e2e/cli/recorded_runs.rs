@@ -360,9 +360,9 @@ fn torn_journals_are_read_damaged_ones_located() {
     let journal = dir.join("worker-1.journal");
     let whole = fs::read(&journal).unwrap();
 
-    // Torn: the last bytes never reached the disk, nor did the end.
+    // Torn: the last result never reached the disk as a whole, nor did the end.
     fs::remove_file(dir.join("finish.journal")).unwrap();
-    let cut = whole.len() - 5;
+    let cut = whole.windows(9).rposition(|bytes| bytes == b"\"outcome\"").unwrap();
     fs::write(&journal, [&whole[..cut], &[0; 300]].concat()).unwrap();
     let listed = world.run(&["runs"]).assert_code(0);
     listed.line_with(&["interrupted", &format!("{} of {tests} tests have results", tests - 1)]);
@@ -385,7 +385,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     // Of another version.
     fs::write(&journal, b"heeler-journal 99\nand so on").unwrap();
     let ran = world.run(&["report"]).assert_code(4);
-    ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 3");
+    ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 4");
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"version\":5", "\"version\":6")).unwrap();
