@@ -6,8 +6,8 @@ use heeler_core::{ProgramFailure, TestResult, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::mtp::{
-    GroupDescription, NodeDescription, completion_frame, render_group, render_output, render_program_failure,
-    render_result, render_started, updates_frame,
+    GroupDescription, NodeDescription, append_elements, completion_frame, render_group, render_output,
+    render_program_failure, render_result, render_started, updates_frame,
 };
 
 /// Encoding of the updates of a client's runs.
@@ -151,12 +151,7 @@ fn typed_frame<'a>(run: &str, updates: impl IntoIterator<Item = &'a [u8]>) -> Ve
     let mut frame = br#"{"run":"#.to_vec();
     serde_json::to_writer(&mut frame, run).expect("a text is encoded");
     frame.extend_from_slice(br#","updates":["#);
-    for (number, update) in updates.into_iter().enumerate() {
-        if number > 0 {
-            frame.push(b',');
-        }
-        frame.extend_from_slice(update);
-    }
+    append_elements(&mut frame, updates.into_iter());
     frame.extend_from_slice(b"]}");
     frame
 }

@@ -212,14 +212,19 @@ where
     let length = head.len() + bytes + usize::saturating_sub(count, 1) + UPDATES_TAIL.len();
     let mut frame = crate::frame::frame_with_head(length);
     frame.extend_from_slice(&head);
-    for (index, change) in changes.enumerate() {
-        if index > 0 {
-            frame.push(b',');
-        }
-        frame.extend_from_slice(change);
-    }
+    append_elements(&mut frame, changes);
     frame.extend_from_slice(UPDATES_TAIL);
     Bytes::from(frame)
+}
+
+/// Appends the elements of a JSON array, each encoded before, without its brackets.
+pub(crate) fn append_elements<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = &'a [u8]>) {
+    for (index, element) in elements.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(element);
+    }
 }
 
 /// Returns the place of each change in a frame of [`updates_frame`], by the lengths of all of its changes.
