@@ -2,6 +2,7 @@
 //! the user must be able to end the command all the same.
 
 use std::{
+    cell::OnceCell,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -28,7 +29,7 @@ use super::{
 /// disk was full or the journals had reached their limit, this process has seen more than was recorded.
 pub(super) struct ReportJob {
     requests: Vec<ReportRequest>,
-    /// What this process has seen of the run.
+    /// Results that this process received during the run.
     seen: Arc<RunSummary>,
     outputs: PassedOutputs,
     /// Name of the profile.
@@ -37,6 +38,8 @@ pub(super) struct ReportJob {
     times: RunTimes,
     /// Directory of the run, if its end is recorded there.
     recorded_dir: Option<PathBuf>,
+    /// Record of the run, read once for its outputs and its reports.
+    recorded: OnceCell<Result<RecordedRun, String>>,
 }
 
 /// A report that was requested, and its file.
@@ -57,8 +60,7 @@ pub(super) struct WrittenReports {
 }
 
 impl ReportJob {
-    /// Returns the reports of the run with this id, of which this process has seen this summary and these
-    /// times.
+    /// Returns the reports of the run with this id. `seen` and `seen_times` count if its end is not recorded.
     pub(super) fn new(
         settings: &ResolvedSettings,
         requests: Vec<ReportRequest>,
@@ -77,6 +79,7 @@ impl ReportJob {
             run_id: run_id.to_owned(),
             times,
             recorded_dir,
+            recorded: OnceCell::new(),
         }
     }
 
@@ -127,8 +130,8 @@ impl ReportJob {
 
     /// Uses the results of the run as a whole.
     fn with_content<T>(&self, use_content: impl FnOnce(&ReportContent<'_>) -> T) -> T {
-        let recorded = self.read_recorded();
-        if let Ok(run) = &recorded
+        let recorded = self.recorded.get_or_init(|| self.read_recorded());
+        if let Ok(run) = recorded
             && run.losses.is_empty()
             && !run.lacks_outputs
         {
@@ -140,7 +143,7 @@ impl ReportJob {
                 details: &details,
             });
         }
-        let details: Box<dyn DetailSource + '_> = match &recorded {
+        let details: Box<dyn DetailSource + '_> = match recorded {
             Ok(run) => Box::new(RecordedDetails::new([run])),
             Err(reason) => Box::new(UnavailableDetails { reason: reason.clone() }),
         };
