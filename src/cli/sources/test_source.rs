@@ -1,4 +1,4 @@
-//! What every source of test programs is asked, and the errors of all.
+//! The trait that every source of test programs implements, and the error of all sources.
 
 use std::{
     collections::BTreeMap,
@@ -52,7 +52,7 @@ pub(super) struct SourceContext<'a> {
     pub(super) supervision: BuildSupervision<'a>,
 }
 
-/// Whether test programs are linked with the data that a debugger needs, where a source decides that.
+/// Debug data in test programs, for sources that can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum DebugData {
     Kept,
@@ -91,7 +91,7 @@ pub(in crate::cli) enum SourcesError {
     NoProgram {
         /// The path, unchanged.
         path: PathBuf,
-        /// What may have been meant.
+        /// Suggestion for a likely typing error.
         hint: String,
     },
     /// A directory is too large to be searched.
@@ -116,7 +116,7 @@ pub(in crate::cli) enum SourcesError {
     /// CTest can't be run.
     #[error("list the CTest tests of {}", path.display())]
     Ctest { path: PathBuf, source: CargoError },
-    /// What CTest wrote is no list of tests.
+    /// The output of CTest is not a list of tests.
     #[error("list the CTest tests of {}", path.display())]
     CtestListing { path: PathBuf, source: CtestListingError },
     /// There is no Python interpreter.

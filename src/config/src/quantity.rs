@@ -61,7 +61,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
 /// Returns the duration that `text` describes, which must not be zero.
 ///
 /// # Errors
-/// It is no duration, or the duration is zero.
+/// The text is not a duration, or the duration is zero.
 pub fn parse_positive_duration(text: &str) -> Result<Duration, QuantityError> {
     let duration = parse_duration(text)?;
     if duration.is_zero() { Err(QuantityError::Zero) } else { Ok(duration) }

@@ -1,4 +1,4 @@
-//! Slots: the unit in which the machine is shared between runs, and in which leases take their part of it.
+//! Slots: the unit for sharing the machine between runs. A lease takes its weight in slots.
 
 use std::iter::Sum;
 

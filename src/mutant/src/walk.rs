@@ -31,7 +31,7 @@ pub(crate) use source_view::each_node;
 const DEPTH: usize = 300;
 const EVALUATED: &str = "evaluated by the compiler, which needs the value";
 
-/// What was found in a file.
+/// Mutants and guards of one file.
 pub(crate) struct WalkedFile {
     pub(crate) guards: Vec<Guard>,
     pub(crate) functions: Vec<Function>,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::rpc::{BorrowedText, InvalidMessage, RequestId, RpcError, RpcMessage, code};
 
-/// What `rpc::parse` does not say: the version, and whether an id that is null is there at all.
+/// Members that `rpc::parse` drops: the version, and whether a null id is present.
 #[derive(Deserialize)]
 pub(crate) struct StrictMembers<'a> {
     #[serde(borrow, default)]

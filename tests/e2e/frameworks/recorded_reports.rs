@@ -11,7 +11,7 @@ use crate::support::{
 
 const FORMATS: [&str; 2] = ["junit", "ctrf"];
 
-/// Runs a suite, and compares its reports and its closing line with those of its record.
+/// Runs a suite, and compares its reports and its closing line with the output of `heeler report`.
 #[track_caller]
 fn check(world: &TestWorld, words: &[&str]) {
     let requests = |prefix: &str| FORMATS.map(|format| format!("{format}={prefix}.{format}"));

@@ -42,7 +42,7 @@ struct PendingCrash {
 pub(super) struct CrashSite {
     pub(super) process: Pid,
     pub(super) tid: Pid,
-    /// It is the test process itself.
+    /// The crashed process is the test process itself.
     pub(super) is_root: bool,
     /// The test process was ordered to exit before.
     pub(super) is_termination_requested: bool,

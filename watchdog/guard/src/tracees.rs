@@ -43,7 +43,7 @@ pub(super) struct Tracees {
 struct TracedThread {
     process: Pid,
     first_chance: Option<FirstChance>,
-    /// It is in a group-stop.
+    /// The thread is in a group-stop.
     is_stopped: bool,
 }
 
@@ -55,7 +55,7 @@ impl TracedThread {
 
 struct TracedProcess {
     options: TraceOptions,
-    /// It has executed a program of its own, and is not a fork of its parent.
+    /// The process has executed a program of its own, so it is not a plain fork of its parent.
     is_executed: bool,
     is_crash_expected: bool,
     has_crashed: bool,

@@ -43,7 +43,7 @@ pub(super) struct ProcessTracer {
     evidence: EvidenceFiles,
 }
 
-/// What happens to threads that stop.
+/// Treatment of stopped threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TracerStage {
     /// The root is to be released, stopped, at the first instruction of its program.

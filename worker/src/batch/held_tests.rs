@@ -89,7 +89,7 @@ pub(crate) struct HeldTests {
     check_at: Option<Duration>,
     /// Whether results are held until the framework confirms that no test ends again.
     is_until_confirmed: bool,
-    /// Whether each result answers a request, and is proven when it is read.
+    /// Each result answers a request, so reading it proves it.
     has_proven_answers: bool,
     /// Failures of tests that came after their results were settled.
     late_failures: Vec<String>,
@@ -280,7 +280,7 @@ impl HeldTests {
                     verdict = reported;
                     truncate_messages(&mut verdict, limit_bytes);
                 }
-                // It seemed to run, and did not: it is run again.
+                // The test seemed to run but did not, so it runs again.
                 None => {
                     not_run.push(ended.place);
                     continue;

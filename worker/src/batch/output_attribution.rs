@@ -88,9 +88,9 @@ pub(super) struct OutputAttribution {
     unattributed: UnattributedOutput,
     /// Tests that receive the raw outputs of this chunk, by place.
     receivers: Vec<usize>,
-    /// Whether several tests can have written this chunk's raw outputs.
+    /// Several tests can have written this chunk's raw outputs.
     is_shared: bool,
-    /// Whether the client receives the output of tests while they run.
+    /// The client receives the output of tests while they run.
     is_live: bool,
     limit_bytes: u64,
 }

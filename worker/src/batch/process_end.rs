@@ -93,12 +93,12 @@ impl ProcessEnd {
         self.gone.exit.code.is_some_and(|code| code != 0) && !self.gone.is_explained
     }
 
-    /// Returns whether nothing shows in which test the process died.
+    /// Returns whether the test that killed the process is unknown.
     fn is_unclear(&self) -> bool {
         self.gone.culprit == DeathCulprit::Unknown && self.is_own()
     }
 
-    /// Returns a message for the log if nothing shows in which test the process died.
+    /// Returns a log message if the test that killed the process is unknown.
     pub(super) fn unclear_text(&self) -> Option<String> {
         let text = || {
             let how = self.exit_text();
@@ -135,14 +135,14 @@ impl ProcessEnd {
         }
     }
 
-    /// Takes the phase of a suite in which the process died, unless the framework's report says more.
+    /// Takes the suite phase that the process died in, unless the framework's report overrides it.
     pub(super) fn take_suite_phase(&mut self) -> Option<SuitePhase> {
         let is_report_there =
             matches!(self.gone.run_evidence, RunEvidence::Report(_)) && self.gone.exit.signal.is_none();
         if is_report_there || self.cause.is_launched { None } else { self.gone.suite_phase.take() }
     }
 
-    /// Puts back a phase in which the process did not die.
+    /// Restores a suite phase that did not kill the process.
     pub(super) fn put_back_suite_phase(&mut self, phase: SuitePhase) {
         self.gone.suite_phase = Some(phase);
     }
@@ -401,7 +401,7 @@ impl ProcessEnd {
         }
         self.is_charged = true;
         let mut ended = ended.with_evidence(gone.evidence.take());
-        // What the process wrote after its only test, such as a report of leaks, belongs to it as well.
+        // Output after the only test of the process, such as a leak report, belongs to that test.
         ended.outputs.stderr.push_str(&unattributed.stderr_text());
         let summary = sanitizer_summary(&ended.outputs.stderr).map(str::to_owned);
         let seen = match summary.filter(|_| gone.exit.signal.is_none()) {

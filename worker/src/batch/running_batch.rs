@@ -110,7 +110,7 @@ impl RunningBatch {
         Some((&self.order.tests()[place], self.outputs.outputs_of(place).unwrap_or_default()))
     }
 
-    /// Returns the test in which the process has died, and what it has written.
+    /// Returns the test that the process died in, and its output.
     pub(crate) fn test_of_death(&self, culprit: DeathCulprit) -> Option<(&LeasedTest, TestOutputs)> {
         let DeathCulprit::Test(place) = culprit else { return self.running_test() };
         let outputs = self.outputs.outputs_of(place).or_else(|| self.held_tests.outputs_of(place));
@@ -132,7 +132,7 @@ impl RunningBatch {
         self.deadlines.on_output(events, before, now);
         self.outputs.on_raw_outputs(outputs, events, &self.order, &*self.framework);
         let writer = self.outputs.sole_writer();
-        // Their writer has not begun: the raw outputs are shown behind the events.
+        // The writing test has not begun yet, so its raw outputs are shown after the events.
         let is_late = writer.is_some_and(|place| self.order.is_waiting(place));
         if !is_late {
             self.shown.show_raw(writer, outputs, &self.order, &*self.framework, &mut updates.shown);
@@ -389,7 +389,7 @@ impl RunningBatch {
         BatchEnd::Begun(Box::new(end))
     }
 
-    /// Takes back the end of a held test in which the process has died.
+    /// Takes back the end of a held test that the process died in.
     fn recall_culprit(&mut self, place: usize) {
         if let Some(HeldTest { ended, .. }) = self.held_tests.take_test(place) {
             self.order.run(place);

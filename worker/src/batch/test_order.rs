@@ -16,7 +16,7 @@ enum BatchTestState {
     Done,
 }
 
-/// The tests of one process, and the order in which they begin and end.
+/// The tests of one process, with their states and the order of their ends.
 #[derive(Debug)]
 pub(crate) struct TestOrder {
     tests: Vec<LeasedTest>,

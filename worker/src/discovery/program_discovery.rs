@@ -137,7 +137,7 @@ impl ProgramDiscovery<'_> {
     async fn list_tests(&mut self) -> Result<AdapterListing, DiscoverError> {
         let path = self.program.path.as_path();
         if let Some(name) = &self.program.framework {
-            // What is in the file does not matter, and an interpreter has many megabytes.
+            // The content does not matter here, and an interpreter has many megabytes.
             let adapter = find_adapter(name)?;
             // Tests that are commands of their own are checked one by one when they run.
             if self.program.entries.is_empty() || !adapter.traits().process.is_one_test {
@@ -156,7 +156,7 @@ impl ProgramDiscovery<'_> {
         check_program(path, !recognized.claims.is_empty())?;
         check_recognized(path, &recognized)?;
         let marks = recognized.marks();
-        // What cargo has built as a test without the marks of a framework has a `main` of its own.
+        // A test that cargo built without the marks of a framework has a `main` of its own.
         let is_one_test = marks.is_empty() && !self.program.tool_env.is_empty();
         let mut likely_error = None;
         for (adapter, confidence) in recognized.claims {
@@ -270,7 +270,7 @@ impl ProgramDiscovery<'_> {
             outputs.push(listing_output(&invocation, captured));
         }
         let listing = match (&mut dialogue, outputs.first()) {
-            // It was parsed as it came.
+            // The dialogue parsed the output as it arrived.
             (Some(dialogue), Some(output)) => dialogue.finish(output),
             (Some(_) | None, _) => read_listing(adapter, self.program.clone(), outputs).await,
         };

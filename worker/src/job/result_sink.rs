@@ -22,7 +22,7 @@ pub(super) struct ResultSink {
 }
 
 impl ResultSink {
-    /// Returns the destination of a lease's results, which go on behind those of earlier leases of the run.
+    /// Returns the destination of a lease's results. The journal continues after earlier leases of the run.
     pub(super) fn new(
         lease: &WorkerLease,
         mut journal: Journal,
@@ -50,7 +50,7 @@ impl ResultSink {
     /// Reports that all tests of the lease have ended, and its process waits for others.
     ///
     /// # Errors
-    /// There is no room, or the coordinator has disconnected.
+    /// The queue of the result sender is full, or the coordinator has disconnected.
     pub(super) fn try_send_idle(&self) -> Result<(), TrySendError<SenderMessage>> {
         self.result_sender.try_send(SenderMessage::LeaseIdle { lease: self.lease })
     }

@@ -10,7 +10,7 @@ pub struct SlotLoads {
     /// Number of slots, the free one included.
     pub slots: Slots,
     pub busy: Vec<BusySlot>,
-    /// Programs of which no further process starts for now, because one that runs takes their tests.
+    /// Programs that start no further process for now, because a running one takes their tests.
     pub delayed_starts: BTreeSet<ProgramId>,
 }
 

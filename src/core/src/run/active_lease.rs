@@ -18,14 +18,14 @@ use crate::{
 /// start: they need another process.
 const SAVED_PER_START: u32 = 3;
 
-/// Whether the process of a lease waits for further tests.
+/// Idleness of a lease's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum LeaseIdleness {
-    /// It runs tests, or has not reported that they have ended.
+    /// The process runs tests, or has not reported their end.
     Busy,
-    /// It waits.
+    /// The process waits for further tests.
     Idle,
-    /// It has waited, and was told to end.
+    /// The process has waited and was ordered to end.
     Ending,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct ActiveLease {
     /// How the lease was cancelled, if it was.
     cancel_mode: Option<CancelMode>,
     pace: LeasePace,
-    /// Whether its process has run tests before those of the batch.
+    /// The process ran an earlier batch.
     is_extended: bool,
-    /// Whether its process had waited for the first batch, which needed no start.
+    /// The process was already running when the lease began.
     has_waited: bool,
     idleness: LeaseIdleness,
     /// The watchdog has died, and its worker with it.

@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct ActiveLeases {
     leases: BTreeMap<WorkerId, ActiveLease>,
     next: u32,
-    /// Programs of which no further process starts for now, because one that runs takes their tests.
+    /// Programs that start no further process for now, because a running one takes their tests.
     delayed_starts: BTreeSet<ProgramId>,
 }
 
@@ -211,7 +211,7 @@ impl ActiveLeases {
         self.delayed_starts.remove(&program);
     }
 
-    /// Lets processes start again of programs of which no process takes further tests any more.
+    /// Allows a program to start processes again once none of its running processes takes further tests.
     pub(super) fn release_starts(&mut self) {
         let leases = &self.leases;
         self.delayed_starts

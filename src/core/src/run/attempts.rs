@@ -34,7 +34,7 @@ pub(super) struct TestAttempts {
     unproductive_exits: u8,
     /// The consecutive losses of the guards of its processes.
     guard_losses: GuardLosses,
-    /// Its provisional result, which is final if nothing replaces it.
+    /// Provisional result; it becomes final if no other attempt replaces it.
     provisional: Option<ProvisionalReason>,
 }
 

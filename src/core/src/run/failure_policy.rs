@@ -61,7 +61,7 @@ impl FailurePolicy {
         failures.guard_losses = GuardLosses::default();
     }
 
-    /// Handles the end of a process that was not to end, of whose tests these have no result.
+    /// Handles an unexpected end of a process that left these tests without a result.
     pub(super) fn on_process_ended(
         &mut self,
         tests: &mut RunTests,

@@ -8,13 +8,13 @@ use crate::{NotRunReason, WorkerId, ledger::Ledger};
 pub(super) struct RunLifecycle {
     stage: RunStage,
     stop_reason: Option<NotRunReason>,
-    /// What becomes of the running tests when the run has stopped.
+    /// How running tests are ended when the run stops.
     cancel_mode: CancelMode,
     /// Workers that prove their streams.
     draining: Vec<WorkerId>,
-    /// Whether the finisher has proven everything but the completion.
+    /// The finisher has proven everything except the completion.
     is_completing: bool,
-    /// Whether the finisher exceeded its time limit.
+    /// The finisher exceeded its time limit.
     is_finisher_given_up: bool,
 }
 

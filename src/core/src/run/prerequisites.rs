@@ -45,7 +45,7 @@ impl BlockedTests {
         self.open.insert(test, prerequisites);
     }
 
-    /// Removes and returns the tests whose prerequisites are met, and those of which one has failed.
+    /// Removes and returns the tests whose prerequisites are met, and the tests with a failed prerequisite.
     pub(super) fn release(&mut self, ledger: &Ledger) -> ReleasedTests {
         let mut released = ReleasedTests::default();
         self.open.retain(|test, open| {

@@ -1,4 +1,4 @@
-//! The slots of a run: its own limit, its share of those of all runs, and those that nobody uses.
+//! The slots of a run: its own limit, its share, and the slots that no run uses.
 
 use crate::Slots;
 

@@ -202,7 +202,7 @@ impl RunTests {
         is_first
     }
 
-    /// Closes a worker's stream, of which nothing more will become known.
+    /// Closes the stream of a worker that will report no further results.
     pub(super) fn close_stream(&mut self, worker: WorkerId, proven: u64) {
         self.ledger.close_stream(worker, proven);
         // Results that the client may lack are sent again at the end of the run.
@@ -240,7 +240,7 @@ impl RunTests {
         }
     }
 
-    /// Queues the tests whose prerequisites are met, and settles those of which one has failed.
+    /// Queues the tests whose prerequisites are met, and settles the tests with a failed prerequisite.
     pub(super) fn release_blocked(&mut self) {
         loop {
             let released = self.blocked.release(&self.ledger);

@@ -10,7 +10,7 @@ const UNPRODUCTIVE_WORKERS_PER_SLOT: usize = 4;
 /// The workers that a run has requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct WorkerRequests {
-    /// Number of requested workers of which neither the grant nor the failure to start is known.
+    /// Number of requested workers that were neither granted nor reported as failed to start.
     requested: usize,
     /// Number of workers that failed to start since the last successful start.
     failed_starts: usize,

@@ -7,7 +7,7 @@ use crate::{
 use std::{cmp::Reverse, collections::HashMap, ops::Range, sync::Arc};
 use tree_sitter::Node;
 
-/// What is around a node.
+/// Context of a node.
 #[derive(Clone)]
 pub(super) struct Scope {
     /// Name of the item around it.
@@ -15,7 +15,7 @@ pub(super) struct Scope {
     /// Index of the function around it; none at the top of a file.
     pub(super) function: Option<usize>,
     pub(super) gate: Gate,
-    /// Whether the compiler must not compute the value.
+    /// The compiler must not evaluate the value at compile time.
     pub(super) is_run: bool,
 }
 
@@ -54,7 +54,7 @@ impl<'a> FoundGuards<'a> {
         self.guards.push(place.guard(function, false));
     }
 
-    /// Notes the beginning of a body, so that calls are seen of which no mutant knows.
+    /// Records the beginning of a function body, so that coverage counts functions without mutants too.
     pub(super) fn add_entry(&mut self, place: Place, function: usize, scope: &Scope) {
         if scope.gate != Gate::Closed {
             self.guard_at(place, function, false);

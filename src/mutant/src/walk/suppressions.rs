@@ -5,7 +5,7 @@ use crate::syntax::Gate;
 use std::{collections::BTreeSet, ops::Range};
 use tree_sitter::Node;
 
-/// What a comment says to take the next statement or item out, or what begins in its line.
+/// Comment that excludes the next statement or item, or the code in its own line.
 const SUPPRESSION: &str = "heeler: no-mutate";
 /// The same in Python, where tools have a word of their own for it.
 const PYTHON_SUPPRESSIONS: [&str; 2] = [SUPPRESSION, "pragma: no mutate"];
@@ -16,7 +16,7 @@ pub(super) const SUPPRESSED: &str = "suppressed by a comment";
 pub(super) struct Suppressions {
     /// Lines whose mutants a comment at their end suppresses.
     lines: BTreeSet<usize>,
-    /// Lines in which statements begin that a comment before them suppresses.
+    /// First lines of statements that a preceding comment suppresses.
     statements: BTreeSet<usize>,
 }
 

@@ -11,7 +11,7 @@ use crate::scheduler::SchedulerHandle;
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectFrontEnd;
 
-/// What an observer of a session is sent.
+/// Event for the observer of a session.
 #[derive(Debug)]
 pub enum CaseEvent {
     /// A process of the client has been asked the case.

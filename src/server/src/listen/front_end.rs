@@ -1,4 +1,4 @@
-//! What a front end is: one for each protocol that clients speak.
+//! The front end trait: each protocol that clients speak implements it.
 
 use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
 

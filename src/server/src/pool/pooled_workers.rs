@@ -26,13 +26,13 @@ pub(super) struct PooledWorker {
     user: Option<WorkerUser>,
     /// The program whose process waits for a lease, if that of its last listing does.
     waiting_process: Option<Box<TestProgram>>,
-    /// It waits for a client that takes no frames.
+    /// The worker is blocked because its client stopped reading.
     is_blocked: bool,
     /// The run of its last lease.
     assigned_run: Option<RunKey>,
     /// Positions of the runs that it served before, for as long as those runs last.
     forwarded_before: BTreeMap<RunKey, u64>,
-    /// Its connection has ended.
+    /// The control connection has ended.
     is_disconnected: bool,
     /// The watchdog has reported its exit, or is dead itself.
     is_exit_reported: bool,

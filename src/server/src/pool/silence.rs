@@ -18,7 +18,7 @@ pub(super) fn on_silent_worker(watchdog: Pid, worker: WorkerId, pid: Pid, step: 
         SilenceStep::Continue => {
             tracing::warn!(%worker, "a worker has been silent for {limit} s and is continued")
         }
-        // Its exit is reported by the watchdog, as any other.
+        // The watchdog reports the exit of a killed worker like any other exit.
         SilenceStep::Replace => tracing::warn!(%worker, "a worker stays silent and is replaced"),
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::deadlines::START_DEADLINE;
 
-/// What a worker is used for, or was requested for.
+/// User of a worker, or requester of a starting one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WorkerUser {
     /// A listing, by the number of its catalogue.

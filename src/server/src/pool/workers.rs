@@ -177,7 +177,7 @@ impl WorkerPool {
     /// before that is replaced, one that is stopped continued first.
     ///
     /// # Errors
-    /// It does not join.
+    /// The watchdog does not join in time.
     ///
     /// Cancel safe: yes, as [`WorkerPool::next_event`].
     pub(crate) async fn await_watchdog(&mut self) -> Result<(), PoolError> {

@@ -108,7 +108,7 @@ impl RunDriver {
         &self.model
     }
 
-    /// Returns whether its next lease comes before those of others.
+    /// Returns whether the next lease of this run comes before the leases of other runs.
     pub(crate) fn has_priority(&self) -> bool {
         has_priority(self.requested.plan().tests.len(), self.model.leases_granted())
     }

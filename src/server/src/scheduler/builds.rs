@@ -39,7 +39,7 @@ pub(super) struct PendingBuild {
 pub(super) struct BuiltRequest {
     pub(super) client: ClientId,
     pub(super) request: RequestNumber,
-    /// Why there are no programs.
+    /// Reason for a build without programs.
     pub(super) failed: Option<String>,
 }
 

@@ -66,7 +66,7 @@ pub(super) struct UnlistedPrograms {
     awaited: Vec<usize>,
 }
 
-/// What a request needs for a listing.
+/// Inputs of a listing request.
 pub(super) enum ListingNeed {
     /// Everything is listed.
     Nothing(Arc<Catalogue>),

@@ -38,7 +38,7 @@ pub async fn serve_http(
     let stopped = async {
         tokio::select! {
             _ = stop.recv() => session.end().await,
-            // It ends by itself when the scheduler does.
+            // The relay ends with the scheduler.
             _ = relaying.join_next() => tracing::error!("the session of the HTTP clients has ended"),
         }
     };

@@ -17,7 +17,7 @@ pub(crate) struct WaitingDebuggee {
     pub(crate) debuggee: Option<DebuggeeCommand>,
 }
 
-/// What became of debuggees since the last report.
+/// Changes of debuggees since the last report.
 #[derive(Debug, Default)]
 pub(crate) struct DebuggeeReports {
     /// Tests that wait from now on.

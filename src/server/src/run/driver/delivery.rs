@@ -1,4 +1,4 @@
-//! What is known of the delivery of a run to its client: how its end has to be sent, and what is proven.
+//! Delivery of a run to its client: how the end of the run has to be sent, and which results are proven.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(super) struct RunDelivery {
     must_finish_on_main: bool,
     /// Workers with results of the run that went over the main connection.
     relayed_workers: BTreeSet<WorkerId>,
-    /// What the client has handled on the connections of workers that have died: one for each.
+    /// Proof for each dead worker: the results that the client has handled on the worker's connection.
     handled_streams: Vec<StreamPosition>,
     /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
     finish: Option<Box<FinishRequest>>,
@@ -34,7 +34,7 @@ impl RunDelivery {
 
     /// Notes that a worker's connection is drained.
     pub(super) fn on_drained(&mut self, worker: WorkerId, proof: ProofLevel) {
-        // What lies in the queue of the main connection is overtaken by a completion on another one.
+        // A completion on another connection would overtake frames in the queue of the main connection.
         let is_relayed = proof == ProofLevel::Ordered && self.has_callback;
         self.must_finish_on_main |= proof == ProofLevel::Delivered || is_relayed;
         if is_relayed {
@@ -44,7 +44,7 @@ impl RunDelivery {
 
     /// Notes that a worker has died with results that went over the main connection.
     pub(super) fn on_dead_relay(&mut self, worker: WorkerId) {
-        // What came on its own connection is proven there, and nothing on another can overtake it.
+        // Frames on a connection of their own are proven there, so no other connection can overtake them.
         if self.has_callback {
             self.must_finish_on_main = true;
             self.relayed_workers.insert(worker);

@@ -1,4 +1,4 @@
-//! What workers report about the tests of a run and their processes, beyond what the model decides from.
+//! Reports of workers about tests and processes that the model of the run does not need.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::run::{
     synthesized::{self, ProgramFailures, ProvisionalResults},
 };
 
-/// What is known of the tests and processes of one run.
+/// Reported facts about the tests and processes of one run.
 #[derive(Default)]
 pub(super) struct RunFindings {
     provisional: BTreeMap<TestId, ProvisionalResults>,

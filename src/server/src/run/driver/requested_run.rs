@@ -174,7 +174,7 @@ impl RequestedRun {
         ToWorker::Drain { run: self.client.key.clone() }
     }
 
-    /// Returns a finish in which nothing is due but the completion.
+    /// Returns a finish request with nothing due except the completion.
     pub(super) fn completion(&self) -> FinishRequest {
         FinishRequest {
             run: self.client.key.clone(),
