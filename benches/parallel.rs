@@ -103,7 +103,14 @@ fn write_run(dir: &Path) {
         let mut bytes = journal::MAGIC.to_vec();
         for number in (worker..TESTS).step_by(JOURNALS as usize) {
             let test = TestId(number);
-            journal::write(&mut bytes, &heeler_core::RunRecord::Started(test));
+            journal::write(
+                &mut bytes,
+                &heeler_core::RunRecord::Started(heeler_core::TestStart {
+                    test,
+                    started_ms: 1,
+                    is_again: false,
+                }),
+            );
             let result = TestResult {
                 started_ms: Some(1_772_330_401_500),
                 duration_us: Some(250),

@@ -260,7 +260,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         route: ClientRoute { callback: None, limits: DeliveryLimits::default(), ..ClientRoute::default() },
         run_dir: dir.into(),
         program,
-        tests: (0..TESTS).map(test).collect(),
+        tests: (0..TESTS).map(test).map(std::sync::Arc::new).collect(),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),
         journal_limit_bytes: u64::MAX,

@@ -125,7 +125,7 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{Attempt, NotRunReason, Outcome, RunRecord, TestId};
+    use heeler_core::{Attempt, NextRun, NotRunReason, Outcome, RunRecord, TestId, TestStart};
     use heeler_protocol::{
         control::{ClientId, TestGroup},
         journal,
@@ -164,6 +164,10 @@ mod tests {
         assert_eq!(unknown.descriptions.tests[&TestId(0)], test);
     }
 
+    fn started(test: u32) -> RunRecord {
+        RunRecord::Started(TestStart { test: TestId(test), started_ms: 1, is_again: false })
+    }
+
     #[test]
     fn every_manifest_test_gets_exactly_one_result() {
         let dir = tempfile::tempdir().unwrap();
@@ -196,11 +200,11 @@ mod tests {
             duration_us: 1,
         };
         for record in [
-            RunRecord::Started(TestId(0)),
+            started(0),
             RunRecord::Finished { test: TestId(0), result: TestResult::new(Outcome::Passed) },
-            RunRecord::Started(TestId(1)),
-            RunRecord::Provisional { test: TestId(1), attempt },
-            RunRecord::Started(TestId(2)),
+            started(1),
+            RunRecord::Provisional { test: TestId(1), attempt, next: NextRun::Retry },
+            started(2),
         ] {
             journal::write(&mut journal, &record);
         }

@@ -62,7 +62,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         },
         run_dir: "/nowhere".into(),
         program: program(),
-        tests: (0..count).map(leased).collect(),
+        tests: (0..count).map(leased).map(std::sync::Arc::new).collect(),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),
         journal_limit_bytes: u64::MAX,

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, ExitReason, LeaseId, OsText, ProcessUsage, TestId, TestResult};
+use crate::{
+    Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, OsText, ProcessUsage, SetUpProgress,
+    TestId, TestResult,
+};
 
 /// An event of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,17 +16,116 @@ use crate::{Attempt, ExitReason, LeaseId, OsText, ProcessUsage, TestId, TestResu
 )]
 pub enum RunRecord {
     /// The test is running.
-    Started(TestId),
+    Started(TestStart),
+    /// The running test has written this text.
+    Output { test: TestId, text: String },
+    /// The test has passed an iteration, and is to run again.
+    IterationPassed {
+        test: TestId,
+        /// Duration in microseconds.
+        duration_us: u64,
+    },
+    /// The test has ended, and its result is held until its process has proven it.
+    Held {
+        test: TestId,
+        /// Whether its process runs no other test, so that the result follows soon.
+        is_alone: bool,
+    },
     /// The test has a provisional result, which a retry or an isolated rerun may still replace.
-    Provisional { test: TestId, attempt: Attempt },
+    Provisional { test: TestId, attempt: Attempt, next: NextRun },
     /// The test has its terminal result.
     Finished { test: TestId, result: TestResult },
+    /// Files that belong to no test.
+    FilesKept(Vec<DiagnosticsFile>),
     /// A process for tests runs.
     ProcessStarted(ProcessStart),
     /// A process for tests has ended.
     ProcessEnded(ProcessEnd),
+    /// A process sets up a fixture that it keeps until its end.
+    SetUp { fixture: String, progress: SetUpProgress },
+    /// The set-up or tear-down of a suite failed, outside its tests.
+    FixtureFailed {
+        fixture: SuiteFixture,
+        /// Description for users.
+        message: String,
+    },
     /// A program failed outside its tests.
     ProgramFailed(ProgramFailure),
+    /// Processes outlived their test process and were killed.
+    Leaked {
+        /// The test that started them; if that is unknown, every test that may have; empty if no test can have.
+        tests: Vec<TestId>,
+        processes: Vec<LeakedProcess>,
+    },
+    /// A line for the log.
+    Log(LogLine),
+}
+
+/// Takes the events of a run, in the order in which they happened.
+pub trait RecordSink {
+    /// Takes the next event.
+    fn record(&mut self, record: RunRecord);
+}
+
+impl RecordSink for Vec<RunRecord> {
+    fn record(&mut self, record: RunRecord) {
+        self.push(record);
+    }
+}
+
+/// Start of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TestStart {
+    pub test: TestId,
+    /// Milliseconds since 1970 (UTC).
+    pub started_ms: u64,
+    /// Whether it has started before in this run, and has no result yet.
+    pub is_again: bool,
+}
+
+/// How a test runs again whose result is provisional.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextRun {
+    /// As the retries that the user has set.
+    Retry,
+    /// Alone in its process, because its process died.
+    Isolated,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Test that the line is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TestId>,
+    pub severity: Severity,
+    /// Text for users.
+    pub message: String,
+}
+
+impl LogLine {
+    /// Returns a line about something unusual from which the run has recovered.
+    #[must_use]
+    pub fn warning(test: Option<TestId>, message: String) -> Self {
+        Self { test, severity: Severity::Warning, message }
+    }
+
+    /// Returns a line about something that is as the user wants it.
+    #[must_use]
+    pub fn information(test: Option<TestId>, message: String) -> Self {
+        Self { test, severity: Severity::Information, message }
+    }
+}
+
+/// Severity of a line for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Severity {
+    /// As the user wants it.
+    Information,
+    /// Unusual, but recovered.
+    Warning,
+    /// The user must act.
+    Error,
 }
 
 /// Start of a process for tests.
@@ -54,6 +156,11 @@ pub struct ProcessEnd {
     /// When its last test ended, in milliseconds since 1970 (UTC); `None` if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_test_ms: Option<u64>,
+    /// Number of tests that it was given.
+    pub tests: u32,
+    /// Its only test, if it was given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TestId>,
     /// `None` for a process that was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<ProcessUsage>,

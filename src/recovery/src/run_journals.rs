@@ -118,10 +118,10 @@ impl JournalFile {
 #[must_use]
 pub fn mark_of(event: &RunRecord) -> Option<(TestId, JournalMark)> {
     match event {
-        RunRecord::Started(test) => Some((*test, JournalMark::Started)),
+        RunRecord::Started(start) => Some((start.test, JournalMark::Started)),
         RunRecord::Finished { test, .. } => Some((*test, JournalMark::Settled)),
         RunRecord::Provisional { test, .. } => Some((*test, JournalMark::Provisional)),
-        RunRecord::ProcessStarted(_) | RunRecord::ProcessEnded(_) | RunRecord::ProgramFailed(_) => None,
+        _ => None,
     }
 }
 
@@ -181,7 +181,7 @@ impl RunJournals {
     pub fn last_attempts(&self) -> BTreeMap<TestId, &Attempt> {
         let records = self.files.iter().flat_map(|file| &file.content.records);
         let attempts = records.filter_map(|record| match record {
-            JournalRecord::Event(RunRecord::Provisional { test, attempt }) => Some((*test, attempt)),
+            JournalRecord::Event(RunRecord::Provisional { test, attempt, .. }) => Some((*test, attempt)),
             JournalRecord::Event(_) | JournalRecord::Ended(_) => None,
         });
         attempts.collect()

@@ -53,7 +53,6 @@ impl ScannedJournal {
         };
         self.marks.extend(mark_of(&event));
         match event {
-            RunRecord::Started(_) => {}
             RunRecord::Provisional { test, .. } => {
                 self.last_attempts.insert(test, place);
             }
@@ -70,6 +69,15 @@ impl ScannedJournal {
                     process.end = Some(end);
                 }
             }
+            RunRecord::Started(_)
+            | RunRecord::Output { .. }
+            | RunRecord::Held { .. }
+            | RunRecord::IterationPassed { .. }
+            | RunRecord::FilesKept(_)
+            | RunRecord::SetUp { .. }
+            | RunRecord::FixtureFailed { .. }
+            | RunRecord::Leaked { .. }
+            | RunRecord::Log(_) => {}
         }
     }
 

@@ -3,8 +3,9 @@
 
 use bytes::BytesMut;
 use heeler_core::{
-    Attempt, LeaseId, OsText, Outcome, ProcessEnd, ProcessStart, ProcessUsage, ProgramFailure, RunRecord,
-    TestId, TestResult,
+    Attempt, DiagnosticsFile, FixturePhase, LeaseId, LogLine, NextRun, OsText, Outcome, ProcessEnd,
+    ProcessStart, ProcessUsage, ProgramFailure, RunRecord, SetUpProgress, SuiteFixture, TestId, TestResult,
+    TestStart,
 };
 use heeler_protocol::{
     StreamDecoder,
@@ -118,8 +119,8 @@ fn written(records: &[JournalRecord]) -> Vec<u8> {
 fn record(piece: &[u8]) -> JournalRecord {
     let test = TestId(piece.len() as u32);
     let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
-    let event = match piece.first().map(|byte| byte % 7) {
-        None | Some(0) => RunRecord::Started(test),
+    let event = match piece.first().map(|byte| byte % 12) {
+        None | Some(0) => RunRecord::Started(TestStart { test, started_ms: duration_us, is_again: false }),
         Some(1) => {
             let stdout = String::from_utf8_lossy(piece).into_owned();
             let result =
@@ -148,9 +149,28 @@ fn record(piece: &[u8]) -> JournalRecord {
             ended_ms: duration_us,
             first_test_ms: Some(duration_us),
             last_test_ms: None,
+            tests: 1,
+            test: Some(test),
             usage: Some(ProcessUsage::default()),
             exit: None,
         }),
+        Some(6) => RunRecord::FilesKept(vec![DiagnosticsFile {
+            path: OsText::Bytes(piece.to_vec()),
+            description: String::new(),
+        }]),
+        Some(7) => RunRecord::SetUp {
+            fixture: String::from_utf8_lossy(piece).into_owned(),
+            progress: SetUpProgress::Failed,
+        },
+        Some(8) => RunRecord::FixtureFailed {
+            fixture: SuiteFixture {
+                suite: String::from_utf8_lossy(piece).into_owned(),
+                phase: FixturePhase::SetUp,
+            },
+            message: String::new(),
+        },
+        Some(9) => RunRecord::Leaked { tests: vec![test; piece.len()], processes: Vec::new() },
+        Some(10) => RunRecord::Log(LogLine::warning(Some(test), String::from_utf8_lossy(piece).into_owned())),
         Some(_) => {
             let message = String::from_utf8_lossy(piece).into_owned();
             RunRecord::Provisional {
@@ -165,6 +185,7 @@ fn record(piece: &[u8]) -> JournalRecord {
                     attached: Vec::new(),
                     duration_us,
                 },
+                next: if duration_us.is_multiple_of(2) { NextRun::Retry } else { NextRun::Isolated },
             }
         }
     };

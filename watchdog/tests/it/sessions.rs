@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use heeler_core::{Outcome, RunRecord, TestId, TestResult, WorkerId};
+use heeler_core::{Outcome, RunRecord, TestId, TestResult, TestStart, WorkerId};
 use heeler_protocol::{
     control::{ClientId, FromWatchdog, JournalledResult, RunKey, ToGuard, ToWatchdog, journal_name},
     journal::{MAGIC, write},
@@ -161,7 +161,8 @@ fn damaged_journal_is_reported_up_to_damage() {
             .collect();
         let mut bytes = MAGIC.to_vec();
         for result in &results {
-            write(&mut bytes, &RunRecord::Started(result.test));
+            let start = TestStart { test: result.test, started_ms: 1, is_again: false };
+            write(&mut bytes, &RunRecord::Started(start));
             let duration_us = Some(result.duration_us);
             let finished = TestResult { duration_us, ..TestResult::new(result.outcome) };
             write(&mut bytes, &RunRecord::Finished { test: result.test, result: finished });

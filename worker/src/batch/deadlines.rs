@@ -1,18 +1,16 @@
 //! The limits of a batch and of its tests: when the next one is due, and why the process is ended.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use heeler_adapters::TranscriptEvent;
-use heeler_protocol::{
-    control::{LeasedTest, LogLine, TestLimits},
-    mtp::LogLevel,
-};
+use heeler_core::{LogLine, RecordSink, RunRecord};
+use heeler_protocol::control::{LeasedTest, TestLimits};
 
 use super::{
     batch_input::DeadlineAction, dialogue_stall::Dialogue, end_cause::EndCause, server_exit::ServerExit,
     terminate_reason::BatchTerminateReason, test_clock::TestClock,
 };
-use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+use crate::process::process_clock::ClockReading;
 
 /// How many times the startup limit an announced set-up or tear-down, or a dependency, may take: a process
 /// that begins nothing is started again with up to four times its limit, but one that is known to be in its
@@ -186,11 +184,6 @@ impl Deadlines {
     pub(super) fn begin(&mut self, place: usize, test: &LeasedTest, now: ClockReading) {
         self.is_between_tests = false;
         self.clocks.push(TestClock::start(place, test, &self.limits, now));
-    }
-
-    /// Returns since when a test has been running.
-    pub(super) fn started_at(&self, place: usize) -> Option<ClockReading> {
-        self.clocks.iter().find(|clock| clock.place() == place).map(TestClock::started_at)
     }
 
     fn clock(&mut self, place: usize) -> Option<&mut TestClock> {
@@ -367,8 +360,8 @@ impl Deadlines {
     pub(super) fn log_slow_tests(
         &mut self,
         now: ClockReading,
-        tests: &[LeasedTest],
-        updates: &mut UpdateBatch,
+        tests: &[Arc<LeasedTest>],
+        records: &mut dyn RecordSink,
     ) {
         if self.is_ending() {
             return;
@@ -377,7 +370,7 @@ impl Deadlines {
             let Some(ran) = clock.take_slow(now) else { continue };
             let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
             let test = Some(tests[clock.place()].test);
-            updates.logs.push(LogLine { test, level: LogLevel::Information, message });
+            records.record(RunRecord::Log(LogLine::information(test, message)));
         }
     }
 

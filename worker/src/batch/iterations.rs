@@ -1,13 +1,13 @@
 //! Tests that run several times: a number of times, one process for each, or until a time, one lease for
 //! each.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use heeler_core::Iteration;
-use heeler_protocol::control::{LeaseEvent, LeasedTest};
+use heeler_core::{Iteration, RecordSink, RunRecord};
+use heeler_protocol::control::LeasedTest;
 
 use super::verdict::microseconds;
-use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+use crate::process::process_clock::ClockReading;
 
 /// The iterations of the tests of one process.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Iterations {
     /// Time since boot until which tests that pass run again, in other leases.
     repeat_until: Option<Duration>,
     /// Tests that have passed this iteration, which is not the last, with their places.
-    repeatable: Vec<(usize, LeasedTest)>,
+    repeatable: Vec<(usize, Arc<LeasedTest>)>,
 }
 
 impl Iterations {
@@ -51,26 +51,26 @@ impl Iterations {
     pub(super) fn record_pass(
         &mut self,
         place: usize,
-        test: &LeasedTest,
+        test: &Arc<LeasedTest>,
         duration: Duration,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) {
         if self.are_timed() {
             let (test, duration_us) = (test.test, microseconds(duration));
-            updates.reports.push(LeaseEvent::IterationPassed { test, duration_us });
+            records.record(RunRecord::IterationPassed { test, duration_us });
         } else {
-            self.repeatable.push((place, test.clone()));
+            self.repeatable.push((place, Arc::clone(test)));
         }
     }
 
     /// Takes the tests that have passed this iteration and have others left, in order.
-    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
+    pub(crate) fn take_repeatable(&mut self) -> Vec<Arc<LeasedTest>> {
         in_order(std::mem::take(&mut self.repeatable))
     }
 }
 
 /// Returns tests in the order of their places.
-pub(super) fn in_order(mut tests: Vec<(usize, LeasedTest)>) -> Vec<LeasedTest> {
+pub(super) fn in_order(mut tests: Vec<(usize, Arc<LeasedTest>)>) -> Vec<Arc<LeasedTest>> {
     tests.sort_unstable_by_key(|(place, _)| *place);
     tests.into_iter().map(|(_, test)| test).collect()
 }

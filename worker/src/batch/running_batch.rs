@@ -1,16 +1,15 @@
 //! The tests of one lease and their process: passes each event on to the parts of the batch that it concerns,
 //! in the right order.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use heeler_adapters::{
     DeathCulprit, FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase, TranscriptEvent,
 };
-use heeler_core::{DiagnosticsFile, FixturePhase, GuardLoss, Iteration, SuiteFixture};
-use heeler_protocol::{
-    control::{LeaseEnd, LeaseEvent, LeasedTest, LogLine, WorkerId, WorkerLease},
-    mtp::LogLevel,
+use heeler_core::{
+    DiagnosticsFile, FixturePhase, GuardLoss, Iteration, LogLine, RecordSink, RunRecord, SuiteFixture,
 };
+use heeler_protocol::control::{LeaseEnd, LeasedTest, WorkerLease};
 
 use super::{
     batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs},
@@ -29,7 +28,7 @@ use super::{
     test_order::TestOrder,
     verdict::TestOutputs,
 };
-use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+use crate::{process::process_clock::ClockReading, results::shown_output::ShownOutput};
 
 /// Number of results that are settled and handed over together when a process has ended: about a window of a
 /// client that answers barriers.
@@ -52,23 +51,22 @@ pub(crate) struct RunningBatch {
 
 impl RunningBatch {
     /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would
-    /// skip are settled at once, into `updates`.
+    /// skip are settled at once.
     pub(crate) fn new(
         lease: WorkerLease,
         iteration: Iteration,
-        worker: WorkerId,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
         framework: Box<dyn FrameworkQueries>,
     ) -> Self {
         let has_proven_answers = framework.has_proven_answers();
         let output_limit_bytes = lease.limits.output_bytes;
-        let mut settlement = Settlement::new(&lease, iteration, worker, has_proven_answers);
+        let mut settlement = Settlement::new(&lease, iteration, has_proven_answers);
         Self {
             outputs: OutputAttribution::new(output_limit_bytes, lease.is_output_live),
             deadlines: Deadlines::new(lease.limits),
             held_tests: HeldTests::new(has_proven_answers),
             shown: ShownLines::new(lease.output_display, &lease.program.suite),
-            order: TestOrder::new(settlement.settle_skipped(lease.tests, updates)),
+            order: TestOrder::new(settlement.settle_skipped(lease.tests, records)),
             settlement,
             framework,
             output_limit_bytes,
@@ -77,20 +75,20 @@ impl RunningBatch {
     }
 
     /// Returns the tests that need a process, in order; events refer to them by index.
-    pub(crate) fn tests(&self) -> &[LeasedTest] {
+    pub(crate) fn tests(&self) -> &[Arc<LeasedTest>] {
         self.order.tests()
     }
 
     /// Settles a test that no command can select, before the start. The tests after it move up by one index.
-    pub(crate) fn refuse(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
-        self.settlement.settle_not_run(&self.order.tests()[place], reason, updates);
+    pub(crate) fn refuse(&mut self, place: usize, reason: &str, records: &mut dyn RecordSink) {
+        self.settlement.settle_not_run(&self.order.tests()[place], reason, records);
         self.order.remove(place);
     }
 
     /// Adds the tests of an extended lease; returns their indices. Those that their framework would skip are
     /// settled at once.
-    pub(crate) fn extend(&mut self, lease: WorkerLease, updates: &mut UpdateBatch) -> Range<usize> {
-        self.order.extend(self.settlement.extend(lease, updates))
+    pub(crate) fn extend(&mut self, lease: WorkerLease, records: &mut dyn RecordSink) -> Range<usize> {
+        self.order.extend(self.settlement.settle_skipped(lease.tests, records))
     }
 
     /// Returns whether the awaited tests have ended, and the process would run others.
@@ -118,14 +116,19 @@ impl RunningBatch {
     }
 
     /// Adds a kept file to the result of a test.
-    pub(crate) fn attach(&mut self, place: usize, file: DiagnosticsFile, updates: &mut UpdateBatch) {
+    pub(crate) fn attach(&mut self, place: usize, file: DiagnosticsFile, records: &mut dyn RecordSink) {
         if let Some(test) = self.order.tests().get(place) {
-            self.settlement.attach(place, test, file, updates);
+            self.settlement.attach(place, test, file, records);
         }
     }
 
+    /// Takes the output that goes to the worker's own standard streams.
+    pub(crate) fn take_shown(&mut self) -> ShownOutput {
+        self.shown.take()
+    }
+
     /// Handles the output of one read.
-    pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, updates: &mut UpdateBatch) {
+    pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, records: &mut dyn RecordSink) {
         let OutputChunk { events, outputs, now } = chunk;
         let before = std::mem::replace(&mut self.now, now);
         self.order.on_read(before);
@@ -135,23 +138,23 @@ impl RunningBatch {
         // The writing test has not begun yet, so its raw outputs are shown after the events.
         let is_late = writer.is_some_and(|place| self.order.is_waiting(place));
         if !is_late {
-            self.shown.show_raw(writer, outputs, &self.order, &*self.framework, &mut updates.shown);
+            self.shown.show_raw(writer, outputs, &self.order, &*self.framework);
         }
         for event in events.drain(..) {
-            self.on_event(event, outputs, updates);
+            self.on_event(event, outputs, records);
         }
         if is_late {
-            self.shown.show_raw(writer, outputs, &self.order, &*self.framework, &mut updates.shown);
+            self.shown.show_raw(writer, outputs, &self.order, &*self.framework);
         }
-        self.report_running_tests(now, updates);
+        self.report_running_tests(now, records);
     }
 
     /// Handles an event that was read with these raw outputs.
-    fn on_event(&mut self, event: TranscriptEvent, outputs: RawOutputs<'_>, updates: &mut UpdateBatch) {
+    fn on_event(&mut self, event: TranscriptEvent, outputs: RawOutputs<'_>, records: &mut dyn RecordSink) {
         let is_ending = self.deadlines.is_ending();
-        self.shown.show_event(&event, &self.order, &*self.framework, is_ending, &mut updates.shown);
+        self.shown.show_event(&event, &self.order, &*self.framework, is_ending);
         match event {
-            TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, updates),
+            TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, records),
             TranscriptEvent::Output(bytes) => self.outputs.on_stdout(&bytes, &self.order),
             TranscriptEvent::ErrorOutput(bytes) => self.outputs.on_stderr(&bytes),
             TranscriptEvent::TestOutput { place, stream, bytes } => {
@@ -171,37 +174,37 @@ impl RunningBatch {
             TranscriptEvent::Part { place, part } => self.held_tests.record_later_part(place, part),
             // The worker has kept and attached it.
             TranscriptEvent::File { .. } => {}
-            TranscriptEvent::Confirmed => self.settle_confirmed(updates),
+            TranscriptEvent::Confirmed => self.settle_confirmed(records),
             TranscriptEvent::TimeLimit { place, limit } => {
                 self.deadlines.limit_from_now(place, limit, self.now);
             }
             TranscriptEvent::Ended { place, verdict } => {
                 // An end without a beginning: some frameworks report skipped tests in this way only.
-                self.on_test_begun(place, outputs, updates);
-                self.on_test_ended(place, verdict, updates);
+                self.on_test_begun(place, outputs, records);
+                self.on_test_ended(place, verdict, records);
             }
         }
     }
 
     /// Handles a test's beginning, which was written after the previous chunk was read.
-    fn on_test_begun(&mut self, place: usize, outputs: RawOutputs<'_>, updates: &mut UpdateBatch) {
+    fn on_test_begun(&mut self, place: usize, outputs: RawOutputs<'_>, records: &mut dyn RecordSink) {
         // A process that is being ended begins no test that would count.
         if !self.deadlines.is_ending() {
-            self.begin_test(place, outputs, updates);
+            self.begin_test(place, outputs, records);
             self.order.record_begin_marker(self.now.running);
         }
     }
 
-    fn begin_test(&mut self, place: usize, outputs: RawOutputs<'_>, updates: &mut UpdateBatch) {
+    fn begin_test(&mut self, place: usize, outputs: RawOutputs<'_>, records: &mut dyn RecordSink) {
         if self.order.begin(place) {
             let test = &self.order.tests()[place];
             self.deadlines.begin(place, test, self.now);
             self.outputs.begin(place, outputs);
-            self.settlement.report_start(test, self.now.utc, updates);
+            self.settlement.report_start(test, self.now.utc, records);
         }
     }
 
-    fn on_test_ended(&mut self, place: usize, mut verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
+    fn on_test_ended(&mut self, place: usize, mut verdict: FrameworkVerdict, records: &mut dyn RecordSink) {
         if !self.order.is_running(place) {
             let early = self.settlement.early_result(place);
             let limit_bytes = self.output_limit_bytes;
@@ -216,13 +219,13 @@ impl RunningBatch {
         truncate_messages(&mut verdict, self.output_limit_bytes);
         let Some(ended) = self.end_running(place, verdict.duration) else { return };
         if !self.held_tests.holds_results(&self.order) {
-            return self.settle(ended, TestEnding::Verdict(verdict), updates);
+            return self.settle(ended, TestEnding::Verdict(verdict), records);
         }
         let tests = self.order.tests();
-        self.settlement.report_held(&tests[place], tests.len(), self.now, updates);
+        self.settlement.report_held(&tests[place], tests.len(), self.now, records);
         self.held_tests.push(ended, verdict);
         while let Some(held) = self.held_tests.take_excess(&self.order) {
-            self.settle_early([held], updates);
+            self.settle_early([held], records);
         }
     }
 
@@ -269,13 +272,12 @@ impl RunningBatch {
         }
     }
 
-    /// Adds the updates and the log lines that are due while tests run: their output, and that they are slow.
-    pub(crate) fn report_running_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
+    /// Adds the records and the log lines that are due while tests run: their output, and that they are slow.
+    pub(crate) fn report_running_tests(&mut self, now: ClockReading, records: &mut dyn RecordSink) {
         let tests = self.order.tests();
-        self.deadlines.log_slow_tests(now, tests, updates);
+        self.deadlines.log_slow_tests(now, tests, records);
         self.outputs.send_live(now.running, |place, text| {
-            let start = self.deadlines.started_at(place).unwrap_or(now).utc;
-            self.settlement.report_output(&tests[place], start, text, updates);
+            records.record(RunRecord::Output { test: tests[place].test, text: text.to_owned() });
         });
     }
 
@@ -303,46 +305,46 @@ impl RunningBatch {
         &mut self,
         now: ClockReading,
         conditions: ReleaseConditions,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) {
         let released = self.held_tests.take_released(now.running, conditions);
-        self.settle_early(released, updates);
+        self.settle_early(released, records);
     }
 
     /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
     /// about them. The others stay undecided.
-    pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
+    pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, records: &mut dyn RecordSink) {
         if self.held_tests.is_until_confirmed() {
-            self.settle_confirmed(updates);
+            self.settle_confirmed(records);
         }
         for HeldTest { ended, verdict } in self.held_tests.take_proven(&self.order, conditions) {
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
+            self.settle(ended, TestEnding::Verdict(verdict), records);
         }
     }
 
     /// Settles the tests that do not end again.
-    fn settle_confirmed(&mut self, updates: &mut UpdateBatch) {
+    fn settle_confirmed(&mut self, records: &mut dyn RecordSink) {
         let confirmed = self.held_tests.take_confirmed(&self.order);
-        self.settle_early(confirmed, updates);
+        self.settle_early(confirmed, records);
     }
 
     /// Settles tests as their framework says while their process runs.
-    fn settle_early(&mut self, held: impl IntoIterator<Item = HeldTest>, updates: &mut UpdateBatch) {
+    fn settle_early(&mut self, held: impl IntoIterator<Item = HeldTest>, records: &mut dyn RecordSink) {
         for HeldTest { ended, verdict } in held {
             self.settlement.record_early_result(ended.place, verdict.result);
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
+            self.settle(ended, TestEnding::Verdict(verdict), records);
         }
     }
 
     /// Settles a test that has ended.
-    fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
+    fn settle(&mut self, ended: EndedTest, seen: TestEnding, records: &mut dyn RecordSink) {
         let context = SettlementContext {
             tests: self.order.tests(),
             framework: &*self.framework,
             now: self.now,
             is_cancelled: self.deadlines.is_cancelled(),
         };
-        self.settlement.settle(&context, ended, seen, updates);
+        self.settlement.settle(&context, ended, seen, records);
     }
 
     /// Decides what the held results of the process are worth when it has ended and its output is read to
@@ -351,11 +353,11 @@ impl RunningBatch {
         &mut self,
         mut gone: ProcessExitSummary,
         now: ClockReading,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) -> BatchEnd {
         self.now = now;
         self.order.on_read(now);
-        self.shown.end_lines(&mut updates.shown);
+        self.shown.end_lines();
         // The process did not end in tests that wait for others.
         self.order.withdraw_paused();
         self.drop_withdrawn();
@@ -369,7 +371,7 @@ impl RunningBatch {
         }
         // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
         if let (Some(loss), false) = (gone.guard_loss, self.deadlines.is_ending()) {
-            return BatchEnd::Decided(self.finish_without_guard(loss, updates));
+            return BatchEnd::Decided(self.finish_without_guard(loss, records));
         }
         if gone.is_own_death {
             self.deadlines.discard_limits_passed_in_crash();
@@ -378,12 +380,12 @@ impl RunningBatch {
         self.settlement.record_exit(self.order.is_single().then(|| gone.exit.clone()));
         let mut end = ProcessEnd::new(gone, self.deadlines.end_cause());
         end.discard_forged_evidence(end.stack_position(&*self.framework, self.order.first_running()));
-        let is_in_suite = self.settle_suite_phase(&mut end, updates);
-        self.apply_run_report(&mut end, updates);
+        let is_in_suite = self.settle_suite_phase(&mut end, records);
+        self.apply_run_report(&mut end, records);
         end.fail_unselected();
         end.charge_tests(!self.order.running().is_empty() || is_in_suite);
         if end.is_own_under_debugger() {
-            self.settle_not_begun(updates);
+            self.settle_not_begun(records);
         }
         self.decide_held_tests(&mut end);
         BatchEnd::Begun(Box::new(end))
@@ -401,10 +403,10 @@ impl RunningBatch {
     /// Ends a batch whose process has ended with its guard: how it ended is unknown. Results that were sent
     /// before, and failures, are valid. All other tests wait again, also those that seem to have passed just
     /// now: a forged marker is contradicted only by the end of its process.
-    fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
+    fn finish_without_guard(&mut self, loss: GuardLoss, records: &mut dyn RecordSink) -> LeaseEnd {
         for HeldTest { ended, verdict } in self.held_tests.take() {
             if verdict.result == FrameworkResult::Failed {
-                self.settle(ended, TestEnding::Verdict(verdict), updates);
+                self.settle(ended, TestEnding::Verdict(verdict), records);
             } else {
                 self.order.withdraw(ended.place);
             }
@@ -413,22 +415,22 @@ impl RunningBatch {
         self.order.withdraw_running();
         self.drop_withdrawn();
         let message = guard_loss_message(loss, self.order.has_waiting());
-        updates.logs.push(LogLine { test: only, level: LogLevel::Warning, message });
+        records.record(RunRecord::Log(LogLine::warning(only, message)));
         LeaseEnd::GuardLost { loss }
     }
 
     /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
     /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the
     /// death is charged to tests or to the tear-down.
-    fn settle_suite_phase(&mut self, end: &mut ProcessEnd, updates: &mut UpdateBatch) -> bool {
+    fn settle_suite_phase(&mut self, end: &mut ProcessEnd, records: &mut dyn RecordSink) -> bool {
         let stack = end.stack_position(&*self.framework, self.order.first_running());
         let is_test_running = !self.order.running().is_empty();
         let (suite, message) = match end.take_suite_phase() {
             Some(SuitePhase::SetUp { suite, places }) => {
-                return self.settle_before_tests(DeathPosition::SuiteSetUp(suite), &places, end, updates);
+                return self.settle_before_tests(DeathPosition::SuiteSetUp(suite), &places, end, records);
             }
             Some(SuitePhase::Dependency { test, places }) => {
-                return self.settle_before_tests(DeathPosition::Dependency(test), &places, end, updates);
+                return self.settle_before_tests(DeathPosition::Dependency(test), &places, end, records);
             }
             Some(SuitePhase::TearDown { suite, mut verdict })
                 if let Some(clock) = self.deadlines.only_clock()
@@ -437,7 +439,7 @@ impl RunningBatch {
                 let (place, limit) = (clock.place(), end.tear_down_limit_text(clock));
                 self.complete_failure(place, &mut verdict);
                 if let Some(ended) = self.end_running(place, verdict.duration) {
-                    self.settle(ended, TestEnding::Verdict(verdict), updates);
+                    self.settle(ended, TestEnding::Verdict(verdict), records);
                 }
                 (suite, end.tear_down_message(limit.as_deref(), self.outputs.unattributed()))
             }
@@ -451,7 +453,7 @@ impl RunningBatch {
             None => return false,
         };
         let fixture = SuiteFixture { suite, phase: FixturePhase::TearDown };
-        updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+        records.record(RunRecord::FixtureFailed { fixture, message });
         true
     }
 
@@ -462,7 +464,7 @@ impl RunningBatch {
         position: DeathPosition,
         places: &[usize],
         end: &mut ProcessEnd,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) -> bool {
         if !self.order.running().is_empty() {
             return false;
@@ -474,17 +476,17 @@ impl RunningBatch {
         let stderr = self.outputs.unattributed_stderr();
         let mut evidence = end.take_evidence();
         for place in places {
-            self.begin_test(*place, RawOutputs::default(), updates);
+            self.begin_test(*place, RawOutputs::default(), records);
             let Some(ended) = self.end_running(*place, None) else { continue };
             let outputs = TestOutputs { stderr: stderr.clone(), ..ended.outputs };
             let ended = EndedTest { duration: Duration::ZERO, outputs, ..ended };
-            self.settle(ended.with_evidence(evidence.take()), seen.clone(), updates);
+            self.settle(ended.with_evidence(evidence.take()), seen.clone(), records);
         }
         true
     }
 
     /// Settles the tests of a process that has exited by itself as its framework's report says.
-    fn apply_run_report(&mut self, end: &mut ProcessEnd, updates: &mut UpdateBatch) {
+    fn apply_run_report(&mut self, end: &mut ProcessEnd, records: &mut dyn RecordSink) {
         let Some(mut verdicts) = end.take_report() else { return };
         for place in self.held_tests.correct(&mut verdicts, self.output_limit_bytes) {
             self.order.withdraw(place);
@@ -499,8 +501,8 @@ impl RunningBatch {
                     contradictions.push(contradicted_result_text(name, sent, reported));
                 }
                 (None, Some(verdict)) if self.order.is_open(place) => {
-                    self.on_test_begun(place, RawOutputs::default(), updates);
-                    self.on_test_ended(place, verdict, updates);
+                    self.on_test_begun(place, RawOutputs::default(), records);
+                    self.on_test_ended(place, verdict, records);
                 }
                 (Some(_), _) | (None, _) => {}
             }
@@ -510,10 +512,10 @@ impl RunningBatch {
 
     /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
     /// it, and must not be offered the same test again.
-    fn settle_not_begun(&mut self, updates: &mut UpdateBatch) {
+    fn settle_not_begun(&mut self, records: &mut dyn RecordSink) {
         let reason = self.outputs.unattributed().with_output(NOT_BEGUN.to_owned());
         for place in self.order.skip_waiting() {
-            self.settlement.settle_not_run(&self.order.tests()[place], &reason, updates);
+            self.settlement.settle_not_run(&self.order.tests()[place], &reason, records);
         }
     }
 
@@ -533,40 +535,39 @@ impl RunningBatch {
     /// Settles the next results that the end of the process has decided, at most `SETTLED_TOGETHER`. Returns
     /// whether any remain: they are handed over in pieces, so that the client works on the first of them
     /// while the next are written.
-    pub(crate) fn settle_decided(&mut self, updates: &mut UpdateBatch) -> bool {
+    pub(crate) fn settle_decided(&mut self, records: &mut dyn RecordSink) -> bool {
         for _ in 0..SETTLED_TOGETHER {
             let Some((ended, seen)) = self.held_tests.next_decided() else { return false };
-            self.settle(ended, seen, updates);
+            self.settle(ended, seen, records);
         }
         self.held_tests.has_decided()
     }
 
     /// Decides all tests that are still running, and how the lease has ended.
-    pub(crate) fn end(&mut self, end: BatchEnd, updates: &mut UpdateBatch) -> LeaseEnd {
+    pub(crate) fn end(&mut self, end: BatchEnd, records: &mut dyn RecordSink) -> LeaseEnd {
         let mut end = match end {
             BatchEnd::Begun(begun) => *begun,
             BatchEnd::Decided(end) => return end,
         };
-        self.settlement.report_process_end(self.order.tests(), end.exit(), updates);
         for FixtureFailure { fixture, message } in end.take_fixture_failures() {
-            updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+            records.record(RunRecord::FixtureFailed { fixture, message });
         }
         let leaks = self.order.attribute_leaks(&end.exit().leaked);
-        self.settlement.report_leaks(leaks, self.order.tests(), updates);
+        self.settlement.report_leaks(leaks, self.order.tests(), records);
         if let Some(message) = end.stall_text() {
             let test = self.order.running().first().map(|place| self.order.tests()[*place].test);
-            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
+            records.record(RunRecord::Log(LogLine::warning(test, message)));
         }
         end.fail_outside(self.held_tests.take_late_failures());
-        let suspects = self.settle_running_tests(&end, updates);
+        let suspects = self.settle_running_tests(&end, records);
         if let Some(message) = end.unclear_text() {
-            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            records.record(RunRecord::Log(LogLine::warning(None, message)));
         }
         end.lease_end(&suspects, &self.order, self.outputs.unattributed())
     }
 
     /// Decides the tests that are still running; returns the names of those in which the process died.
-    fn settle_running_tests(&mut self, end: &ProcessEnd, updates: &mut UpdateBatch) -> Vec<String> {
+    fn settle_running_tests(&mut self, end: &ProcessEnd, records: &mut dyn RecordSink) -> Vec<String> {
         let mut evidence = end.evidence();
         let stack = end.stack_position(&*self.framework, None);
         let (clocks, outputs) = (self.deadlines.take_clocks(), self.outputs.take_all());
@@ -588,10 +589,10 @@ impl RunningBatch {
             let (started_at, duration) = (clock.started_at(), clock.ran(self.now));
             let ended = EndedTest { place, started_at, ended_at: self.now, duration, outputs };
             self.order.finish(place);
-            self.settle(ended.with_evidence(evidence.take()), seen, updates);
+            self.settle(ended.with_evidence(evidence.take()), seen, records);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
-            updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
+            records.record(RunRecord::FilesKept(evidence.files));
         }
         suspects
     }

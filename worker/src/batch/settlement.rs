@@ -1,13 +1,13 @@
 //! Settles tests that have ended: by a result, an attempt, or another run. Reports each test to the client.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use heeler_adapters::FrameworkResult;
-use heeler_core::{DiagnosticsFile, Iteration, NotRunReason, Outcome, TestResult, describe::program_name};
-use heeler_protocol::{
-    control::{LeaseEvent, LeasedTest, LogLine, ProcessExit, WorkerId, WorkerLease},
-    mtp::LogLevel,
+use heeler_core::{
+    DiagnosticsFile, Iteration, LogLine, NotRunReason, Outcome, RecordSink, RunRecord, TestResult, TestStart,
+    describe::program_name,
 };
+use heeler_protocol::control::{LeasedTest, ProcessExit, WorkerLease};
 
 use super::{
     framework_queries::FrameworkQueries,
@@ -19,14 +19,11 @@ use super::{
     test_ending::TestEnding,
     verdict::{Decision, TestOutputs, TestPolicy, decide, microseconds},
 };
-use crate::{
-    process::process_clock::{ClockReading, UtcTime},
-    results::{node_writer::NodeWriter, update_batch::UpdateBatch},
-};
+use crate::process::process_clock::{ClockReading, UtcTime};
 
 /// Inputs of a result beside the end of its test.
 pub(super) struct SettlementContext<'a> {
-    pub(super) tests: &'a [LeasedTest],
+    pub(super) tests: &'a [Arc<LeasedTest>],
     pub(super) framework: &'a dyn FrameworkQueries,
     /// The time of the last output, or of the end of the process.
     pub(super) now: ClockReading,
@@ -44,7 +41,8 @@ struct SettledTest {
 
 /// Settles the tests of a batch.
 pub(crate) struct Settlement {
-    node_writer: NodeWriter,
+    /// Name of the program's suite.
+    suite: String,
     /// Settled state of each test, by place, up to the last settled one.
     settled: Vec<SettledTest>,
     /// Kept files of tests without a settled result, by place.
@@ -61,14 +59,9 @@ pub(crate) struct Settlement {
 }
 
 impl Settlement {
-    pub(super) fn new(
-        lease: &WorkerLease,
-        iteration: Iteration,
-        worker: WorkerId,
-        has_proven_answers: bool,
-    ) -> Self {
+    pub(super) fn new(lease: &WorkerLease, iteration: Iteration, has_proven_answers: bool) -> Self {
         Self {
-            node_writer: NodeWriter::new(lease, worker),
+            suite: lease.program.suite.clone(),
             settled: Vec::new(),
             attached: HashMap::new(),
             iterations: Iterations::new(iteration, lease.repeat_until_ms),
@@ -84,41 +77,40 @@ impl Settlement {
     /// Settles the tests that their framework would skip; returns the others.
     pub(super) fn settle_skipped(
         &mut self,
-        tests: Vec<LeasedTest>,
-        updates: &mut UpdateBatch,
-    ) -> Vec<LeasedTest> {
+        tests: Vec<Arc<LeasedTest>>,
+        records: &mut dyn RecordSink,
+    ) -> Vec<Arc<LeasedTest>> {
         let (skipped, tests): (Vec<_>, Vec<_>) =
             tests.into_iter().partition(|test| test.listed.skip.is_some());
         for test in skipped {
             let reason = test.listed.skip.as_deref().unwrap_or_default();
             let result = TestResult::with_reason(Outcome::Skipped, reason);
-            self.settle_without_process(&test, result, updates);
+            self.settle_without_process(&test, result, records);
         }
         tests
     }
 
-    /// Adds the groups of an extended lease, and settles its tests that their framework would skip; returns
-    /// the others.
-    pub(super) fn extend(&mut self, lease: WorkerLease, updates: &mut UpdateBatch) -> Vec<LeasedTest> {
-        let lease = self.node_writer.extend(lease);
-        self.settle_skipped(lease.tests, updates)
-    }
-
     /// Settles a test that cannot be run.
-    pub(super) fn settle_not_run(&mut self, test: &LeasedTest, reason: &str, updates: &mut UpdateBatch) {
+    pub(super) fn settle_not_run(&mut self, test: &LeasedTest, reason: &str, records: &mut dyn RecordSink) {
         let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
         let result = TestResult::with_reason(outcome, format!("not run: {reason}"));
-        self.settle_without_process(test, result, updates);
+        self.settle_without_process(test, result, records);
     }
 
-    fn settle_without_process(&mut self, test: &LeasedTest, result: TestResult, updates: &mut UpdateBatch) {
+    fn settle_without_process(
+        &mut self,
+        test: &LeasedTest,
+        result: TestResult,
+        records: &mut dyn RecordSink,
+    ) {
         let ended_ms = Some(UtcTime::now().since_epoch_ms());
-        self.add_result(test, TestResult { ended_ms, duration_us: Some(0), ..result }, updates);
+        let result = TestResult { ended_ms, duration_us: Some(0), ..result };
+        records.record(RunRecord::Finished { test: test.test, result });
     }
 
     /// Returns the name of the suite.
     pub(crate) fn suite(&self) -> &str {
-        self.node_writer.suite()
+        &self.suite
     }
 
     /// Returns whether a test has failed, or is to be retried.
@@ -138,7 +130,7 @@ impl Settlement {
         place: usize,
         test: &LeasedTest,
         file: DiagnosticsFile,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) {
         if !self.settled.get(place).is_some_and(|test| test.is_settled) {
             self.attached.entry(place).or_default().push(file);
@@ -148,30 +140,19 @@ impl Settlement {
             "the file {} came after the result of its test, and is among the files of the run only",
             file.path.to_text()
         );
-        updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Warning, message });
-        updates.reports.push(LeaseEvent::FilesAttached { test: None, files: vec![file] });
+        records.record(RunRecord::Log(LogLine::warning(Some(test.test), message)));
+        records.record(RunRecord::FilesKept(vec![file]));
     }
 
     /// Reports that a test begins. The client receives one start of each test.
-    pub(super) fn report_start(&mut self, test: &LeasedTest, start: UtcTime, updates: &mut UpdateBatch) {
-        self.node_writer.add_ancestor_groups(test, updates);
+    pub(super) fn report_start(&mut self, test: &LeasedTest, start: UtcTime, records: &mut dyn RecordSink) {
         let is_rerun = self.stream_names.is_rerun();
-        if self.iterations.of(test).is_first() && !is_rerun {
-            updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, start));
-        } else if self.iterations.are_timed() || is_rerun {
-            updates.reports.push(LeaseEvent::Started(test.test));
+        let is_again = is_rerun || !self.iterations.of(test).is_first();
+        // Further processes of a lease that repeats its tests are nothing new.
+        if !is_again || is_rerun || self.iterations.are_timed() {
+            let started_ms = start.since_epoch_ms();
+            records.record(RunRecord::Started(TestStart { test: test.test, started_ms, is_again }));
         }
-    }
-
-    /// Reports what a running test has written.
-    pub(super) fn report_output(
-        &self,
-        test: &LeasedTest,
-        start: UtcTime,
-        text: &str,
-        updates: &mut UpdateBatch,
-    ) {
-        updates.add_output(test.test, |out| self.node_writer.write_output(out, test, start, text));
     }
 
     /// Reports that a test has ended, one of this number in its process, and is held. The result of a test
@@ -181,10 +162,10 @@ impl Settlement {
         test: &LeasedTest,
         tests: usize,
         now: ClockReading,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) {
         if self.iterations.is_last(now) {
-            updates.add_held(test.test, tests);
+            records.record(RunRecord::Held { test: test.test, is_alone: tests == 1 });
         }
     }
 
@@ -207,15 +188,15 @@ impl Settlement {
         context: &SettlementContext<'_>,
         ended: EndedTest,
         seen: TestEnding,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) {
         let test = &context.tests[ended.place];
         if seen.is_pass() && !self.iterations.is_last(context.now) {
-            self.iterations.record_pass(ended.place, test, ended.duration, updates);
+            self.iterations.record_pass(ended.place, test, ended.duration, records);
             return;
         }
         let is_refused = !context.is_cancelled
-            && self.stream_names.is_refused(ended.place, test, &seen, &ended.outputs, updates);
+            && self.stream_names.is_refused(ended.place, test, &seen, &ended.outputs, records);
         if is_refused {
             return;
         }
@@ -227,10 +208,6 @@ impl Settlement {
         let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
         match decide(rules, seen, TestOutputs { attached, ..ended.outputs }) {
             Decision::Final(mut result) => {
-                let files = result.files();
-                if !files.is_empty() {
-                    updates.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
-                }
                 result.started_ms = Some(ended.started_at.utc.since_epoch_ms());
                 result.ended_ms = Some(ended.ended_at.utc.since_epoch_ms());
                 result.duration_us = Some(microseconds(ended.duration));
@@ -247,21 +224,15 @@ impl Settlement {
                 {
                     // The name of the test stands before each line about it.
                     let message = format!("failed and passes alone: {interference}");
-                    updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Warning, message });
+                    records.record(RunRecord::Log(LogLine::warning(Some(test.test), message)));
                 }
-                self.add_result(test, *result, updates);
+                records.record(RunRecord::Finished { test: test.test, result: *result });
             }
-            Decision::Provisional(attempt, mark) => {
+            Decision::Provisional(attempt, next) => {
                 self.has_failures = true;
-                updates.add_provisional(test.test, *attempt, mark);
+                records.record(RunRecord::Provisional { test: test.test, attempt: *attempt, next });
             }
         }
-    }
-
-    fn add_result(&mut self, test: &LeasedTest, mut result: TestResult, updates: &mut UpdateBatch) {
-        result.worker = Some(self.node_writer.worker().0);
-        self.node_writer.add_ancestor_groups(test, updates);
-        updates.add_settled(test.test, &result, |out| self.node_writer.write_terminal(out, test, &result));
     }
 
     /// Removes the arguments of leaked processes, unless they are reported.
@@ -280,26 +251,12 @@ impl Settlement {
         self.process_exit = exit;
     }
 
-    /// Reports what the process has used.
-    pub(super) fn report_process_end(
-        &self,
-        tests: &[LeasedTest],
-        exit: &ProcessExit,
-        updates: &mut UpdateBatch,
-    ) {
-        if let Some(usage) = exit.usage() {
-            let test = tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
-            let tests = u32::try_from(tests.len()).unwrap_or(u32::MAX);
-            updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
-        }
-    }
-
     /// Reports leaked processes and the tests that may have started them.
     pub(super) fn report_leaks(
         &self,
         leaks: Vec<ProcessLeak>,
-        tests: &[LeasedTest],
-        updates: &mut UpdateBatch,
+        tests: &[Arc<LeasedTest>],
+        records: &mut dyn RecordSink,
     ) {
         for ProcessLeak { places, processes } in leaks {
             let tests: Vec<_> = places.iter().map(|place| &tests[*place]).collect();
@@ -307,8 +264,8 @@ impl Settlement {
             let message = leak_message(self.suite(), &uids, &processes);
             let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
             let test = tests.first().copied().filter(|_| tests.len() == 1);
-            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
-            updates.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
+            records.record(RunRecord::Log(LogLine::warning(test, message)));
+            records.record(RunRecord::Leaked { tests, processes });
         }
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct ShownLines {
     stderr: Vec<u8>,
     /// The last byte shown ended a line.
     is_line_start: bool,
+    out: ShownOutput,
 }
 
 /// Bytes that were written to a standard stream.
@@ -57,7 +58,13 @@ impl ShownLines {
             stdout: Vec::new(),
             stderr: Vec::new(),
             is_line_start: true,
+            out: ShownOutput::default(),
         }
+    }
+
+    /// Takes what is shown since the last call.
+    pub(super) fn take(&mut self) -> ShownOutput {
+        std::mem::take(&mut self.out)
     }
 
     /// Shows the raw outputs of a read, written by this test, or by nobody that is known.
@@ -67,15 +74,13 @@ impl ShownLines {
         outputs: RawOutputs<'_>,
         order: &TestOrder,
         framework: &dyn FrameworkQueries,
-        out: &mut ShownOutput,
     ) {
-        self.show(writer, OutputPiece::of_stdout(outputs.stdout), order, framework, out);
+        self.show(writer, OutputPiece::of_stdout(outputs.stdout), order, framework);
         self.show(
             writer,
             OutputPiece { stream: StandardStream::Error, bytes: outputs.stderr },
             order,
             framework,
-            out,
         );
     }
 
@@ -87,7 +92,6 @@ impl ShownLines {
         order: &TestOrder,
         framework: &dyn FrameworkQueries,
         is_ending: bool,
-        out: &mut ShownOutput,
     ) {
         if self.form.is_none() {
             return;
@@ -96,31 +100,25 @@ impl ShownLines {
         match event {
             TranscriptEvent::Begun { place } => {
                 if order.is_waiting(*place) && !is_ending {
-                    self.begin(&order.listed(*place).name, out);
+                    self.begin(&order.listed(*place).name);
                 }
             }
             TranscriptEvent::Output(bytes) => {
-                self.show(last(), OutputPiece::of_stdout(bytes), order, framework, out);
+                self.show(last(), OutputPiece::of_stdout(bytes), order, framework);
             }
             TranscriptEvent::ErrorOutput(bytes) => {
-                self.show(
-                    last(),
-                    OutputPiece { stream: StandardStream::Error, bytes },
-                    order,
-                    framework,
-                    out,
-                );
+                self.show(last(), OutputPiece { stream: StandardStream::Error, bytes }, order, framework);
             }
             TranscriptEvent::TestOutput { place, stream, bytes } => {
                 let stream = match stream {
                     OutputStream::Output => StandardStream::Output,
                     OutputStream::Error => StandardStream::Error,
                 };
-                self.show(Some(*place), OutputPiece { stream, bytes }, order, framework, out);
+                self.show(Some(*place), OutputPiece { stream, bytes }, order, framework);
             }
             TranscriptEvent::Ended { place, verdict } => {
                 let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();
-                self.show(Some(*place), OutputPiece::of_stdout(captured), order, framework, out);
+                self.show(Some(*place), OutputPiece::of_stdout(captured), order, framework);
             }
             TranscriptEvent::Part { .. }
             | TranscriptEvent::Paused { .. }
@@ -137,20 +135,20 @@ impl ShownLines {
         output: OutputPiece<'_>,
         order: &TestOrder,
         framework: &dyn FrameworkQueries,
-        out: &mut ShownOutput,
     ) {
         if self.form.is_none() {
             return;
         }
         let tests = order.tests();
         let writer = writer.and_then(|place| Some((place, tests.get(place)?.listed.name.as_str())));
-        self.push(writer, output, |line| framework.is_own_line(line), out);
+        self.push(writer, output, |line| framework.is_own_line(line));
     }
 
     /// Shows that a test begins.
-    fn begin(&mut self, name: &str, out: &mut ShownOutput) {
-        self.end_lines(out);
-        out.push(StandardStream::Error, format!("{:>12}  {}\n", "START", self.shown_name(name)).as_bytes());
+    fn begin(&mut self, name: &str) {
+        self.end_lines();
+        self.out
+            .push(StandardStream::Error, format!("{:>12}  {}\n", "START", self.shown_name(name)).as_bytes());
     }
 
     fn shown_name(&self, name: &str) -> String {
@@ -170,19 +168,18 @@ impl ShownLines {
         writer: Writer<'_>,
         OutputPiece { stream, bytes }: OutputPiece<'_>,
         is_own_line: impl Fn(&[u8]) -> bool,
-        out: &mut ShownOutput,
     ) {
         let Some(last) = bytes.last() else { return };
         let place = writer.map(|(place, _)| place);
         if self.writer != place {
-            self.end_lines(out);
+            self.end_lines();
             self.writer = place;
             self.prefix =
                 prefix(&writer.map_or_else(|| self.suite.clone(), |(_, name)| self.shown_name(name)));
         }
         let has_own_lines = writer.is_none() && stream == StandardStream::Output;
         if !self.has_prefix() && !has_own_lines {
-            out.push(stream, bytes);
+            self.out.push(stream, bytes);
             self.is_line_start = *last == b'\n';
             return;
         }
@@ -196,23 +193,23 @@ impl ShownLines {
             let line = open[..end].strip_suffix(b"\n").unwrap_or(&open[..end]);
             // Frameworks separate their own lines with empty ones.
             if !has_own_lines || !line.is_empty() && !is_own_line(line) {
-                show_line(has_prefix.then_some(&self.prefix), stream, line, out);
+                show_line(has_prefix.then_some(&self.prefix), stream, line, &mut self.out);
             }
             open.drain(..end);
         }
     }
 
     /// Shows the beginnings of lines whose ends do not come any more.
-    pub(super) fn end_lines(&mut self, out: &mut ShownOutput) {
+    pub(super) fn end_lines(&mut self) {
         if !self.is_line_start {
-            out.push(StandardStream::Output, b"\n");
+            self.out.push(StandardStream::Output, b"\n");
             self.is_line_start = true;
         }
         let has_prefix = self.has_prefix();
         let streams = [(StandardStream::Output, &mut self.stdout), (StandardStream::Error, &mut self.stderr)];
         for (stream, open) in streams {
             if !open.is_empty() {
-                show_line(has_prefix.then_some(&self.prefix), stream, open, out);
+                show_line(has_prefix.then_some(&self.prefix), stream, open, &mut self.out);
                 open.clear();
             }
         }

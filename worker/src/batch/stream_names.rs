@@ -2,15 +2,13 @@
 //! `/dev/stdout`: the system refuses that for a socket, which names its writers, and not for a pipe. Such a
 //! test is run again alone, with pipes, before it has failed. Pure.
 
+use std::sync::Arc;
+
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
-use heeler_core::ExitReason;
-use heeler_protocol::{
-    control::{LeasedTest, LogLine},
-    mtp::LogLevel,
-};
+use heeler_core::{ExitReason, LogLine, RecordSink, RunRecord};
+use heeler_protocol::control::LeasedTest;
 
 use super::{iterations::in_order, test_ending::TestEnding, verdict::TestOutputs};
-use crate::results::update_batch::UpdateBatch;
 
 /// Error messages when a program opens a socket by a name.
 const REFUSALS: [&str; 2] = ["No such device or address", "ENXIO"];
@@ -26,7 +24,7 @@ pub(crate) struct StreamNames {
     /// Standard output is a socket that carries the reports as well, so that no test can run with pipes.
     is_report_socket: bool,
     /// The tests with their places.
-    refused: Vec<(usize, LeasedTest)>,
+    refused: Vec<(usize, Arc<LeasedTest>)>,
     /// The process has pipes: a test runs again in it.
     is_rerun: bool,
 }
@@ -55,7 +53,7 @@ impl StreamNames {
     }
 
     /// Takes the tests that are to run again with pipes, in order; they have no result.
-    pub(crate) fn take_refused(&mut self) -> Vec<LeasedTest> {
+    pub(crate) fn take_refused(&mut self) -> Vec<Arc<LeasedTest>> {
         in_order(std::mem::take(&mut self.refused))
     }
 
@@ -63,25 +61,25 @@ impl StreamNames {
     pub(super) fn is_refused(
         &mut self,
         place: usize,
-        test: &LeasedTest,
+        test: &Arc<LeasedTest>,
         seen: &TestEnding,
         outputs: &TestOutputs,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) -> bool {
         if !(self.is_socket || self.is_report_socket) || !may_be_refusal(seen, outputs) {
             return false;
         }
-        let (level, message) = if self.is_report_socket {
+        let line = if self.is_report_socket {
             let hint = "failed, with the words of a standard stream that could not be opened by its name: standard \
                         output is a socket here, so write to descriptor 1 instead of /dev/stdout";
-            (LogLevel::Warning, hint)
+            LogLine::warning(Some(test.test), hint.to_owned())
         } else {
-            self.refused.push((place, test.clone()));
+            self.refused.push((place, Arc::clone(test)));
             let note = "failed, with the words of a standard stream that could not be opened by its name, which is a \
                         socket here; runs again alone, with pipes";
-            (LogLevel::Information, note)
+            LogLine::information(Some(test.test), note.to_owned())
         };
-        updates.logs.push(LogLine { test: Some(test.test), level, message: message.to_owned() });
+        records.record(RunRecord::Log(line));
         !self.is_report_socket
     }
 }

@@ -1,6 +1,6 @@
 //! The tests of a batch by their places: which of them wait for a process, which run, and which have ended.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use heeler_protocol::control::{LeakedProcess, LeasedTest, ListedTest};
 
@@ -19,7 +19,7 @@ enum BatchTestState {
 /// The tests of one process, with their states and the order of their ends.
 #[derive(Debug)]
 pub(crate) struct TestOrder {
-    tests: Vec<LeasedTest>,
+    tests: Vec<Arc<LeasedTest>>,
     /// The state of each test.
     states: Vec<BatchTestState>,
     /// Running tests in begin order, including paused ones.
@@ -34,7 +34,7 @@ pub(crate) struct TestOrder {
 }
 
 impl TestOrder {
-    pub(super) fn new(tests: Vec<LeasedTest>) -> Self {
+    pub(super) fn new(tests: Vec<Arc<LeasedTest>>) -> Self {
         Self {
             states: vec![BatchTestState::Waiting; tests.len()],
             tests,
@@ -46,7 +46,7 @@ impl TestOrder {
         }
     }
 
-    pub(super) fn tests(&self) -> &[LeasedTest] {
+    pub(super) fn tests(&self) -> &[Arc<LeasedTest>] {
         &self.tests
     }
 
@@ -56,7 +56,7 @@ impl TestOrder {
     }
 
     /// Returns whether the process has one test, whose result depends on the end of the process.
-    pub(super) fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.tests.len() == 1
     }
 
@@ -73,7 +73,7 @@ impl TestOrder {
     }
 
     /// Adds tests; returns their places.
-    pub(super) fn extend(&mut self, tests: Vec<LeasedTest>) -> Range<usize> {
+    pub(super) fn extend(&mut self, tests: Vec<Arc<LeasedTest>>) -> Range<usize> {
         let first = self.tests.len();
         self.tests.extend(tests);
         self.states.resize(self.tests.len(), BatchTestState::Waiting);

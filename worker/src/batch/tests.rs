@@ -10,10 +10,10 @@ mod shown_lines;
 mod single_test_process;
 mod stream_names;
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
-use heeler_core::{Attempt, ExitReason, Failure, Iteration, Outcome, RunRecord, TestId};
+use heeler_core::{Attempt, ExitReason, Failure, Iteration, Outcome, RunRecord, TestId, TestStart};
 use heeler_protocol::{
     control::{LeaseEnd, LeaseEvent, ListedTest, ProcessExit, WorkerId, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
@@ -22,7 +22,7 @@ use heeler_protocol::{
 
 use super::{stderr_attribution::SHARED_OUTPUT_NOTE, *};
 use crate::process::process_clock::{ClockReading, UtcTime};
-use crate::results::update_batch::UpdateBatch;
+use crate::results::{lease_updates::LeaseUpdates, update_batch::UpdateBatch};
 use crate::test_values::{lease, verdict};
 
 /// The state of a transcript: (complete, explains the exit code).
@@ -104,15 +104,24 @@ fn signal(number: i32) -> ProcessExit {
 /// A batch and its updates.
 struct BatchHarness {
     batch: RunningBatch,
-    updates: UpdateBatch,
+    sink: LeaseUpdates,
 }
 
 impl BatchHarness {
     fn with_lease(lease: WorkerLease) -> Self {
-        let mut updates = UpdateBatch::default();
         let first = Iteration::first_of(lease.repeat);
-        let batch = RunningBatch::new(lease, first, WorkerId(1), &mut updates, Box::new(FakeFramework));
-        Self { batch, updates }
+        Self::with_iteration(lease, first)
+    }
+
+    fn with_iteration(lease: WorkerLease, iteration: Iteration) -> Self {
+        let mut sink = LeaseUpdates::new(&lease, WorkerId(1), 0);
+        let batch = RunningBatch::new(lease, iteration, &mut sink, Box::new(FakeFramework));
+        Self { batch, sink }
+    }
+
+    /// Returns what is to be handed over.
+    fn updates(&self) -> &UpdateBatch {
+        &self.sink.batch
     }
 
     fn with_tests(count: u32) -> Self {
@@ -126,7 +135,7 @@ impl BatchHarness {
             outputs: RawOutputs { stdout: b"", stderr: stderr.as_bytes() },
             now: at(milliseconds),
         };
-        self.batch.on_output(chunk, &mut self.updates);
+        self.batch.on_output(chunk, &mut self.sink);
         assert!(events.is_empty());
     }
 
@@ -135,14 +144,14 @@ impl BatchHarness {
     }
 
     fn finish_as(&mut self, milliseconds: u64, gone: ProcessExitSummary) -> LeaseEnd {
-        let end = self.batch.begin_end(gone, at(milliseconds), &mut self.updates);
-        while self.batch.settle_decided(&mut self.updates) {}
-        self.batch.end(end, &mut self.updates)
+        let end = self.batch.begin_end(gone, at(milliseconds), &mut self.sink);
+        while self.batch.settle_decided(&mut self.sink) {}
+        self.batch.end(end, &mut self.sink)
     }
 
     /// Returns the nodes sent to the client.
     fn nodes(&self) -> Vec<TestNode> {
-        let changes = self.updates.chunks().flat_map(|load| load.changes);
+        let changes = self.updates().chunks().flat_map(|load| load.changes);
         changes.map(|change| serde_json::from_slice::<NodeChange>(change).unwrap().node).collect()
     }
 
@@ -161,12 +170,12 @@ impl BatchHarness {
             LeaseEvent::FixtureFailed { fixture, message } => Some((fixture.to_string(), message.clone())),
             _ => None,
         };
-        self.updates.reports.iter().filter_map(failure).collect()
+        self.updates().reports.iter().filter_map(failure).collect()
     }
 
     fn records(&self) -> Vec<RunRecord> {
         let JournalContent { records, damage, .. } =
-            journal::read(&[journal::MAGIC, &self.updates.journal].concat());
+            journal::read(&[journal::MAGIC, &self.updates().journal].concat());
         assert_eq!(damage, None);
         let event = |record| if let JournalRecord::Event(event) = record { Some(event) } else { None };
         records.into_iter().filter_map(event).collect()
@@ -187,9 +196,12 @@ fn passing_test_is_started_and_settled() {
     assert_eq!(nodes[0].start_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"));
     assert_eq!(nodes[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.009Z"));
     assert_eq!(nodes[0].duration_ms, Some(4.0));
-    assert!(matches!(bench.records()[..], [RunRecord::Started(TestId(0)), RunRecord::Finished { .. }]));
     assert!(matches!(
-        bench.updates.reports[..],
+        bench.records()[..],
+        [RunRecord::Started(TestStart { test: TestId(0), started_ms: 5, .. }), RunRecord::Finished { .. }]
+    ));
+    assert!(matches!(
+        bench.updates().reports[..],
         [LeaseEvent::Started(TestId(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
     ));
 }
@@ -197,14 +209,14 @@ fn passing_test_is_started_and_settled() {
 #[test]
 fn skipped_tests_are_settled_without_a_process() {
     let mut lease = lease(3);
-    lease.tests[1].listed.skip = Some("ignored: needs net".into());
+    Arc::make_mut(&mut lease.tests[1]).listed.skip = Some("ignored: needs net".into());
     let bench = BatchHarness::with_lease(lease);
     let names: Vec<_> = bench.batch.tests().iter().map(|test| test.listed.name.as_str()).collect();
     assert_eq!(names, ["A.t0", "A.t2"]);
     let node = &bench.results()[0];
     assert_eq!((node.display_name.as_str(), node.state), ("A.t1", Some(ExecutionState::Skipped)));
     assert_eq!(node.error_message.as_deref(), Some("ignored: needs net"));
-    assert!(matches!(bench.updates.reports[..], [LeaseEvent::Settled { position: 1, .. }]));
+    assert!(matches!(bench.updates().reports[..], [LeaseEvent::Settled { position: 1, .. }]));
 }
 
 #[test]
@@ -302,7 +314,7 @@ fn crash_affects_only_the_running_test() {
     bench.chunk(1, [begun(0), passed(0), begun(1), output("last words")], "");
     assert_eq!(bench.finish(5, signal(11), INCOMPLETE), LeaseEnd::DiedInTest { end: signal(11) });
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    let Some(LeaseEvent::CrashedProvisionally { test: TestId(1), attempt }) = bench.updates.reports.last()
+    let Some(LeaseEvent::CrashedProvisionally { test: TestId(1), attempt }) = bench.updates().reports.last()
     else {
         panic!()
     };
@@ -310,7 +322,7 @@ fn crash_affects_only_the_running_test() {
     assert_eq!(attempt.stdout, "last words");
     assert_eq!(attempt.duration_us, 4000);
     assert!(
-        matches!(&bench.records()[..], [.., RunRecord::Provisional { test: TestId(1), attempt: held }] if held == &**attempt)
+        matches!(&bench.records()[..], [.., RunRecord::Provisional { test: TestId(1), attempt: held, .. }] if held == &**attempt)
     );
 }
 
@@ -324,7 +336,7 @@ fn failure_is_completed_from_stderr() {
 #[test]
 fn unselectable_test_is_settled_as_not_run() {
     let mut bench = BatchHarness::with_tests(3);
-    bench.batch.refuse(1, "its name has a newline", &mut bench.updates);
+    bench.batch.refuse(1, "its name has a newline", &mut bench.sink);
     bench.chunk(1, [begun(1), passed(1)], "");
     let results = bench.results();
     assert_eq!(results[0].display_name, "A.t1");
@@ -363,7 +375,7 @@ fn exit_code_zero_during_test_is_an_error() {
     bench.chunk(1, [begun(0)], "");
     let end = bench.finish(2, exit(0), (false, true));
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }));
-    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
+    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.updates().reports.last() else {
         panic!()
     };
     assert_eq!(attempt.message, "the process exited with code 0 before the test ended");
@@ -401,7 +413,7 @@ fn timed_out_test_is_settled_after_process_exit() {
     let node = &bench.results()[0];
     assert_eq!(node.state, Some(ExecutionState::TimedOut));
     assert_eq!(node.error_message.as_deref(), Some("timed out after 2 s"));
-    assert_eq!(bench.updates.reports.len(), 2);
+    assert_eq!(bench.updates().reports.len(), 2);
 }
 
 #[test]
@@ -412,7 +424,7 @@ fn crash_captured_past_time_limit_stays_a_crash() {
     let end = bench
         .finish_as(2900, ProcessExitSummary { is_own_death: true, ..process_exit(signal(11), INCOMPLETE) });
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }), "{end:?}");
-    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
+    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.updates().reports.last() else {
         panic!()
     };
     assert_eq!(attempt.message, "crashed with SIGSEGV");
@@ -441,12 +453,12 @@ fn crash_before_first_test_is_not_a_stall() {
 #[test]
 fn timeout_with_retries_left_is_provisional() {
     let mut lease = lease(2);
-    lease.tests[0].is_failure_provisional = true;
+    Arc::make_mut(&mut lease.tests[0]).is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0)], "");
     assert_eq!(bench.batch.on_deadline(at(2000), false), DeadlineAction::Terminate);
     bench.finish(2001, signal(15), INCOMPLETE);
-    let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
+    let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.updates().reports.last() else {
         panic!()
     };
     assert_eq!((attempt.outcome, attempt.exit_reason.clone()), (Outcome::TimedOut, None));
@@ -456,10 +468,10 @@ fn timeout_with_retries_left_is_provisional() {
 #[test]
 fn failure_with_retries_left_is_provisional() {
     let mut lease = lease(2);
-    lease.tests[0].is_failure_provisional = true;
+    Arc::make_mut(&mut lease.tests[0]).is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0), ended(0, FrameworkResult::Failed), begun(1), passed(1)], "");
-    assert!(matches!(bench.updates.reports[1], LeaseEvent::FailedProvisionally { test: TestId(0), .. }));
+    assert!(matches!(bench.updates().reports[1], LeaseEvent::FailedProvisionally { test: TestId(0), .. }));
     assert_eq!(bench.states(), [("A.t1".to_owned(), ExecutionState::Passed)]);
     assert_eq!(bench.finish(1, exit(1), COMPLETE), LeaseEnd::Complete);
 }
@@ -467,7 +479,7 @@ fn failure_with_retries_left_is_provisional() {
 #[test]
 fn second_attempt_lists_the_first() {
     let mut lease = lease(1);
-    lease.tests[0].attempts.push(Attempt {
+    Arc::make_mut(&mut lease.tests[0]).attempts.push(Attempt {
         outcome: Outcome::Failed,
         message: "1 is not 2".into(),
         exit_reason: None,
@@ -514,7 +526,7 @@ fn cancel_between_tests_settles_nothing() {
     let mut bench = BatchHarness::with_tests(2);
     bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     assert_eq!(bench.finish(9, signal(15), INCOMPLETE), LeaseEnd::Cancelled);
-    assert!(bench.updates.reports.is_empty());
+    assert!(bench.updates().reports.is_empty());
 }
 
 #[test]
@@ -524,7 +536,7 @@ fn worker_exit_leaves_running_test_undecided() {
     bench.batch.deadlines.on_terminated(BatchTerminateReason::Abandoned);
     assert_eq!(bench.finish(1, signal(9), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    assert!(matches!(bench.updates.reports.last(), Some(LeaseEvent::Started(TestId(1)))));
+    assert!(matches!(bench.updates().reports.last(), Some(LeaseEvent::Started(TestId(1)))));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use heeler_core::{
-    Attempt, DiagnosticsFile, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, TestDiagnostics,
-    TestResult,
+    Attempt, DiagnosticsFile, ExitReason, Failure, IsolatedRerun, Iteration, NextRun, Outcome,
+    TestDiagnostics, TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
 use heeler_protocol::control::LeasedTest;
@@ -19,7 +19,7 @@ use super::{
     test_ending::{DeathPosition, TestEnding},
     test_parts::TestParts,
 };
-use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
+use crate::results::output_capture::truncate_text;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 
 /// An attempt comes back with the next lease, so its texts are truncated again.
@@ -44,7 +44,7 @@ pub(crate) enum Decision {
     /// The result is final.
     Final(Box<TestResult>),
     /// The result is provisional.
-    Provisional(Box<Attempt>, ProvisionalMark),
+    Provisional(Box<Attempt>, NextRun),
 }
 
 /// The policy for the test.
@@ -66,7 +66,7 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
         let result = single_run_result(seen, outputs);
         let attempt = Box::new(attempt_of(result, rules.duration));
-        return Decision::Provisional(attempt, ProvisionalMark::AwaitsIsolatedRun);
+        return Decision::Provisional(attempt, NextRun::Isolated);
     }
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
     let mut result = match &rules.test.crashed_attempt {
@@ -75,7 +75,7 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     };
     if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
         let attempt = Box::new(attempt_of(result, rules.duration));
-        return Decision::Provisional(attempt, ProvisionalMark::AwaitsRetry);
+        return Decision::Provisional(attempt, NextRun::Retry);
     }
     result.iterations = repeated.map(|one| one.number() - u32::from(is_cancelled));
     result.attempts.clone_from(&rules.test.attempts);
@@ -482,9 +482,7 @@ mod tests {
     #[test]
     fn batch_crash_is_provisional_and_isolated_crash_final() {
         let seen = || died(death(Some("SIGSEGV"), None));
-        let Decision::Provisional(held, ProvisionalMark::AwaitsIsolatedRun) =
-            conclusion(&test(), false, seen())
-        else {
+        let Decision::Provisional(held, NextRun::Isolated) = conclusion(&test(), false, seen()) else {
             panic!()
         };
         assert_eq!((held.outcome, held.message.as_str()), (Outcome::Crashed, "crashed with SIGSEGV"));
@@ -502,10 +500,7 @@ mod tests {
             TestEnding::TimedOut(Duration::from_secs(1)),
             died(death(None, Some(3))),
         ] {
-            assert!(matches!(
-                conclusion(&test, true, seen),
-                Decision::Provisional(_, ProvisionalMark::AwaitsRetry)
-            ));
+            assert!(matches!(conclusion(&test, true, seen), Decision::Provisional(_, NextRun::Retry)));
         }
         for seen in [
             verdict(FrameworkResult::Passed, None),

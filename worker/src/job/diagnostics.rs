@@ -10,15 +10,12 @@ use std::{
 };
 
 use heeler_core::{
-    Iteration,
+    Iteration, LogLine, RecordSink, RunRecord,
     describe::{process_text, program_name},
 };
-use heeler_protocol::{
-    control::{
-        Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
-        ProcessExit, ProcessSample, TestDiagnostics, TraceMode, TracePlan, TreeSample, WorkerId, WorkerLease,
-    },
-    mtp::LogLevel,
+use heeler_protocol::control::{
+    Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, OsText, ProcessExit,
+    ProcessSample, TestDiagnostics, TraceMode, TracePlan, TreeSample, WorkerId, WorkerLease,
 };
 use heeler_sys::process::Signal;
 use tokio::time::Instant;
@@ -126,11 +123,15 @@ impl CrashDiagnostics {
     /// Returns how the guard is to trace the process. Without a directory nothing can be stored, and the run
     /// continues without diagnostics.
     /// `run_mark` is the file that exists while the framework runs tests.
-    pub(super) fn trace_plan(&self, run_mark: Option<&Path>, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
+    pub(super) fn trace_plan(
+        &self,
+        run_mark: Option<&Path>,
+        records: &mut dyn RecordSink,
+    ) -> Option<TracePlan> {
         let mode = self.watch.mode?;
         if let Err(error) = heeler_sys::dirs::private_dir(&self.dir) {
             let message = format!("crashes will leave no files: {error}");
-            logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            records.record(RunRecord::Log(LogLine::warning(None, message)));
             return None;
         }
         // The directory is there as long as the process runs.

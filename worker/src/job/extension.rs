@@ -93,9 +93,10 @@ impl LeaseExtension {
         if lease.lease != sink.lease || !self.may_follow(transcript, batch) {
             return None;
         }
-        let mut added = batch.extend(lease, &mut sink.updates);
+        sink.extend(&lease);
+        let mut added = batch.extend(lease, sink);
         while let Some((place, reason)) = check.unselectable_test(&listed_tests(batch)[added.clone()]) {
-            batch.refuse(added.start + place, &reason, &mut sink.updates);
+            batch.refuse(added.start + place, &reason, sink);
             added.end -= 1;
         }
         self.turn(Self::Possible);

@@ -10,16 +10,10 @@ use std::{
 };
 
 use heeler_adapters::TranscriptEvent;
-use heeler_core::{DiagnosticsFile, OsText};
-use heeler_protocol::{
-    control::{LeasedTest, LogLine},
-    mtp::LogLevel,
-};
+use heeler_core::{DiagnosticsFile, LogLine, OsText, RecordSink, RunRecord, TestId};
 
 use super::diagnostics::evidence_file_name;
-use crate::{
-    batch::RunningBatch, process::evidence_files::plain_file_name, results::update_batch::UpdateBatch,
-};
+use crate::{batch::RunningBatch, process::evidence_files::plain_file_name};
 
 /// Size of a file above which it is linked instead of copied. A copy stays what it is when the test writes
 /// the same file again; beyond this size, copying would hold up the tests of the process.
@@ -64,13 +58,13 @@ impl FileKeeper {
         &mut self,
         events: &[TranscriptEvent],
         batch: &mut RunningBatch,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) {
         for event in events {
             let TranscriptEvent::File { place, path, description } = event else { continue };
             let source = AttachedSource { path: Path::new(path), description };
-            if let Err(error) = self.keep(*place, source, batch, updates) {
-                warn_of_loss(batch.tests().get(*place), source.path, &error, updates);
+            if let Err(error) = self.keep(*place, source, batch, records) {
+                warn_of_loss(batch.tests().get(*place).map(|test| test.test), source.path, &error, records);
             }
         }
     }
@@ -84,7 +78,7 @@ impl FileKeeper {
         place: usize,
         source: AttachedSource<'_>,
         batch: &mut RunningBatch,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) -> io::Result<()> {
         let Some(test) = batch.tests().get(place) else { return Ok(()) };
         let base = evidence_file_name(&test.uid, false);
@@ -119,24 +113,24 @@ impl FileKeeper {
             .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
         kept.push(original);
         let description = source.description.to_owned();
-        batch.attach(place, DiagnosticsFile { path: OsText::from(path.as_path()), description }, updates);
+        batch.attach(place, DiagnosticsFile { path: OsText::from(path.as_path()), description }, records);
         Ok(())
     }
 }
 
 /// Logs that a file of a test is lost.
 pub(super) fn warn_of_loss(
-    test: Option<&LeasedTest>,
+    test: Option<TestId>,
     path: &Path,
     error: &io::Error,
-    updates: &mut UpdateBatch,
+    records: &mut dyn RecordSink,
 ) {
     let advice = match error.kind() {
         io::ErrorKind::NotFound => "; a test's files must exist until Heeler has read the report of its end",
         _ => "",
     };
     let message = format!("the attached file {} is lost: {error}{advice}", path.display());
-    updates.logs.push(LogLine { test: test.map(|test| test.test), level: LogLevel::Warning, message });
+    records.record(RunRecord::Log(LogLine::warning(test, message)));
 }
 
 /// Stores an open file under a name that is not in use.

@@ -40,13 +40,13 @@ use crate::{
         test_directory::{TestDirectory, TestDirectoryVariables},
         worker_context::WorkerContext,
     },
-    results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
+    results::{journal::Journal, uplink::SenderMessage},
 };
 use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterTraits, BatchSelection, CommandLineError, FrameworkVerdict,
     InvocationChannel, SelectionScope, StackPosition, TranscriptParser,
 };
-use heeler_core::Iteration;
+use heeler_core::{Iteration, RecordSink};
 
 /// Resources that a lease runs with.
 pub(crate) struct LeaseResources {
@@ -72,7 +72,7 @@ pub(crate) struct EndedLease {
 pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> EndedLease {
     let LeaseResources { context, result_sender, mut orders, journal, waiting, warm } = tools;
     let mut kept = KeptProcesses { waiting, warm };
-    let mut sink = ResultSink::new(&lease, journal, result_sender);
+    let mut sink = ResultSink::new(&lease, context.worker, journal, result_sender);
     let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut kept);
     let LeaseRunEnd { end, start_us, handle } = run.await;
     // Nothing runs any more, so dropping the receiver confirms a requested pause.
@@ -113,7 +113,7 @@ async fn run_iterations(
     let mut lease = lease;
     let (mut earlier_end, mut first_start_us) = (None, None);
     loop {
-        let is_run = |test: &&LeasedTest| test.listed.skip.is_none();
+        let is_run = |test: &&Arc<LeasedTest>| test.listed.skip.is_none();
         let runnable_tests = lease.tests.iter().filter(is_run).count();
         let tests = std::mem::take(&mut lease.tests);
         let has_next = !iteration.is_last() && lease.repeat_until_ms.is_none();
@@ -254,13 +254,13 @@ async fn prepare_process<'a>(
     let (is_whole_program, runs_ignored) = (lease.is_whole_program, lease.runs_ignored);
     let directory_variables = TestDirectoryVariables::of_run(lease.has_private_tmpdir);
     let extension = ExtensionCheck::of(&lease, adapter, &context.scratch).filter(|_| variant.is_none());
-    let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
+    let mut batch = RunningBatch::new(lease, iteration, sink, framework);
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
     let is_output_shown = output_display != OutputDisplay::Hidden;
     let variant = variant.as_deref();
     let choice =
         CommandChoice { adapter, program: &program, variant, runnable_tests, runs_ignored, is_output_shown };
-    let Some(mut invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
+    let Some(mut invocation) = choice.select_command(context, &mut batch, sink) else {
         return Err(LeaseEnd::Complete);
     };
     if has_pipes {
@@ -361,7 +361,7 @@ impl CommandChoice<'_> {
         &self,
         context: &WorkerContext,
         batch: &mut RunningBatch,
-        updates: &mut UpdateBatch,
+        records: &mut dyn RecordSink,
     ) -> Option<AdapterInvocation> {
         while !batch.tests().is_empty() {
             // A test that fits no command by itself is left to the adapter, which refuses it.
@@ -386,11 +386,11 @@ impl CommandChoice<'_> {
             match self.adapter.run_command(self.program, &selection, &context.scratch) {
                 Ok(invocation) => match invocation.own_command.as_ref().and_then(missing_need) {
                     None => return Some(invocation),
-                    Some(reason) => batch.refuse(0, &reason, updates),
+                    Some(reason) => batch.refuse(0, &reason, records),
                 },
                 Err(CommandLineError::Unselectable { place, reason }) => {
                     let place = if self.variant.is_some() { 0 } else { place };
-                    batch.refuse(place, &reason, updates);
+                    batch.refuse(place, &reason, records);
                 }
             }
         }

@@ -2,11 +2,8 @@
 //! loaded it, or a new one.
 
 use heeler_adapters::{Adapter, AdapterInvocation, InvocationChannel, TranscriptParser};
-use heeler_core::error_chain;
-use heeler_protocol::{
-    control::{ForkPoint, LeaseEnd, ListedTest, LogLine, TestCommand, TestProgram},
-    mtp::LogLevel,
-};
+use heeler_core::{LogLine, RecordSink, RunRecord, error_chain};
+use heeler_protocol::control::{ForkPoint, LeaseEnd, ListedTest, TestCommand, TestProgram};
 use heeler_sys::process::Pid;
 use tokio::sync::mpsc;
 
@@ -25,7 +22,6 @@ use crate::{
         test_directory::{TestDirectory, TestDirectoryVariables},
         worker_context::WorkerContext,
     },
-    results::update_batch::UpdateBatch,
 };
 
 /// A process that runs the tests of a lease from now on.
@@ -176,11 +172,11 @@ impl ProcessStart<'_> {
         command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
         command.is_stopped_at_start = is_debugged;
         let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
-        command.trace = self.diagnostics.trace_plan(run_mark, &mut sink.updates.logs);
+        command.trace = self.diagnostics.trace_plan(run_mark, sink);
         // A debugger attaches to a process that makes connections: where it listens, the guard's command
         // says.
         let offer = if is_debugged && invocation.channel != InvocationChannel::Connections {
-            create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
+            create_launch_offer(context, &command, invocation.channel, sink)
         } else {
             None
         };
@@ -201,7 +197,7 @@ fn create_test_directory(
     let created = context.create_test_directory(sink.lease.0, variables);
     if let Err(error) = &created {
         let message = format!("tests share a temporary directory: failed to {}", error_chain(error));
-        sink.add_log_line(None, LogLevel::Warning, message);
+        sink.record(RunRecord::Log(LogLine::warning(None, message)));
     }
     created.ok()
 }
@@ -211,13 +207,13 @@ fn create_launch_offer(
     context: &WorkerContext,
     command: &TestCommand,
     channel: InvocationChannel,
-    updates: &mut UpdateBatch,
+    records: &mut dyn RecordSink,
 ) -> Option<LaunchOffer> {
     match LaunchOffer::create(&context.scratch, command, channel) {
         Ok(offer) => Some(offer),
         Err(error) => {
             let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
-            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            records.record(RunRecord::Log(LogLine::warning(None, message)));
             None
         }
     }

@@ -3,10 +3,11 @@
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use heeler_adapters::OwnCommand;
+use heeler_core::RecordSink;
 use heeler_protocol::control::OsText;
 
 use super::kept_files::{AttachedSource, FileKeeper, warn_of_loss};
-use crate::{batch::RunningBatch, results::update_batch::UpdateBatch};
+use crate::batch::RunningBatch;
 
 /// Returns why a command can't be run; `None` if everything that it needs is there.
 pub(super) fn missing_need(command: &OwnCommand) -> Option<String> {
@@ -49,14 +50,19 @@ impl NamedFiles {
 
     /// Attaches the files to the test of the process, which has just ended. Files that the process did not
     /// create are left out.
-    pub(super) fn attach(self, keeper: &mut FileKeeper, batch: &mut RunningBatch, updates: &mut UpdateBatch) {
+    pub(super) fn attach(
+        self,
+        keeper: &mut FileKeeper,
+        batch: &mut RunningBatch,
+        records: &mut dyn RecordSink,
+    ) {
         let on_failure = if batch.held_tests.has_failure() { self.on_failure } else { Vec::new() };
         for path in self.always.iter().chain(&on_failure) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let source = AttachedSource { path, description: &format!("attached file {name}") };
-            match keeper.keep(0, source, batch, updates) {
+            match keeper.keep(0, source, batch, records) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    warn_of_loss(batch.tests().first(), path, &error, updates);
+                    warn_of_loss(batch.tests().first().map(|test| test.test), path, &error, records);
                 }
                 Ok(()) | Err(_) => {}
             }

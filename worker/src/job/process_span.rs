@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use heeler_core::{ProcessEnd, ProcessStart, RunRecord};
+use heeler_core::{ProcessEnd, ProcessStart, RecordSink as _, RunRecord};
 use heeler_protocol::control::ProcessExit;
 use heeler_sys::process::Pid;
 
@@ -22,7 +22,7 @@ impl ProcessSpan {
     /// Records the start of a process. One that waited for the lease started before it.
     pub(super) fn begin(pid: Pid, batch: &RunningBatch, now: ClockReading, sink: &mut ResultSink) -> Self {
         let pid = pid.as_u32();
-        sink.updates.add_process(&RunRecord::ProcessStarted(ProcessStart {
+        sink.record(RunRecord::ProcessStarted(ProcessStart {
             pid,
             lease: sink.lease,
             suite: batch.settlement.suite().to_owned(),
@@ -44,6 +44,8 @@ impl ProcessSpan {
             ended_ms: utc_ms(now.running, now),
             first_test_ms: batch.order.first_begun().map(|first| utc_ms(first, now)),
             last_test_ms: last.map(|last| utc_ms(last, now)),
+            tests: u32::try_from(batch.tests().len()).unwrap_or(u32::MAX),
+            test: batch.order.is_single().then(|| batch.tests()[0].test),
             usage: exit.usage(),
             exit: (exit.code != Some(0)).then(|| exit_reason_of(exit)),
         })

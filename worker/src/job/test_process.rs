@@ -2,6 +2,8 @@
 
 mod outputs;
 
+use std::sync::Arc;
+
 use super::{
     death_files::{DeathFileReader, ReportStep},
     diagnostics::{CrashDiagnostics, ExitKind},
@@ -34,10 +36,9 @@ use crate::{
         worker_context::WorkerContext,
     },
 };
-use heeler_core::{GuardLoss, TestDiagnostics, TestId};
-use heeler_protocol::{
-    control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, ToGuard, TreeSample},
-    mtp::LogLevel,
+use heeler_core::{GuardLoss, LogLine, RecordSink as _, RunRecord, TestDiagnostics, TestId};
+use heeler_protocol::control::{
+    DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, ToGuard, TreeSample,
 };
 use heeler_sys::process::Pid;
 use tokio::time::Instant;
@@ -111,9 +112,9 @@ pub(super) struct EndedProcess {
     /// How long it took to its first test.
     pub(super) start_us: Option<u64>,
     /// The tests that have passed this iteration and have others left.
-    pub(super) repeatable: Vec<LeasedTest>,
+    pub(super) repeatable: Vec<Arc<LeasedTest>>,
     /// The tests that run again alone, with pipes.
-    pub(super) refused: Vec<LeasedTest>,
+    pub(super) refused: Vec<Arc<LeasedTest>>,
     /// The coordinator has ordered that no further tests begin.
     pub(super) is_ending: bool,
     pub(super) is_paused: bool,
@@ -290,7 +291,7 @@ impl<'a> RunningProcess<'a> {
             GuardEvent::StoppedForDebugger(is_program) => self.report_stopped_for_debugger(is_program),
             GuardEvent::DebuggerLost => {
                 let text = "its debugger has exited and left the test stopped; the test continues".to_owned();
-                self.sink.add_log_line(self.affected_test(), LogLevel::Warning, text);
+                self.sink.record(RunRecord::Log(LogLine::warning(self.affected_test(), text)));
                 self.sink.try_send_batch();
             }
             GuardEvent::NotStarted(error) => return Some(LeaseEnd::NotStarted { error }),
@@ -302,7 +303,7 @@ impl<'a> RunningProcess<'a> {
             GuardEvent::Untraced(reason) => {
                 let text = format!("a test process is not traced for crashes: {reason}");
                 let test = self.affected_test();
-                self.sink.add_log_line(test, LogLevel::Information, text);
+                self.sink.record(RunRecord::Log(LogLine::information(test, text)));
                 self.diagnostics.record_untraced(reason);
             }
             GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
@@ -322,7 +323,7 @@ impl<'a> RunningProcess<'a> {
         // Tests that ended in time may still have output in the pipe.
         self.read_outputs();
         let now = self.clock.now();
-        self.batch.report_running_tests(now, &mut self.sink.updates);
+        self.batch.report_running_tests(now, self.sink);
         let due = self.batch.on_deadline(now, self.is_in_announced_phase());
         self.sink.try_send_batch();
         self.handle_deadline(due).await;
@@ -381,12 +382,7 @@ impl<'a> RunningProcess<'a> {
             return;
         };
         let debuggee = self.debugger_handover.debuggee();
-        self.sink.updates.reports.push(LeaseEvent::StoppedForDebugger {
-            test,
-            pid: pid.as_u32(),
-            is_program,
-            debuggee,
-        });
+        self.sink.report(LeaseEvent::StoppedForDebugger { test, pid: pid.as_u32(), is_program, debuggee });
         self.sink.try_send_batch();
     }
 
@@ -410,7 +406,7 @@ impl<'a> RunningProcess<'a> {
         self.debugger_handover.on_launched();
         self.batch.deadlines.on_launched_by_debugger();
         if let Some(test) = self.affected_test() {
-            self.sink.updates.reports.push(LeaseEvent::LaunchedByDebugger { test, pid });
+            self.sink.report(LeaseEvent::LaunchedByDebugger { test, pid });
         }
         let replaced = self.process.replace(taken);
         self.send_opening_request();
@@ -421,9 +417,9 @@ impl<'a> RunningProcess<'a> {
 
     /// Returns the test to blame for what the process does: the running one, or the only one.
     fn affected_test(&self) -> Option<TestId> {
-        let in_flight = self.batch.running_test().map(|(test, _)| test);
-        let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1);
-        in_flight.or(only).map(|test| test.test)
+        let in_flight = self.batch.running_test().map(|(test, _)| test.test);
+        let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1).map(|test| test.test);
+        in_flight.or(only)
     }
 
     async fn handle_deadline(&mut self, due: DeadlineAction) {
@@ -546,18 +542,19 @@ impl<'a> RunningProcess<'a> {
             suite_phase: self.reader.transcript.suite_phase(),
         };
         if let Some(files) = self.named_files.take() {
-            files.attach(&mut self.reader.keeper, &mut self.batch, &mut self.sink.updates);
+            files.attach(&mut self.reader.keeper, &mut self.batch, self.sink);
         }
         let (now, span) = (self.clock.now(), self.span.take());
         let ended = span.map(|span| span.end(&gone.exit, &self.batch, now));
-        let end = self.batch.begin_end(gone, now, &mut self.sink.updates);
-        while self.batch.settle_decided(&mut self.sink.updates) {
+        let end = self.batch.begin_end(gone, now, self.sink);
+        while self.batch.settle_decided(self.sink) {
             // Lets the sender, which shares this thread, take what is written.
             self.sink.try_send_batch();
             tokio::task::yield_now().await;
         }
-        let end = self.batch.end(end, &mut self.sink.updates);
-        ended.iter().for_each(|record| self.sink.updates.add_process(record));
+        let end = self.batch.end(end, self.sink);
+        ended.into_iter().for_each(|record| self.sink.record(record));
+        self.sink.show(self.batch.take_shown());
         // Files of tests may take long to move and remove: the results come first.
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;
@@ -569,7 +566,7 @@ impl<'a> RunningProcess<'a> {
         let test = self.affected_test();
         for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
             let text = format!("not all of its evidence could be kept: {note}");
-            self.sink.add_log_line(test, LogLevel::Warning, text);
+            self.sink.record(RunRecord::Log(LogLine::warning(test, text)));
         }
         if end.code.is_none() && end.signal.is_none() {
             self.diagnostics.remove_partial_files();
@@ -593,7 +590,7 @@ impl<'a> RunningProcess<'a> {
         };
         let target = has_failed.then(|| self.diagnostics.kept_directory());
         if let Some(text) = directory.remove(target).await {
-            self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
+            self.sink.record(RunRecord::Log(LogLine::information(self.affected_test(), text)));
         }
     }
 }

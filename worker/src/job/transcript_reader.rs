@@ -1,7 +1,7 @@
 //! The reports of one test process, on their way to its batch.
 
 use heeler_adapters::{DeathCulprit, DeathEvidence, TranscriptEvent, TranscriptParser};
-use heeler_protocol::control::LeaseEvent;
+use heeler_core::{RecordSink as _, RunRecord};
 use heeler_sys::process::Pid;
 
 use super::{death_files::DeathFileReader, kept_files::FileKeeper, result_sink::ResultSink};
@@ -28,16 +28,17 @@ impl TranscriptReader {
         batch: &mut RunningBatch,
         sink: &mut ResultSink,
     ) {
-        let set_ups = self.transcript.take_set_ups().into_iter();
-        let set_ups = set_ups.map(|(fixture, progress)| LeaseEvent::SetUp { fixture, progress });
-        sink.updates.reports.extend(set_ups);
+        for (fixture, progress) in self.transcript.take_set_ups() {
+            sink.record(RunRecord::SetUp { fixture, progress });
+        }
         if self.events.is_empty() && outputs.is_empty() {
             batch.deadlines.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
             return sink.try_send_batch();
         }
-        self.keeper.keep_named(&self.events, batch, &mut sink.updates);
+        self.keeper.keep_named(&self.events, batch, sink);
         let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
-        batch.on_output(chunk, &mut sink.updates);
+        batch.on_output(chunk, sink);
+        sink.show(batch.take_shown());
         batch.deadlines.note_tear_down(self.transcript.may_be_in_tear_down(), clock.now());
         sink.try_send_batch();
     }

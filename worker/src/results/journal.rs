@@ -163,7 +163,7 @@ fn open_append(path: &Path) -> io::Result<File> {
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
-    use heeler_core::RunRecord;
+    use heeler_core::{RunRecord, TestStart};
     use heeler_protocol::{
         control::TestId,
         journal::{self, JournalContent, JournalRecord},
@@ -171,9 +171,13 @@ mod tests {
 
     use super::*;
 
+    fn started(number: u32) -> RunRecord {
+        RunRecord::Started(TestStart { test: TestId(number), started_ms: 1, is_again: false })
+    }
+
     fn record(number: u32) -> Vec<u8> {
         let mut out = Vec::new();
-        journal::write(&mut out, &RunRecord::Started(TestId(number)));
+        journal::write(&mut out, &started(number));
         out
     }
 
@@ -189,7 +193,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let JournalContent { records, damage, .. } = journal::read(&std::fs::read(&path).unwrap());
         assert_eq!(damage, None);
-        assert_eq!(records, [1, 2].map(|test| JournalRecord::Event(RunRecord::Started(TestId(test)))));
+        assert_eq!(records, [1, 2].map(|test| JournalRecord::Event(started(test))));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! carry them, the journal that they are written to first, and the sender to client and coordinator.
 
 pub(crate) mod journal;
-pub(crate) mod node_writer;
+pub(crate) mod lease_updates;
+mod node_writer;
 pub(crate) mod output_capture;
 pub(crate) mod shown_output;
 pub(crate) mod update_batch;

@@ -1,14 +1,15 @@
 //! Encodes the updates of one lease's tests into the buffer that goes to the client. What a result means is
 //! decided elsewhere, and its JSON is written by [`UpdateEncoding`].
 
-use heeler_core::TestResult;
+use std::{collections::HashMap, sync::Arc};
+
+use heeler_core::{TestId, TestResult, TestStart};
 use heeler_protocol::{
     control::{LeasedTest, TestGroup, UpdateEncoding, WorkerId, WorkerLease},
     mtp::{ClientMembers, GroupDescription, NodeDescription},
 };
 
 use super::update_batch::UpdateBatch;
-use crate::process::process_clock::UtcTime;
 
 /// Encodes the updates of one lease's tests.
 #[derive(Debug)]
@@ -17,11 +18,22 @@ pub(crate) struct NodeWriter {
     suite: String,
     /// Path of the program as text.
     program: String,
-    worker: WorkerId,
+    /// The tests of the lease.
+    tests: HashMap<TestId, NodeTest>,
     /// The groups of the lease.
     groups: Vec<AncestorGroup>,
     /// Members that the client added to tests of the lease.
     client_members: ClientMembers,
+}
+
+/// A test of the lease.
+#[derive(Debug)]
+struct NodeTest {
+    test: Arc<LeasedTest>,
+    /// Index of the group that it is in.
+    group: Option<usize>,
+    /// Start of the test, in milliseconds since 1970 (UTC); 0 before it.
+    started_ms: u64,
 }
 
 /// A group above the tests of the lease.
@@ -36,47 +48,44 @@ struct AncestorGroup {
 
 impl NodeWriter {
     /// Returns the writer for one lease's tests.
-    pub(crate) fn new(lease: &WorkerLease, worker: WorkerId) -> Self {
-        let groups = ancestor_groups(lease);
-        Self {
+    pub(crate) fn new(lease: &WorkerLease) -> Self {
+        let mut writer = Self {
             encoding: lease.route.encoding,
             suite: lease.program.suite.clone(),
             program: lease.program.path.to_text().into_owned(),
-            worker,
-            groups,
-            client_members: lease.client_members.clone(),
-        }
+            tests: HashMap::with_capacity(lease.tests.len()),
+            groups: Vec::new(),
+            client_members: ClientMembers::default(),
+        };
+        writer.extend(lease);
+        writer
     }
 
-    /// Adds the groups of an extended lease; returns the lease with its tests in them.
-    pub(crate) fn extend(&mut self, mut lease: WorkerLease) -> WorkerLease {
+    /// Adds the tests and the groups of an extended lease.
+    pub(crate) fn extend(&mut self, lease: &WorkerLease) {
         let first = self.groups.len();
-        let added = ancestor_groups(&lease).into_iter();
+        let added = ancestor_groups(lease).into_iter();
         self.groups.extend(added.map(|group| {
             let parent = group.parent.map(|parent| parent.saturating_add(first));
             AncestorGroup { parent, ..group }
         }));
-        let first = u32::try_from(first).unwrap_or(u32::MAX);
-        for group in lease.tests.iter_mut().filter_map(|test| test.group.as_mut()) {
-            *group = group.saturating_add(first);
+        self.tests.extend(lease.tests.iter().map(|test| {
+            let group = test.group.map(|group| first.saturating_add(group as usize));
+            (test.test, NodeTest { test: Arc::clone(test), group, started_ms: 0 })
+        }));
+        self.client_members.append(lease.client_members.clone());
+    }
+
+    /// Records when a test has started.
+    pub(crate) fn set_started(&mut self, start: TestStart) {
+        if let Some(test) = self.tests.get_mut(&start.test) {
+            test.started_ms = start.started_ms;
         }
-        self.client_members.append(std::mem::take(&mut lease.client_members));
-        lease
-    }
-
-    /// Returns the suite's name.
-    pub(crate) fn suite(&self) -> &str {
-        &self.suite
-    }
-
-    /// Returns the number of the worker.
-    pub(crate) fn worker(&self) -> WorkerId {
-        self.worker
     }
 
     /// Adds the ancestor groups of a test that the stream has not sent yet, outermost first.
-    pub(crate) fn add_ancestor_groups(&mut self, test: &LeasedTest, updates: &mut UpdateBatch) {
-        let mut next = test.group.map(|group| group as usize);
+    pub(crate) fn add_ancestor_groups(&mut self, test: TestId, updates: &mut UpdateBatch) {
+        let mut next = self.tests.get(&test).and_then(|test| test.group);
         let mut unsent = Vec::new();
         while let Some(place) = next
             && let Some(above) = self.groups.get(place)
@@ -94,22 +103,28 @@ impl NodeWriter {
     }
 
     /// Appends the change of a started test.
-    pub(crate) fn write_in_progress(&self, out: &mut Vec<u8>, test: &LeasedTest, start: UtcTime) {
-        self.encoding.append_started(out, &self.describe(test), start.since_epoch_ms(), self.worker);
+    pub(crate) fn write_in_progress(&self, out: &mut Vec<u8>, test: TestId, worker: WorkerId) {
+        if let Some(test) = self.tests.get(&test) {
+            self.encoding.append_started(out, &self.describe(test), test.started_ms, worker);
+        }
     }
 
     /// Appends the change of a running test with its latest output.
-    pub(crate) fn write_output(&self, out: &mut Vec<u8>, test: &LeasedTest, start: UtcTime, output: &str) {
-        self.encoding.append_output(out, &self.describe(test), start.since_epoch_ms(), output);
+    pub(crate) fn write_output(&self, out: &mut Vec<u8>, test: TestId, output: &str) {
+        if let Some(test) = self.tests.get(&test) {
+            self.encoding.append_output(out, &self.describe(test), test.started_ms, output);
+        }
     }
 
     /// Appends the change of a test with its terminal result.
-    pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &TestResult) {
-        self.encoding.append_finished(out, &self.describe(test), result);
+    pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: TestId, result: &TestResult) {
+        if let Some(test) = self.tests.get(&test) {
+            self.encoding.append_finished(out, &self.describe(test), result);
+        }
     }
 
-    fn describe<'a>(&'a self, test: &'a LeasedTest) -> NodeDescription<'a> {
-        let parent = test.group.and_then(|group| self.groups.get(group as usize));
+    fn describe<'a>(&'a self, NodeTest { test, group, .. }: &'a NodeTest) -> NodeDescription<'a> {
+        let parent = group.and_then(|group| self.groups.get(group));
         NodeDescription {
             uid: &test.uid,
             display_name: test.listed.display.as_deref().unwrap_or(&test.listed.name),
@@ -125,6 +140,7 @@ impl NodeWriter {
         }
     }
 }
+
 /// Returns the groups of a lease, none of which has been sent.
 fn ancestor_groups(lease: &WorkerLease) -> Vec<AncestorGroup> {
     let encoding = lease.route.encoding;
@@ -149,14 +165,13 @@ fn ancestor_groups(lease: &WorkerLease) -> Vec<AncestorGroup> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::TestId;
     use heeler_protocol::mtp::{NodeChange, NodeType};
 
     use super::*;
     use crate::test_values;
 
-    fn leased() -> LeasedTest {
-        LeasedTest { uid: "s::A.b".into(), group: Some(1), ..test_values::leased(0) }
+    fn leased() -> Arc<LeasedTest> {
+        Arc::new(LeasedTest { uid: "s::A.b".into(), group: Some(1), ..test_values::leased(0) })
     }
 
     fn writer() -> NodeWriter {
@@ -167,7 +182,7 @@ mod tests {
             ..TestGroup::default()
         };
         let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
-        NodeWriter::new(&WorkerLease { groups, ..test_values::lease(0) }, WorkerId(3))
+        NodeWriter::new(&WorkerLease { groups, tests: vec![leased()], ..test_values::lease(0) })
     }
 
     #[test]
@@ -175,9 +190,8 @@ mod tests {
         let mut writer = writer();
         let mut updates = UpdateBatch::at_position(0);
         for _ in 0..2 {
-            writer.add_ancestor_groups(&leased(), &mut updates);
-            updates
-                .add_started(TestId(0), |out| writer.write_in_progress(out, &leased(), UtcTime::default()));
+            writer.add_ancestor_groups(TestId(0), &mut updates);
+            updates.add_started(TestId(0), |out| writer.write_in_progress(out, TestId(0), WorkerId(3)));
         }
         // Another lease of the same run uses the same stream.
         let mut updates = updates.take();
@@ -192,7 +206,7 @@ mod tests {
         assert_eq!((changes[1].node.node_type, changes[1].node.state), (NodeType::Group, None));
         updates = UpdateBatch::at_position(0);
         updates.sent_groups = ["s::".to_owned(), "s::A.".to_owned()].into();
-        self::writer().add_ancestor_groups(&leased(), &mut updates);
+        self::writer().add_ancestor_groups(TestId(0), &mut updates);
         assert!(updates.is_empty());
     }
 }

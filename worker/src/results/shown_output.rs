@@ -31,6 +31,13 @@ impl ShownOutput {
         }
     }
 
+    /// Adds other output behind this.
+    pub(crate) fn append(&mut self, other: Self) {
+        for (stream, bytes) in other.chunks {
+            self.push(stream, &bytes);
+        }
+    }
+
     /// Writes everything. Errors are ignored: if a stream is closed, its owner does not want the output.
     ///
     /// Cancel safe: no, because an unknown part is written then.

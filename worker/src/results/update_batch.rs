@@ -3,22 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_core::{Attempt, DiagnosticsFile, Failure, RunRecord, TestId, TestResult};
+use heeler_core::{Attempt, DiagnosticsFile, Failure, LogLine, NextRun, TestId, TestResult};
 use heeler_protocol::{
-    control::{FRAME_LIMIT_BYTES, LeaseEvent, LogLine},
+    control::{FRAME_LIMIT_BYTES, LeaseEvent},
     journal,
 };
 
 use super::shown_output::ShownOutput;
-
-/// Why a result is provisional and not sent to the client yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProvisionalMark {
-    /// A retry may replace it.
-    AwaitsRetry,
-    /// The test is to be rerun in isolation.
-    AwaitsIsolatedRun,
-}
 
 /// Updates that are written and sent together.
 #[derive(Debug, Default)]
@@ -147,19 +138,13 @@ impl UpdateBatch {
 
     /// Adds the start of a test; `write` appends its change.
     pub(crate) fn add_started(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
-        journal::write(&mut self.journal, &RunRecord::Started(test));
         write(&mut self.changes);
         self.started_indexes.insert(test, self.change_ends.len());
         self.end_change(Some((test, TestChangeKind::Running)));
         self.reports.push(LeaseEvent::Started(test));
     }
 
-    /// Adds the start or the end of a process, which only the journal has.
-    pub(crate) fn add_process(&mut self, record: &RunRecord) {
-        journal::write(&mut self.journal, record);
-    }
-
-    /// Adds output of a running test; `write` appends its change. No journal has it: the result repeats it.
+    /// Adds output of a running test; `write` appends its change.
     pub(crate) fn add_output(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.changes);
         if self.change_ends.last().map_or(0, |end| end.at) < self.changes.len() {
@@ -167,17 +152,8 @@ impl UpdateBatch {
         }
     }
 
-    /// Adds the end of a test whose result is held, one of this number in its process. The only test of a
-    /// process has ended when its process has.
-    pub(crate) fn add_held(&mut self, test: TestId, tests: usize) {
-        if tests > 1 {
-            self.reports.push(LeaseEvent::Held(test));
-        }
-        self.leave_out_start(test);
-    }
-
     /// Leaves out the start of a test that has ended, if it is part of this batch: its result follows soon.
-    fn leave_out_start(&mut self, test: TestId) {
+    pub(crate) fn leave_out_start(&mut self, test: TestId) {
         if let Some(index) = self.started_indexes.remove(&test) {
             self.change_ends[index].is_left_out = true;
         }
@@ -199,7 +175,11 @@ impl UpdateBatch {
         self.leave_out_start(test);
         write(&mut self.changes);
         let change = self.change_ends.len();
-        self.files.extend(result.files().into_iter().map(|file| IndexedFile { change, file }));
+        let files = result.files();
+        self.files.extend(files.iter().cloned().map(|file| IndexedFile { change, file }));
+        if !files.is_empty() {
+            self.reports.push(LeaseEvent::FilesAttached { test: Some(test), files });
+        }
         self.position += 1;
         self.end_change(Some((test, TestChangeKind::Ended)));
         self.reports.push(LeaseEvent::Settled {
@@ -210,14 +190,17 @@ impl UpdateBatch {
         });
     }
 
-    /// Adds a provisional result.
-    pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, held: ProvisionalMark) {
-        let recorded = if self.is_journal_full { attempt_without_outputs(&attempt) } else { attempt.clone() };
-        journal::write(&mut self.journal, &RunRecord::Provisional { test, attempt: recorded });
+    /// Adds a provisional result, of which the client hears nothing yet.
+    pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, next: NextRun) {
+        if self.is_journal_full {
+            journal::write_provisional(&mut self.journal, test, &attempt_without_outputs(&attempt), next);
+        } else {
+            journal::write_provisional(&mut self.journal, test, &attempt, next);
+        }
         let attempt = Box::new(attempt);
-        self.reports.push(match held {
-            ProvisionalMark::AwaitsRetry => LeaseEvent::FailedProvisionally { test, attempt },
-            ProvisionalMark::AwaitsIsolatedRun => LeaseEvent::CrashedProvisionally { test, attempt },
+        self.reports.push(match next {
+            NextRun::Retry => LeaseEvent::FailedProvisionally { test, attempt },
+            NextRun::Isolated => LeaseEvent::CrashedProvisionally { test, attempt },
         });
     }
 
@@ -316,7 +299,7 @@ fn shortened_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{Outcome, TestDiagnostics};
+    use heeler_core::{Outcome, RunRecord, TestDiagnostics};
     use heeler_protocol::journal::{JournalContent, JournalRecord};
 
     use super::*;
@@ -344,14 +327,7 @@ mod tests {
         let bytes = [journal::MAGIC, &updates.journal].concat();
         let JournalContent { records, damage, .. } = journal::read(&bytes);
         assert_eq!(damage, None);
-        assert!(matches!(
-            &records[..],
-            [
-                JournalRecord::Event(RunRecord::Started(_)),
-                JournalRecord::Event(RunRecord::Finished { test: TestId(7), .. }),
-                JournalRecord::Event(RunRecord::Started(TestId(8)))
-            ]
-        ));
+        assert!(matches!(&records[..], [JournalRecord::Event(RunRecord::Finished { test: TestId(7), .. }),]));
         let taken = updates.take();
         assert!(!taken.is_empty() && updates.is_empty());
         assert_eq!(updates.position(), 5);
@@ -429,7 +405,7 @@ mod tests {
             attached: Vec::new(),
             duration_us: 0,
         };
-        updates.add_provisional(TestId(1), attempt, ProvisionalMark::AwaitsIsolatedRun);
+        updates.add_provisional(TestId(1), attempt, NextRun::Isolated);
         assert_eq!(updates.chunks().count(), 0);
         assert!(matches!(updates.reports[..], [LeaseEvent::CrashedProvisionally { test: TestId(1), .. }]));
         assert_eq!(updates.position(), 0);

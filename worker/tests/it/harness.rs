@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -383,7 +384,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
     }
 }
 
-pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
+pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<Arc<LeasedTest>> {
     let tests = tests.into_iter().zip(0..);
     tests
         .map(|(listed, number)| LeasedTest {
@@ -401,5 +402,6 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             is_flaky_failure: false,
             passed_iterations: 0,
         })
+        .map(Arc::new)
         .collect()
 }

@@ -6,6 +6,7 @@ mod harness;
 use std::{
     fs::File,
     io::Read as _,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -80,7 +81,9 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     let LeaseEnd::DiedInTest { end } = &seen.end else { panic!("{:?}", seen.end) };
     assert_eq!(end.signal, Some(11));
     assert_eq!(seen.states(), ["A.t0 passed"]);
-    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = seen.reports.last() else {
+    let [.., LeaseEvent::CrashedProvisionally { attempt, .. }, LeaseEvent::ProcessEnded { .. }] =
+        &seen.reports[..]
+    else {
         panic!("{:?}", seen.reports)
     };
     assert_eq!(attempt.message, "crashed with SIGSEGV");
@@ -97,7 +100,7 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     // The isolated rerun: the same crash, so the result is final.
     let mut isolated = lease(&script, 3);
     isolated.tests = vec![isolated.tests[1].clone()];
-    isolated.tests[0].crashed_attempt = Some(attempt.as_ref().clone());
+    Arc::make_mut(&mut isolated.tests[0]).crashed_attempt = Some(attempt.as_ref().clone());
     isolated.is_isolated = true;
     let script = bench.script("begin t1; kill -SEGV $$");
     isolated.program.path = script.path();
@@ -249,7 +252,7 @@ async fn skipped_tests_need_no_process() {
     let script = bench.script("exit 9");
     let mut skipped = lease(&script, 2);
     for test in &mut skipped.tests {
-        test.listed.skip = Some("disabled".into());
+        Arc::make_mut(test).listed.skip = Some("disabled".into());
     }
     let seen = bench.run(skipped).await;
     assert_eq!(seen.end, LeaseEnd::Complete);
@@ -478,7 +481,10 @@ async fn rust_test_program_is_recognised_listed_and_run() {
     let seen = bench.run(all).await;
     assert_eq!(seen.states(), ["bad failed", "good passed", "off skipped"]);
     assert!(
-        matches!(seen.reports.last(), Some(LeaseEvent::CrashedProvisionally { .. })),
+        matches!(
+            seen.reports[..],
+            [.., LeaseEvent::CrashedProvisionally { .. }, LeaseEvent::ProcessEnded { .. }]
+        ),
         "{:?}",
         seen.reports
     );

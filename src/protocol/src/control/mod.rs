@@ -15,8 +15,8 @@ mod worker;
 pub use command_test::*;
 pub use guard::*;
 pub use heeler_core::{
-    Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
-    TestDiagnostics, TestId, WorkerId,
+    Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, LogLine, NameNesting, OsText, Outcome,
+    ProcessUsage, TestDiagnostics, TestId, WorkerId,
 };
 pub use listed_test::*;
 pub use streams::*;

@@ -1,17 +1,17 @@
 //! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
-use std::{collections::BTreeMap, num::NonZeroU32};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use heeler_core::{
-    Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
-    ProcessUsage, SetUpProgress, SuiteFixture, TestId, WorkerId, batching::ProcessTraits,
+    Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, LogLine, NameNesting, OsText,
+    Outcome, ProcessUsage, SetUpProgress, SuiteFixture, TestId, WorkerId, batching::ProcessTraits,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     ClientId, ClientRoute, DumpKinds, ListedTest, ProcessExit, ProofLevel, RunKey, SelectionLimit, TraceMode,
 };
-use crate::mtp::{ClientMembers, LogLevel};
+use crate::mtp::ClientMembers;
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,7 +139,7 @@ pub struct WorkerLease {
     /// Program, with its framework known.
     pub program: TestProgram,
     /// Tests, in the framework's listing order.
-    pub tests: Vec<LeasedTest>,
+    pub tests: Vec<Arc<LeasedTest>>,
     /// Groups above the tests, each after its own parent group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<TestGroup>,
@@ -384,18 +384,6 @@ pub enum FromWorker {
         run: Option<String>,
         lines: Vec<LogLine>,
     },
-}
-
-/// Line for the client's log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogLine {
-    /// Test of the run that the line is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub test: Option<TestId>,
-    /// Severity.
-    pub level: LogLevel,
-    /// Text for users.
-    pub message: String,
 }
 
 /// Event of one test or of its process.

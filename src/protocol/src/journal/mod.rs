@@ -1,7 +1,8 @@
 //! Records of write-ahead journals: every result is journalled before it is sent to the client.
 //!
 //! A file is the magic line and then records: four bytes of length, the same four inverted, four of CRC-32
-//! over the rest, then kind, test and a body of JSON. Each batch is appended in one `write`; a
+//! over the rest, then kind, test and a body: JSON, or the
+//! time of a start as eight bytes. Each batch is appended in one `write`; a
 //! process that dies during it leaves at most one torn record at the end, and a machine that dies leaves
 //! zeros; readers tolerate and report both. Damage before the end is an error that names the offset: the
 //! inverted length distinguishes a damaged length from a truncated record.
@@ -20,12 +21,12 @@ pub use read::{
     JournalContent, JournalEnding, JournalError, JournalReader, LocatedRecord, RecordPlace, read, read_record,
 };
 pub use record::{JournalRecord, RunEnd};
-pub use write::{write, write_end, write_finished};
+pub use write::{write, write_end, write_finished, write_provisional};
 
 /// First bytes of each journal; the number is [`VERSION`].
-pub const MAGIC: &[u8] = b"heeler-journal 4\n";
+pub const MAGIC: &[u8] = b"heeler-journal 5\n";
 /// Version of the format; readers refuse others.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// File name of the journal of synthesized results, in the run's directory beside the workers' journals;
 /// written by the coordinator when it finishes the run.
 pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";

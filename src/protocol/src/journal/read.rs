@@ -3,9 +3,9 @@
 
 use std::io::{self, Read};
 
-use heeler_core::{RunRecord, TestId};
+use heeler_core::{NextRun, RunRecord, TestId, TestStart};
 
-use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION};
+use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION, record::RecordKind};
 
 /// Size of the pieces in which a file is searched for bytes that are not zero.
 const PIECE_BYTES: usize = 8 << 10;
@@ -283,15 +283,36 @@ fn decode_record(payload: &[u8]) -> Option<JournalRecord> {
     let fixed = payload.first_chunk::<FIXED_BYTES>()?;
     let test = TestId(u32::from_le_bytes([fixed[1], fixed[2], fixed[3], fixed[4]]));
     let body = &payload[FIXED_BYTES..];
-    let event = match fixed[0] {
-        0 => RunRecord::Started(test),
-        1 => RunRecord::Finished { test, result: serde_json::from_slice(body).ok()? },
-        2 => RunRecord::Provisional { test, attempt: serde_json::from_slice(body).ok()? },
-        3 => RunRecord::ProgramFailed(serde_json::from_slice(body).ok()?),
-        4 => return Some(JournalRecord::Ended(serde_json::from_slice(body).ok()?)),
-        5 => RunRecord::ProcessStarted(serde_json::from_slice(body).ok()?),
-        6 => RunRecord::ProcessEnded(serde_json::from_slice(body).ok()?),
-        _ => return None,
+    let provisional = |next| {
+        let attempt = serde_json::from_slice(body).ok()?;
+        Some(RunRecord::Provisional { test, attempt, next })
+    };
+    let event = match RecordKind::of(fixed[0])? {
+        RecordKind::Started => {
+            let started_ms = u64::from_le_bytes(body.try_into().ok()?);
+            RunRecord::Started(TestStart { test, started_ms, is_again: false })
+        }
+        RecordKind::Finished => RunRecord::Finished { test, result: serde_json::from_slice(body).ok()? },
+        RecordKind::FailedProvisionally => provisional(NextRun::Retry)?,
+        RecordKind::CrashedProvisionally => provisional(NextRun::Isolated)?,
+        RecordKind::ProgramFailed => RunRecord::ProgramFailed(serde_json::from_slice(body).ok()?),
+        RecordKind::RunEnded => return Some(JournalRecord::Ended(serde_json::from_slice(body).ok()?)),
+        RecordKind::ProcessStarted => RunRecord::ProcessStarted(serde_json::from_slice(body).ok()?),
+        RecordKind::ProcessEnded => RunRecord::ProcessEnded(serde_json::from_slice(body).ok()?),
+        RecordKind::FilesKept => RunRecord::FilesKept(serde_json::from_slice(body).ok()?),
+        RecordKind::SetUp => {
+            let (fixture, progress) = serde_json::from_slice(body).ok()?;
+            RunRecord::SetUp { fixture, progress }
+        }
+        RecordKind::FixtureFailed => {
+            let (fixture, message) = serde_json::from_slice(body).ok()?;
+            RunRecord::FixtureFailed { fixture, message }
+        }
+        RecordKind::Leaked => {
+            let (tests, processes) = serde_json::from_slice(body).ok()?;
+            RunRecord::Leaked { tests, processes }
+        }
+        RecordKind::Log => RunRecord::Log(serde_json::from_slice(body).ok()?),
     };
     Some(JournalRecord::Event(event))
 }

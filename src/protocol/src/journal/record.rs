@@ -32,3 +32,51 @@ pub struct RunEnd {
     /// Result that answered the client's request.
     pub result: RunResult,
 }
+
+/// Kind of a record, as a number in its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum RecordKind {
+    Started,
+    Finished,
+    FailedProvisionally,
+    ProgramFailed,
+    RunEnded,
+    ProcessStarted,
+    ProcessEnded,
+    CrashedProvisionally,
+    FilesKept,
+    SetUp,
+    FixtureFailed,
+    Leaked,
+    Log,
+}
+
+impl RecordKind {
+    /// All kinds, in the order of their numbers.
+    const ALL: [Self; 13] = [
+        Self::Started,
+        Self::Finished,
+        Self::FailedProvisionally,
+        Self::ProgramFailed,
+        Self::RunEnded,
+        Self::ProcessStarted,
+        Self::ProcessEnded,
+        Self::CrashedProvisionally,
+        Self::FilesKept,
+        Self::SetUp,
+        Self::FixtureFailed,
+        Self::Leaked,
+        Self::Log,
+    ];
+
+    /// Returns its number.
+    pub(super) fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the kind with this number; `None` if there is none.
+    pub(super) fn of(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}

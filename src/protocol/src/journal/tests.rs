@@ -1,8 +1,9 @@
 //! Tests of journals that are cut, zeroed and damaged at every offset.
 
 use heeler_core::{
-    Attempt, Failure, LeaseId, NotRunReason, Outcome, ProcessEnd, ProcessStart, ProcessUsage, ProgramFailure,
-    RunRecord, TestId, TestResult,
+    Attempt, DiagnosticsFile, Failure, FixturePhase, LeaseId, LogLine, NextRun, NotRunReason, Outcome,
+    ProcessEnd, ProcessStart, ProcessUsage, ProgramFailure, RunRecord, SetUpProgress, SuiteFixture, TestId,
+    TestResult, TestStart,
 };
 
 use super::*;
@@ -15,7 +16,7 @@ fn sample_records() -> Vec<JournalRecord> {
         ..TestResult::with_reason(Outcome::NotRun(NotRunReason::ProgramGivenUp { deaths: 3 }), "why")
     };
     let events = [
-        RunRecord::Started(TestId(3)),
+        RunRecord::Started(TestStart { test: TestId(3), started_ms: 1 << 40, is_again: false }),
         RunRecord::Finished { test: TestId(3), result: TestResult::new(Outcome::Passed) },
         RunRecord::Provisional {
             test: TestId(9),
@@ -29,7 +30,16 @@ fn sample_records() -> Vec<JournalRecord> {
                 attached: Vec::new(),
                 duration_us: 5,
             },
+            next: NextRun::Isolated,
         },
+        RunRecord::FilesKept(vec![DiagnosticsFile { path: "/f".into(), description: "d".into() }]),
+        RunRecord::SetUp { fixture: "f".into(), progress: SetUpProgress::Done },
+        RunRecord::FixtureFailed {
+            fixture: SuiteFixture { suite: "s".into(), phase: FixturePhase::TearDown },
+            message: "m".into(),
+        },
+        RunRecord::Leaked { tests: vec![TestId(6)], processes: Vec::new() },
+        RunRecord::Log(LogLine::warning(Some(TestId(7)), "w".into())),
         RunRecord::Finished { test: TestId(4), result },
         RunRecord::ProgramFailed(ProgramFailure {
             suite: "s".into(),
@@ -49,6 +59,8 @@ fn sample_records() -> Vec<JournalRecord> {
             ended_ms: 5,
             first_test_ms: Some(2),
             last_test_ms: None,
+            tests: 2,
+            test: None,
             usage: Some(ProcessUsage::default()),
             exit: None,
         }),
@@ -173,8 +185,9 @@ fn foreign_files_and_other_versions_are_refused() {
     for (text, found) in [("heeler-journal 1\n", "1"), ("heeler-journal 31\nwhat", "31")] {
         let damage = read(text.as_bytes()).damage.unwrap();
         assert_eq!(damage, JournalError::Version { found: found.into() });
-        let words =
-            format!("it is written in version {found} of the format, and this heeler reads version 4");
+        let words = format!(
+            "it is written in version {found} of the format, and this heeler reads version {VERSION}"
+        );
         assert_eq!(damage.to_string(), words);
     }
 }

@@ -1,45 +1,77 @@
 //! Journal writer: from records to bytes.
 
-use heeler_core::{RunRecord, TestId, TestResult};
+use heeler_core::{Attempt, NextRun, RunRecord, TestId, TestResult, TestStart};
 use serde::Serialize;
 
-use super::{HEAD_BYTES, RunEnd};
+use super::{HEAD_BYTES, RunEnd, record::RecordKind};
 
 /// Written in records of no test.
 const NO_TEST: TestId = TestId(0);
 
-/// Appends an event to `out`.
+/// Appends an event to `out`, unless no reader of a journal needs it: a result repeats what its running test has
+/// written, results are held for as long as their process runs, and a test may run again a million times.
 pub fn write(out: &mut Vec<u8>, record: &RunRecord) {
     match record {
-        RunRecord::Started(test) => append_record(out, 0, *test, None::<&()>),
+        RunRecord::Output { .. }
+        | RunRecord::Held { .. }
+        | RunRecord::IterationPassed { .. }
+        | RunRecord::Started(TestStart { is_again: true, .. }) => {}
+        RunRecord::Started(TestStart { test, started_ms, is_again: false }) => {
+            append_record(out, RecordKind::Started, *test, |out| {
+                out.extend_from_slice(&started_ms.to_le_bytes());
+            });
+        }
         RunRecord::Finished { test, result } => write_finished(out, *test, result),
-        RunRecord::Provisional { test, attempt } => append_record(out, 2, *test, Some(attempt)),
-        RunRecord::ProgramFailed(failure) => append_record(out, 3, NO_TEST, Some(failure)),
-        RunRecord::ProcessStarted(start) => append_record(out, 5, NO_TEST, Some(start)),
-        RunRecord::ProcessEnded(end) => append_record(out, 6, NO_TEST, Some(end)),
+        RunRecord::Provisional { test, attempt, next } => write_provisional(out, *test, attempt, *next),
+        RunRecord::ProgramFailed(failure) => append_json(out, RecordKind::ProgramFailed, NO_TEST, failure),
+        RunRecord::ProcessStarted(start) => append_json(out, RecordKind::ProcessStarted, NO_TEST, start),
+        RunRecord::ProcessEnded(end) => append_json(out, RecordKind::ProcessEnded, NO_TEST, end),
+        RunRecord::FilesKept(files) => append_json(out, RecordKind::FilesKept, NO_TEST, files),
+        RunRecord::SetUp { fixture, progress } => {
+            append_json(out, RecordKind::SetUp, NO_TEST, &(fixture, progress));
+        }
+        RunRecord::FixtureFailed { fixture, message } => {
+            append_json(out, RecordKind::FixtureFailed, NO_TEST, &(fixture, message));
+        }
+        RunRecord::Leaked { tests, processes } => {
+            append_json(out, RecordKind::Leaked, NO_TEST, &(tests, processes));
+        }
+        RunRecord::Log(line) => append_json(out, RecordKind::Log, NO_TEST, line),
     }
 }
 
 /// Appends the end of a run to `out`.
 pub fn write_end(out: &mut Vec<u8>, end: &RunEnd) {
-    append_record(out, 4, NO_TEST, Some(end));
+    append_json(out, RecordKind::RunEnded, NO_TEST, end);
 }
 
 /// Appends one [`RunRecord::Finished`] to `out` without owning its result, because workers write hundreds
 /// of thousands a second.
 pub fn write_finished(out: &mut Vec<u8>, test: TestId, result: &TestResult) {
-    append_record(out, 1, test, Some(result));
+    append_json(out, RecordKind::Finished, test, result);
 }
 
-fn append_record(out: &mut Vec<u8>, kind: u8, test: TestId, body: Option<&impl Serialize>) {
+/// Appends one [`RunRecord::Provisional`] to `out` without owning its attempt.
+pub fn write_provisional(out: &mut Vec<u8>, test: TestId, attempt: &Attempt, next: NextRun) {
+    let kind = match next {
+        NextRun::Retry => RecordKind::FailedProvisionally,
+        NextRun::Isolated => RecordKind::CrashedProvisionally,
+    };
+    append_json(out, kind, test, attempt);
+}
+
+fn append_json(out: &mut Vec<u8>, kind: RecordKind, test: TestId, body: &impl Serialize) {
+    append_record(out, kind, test, |out| {
+        serde_json::to_writer(out, body).expect("records are plain structs, and memory takes everything");
+    });
+}
+
+fn append_record(out: &mut Vec<u8>, kind: RecordKind, test: TestId, append_body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
-    out.push(kind);
+    out.push(kind.number());
     out.extend_from_slice(&test.0.to_le_bytes());
-    if let Some(body) = body {
-        serde_json::to_writer(&mut *out, body)
-            .expect("records are plain structs, and memory takes everything");
-    }
+    append_body(out);
     let payload = &out[start + HEAD_BYTES..];
     let length = u32::try_from(payload.len()).expect("a result is far below 4 GiB");
     let sum = crc32fast::hash(payload);

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use heeler_core::Severity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 use super::method;
@@ -51,6 +52,16 @@ impl LogLevel {
             Self::Error => 4,
             Self::Critical => 5,
             Self::None => 6,
+        }
+    }
+}
+
+impl From<Severity> for LogLevel {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Information => Self::Information,
+            Severity::Warning => Self::Warning,
+            Severity::Error => Self::Error,
         }
     }
 }

@@ -17,17 +17,22 @@ pub(super) struct ClientLog<'a> {
 impl ClientLog<'_> {
     /// Forwards log lines, each with the uid of the test of this run that it is about.
     pub(super) fn forward_lines(&self, lines: Vec<LogLine>) {
-        let uid = |test: TestId| Some(self.plan.tests.get(test.0 as usize)?.uid.clone());
-        let line = |LogLine { test, level, message }: LogLine| {
+        let uid = |test| self.uid_of(test);
+        let line = |LogLine { test, severity, message }: LogLine| {
             let test_uid = test.and_then(uid);
-            ClientLogLine { test_uid, level, message }
+            ClientLogLine { test_uid, level: severity.into(), message }
         };
         self.events.log(Some(&self.plan.run_id), lines.into_iter().map(line).collect());
     }
 
     /// Logs one message about a test, or about the run.
     pub(super) fn log_line(&self, test: Option<TestId>, level: LogLevel, message: String) {
-        self.forward_lines(vec![LogLine { test, level, message }]);
+        let test_uid = test.and_then(|test| self.uid_of(test));
+        self.events.log(Some(&self.plan.run_id), vec![ClientLogLine { test_uid, level, message }]);
+    }
+
+    fn uid_of(&self, test: TestId) -> Option<String> {
+        Some(self.plan.tests.get(test.index())?.uid.clone())
     }
 
     /// Logs the proof level of a drained stream, if it is lower than usual.

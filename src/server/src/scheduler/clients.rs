@@ -119,7 +119,7 @@ impl Clients {
     /// Logs lines that are about no run.
     pub(super) fn log(&self, client: ClientId, lines: &[LogLine]) {
         if let Some(entry) = self.get(client) {
-            let line = |one: &LogLine| ClientLogLine::new(one.level, one.message.clone());
+            let line = |one: &LogLine| ClientLogLine::new(one.severity.into(), one.message.clone());
             entry.events.log(None, lines.iter().map(line).collect());
         }
     }

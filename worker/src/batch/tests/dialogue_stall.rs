@@ -30,7 +30,7 @@ fn unread_request_ends_the_process_whatever_runs() {
     let nodes = bench.results();
     assert_eq!(nodes.iter().map(|node| node.display_name.as_str()).collect::<Vec<_>>(), ["A.t0", "A.t1"]);
     assert_eq!(nodes[1].error_message.as_deref(), Some("idle for 60 s, and was terminated"));
-    let log = bench.updates.logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
+    let log = bench.updates().logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
     assert_eq!(log, ["the process did not read its next request within 60 s, and was ended"]);
 }
 
@@ -53,7 +53,7 @@ fn of_several_tests_in_a_stalled_process_none_is_decided() {
     assert_eq!(bench.batch.on_deadline(at(5 + STARTUP_MS), false), DeadlineAction::Terminate);
     bench.finish(STARTUP_MS + 6, signal(15), INCOMPLETE);
     let provisional =
-        bench.updates.reports.iter().filter(|one| matches!(one, LeaseEvent::CrashedProvisionally { .. }));
+        bench.updates().reports.iter().filter(|one| matches!(one, LeaseEvent::CrashedProvisionally { .. }));
     assert_eq!(provisional.count(), 2);
 }
 
@@ -99,7 +99,7 @@ fn test_whose_request_is_never_taken_waits_for_another_process() {
             _ => assert_eq!(end, LeaseEnd::Complete),
         }
         assert_eq!(bench.results().len(), ended);
-        let log = bench.updates.logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
+        let log = bench.updates().logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
         assert_eq!(log, ["the process did not read its next request within 60 s, and was ended"]);
     }
 }

@@ -20,7 +20,7 @@ fn tests_without_result_wait_again_after_guard_loss() {
     assert!(!bench.records().iter().any(is_provisional), "no attempt is counted");
     let is_waiting = [0, 1, 2, 3].map(|place| bench.batch.order.is_waiting(place));
     assert_eq!(is_waiting, [false, true, true, true]);
-    let [log] = &bench.updates.logs[..] else { panic!("{:?}", bench.updates.logs) };
+    let [log] = &bench.updates().logs[..] else { panic!("{:?}", bench.updates().logs) };
     let text = "Heeler's guard was killed by signal 9; the tests that its process had not ended run again";
     assert_eq!((log.test, log.message.as_str()), (None, text));
 }
@@ -33,7 +33,7 @@ fn guard_loss_after_all_results_is_no_failure_of_the_program() {
         assert_eq!(bench.finish_as(9, lost(word)), LeaseEnd::GuardLost { loss: LOSS });
     }
     assert_eq!(bench.states().len(), 2);
-    assert!(bench.updates.logs[0].message.ends_with("; the exit status of its process is unknown"));
+    assert!(bench.updates().logs[0].message.ends_with("; the exit status of its process is unknown"));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn unproven(bench: &BatchHarness) -> Vec<u32> {
         }
         _ => None,
     };
-    bench.updates.reports.iter().filter_map(test).collect()
+    bench.updates().reports.iter().filter_map(test).collect()
 }
 
 /// Only the process itself has written.
@@ -67,13 +67,13 @@ fn results_are_settled_after_a_while() {
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(101)));
     assert_eq!(bench.batch.on_deadline(at(101), false), DeadlineAction::CheckHeldTests);
     for conditions in bad {
-        bench.batch.check_held_tests(at(101), conditions, &mut bench.updates);
+        bench.batch.check_held_tests(at(101), conditions, &mut bench.sink);
         assert!(bench.states().is_empty());
     }
-    bench.batch.check_held_tests(at(101), good, &mut bench.updates);
+    bench.batch.check_held_tests(at(101), good, &mut bench.sink);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(201)));
-    bench.batch.check_held_tests(at(201), good, &mut bench.updates);
+    bench.batch.check_held_tests(at(201), good, &mut bench.sink);
     assert_eq!((bench.states().len(), bench.batch.deadline()), (2, Some(Duration::from_millis(2050))));
 }
 
@@ -84,7 +84,7 @@ fn end_that_the_process_itself_reports_proves_those_before_it() {
     bench.chunk(50, [passed(1), begun(2)], "");
     for (alone, settled) in [(span(10, 49), 0), (span(50, 200), 0), (span(10, 50), 2)] {
         let conditions = ReleaseConditions { alone: Some(alone), ..ALONE };
-        bench.batch.check_held_tests(at(200), conditions, &mut bench.updates);
+        bench.batch.check_held_tests(at(200), conditions, &mut bench.sink);
         assert_eq!(bench.states().len(), settled, "{alone:?}");
     }
 }
@@ -96,7 +96,7 @@ fn cancelled_process_proves_only_what_it_has_reported_itself() {
         bench.chunk(10, [begun(0), passed(0), begun(1)], "");
         bench.chunk(50, [passed(1), begun(2)], "");
         let conditions = ReleaseConditions { alone, ..ALONE };
-        bench.batch.settle_proven(conditions, &mut bench.updates);
+        bench.batch.settle_proven(conditions, &mut bench.sink);
         bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
         let gone = ProcessExitSummary { ..process_exit(signal(15), INCOMPLETE) };
         bench.finish_as(60, gone);
@@ -106,7 +106,7 @@ fn cancelled_process_proves_only_what_it_has_reported_itself() {
     // Its own end would have decided.
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(1, [begun(0), passed(0)], "");
-    bench.batch.settle_proven(ALONE, &mut bench.updates);
+    bench.batch.settle_proven(ALONE, &mut bench.sink);
     bench.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
     bench.finish_as(2, process_exit(signal(15), COMPLETE));
     assert!(bench.states().iter().all(|(_, state)| *state != ExecutionState::Passed), "{:?}", bench.states());
@@ -143,7 +143,7 @@ fn report_has_the_results_of_tests_without_markers() {
 fn contradicted_early_result_is_a_failure_of_the_program() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
-    bench.batch.check_held_tests(at(101), ALONE, &mut bench.updates);
+    bench.batch.check_held_tests(at(101), ALONE, &mut bench.sink);
     let gone = ProcessExitSummary { run_evidence: reported(&[BAD, GOOD]), ..process_exit(exit(1), COMPLETE) };
     let LeaseEnd::BadExit { message, .. } = bench.finish_as(200, gone) else { panic!() };
     assert!(
@@ -252,7 +252,7 @@ fn test_that_is_running_by_its_stack_proves_those_before_it() {
             ..process_exit(signal(6), INCOMPLETE)
         };
         bench.finish_as(9, gone);
-        let crashes = bench.updates.reports.iter().filter_map(|report| match report {
+        let crashes = bench.updates().reports.iter().filter_map(|report| match report {
             LeaseEvent::CrashedProvisionally { test, .. } => Some(test.0),
             _ => None,
         });
@@ -501,7 +501,7 @@ fn failed_assertions_of_suites_explain_the_exit() {
 fn time_limit_in_suite_tear_down_changes_no_result() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
-    bench.batch.check_held_tests(at(500), ALONE, &mut bench.updates);
+    bench.batch.check_held_tests(at(500), ALONE, &mut bench.sink);
     assert_eq!(bench.batch.on_deadline(at(2001), false), DeadlineAction::Terminate);
     let gone = ProcessExitSummary {
         suite_phase: Some(SuitePhase::TearDown {
@@ -523,7 +523,7 @@ fn report_of_a_sanitizer_fails_the_held_test_that_wrote_it() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0)], "SUMMARY: ThreadSanitizer: data race a.cc:3 in f\n");
     bench.chunk(2, [passed(0), begun(1)], "");
-    bench.batch.check_held_tests(at(300), ALONE, &mut bench.updates);
+    bench.batch.check_held_tests(at(300), ALONE, &mut bench.sink);
     assert!(bench.states().is_empty(), "the process may exit for this");
     bench.chunk(301, [passed(1)], "");
     assert_eq!(bench.finish(302, exit(66), (true, false)), LeaseEnd::Complete);

@@ -29,7 +29,7 @@ fn suspects(bench: &BatchHarness) -> Vec<(u32, u32)> {
         }
         _ => None,
     };
-    bench.updates.reports.iter().filter_map(test).collect()
+    bench.updates().reports.iter().filter_map(test).collect()
 }
 
 #[test]

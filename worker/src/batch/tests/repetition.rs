@@ -10,11 +10,7 @@ const COUNT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 fn iteration(number: u32) -> BatchHarness {
     let first = Iteration::first_of(COUNT);
     let iteration = std::iter::successors(Some(first), |one| one.next()).find(|one| one.number() == number);
-    let mut updates = UpdateBatch::default();
-    let lease = WorkerLease { repeat: COUNT, ..lease(2) };
-    let batch =
-        RunningBatch::new(lease, iteration.unwrap(), WorkerId(1), &mut updates, Box::new(FakeFramework));
-    BatchHarness { batch, updates }
+    BatchHarness::with_iteration(WorkerLease { repeat: COUNT, ..lease(2) }, iteration.unwrap())
 }
 
 fn repeatable(harness: &mut BatchHarness) -> Vec<TestId> {
@@ -37,7 +33,7 @@ fn test_that_passes_has_its_result_in_the_last_iteration() {
         let starts = process.nodes().len() - process.results().len();
         assert_eq!(starts, if number == 1 { 2 } else { 0 }, "the client receives one start of a test");
         let settled =
-            process.updates.reports.iter().filter(|report| matches!(report, LeaseEvent::Settled { .. }));
+            process.updates().reports.iter().filter(|report| matches!(report, LeaseEvent::Settled { .. }));
         assert_eq!(settled.count(), process.results().len());
         for node in process.results() {
             assert_eq!(node.members["heeler.iterations"], COUNT.get());
@@ -64,7 +60,7 @@ fn test_that_dies_or_exceeds_its_limit_names_the_iteration() {
     process.chunk(1, [begun(0), passed(0), begun(1)], "");
     let end = process.finish(2, signal(11), INCOMPLETE);
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }), "{end:?}");
-    let held = process.updates.reports.iter().find_map(|report| match report {
+    let held = process.updates().reports.iter().find_map(|report| match report {
         LeaseEvent::CrashedProvisionally { attempt, .. } => Some(attempt.message.clone()),
         _ => None,
     });

@@ -16,7 +16,7 @@ fn plain_output_is_shown_as_it_comes_and_tests_begin_on_lines_of_their_own() {
     bench.chunk(4, [passed(1)], "complaint\n");
     bench.finish(5, exit(0), COMPLETE);
     assert_eq!(
-        bench.updates.shown.text(),
+        bench.batch.take_shown().text(),
         "set-up\n!       START  A.t0\nhalf a line\n!       START  A.t1\ncomplaint\n"
     );
 }
@@ -29,7 +29,7 @@ fn shown_lines_have_the_name_of_their_writer() {
     bench.chunk(3, [passed(0)], "");
     bench.finish(5, signal(9), INCOMPLETE);
     assert_eq!(
-        bench.updates.shown.text(),
+        bench.batch.take_shown().text(),
         "suite | set-up\n!       START  suite A.t0\nsuite A.t0 | one\n!suite A.t0 | error\n\
          suite A.t0 | two and more\nsuite A.t0 | open\n"
     );
@@ -39,5 +39,5 @@ fn shown_lines_have_the_name_of_their_writer() {
 fn nothing_is_shown_unasked() {
     let mut bench = shown_by(OutputDisplay::Hidden);
     bench.chunk(1, [begun(0), output("one\n"), passed(0)], "two\n");
-    assert!(bench.updates.shown.is_empty());
+    assert!(bench.batch.take_shown().is_empty());
 }

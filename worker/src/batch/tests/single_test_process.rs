@@ -27,8 +27,8 @@ fn single_test_result_includes_leaked_processes() {
     assert!(results[0].standard_error.as_ref().unwrap().starts_with("oops\n[heeler: the test left"));
     assert_eq!(results[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"), "it ended when it ended");
     let leak_reports =
-        bench.updates.reports.iter().filter(|report| matches!(report, LeaseEvent::ProcessesLeaked { .. }));
-    assert_eq!((leak_reports.count(), bench.updates.logs.len()), (1, 1));
+        bench.updates().reports.iter().filter(|report| matches!(report, LeaseEvent::ProcessesLeaked { .. }));
+    assert_eq!((leak_reports.count(), bench.updates().logs.len()), (1, 1));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn batch_results_are_immediate_and_leaks_attributed_later() {
         COMPLETE,
     );
     let tests: Vec<Vec<u32>> = bench
-        .updates
+        .updates()
         .reports
         .iter()
         .filter_map(|report| match report {

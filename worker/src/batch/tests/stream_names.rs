@@ -1,19 +1,14 @@
 //! Tests that were refused a standard stream by its name.
 
-use std::num::NonZeroU32;
-
 use super::*;
 
 const REFUSAL: &str = "sh: 1: cannot create /dev/stdout: No such device or address";
 
 /// Returns a process of two tests. The first one fails with this message.
 fn failing(is_socket: bool, words: &str) -> BatchHarness {
-    let mut updates = UpdateBatch::default();
-    let only = Iteration::first_of(NonZeroU32::MIN);
-    let mut batch = RunningBatch::new(lease(2), only, WorkerId(1), &mut updates, Box::new(FakeFramework));
-    batch.held_tests.hold_results(batch.tests().len());
-    batch.settlement.stream_names.set_socket(is_socket);
-    let mut process = BatchHarness { batch, updates };
+    let mut process = BatchHarness::with_tests(2);
+    process.batch.held_tests.hold_results(process.batch.tests().len());
+    process.batch.settlement.stream_names.set_socket(is_socket);
     process.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], words);
     process.chunk(1, [begun(1), passed(1)], "");
     process
@@ -30,7 +25,7 @@ fn refused_test_has_no_result_of_the_process_with_the_socket() {
             process.batch.settlement.stream_names.take_refused().into_iter().map(|test| test.test).collect();
         assert_eq!(taken, refused, "{is_socket} {words}");
         assert_eq!(process.results().len(), 2 - refused.len(), "{is_socket} {words}");
-        assert_eq!(process.updates.logs.len(), refused.len());
+        assert_eq!(process.updates().logs.len(), refused.len());
     }
 }
 
@@ -45,16 +40,13 @@ fn failure_stands_in_a_process_that_is_cancelled() {
 #[test]
 fn refusal_of_a_socket_with_reports_is_a_hint_and_the_failure_stands() {
     for (words, hints) in [(REFUSAL, 1), ("bad", 0)] {
-        let mut updates = UpdateBatch::default();
-        let only = Iteration::first_of(NonZeroU32::MIN);
-        let mut batch = RunningBatch::new(lease(1), only, WorkerId(1), &mut updates, Box::new(FakeFramework));
-        batch.settlement.stream_names.set_report_socket(true);
-        let mut process = BatchHarness { batch, updates };
+        let mut process = BatchHarness::with_tests(1);
+        process.batch.settlement.stream_names.set_report_socket(true);
         process.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], words);
         process.finish(2, exit(0), COMPLETE);
         assert!(process.batch.settlement.stream_names.take_refused().is_empty());
         assert_eq!(process.states(), [("A.t0".to_owned(), ExecutionState::Failed)]);
-        let logs = &process.updates.logs;
+        let logs = &process.updates().logs;
         assert_eq!(logs.len(), hints, "{logs:?}");
         assert!(logs.iter().all(|line| line.message.contains("write to descriptor 1")), "{logs:?}");
     }

@@ -46,7 +46,7 @@ impl RunningProcess<'_> {
     /// Has the held tests checked by what is known of their process.
     pub(super) fn check_held_tests(&mut self) {
         let conditions = self.read_outputs_and_writers();
-        self.batch.check_held_tests(self.clock.now(), conditions, &mut self.sink.updates);
+        self.batch.check_held_tests(self.clock.now(), conditions, self.sink);
         self.sink.try_send_batch();
     }
 
@@ -122,7 +122,7 @@ impl RunningProcess<'_> {
         // A look at the processes proves what was read before it.
         self.read_outputs();
         let conditions = self.read_outputs_and_writers();
-        self.batch.settle_proven(conditions, &mut self.sink.updates);
+        self.batch.settle_proven(conditions, self.sink);
         self.sink.try_send_batch();
     }
 

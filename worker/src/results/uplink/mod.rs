@@ -15,7 +15,7 @@ use heeler_protocol::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
         LogLine, ProofLevel, RunKey, UnfinishedTests, UpdateEncoding, WorkerId,
     },
-    mtp::{Attachment, LogLevel, attachments_frame},
+    mtp::{Attachment, attachments_frame},
 };
 use heeler_transport::{
     LinkClosed,
@@ -399,7 +399,7 @@ impl ResultSender {
 
     async fn log_fallback(&self, why: &str, remedy: &str) -> Result<(), LinkClosed> {
         let message = format!("worker {} failed to {why}; {remedy}", self.worker);
-        let lines = vec![LogLine { test: None, level: LogLevel::Warning, message }];
+        let lines = vec![LogLine::warning(None, message)];
         self.control.send(&FromWorker::Log { client: self.client, run: None, lines }).await
     }
 

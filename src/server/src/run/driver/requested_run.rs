@@ -1,6 +1,6 @@
 //! The run as its client requested it: the plan and the client, and the messages that follow from them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use heeler_config::FlakyResult;
 use heeler_core::{
@@ -250,7 +250,7 @@ impl RequestedRun {
             run_dir: self.run_dir(),
             program: self.plan.programs[program].clone(),
             groups,
-            tests,
+            tests: tests.into_iter().map(Arc::new).collect(),
             limits: TestLimits {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
                 startup_ms: self.startup_limit_ms(program, lease.start_timeouts, findings),
