@@ -199,6 +199,7 @@ impl SimulatedCoordinator {
             let lease = |worker| WorkerLease { route: route.clone(), ..lease(worker, round, (dir, program)) };
             let leases: Vec<_> = self.workers.iter().map(|(worker, ..)| lease(*worker)).collect();
             for ((_, sender, ..), lease) in self.workers.iter().zip(leases) {
+                sender.send(&ToWorker::Program(lease.program.clone())).await.unwrap();
                 sender.send(&ToWorker::Lease(Box::new(lease))).await.unwrap();
             }
             let mut open = WORKERS;
@@ -259,7 +260,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         // The coordinator sets it.
         route: ClientRoute { callback: None, limits: DeliveryLimits::default(), ..ClientRoute::default() },
         run_dir: dir.into(),
-        program,
+        program: program.into(),
         tests: (0..TESTS).map(test).map(std::sync::Arc::new).collect(),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),

@@ -61,7 +61,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
             ..ClientRoute::default()
         },
         run_dir: "/nowhere".into(),
-        program: program(),
+        program: program().into(),
         tests: (0..count).map(leased).map(std::sync::Arc::new).collect(),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),

@@ -3,6 +3,7 @@
 use std::{
     ops::Range,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use heeler_adapters::{
@@ -29,7 +30,7 @@ pub(super) enum LeaseExtension {
 #[derive(Clone)]
 pub(super) struct ExtensionCheck {
     adapter: &'static dyn Adapter,
-    program: TestProgram,
+    program: Arc<TestProgram>,
     runs_ignored: bool,
     scratch: PathBuf,
 }
@@ -117,7 +118,7 @@ impl ExtensionCheck {
         let is_shared = !lease.is_isolated && !lease.is_debugged;
         (is_single && is_shared && adapter.traits().process.takes_more_tests).then(|| Self {
             adapter,
-            program: lease.program.clone(),
+            program: Arc::clone(&lease.program),
             runs_ignored: lease.runs_ignored,
             scratch: scratch.to_owned(),
         })

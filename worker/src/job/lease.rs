@@ -236,7 +236,7 @@ async fn prepare_process<'a>(
         return Err(not_started(format!("there is no framework {name:?}")));
     };
     let variant = variant_of(&lease);
-    let mut program = lease.program.clone();
+    let mut program = TestProgram::clone(&lease.program);
     let mut own_program = program.clone();
     // As far as it belongs to one variant, what the program's own variables say is not known to the others.
     let names = variant.iter().flat_map(|variant| &variant.env).map(|(name, _)| (name.clone(), None));

@@ -10,8 +10,8 @@ use std::{
 };
 
 use heeler_protocol::control::{
-    ClientId, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ProofLevel, RunKey, StreamSender, ToWorker,
-    WorkerId, WorkerLease,
+    ClientId, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ProofLevel, RunKey, StreamSender, TestProgram,
+    ToWorker, WorkerId, WorkerLease,
 };
 use heeler_transport::{
     LinkClosed, LinkTask,
@@ -120,6 +120,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
         jobs: VecDeque::new(),
         pause_confirmation: None,
         is_paused: false,
+        program: Arc::default(),
         waiting: None,
         warm: WarmProcesses::default(),
         journals: HashMap::new(),
@@ -154,6 +155,8 @@ struct WorkerMainLoop {
     /// Resolves when the running job is paused; its sender is dropped when the job ends.
     pause_confirmation: Option<oneshot::Receiver<()>>,
     is_paused: bool,
+    /// The program of the leases that follow.
+    program: Arc<TestProgram>,
     /// The process of the last listing, if it waits for the first lease of its program.
     waiting: Option<WaitingProcess>,
     /// The processes that are forked for leases of their program, unless a lease has them.
@@ -256,9 +259,11 @@ impl WorkerMainLoop {
             // It was accepted when it joined.
             ToWorker::Accepted => {}
             ToWorker::Discover(job) => self.enqueue_job(WorkerJob::Discover(job)),
+            ToWorker::Program(program) => self.program = program,
             ToWorker::Lease(lease) => {
                 heeler_sys::fail::pass("worker.lease");
-                self.enqueue_job(WorkerJob::Lease(lease));
+                let program = Arc::clone(&self.program);
+                self.enqueue_job(WorkerJob::Lease(Box::new(WorkerLease { program, ..*lease })));
             }
             // An order that comes back is too late: the process has ended.
             ToWorker::ExtendLease(lease) => drop(self.send_order(JobOrder::Extend(lease))),

@@ -184,6 +184,9 @@ impl WorkerHarness {
     }
 
     pub(crate) async fn send(&self, message: &ToWorker) {
+        if let ToWorker::Lease(lease) = message {
+            self.sender.send(&ToWorker::Program(Arc::clone(&lease.program))).await.unwrap();
+        }
         self.sender.send(&self.with_run_dir(message)).await.unwrap();
     }
 
@@ -358,7 +361,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
             ..ClientRoute::default()
         },
         run_dir: "".into(),
-        program: program(script),
+        program: program(script).into(),
         tests: leased((0..count).map(listed).collect()),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),

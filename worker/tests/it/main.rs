@@ -103,7 +103,7 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     Arc::make_mut(&mut isolated.tests[0]).crashed_attempt = Some(attempt.as_ref().clone());
     isolated.is_isolated = true;
     let script = bench.script("begin t1; kill -SEGV $$");
-    isolated.program.path = script.path();
+    Arc::make_mut(&mut isolated.program).path = script.path();
     let seen = bench.run(isolated).await;
     assert_eq!(seen.states(), ["A.t1 error"]);
     let message = seen.nodes["A.t1"].error_message.as_deref();
@@ -402,7 +402,7 @@ async fn requests_reach_tests_of_forked_and_executed_guards_and_nobody_else() {
             let script = bench.script_without_markers(&program);
             for _ in 0..2 {
                 let mut open = lease(&script, 1);
-                open.program.framework = Some(framework.into());
+                Arc::make_mut(&mut open.program).framework = Some(framework.into());
                 let seen = bench.run(open).await;
                 assert_eq!(seen.end, LeaseEnd::Complete, "{framework}");
                 assert_eq!(seen.states(), ["A.t0 passed"], "{framework}");
@@ -476,7 +476,7 @@ async fn rust_test_program_is_recognised_listed_and_run() {
         ["bad", "good", "off", "out"]
     );
     let mut all = lease(&program, 0);
-    all.program.framework = Some(framework);
+    Arc::make_mut(&mut all.program).framework = Some(framework);
     all.tests = harness::leased(tests);
     let seen = bench.run(all).await;
     assert_eq!(seen.states(), ["bad failed", "good passed", "off skipped"]);

@@ -21,6 +21,8 @@ pub enum ToWorker {
     /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
     /// [`FromWorker::NotDiscovered`].
     Discover(Box<DiscoveryJob>),
+    /// The program of the leases that follow, with its arguments and environment.
+    Program(Arc<TestProgram>),
     /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<WorkerLease>),
     /// Gives the idle process of a lease further tests: the lease with these tests alone, and their groups.
@@ -136,8 +138,9 @@ pub struct WorkerLease {
     pub route: ClientRoute,
     /// Directory of the run, which holds the journal.
     pub run_dir: OsText,
-    /// Program, with its framework known.
-    pub program: TestProgram,
+    /// Program, with its framework known. It travels before the first of its leases, as [`ToWorker::Program`].
+    #[serde(skip)]
+    pub program: Arc<TestProgram>,
     /// Tests, in the framework's listing order.
     pub tests: Vec<Arc<LeasedTest>>,
     /// Groups above the tests, each after its own parent group.

@@ -28,6 +28,8 @@ pub(super) struct PooledWorker {
     waiting_process: Option<Box<TestProgram>>,
     /// The worker is blocked because its client stopped reading.
     is_blocked: bool,
+    /// The program of its last lease.
+    program: Option<Arc<TestProgram>>,
     /// The run of its last lease.
     assigned_run: Option<RunKey>,
     /// Positions of the runs that it served before, for as long as those runs last.
@@ -62,6 +64,7 @@ impl PooledWorker {
             user: None,
             waiting_process: None,
             is_blocked: false,
+            program: None,
             assigned_run: None,
             forwarded_before: BTreeMap::new(),
             is_disconnected: false,
@@ -229,6 +232,13 @@ impl PooledWorkers {
         if let Some(earlier) = assigned.assigned_run.replace(run.clone()) {
             assigned.forwarded_before.insert(earlier, relayed);
         }
+    }
+
+    /// Records the program of a worker's next lease; returns whether the worker has to be told of it.
+    pub(super) fn set_program(&mut self, worker: WorkerId, program: &Arc<TestProgram>) -> bool {
+        let Some(worker) = self.0.get_mut(&worker) else { return false };
+        let before = worker.program.replace(Arc::clone(program));
+        before.is_none_or(|before| !Arc::ptr_eq(&before, program))
     }
 
     /// Returns the run of a worker's last lease.

@@ -1,7 +1,7 @@
 //! The pool: starts the watchdog, starts workers through it, and reports which of them join, send messages
 //! and exit.
 
-use std::{collections::VecDeque, future::pending, path::PathBuf, time::Duration};
+use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time::Duration};
 
 use heeler_core::{client_progress::OverdueDecision, silence::SilenceWatch};
 use heeler_protocol::control::{
@@ -272,11 +272,15 @@ impl WorkerPool {
         self.workers.release(worker, waiting_process);
     }
 
-    /// Sends the first message of a lease: the worker serves this run from now on.
+    /// Sends a lease, and before it the program if that is another one than before: the worker serves this run
+    /// from now on.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_worker`].
     pub(crate) async fn send_lease(&mut self, worker: WorkerId, lease: Box<WorkerLease>) {
         self.workers.assign_run(worker, &lease.run);
+        if self.workers.set_program(worker, &lease.program) {
+            self.send_to_worker(worker, &ToWorker::Program(Arc::clone(&lease.program))).await;
+        }
         self.send_to_worker(worker, &ToWorker::Lease(lease)).await;
     }
 

@@ -122,7 +122,7 @@ impl RunDriver {
     /// waits for a lease there.
     pub(crate) fn on_worker_granted(&mut self, worker: WorkerId, waiting: Option<&TestProgram>) {
         let programs = &self.requested.plan().programs;
-        let place = waiting.and_then(|waiting| programs.iter().position(|one| one == waiting));
+        let place = waiting.and_then(|waiting| programs.iter().position(|one| **one == *waiting));
         if let Some(program) = place.and_then(|place| u32::try_from(place).ok()).map(ProgramId) {
             self.model.apply(RunEvent::ProcessWaiting { worker, program });
         }

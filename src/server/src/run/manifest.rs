@@ -7,6 +7,7 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
+    sync::Arc,
     time::Duration,
 };
 
@@ -49,8 +50,10 @@ pub(super) fn manifest_plan(plan: &RunPlan) -> ManifestPlan {
 }
 
 fn manifest_programs(plan: &RunPlan) -> Vec<ManifestProgram> {
-    let program =
-        |program: &TestProgram| ManifestProgram { suite: program.suite.clone(), path: program.path.clone() };
+    let program = |program: &Arc<TestProgram>| ManifestProgram {
+        suite: program.suite.clone(),
+        path: program.path.clone(),
+    };
     plan.programs.iter().map(program).collect()
 }
 

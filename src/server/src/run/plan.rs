@@ -84,7 +84,7 @@ pub struct RunPlan {
     /// The state directory, which contains the run's own directory.
     pub state_dir: PathBuf,
     /// The programs, with their framework if they could be listed.
-    pub programs: Vec<TestProgram>,
+    pub programs: Vec<Arc<TestProgram>>,
     /// For each program, what its listing shows.
     pub listings: Vec<ListingFacts>,
     pub tests: Vec<SelectedTest>,
@@ -317,7 +317,7 @@ struct PlannedProgram {
 #[derive(Debug, Default)]
 struct ProgramTable {
     by_place: HashMap<Option<usize>, usize>,
-    programs: Vec<TestProgram>,
+    programs: Vec<Arc<TestProgram>>,
     costs: Vec<ProgramCosts>,
     listings: Vec<ListingFacts>,
 }
@@ -326,7 +326,7 @@ impl ProgramTable {
     fn get_or_insert(&mut self, place: Option<usize>, make: impl FnOnce() -> PlannedProgram) -> usize {
         *self.by_place.entry(place).or_insert_with(|| {
             let PlannedProgram { program, costs, listing } = make();
-            self.programs.push(program);
+            self.programs.push(Arc::new(program));
             self.costs.push(costs);
             self.listings.push(listing);
             self.programs.len() - 1

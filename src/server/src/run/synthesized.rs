@@ -86,7 +86,7 @@ impl ProgramFailures {
             all.entry((*program, None)).or_default().extend_from_slice(messages);
         }
         let failure = |((program, fixture), messages): ((usize, Option<SuiteFixture>), Vec<String>)| {
-            let TestProgram { suite, path, .. } = &plan.programs[program];
+            let TestProgram { suite, path, .. } = &*plan.programs[program];
             let mut message = messages[..messages.len().min(MAX_MESSAGES)].join("\n\n");
             if messages.len() > MAX_MESSAGES {
                 let more = messages.len() - MAX_MESSAGES;

@@ -248,7 +248,7 @@ impl RequestedRun {
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: self.run_dir(),
-            program: self.plan.programs[program].clone(),
+            program: Arc::clone(&self.plan.programs[program]),
             groups,
             tests: tests.into_iter().map(Arc::new).collect(),
             limits: TestLimits {
