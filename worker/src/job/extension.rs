@@ -12,7 +12,7 @@ use heeler_adapters::{
 use heeler_protocol::control::{ListedTest, TestProgram, WorkerLease};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::{lease::listed_tests, result_sink::ResultSink};
+use super::{prepared_lease::listed_tests, result_sink::ResultSink};
 use crate::{batch::RunningBatch, process::process_clock::ClockReading};
 
 /// Whether a lease can be extended.

@@ -27,13 +27,23 @@ use crate::{
 /// A process that runs the tests of a lease from now on.
 pub(super) struct LeaseProcess<'a> {
     pub(super) process: GuardedProcess<'a>,
-    /// The program's process, if it has run before: its start says nothing about those of others.
-    pub(super) adopted: Option<Pid>,
+    pub(super) origin: ProcessOrigin,
     pub(super) transcript: Box<dyn TranscriptParser + Send>,
     pub(super) clock: ProcessClock,
-    /// Another process, for a debugger to launch instead.
-    pub(super) offer: Option<LaunchOffer>,
     pub(super) test_directory: Option<TestDirectory>,
+}
+
+/// Where the process of a lease comes from.
+pub(super) enum ProcessOrigin {
+    /// Its guard starts it.
+    New,
+    /// It has listed the tests of its program, and waited: how long its start took is not known.
+    Waiting { root: Pid },
+    /// It is a fork of a process that has loaded its program.
+    Forked,
+    /// Its guard starts it, and stops it before its first instruction. A debugger may launch the offered process
+    /// instead.
+    Launched { offer: Option<LaunchOffer> },
 }
 
 /// Processes that were started before their lease.
@@ -82,33 +92,31 @@ impl ProcessStart<'_> {
             Some(waiting) => self.adopt(waiting, sink.run(), context).await,
             None => None,
         };
-        let Some(AdoptedProcess { process, root, transcript, test_directory }) = adopted else {
-            let test_directory = create_test_directory(context, sink, self.directory_variables);
-            let forked = self.fork(&mut kept.warm, test_directory.as_ref(), context, sink, orders).await;
-            let transcript = new_transcript();
-            return match forked.map_err(|Interrupted| LeaseEnd::Cancelled)? {
-                Some(process) => Ok(LeaseProcess {
-                    clock: ProcessClock::start(),
-                    process: GuardedProcess::attach(&context.guards, process, orders),
-                    adopted: None,
-                    transcript,
-                    offer: None,
-                    test_directory,
-                }),
-                None => self
-                    .start(transcript, test_directory, context, sink, orders)
-                    .await
-                    .map_err(|error| LeaseEnd::NotStarted { error }),
-            };
-        };
-        Ok(LeaseProcess {
-            clock: ProcessClock::start(),
-            process: GuardedProcess::attach(&context.guards, process, orders),
-            adopted: Some(root),
-            transcript,
-            offer: None,
-            test_directory: Some(test_directory),
-        })
+        if let Some(AdoptedProcess { process, root, transcript, test_directory }) = adopted {
+            return Ok(LeaseProcess {
+                clock: ProcessClock::start(),
+                process: GuardedProcess::attach(&context.guards, process, orders),
+                origin: ProcessOrigin::Waiting { root },
+                transcript,
+                test_directory: Some(test_directory),
+            });
+        }
+        let test_directory = create_test_directory(context, sink, self.directory_variables);
+        let forked = self.fork(&mut kept.warm, test_directory.as_ref(), context, sink, orders).await;
+        let transcript = new_transcript();
+        match forked.map_err(|Interrupted| LeaseEnd::Cancelled)? {
+            Some(process) => Ok(LeaseProcess {
+                clock: ProcessClock::start(),
+                process: GuardedProcess::attach(&context.guards, process, orders),
+                origin: ProcessOrigin::Forked,
+                transcript,
+                test_directory,
+            }),
+            None => self
+                .start(transcript, test_directory, context, sink, orders)
+                .await
+                .map_err(|error| LeaseEnd::NotStarted { error }),
+        }
     }
 
     async fn adopt(
@@ -173,18 +181,20 @@ impl ProcessStart<'_> {
         command.is_stopped_at_start = is_debugged;
         let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
         command.trace = self.diagnostics.trace_plan(run_mark, sink);
-        // A debugger attaches to a process that makes connections: where it listens, the guard's command
-        // says.
-        let offer = if is_debugged && invocation.channel != InvocationChannel::Connections {
-            create_launch_offer(context, &command, invocation.channel, sink)
+        let origin = if is_debugged {
+            // A debugger attaches to a process that makes connections: where it listens, the guard's command
+            // says.
+            let is_launchable = invocation.channel != InvocationChannel::Connections;
+            let offer = || create_launch_offer(context, &command, invocation.channel, sink);
+            ProcessOrigin::Launched { offer: is_launchable.then(offer).flatten() }
         } else {
-            None
+            ProcessOrigin::New
         };
         let clock = ProcessClock::start();
         let process = GuardedProcess::start(&context.guards, command, invocation.channel, orders)
             .await
             .map_err(|error| error_chain(&error))?;
-        Ok(LeaseProcess { process, adopted: None, transcript, clock, offer, test_directory })
+        Ok(LeaseProcess { process, origin, transcript, clock, test_directory })
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod main_loop;
 mod marker_writers;
 mod named_files;
 mod output_writers;
+mod prepared_lease;
 mod process_span;
 mod repetition;
 mod result_sink;

@@ -2,7 +2,7 @@
 
 use heeler_adapters::{Adapter, RunReportFiles};
 
-use super::lease::listed_tests;
+use super::prepared_lease::listed_tests;
 use crate::{
     batch::{RunEvidence, RunningBatch},
     process::regular_file::read_regular_file,

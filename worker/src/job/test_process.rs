@@ -9,10 +9,11 @@ use super::{
     diagnostics::{CrashDiagnostics, ExitKind},
     extension::LeaseExtension,
     kept_files::FileKeeper,
-    lease::StartedProcess,
+    lease_process::{LeaseProcess, ProcessOrigin},
     marker_writers::MarkerWriters,
     named_files::NamedFiles,
     output_writers::OutputWriters,
+    prepared_lease::StartedProcess,
     process_span::ProcessSpan,
     result_sink::ResultSink,
     run_report::RunReportReader,
@@ -125,26 +126,24 @@ pub(super) struct EndedProcess {
 impl<'a> RunningProcess<'a> {
     pub(super) fn new(ready: StartedProcess<'a>, sink: &'a mut ResultSink) -> Self {
         let StartedProcess {
+            process: LeaseProcess { process, origin, transcript, clock, test_directory },
             batch,
-            transcript,
-            process,
-            adopted,
-            clock,
-            grace_ms,
-            memory_bytes,
-            is_debugged,
-            offer,
+            limits,
             diagnostics,
             writers,
             run_report,
             death_files,
             context,
-            test_directory,
             extension,
             named_files,
         } = ready;
         let keeper = FileKeeper::new(diagnostics.evidence_path());
-        let span = adopted.map(|pid| ProcessSpan::begin(pid, &batch, clock.now(), sink));
+        let (root, debugger_handover) = match origin {
+            ProcessOrigin::New | ProcessOrigin::Forked => (None, DebuggerHandover::NotDebugged),
+            ProcessOrigin::Waiting { root } => (Some(root), DebuggerHandover::NotDebugged),
+            ProcessOrigin::Launched { offer } => (None, DebuggerHandover::Undecided { root: None, offer }),
+        };
+        let span = root.map(|pid| ProcessSpan::begin(pid, &batch, clock.now(), sink));
         Self {
             batch,
             process,
@@ -152,11 +151,11 @@ impl<'a> RunningProcess<'a> {
             clock,
             sink,
             extension,
-            grace_ms,
+            grace_ms: limits.grace_ms,
             awaited_tests: None,
             cancel_request: Vec::new(),
-            memory: MemoryWatch::new(memory_bytes),
-            debugger_handover: DebuggerHandover::new(is_debugged, offer),
+            memory: MemoryWatch::new(limits.memory_bytes),
+            debugger_handover,
             diagnostics,
             writers,
             run_report,
@@ -164,12 +163,12 @@ impl<'a> RunningProcess<'a> {
             context,
             test_directory,
             named_files,
-            root: adopted,
+            root,
             span,
             marker_writers: MarkerWriters::default(),
             is_over: false,
             begins_with_process: false,
-            is_start_unknown: adopted.is_some(),
+            is_start_unknown: root.is_some(),
         }
     }
 

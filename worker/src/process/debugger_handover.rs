@@ -26,10 +26,6 @@ pub(crate) enum DebuggerHandover {
 }
 
 impl DebuggerHandover {
-    pub(crate) fn new(is_debugged: bool, offer: Option<LaunchOffer>) -> Self {
-        if is_debugged { Self::Undecided { root: None, offer } } else { Self::NotDebugged }
-    }
-
     /// Records the started process; returns it if no debugger decision is pending.
     pub(crate) fn on_started(&mut self, pid: Pid, is_limited: bool) -> Option<(Pid, bool)> {
         match self {

@@ -9,9 +9,9 @@ use heeler_sys::process::{self, Pid};
 
 use super::{
     super::{
-        lease::listed_tests,
         marker_writers::WriterSample,
         output_writers::{EarlierResults, WrittenOutput},
+        prepared_lease::listed_tests,
     },
     RunningProcess, TranscriptReader,
 };
