@@ -1,9 +1,42 @@
 //! The single executable. Hidden roles run the session's other processes, re-executed from the same image, so
 //! that versions never mix.
 
-use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
+use std::{
+    env::ArgsOs,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use heeler_protocol::control::WorkerId;
+
+/// What selects a role.
+enum Selector {
+    /// The name of the program: another program starts this one in the place of a tool.
+    ProgramName(fn(&OsStr) -> bool),
+    /// The first argument.
+    Argument(&'static str),
+}
+
+/// Runs a role with the remaining arguments; `None` if they are not those of its form.
+type RunRole = fn(&mut ArgsOs) -> Option<ExitCode>;
+
+use Selector::{Argument, ProgramName};
+
+/// Every role but the command line, with the form of its arguments. Program names come first.
+const ROLES: &[(Selector, RunRole, &str)] = &[
+    (ProgramName(heeler::is_recorder), |_| Some(heeler::record_start()), ""),
+    (ProgramName(heeler_mutate::is_rustc_wrapper), |_| Some(heeler_mutate::run_rustc_wrapper()), ""),
+    (ProgramName(heeler_mutate::is_doctest_keeper), |_| Some(heeler_mutate::run_doctest_keeper()), ""),
+    (ProgramName(heeler_mutate::is_compiler_shim), |_| Some(heeler_mutate::run_compiler_shim()), ""),
+    (Argument("__guard"), |_| Some(heeler_guard::main()), ""),
+    (Argument("__fork-server"), |_| Some(heeler_guard::fork_server::main()), ""),
+    (Argument("__watchdog"), |args| Some(heeler_watchdog::main(&path(args)?)), "SOCKET"),
+    (Argument("__worker"), |args| Some(heeler_worker::main(&path(args)?, worker(args)?)), "SOCKET NUMBER"),
+    (Argument("__debuggee"), |args| Some(heeler_worker::debuggee::main(&path(args)?)), "DIRECTORY"),
+    // Aborts on purpose, so that `heeler doctor` can check whether a crash is captured.
+    (Argument(heeler::CRASH_ROLE), |_| std::process::abort(), ""),
+];
 
 pub(crate) fn main() -> ExitCode {
     // A process whose journal or dump write exceeds the file size limit continues without it, instead of
@@ -15,44 +48,26 @@ pub(crate) fn main() -> ExitCode {
     }
     let mut args = std::env::args_os();
     let own_name = args.next().unwrap_or_default();
-    if heeler::is_recorder(&own_name) {
-        return heeler::record_start();
+    // A tool takes all of its arguments, so they are searched for a role only under our own name.
+    let disguise = ROLES.iter().find(|(selector, ..)| matches!(selector, ProgramName(is) if is(&own_name)));
+    if let Some((_, run, _)) = disguise {
+        return run(&mut args).unwrap_or(ExitCode::FAILURE);
     }
-    if heeler_mutate::is_rustc_wrapper(&own_name) {
-        return heeler_mutate::run_rustc_wrapper();
-    }
-    if heeler_mutate::is_doctest_keeper(&own_name) {
-        return heeler_mutate::run_doctest_keeper();
-    }
-    if heeler_mutate::is_compiler_shim(&own_name) {
-        return heeler_mutate::run_compiler_shim();
-    }
-    let role = args.next();
-    match role.as_deref().and_then(OsStr::to_str) {
-        Some("__guard") => heeler_guard::main(),
-        Some("__fork-server") => heeler_guard::fork_server::main(),
-        Some("__watchdog") => match args.next() {
-            Some(socket) => heeler_watchdog::main(&PathBuf::from(socket)),
-            None => report_misuse("__watchdog SOCKET"),
-        },
-        Some("__worker") => {
-            let number = |text: &std::ffi::OsString| text.to_str()?.parse().ok().map(WorkerId);
-            match (args.next(), args.next().as_ref().and_then(number)) {
-                (Some(socket), Some(worker)) => heeler_worker::main(&PathBuf::from(socket), worker),
-                _ => report_misuse("__worker SOCKET NUMBER"),
-            }
-        }
-        Some("__debuggee") => match args.next() {
-            Some(directory) => heeler_worker::debuggee::main(&PathBuf::from(directory)),
-            None => report_misuse("__debuggee DIRECTORY"),
-        },
-        // Aborts on purpose, so that `heeler doctor` can check whether a crash is captured.
-        Some(heeler::CRASH_ROLE) => std::process::abort(),
-        _ => heeler::main(),
-    }
+    let first: OsString = args.next().unwrap_or_default();
+    let hidden = ROLES.iter().find(|(selector, ..)| matches!(selector, Argument(name) if first == *name));
+    let Some((_, run, form)) = hidden else { return heeler::main() };
+    run(&mut args).unwrap_or_else(|| {
+        eprintln!("heeler: this role is started by Heeler itself, as: heeler {} {form}", first.display());
+        ExitCode::from(5)
+    })
 }
 
-fn report_misuse(form: &str) -> ExitCode {
-    eprintln!("heeler: this role is started by Heeler itself, as: heeler {form}");
-    ExitCode::from(5)
+/// Takes an argument that is a path.
+fn path(args: &mut ArgsOs) -> Option<PathBuf> {
+    args.next().map(PathBuf::from)
+}
+
+/// Takes an argument that is the number of a worker.
+fn worker(args: &mut ArgsOs) -> Option<WorkerId> {
+    args.next()?.to_str()?.parse().ok().map(WorkerId)
 }
