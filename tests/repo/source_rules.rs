@@ -14,12 +14,14 @@ const COLUMNS: usize = 110;
 
 /// Dependencies that Cargo would accept and that must not be: each crate with those it may not reach, however
 /// indirectly. Everything else is held by Cargo itself, which refuses cycles.
-const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 10] = [
+const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("heeler-core", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-protocol", &["heeler-sys", "tokio"]),
     ("heeler-sys", &["heeler-core", "heeler-protocol", "tokio"]),
+    ("heeler-mutant-model", &["heeler-core", "tree-sitter"]),
     ("heeler-mutant", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-mutate", &["heeler-server", "heeler-worker", "tokio"]),
+    ("heeler-report", &["heeler-sys", "tokio", "tree-sitter"]),
     ("heeler-adapters", &["heeler-sys", "heeler-transport", "tokio"]),
     (
         "heeler-client",
@@ -27,7 +29,14 @@ const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 10] = [
     ),
     (
         "heeler-server",
-        &["heeler-worker", "heeler-watchdog", "heeler-guard", "heeler-client", "heeler-adapters"],
+        &[
+            "heeler-worker",
+            "heeler-watchdog",
+            "heeler-guard",
+            "heeler-client",
+            "heeler-adapters",
+            "tree-sitter",
+        ],
     ),
     ("heeler-worker", &["heeler-server", "heeler-watchdog", "heeler-guard", "heeler-client"]),
     ("heeler-watchdog", &["heeler-server", "heeler-worker", "heeler-adapters", "heeler-client"]),

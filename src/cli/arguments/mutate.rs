@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer, filter::Filter};
-use heeler_mutant::OperatorLevel;
+use heeler_mutant_model::OperatorLevel;
 use heeler_mutate::{FeatureSelection, MutantShard};
 
 use super::{GeneralArguments, convert};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
-use heeler_mutant::{Mutant, MutantResult, MutantStatus};
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 use heeler_report::sanitise;
 
 use super::{

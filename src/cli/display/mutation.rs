@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_mutant::{MutantId, MutantResult, MutantStatus, MutationCounts};
+use heeler_mutant_model::{MutantId, MutantResult, MutantStatus, MutationCounts};
 use heeler_report::{
     mutation::{UncoveredFunction, change_text, survival_text, uncovered_functions},
     sanitise,

@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_mutant::{MutantId, RollbackStep, compiler};
+use heeler_mutant::{RollbackStep, compiler};
+use heeler_mutant_model::MutantId;
 use heeler_mutate::{
     BuiltProject, CargoProject, CopiedTree, Fingerprint, GuardRuntime, GuardedProject, TreeCopy,
     TreeCopyError,

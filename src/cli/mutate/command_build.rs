@@ -9,7 +9,8 @@ use std::{
 
 use heeler_config::Config;
 use heeler_core::SourceRequest;
-use heeler_mutant::{MutantId, RollbackStep};
+use heeler_mutant::RollbackStep;
+use heeler_mutant_model::MutantId;
 use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, TreeCopy, add_built_files};
 use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use heeler_mutant::{FoundMutant, Mutant, MutantResult, MutantStatus};
+use heeler_mutant::FoundMutant;
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 use heeler_mutate::{
     CargoProject, ChangedLines, MutatedProject, SourceSelection, find_c_sources, find_mutated_sources,
     find_python_sources,

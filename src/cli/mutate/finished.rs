@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
-use heeler_mutant::{FoundMutant, MutantResult, MutantStatus, MutationCounts};
+use heeler_mutant::FoundMutant;
+use heeler_mutant_model::{MutantResult, MutantStatus, MutationCounts};
 use heeler_report::mutation::{MutationPhases, TestPlace};
 
 use super::{
@@ -191,7 +192,7 @@ fn exit_code(results: &[MutantResult], min_score: Option<f64>, is_unfinished: bo
 mod tests {
     use std::sync::Arc;
 
-    use heeler_mutant::{ForeignMutant, ForeignSource, Language, Position};
+    use heeler_mutant_model::{ForeignMutant, ForeignSource, Language, Position};
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use heeler_config::{Config, JobCount, ResolvedSettings};
-use heeler_mutant::{Language, Mutant, MutantResult, MutantStatus};
+use heeler_mutant_model::{Language, Mutant, MutantResult, MutantStatus};
 use heeler_mutate::SourceSelection;
 use heeler_report::{
     ReportError,

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_mutant::MutantId;
+use heeler_mutant_model::MutantId;
 use heeler_mutate::{Fingerprint, MutatedProject, find_build_inputs};
 
 /// The file, beside the copy: a line with the hash of the sources, then one for each mutant that does not

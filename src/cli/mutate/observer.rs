@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_mutant::MutantResult;
+use heeler_mutant_model::MutantResult;
 use heeler_server::mutation::Cancellation;
 use tokio::sync::mpsc;
 

@@ -9,7 +9,8 @@ use std::{
 
 use heeler_config::Config;
 use heeler_core::SourceRequest;
-use heeler_mutant::{MutantId, RollbackStep};
+use heeler_mutant::RollbackStep;
+use heeler_mutant_model::MutantId;
 use heeler_mutate::{
     GuardedProject, MutatedProject, PythonCompilation, PythonLayout, PythonRuntime, is_python_project,
     python_left_out,

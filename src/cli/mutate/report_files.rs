@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::MutantResult;
+use heeler_mutant_model::MutantResult;
 use heeler_report::{
     ReportError,
     mutation::{

@@ -10,7 +10,7 @@ use std::{
 
 use heeler_config::{CommandLineSettings, ResolvedSettings};
 use heeler_core::error_chain;
-use heeler_mutant::{MutantResult, MutantStatus};
+use heeler_mutant_model::{MutantResult, MutantStatus};
 use heeler_mutate::SourceSelection;
 use heeler_server::mutation::{
     Cancellation, MutantSelection, MutationProject, MutationService, MutationServiceError, ServiceFuture,

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_mutant::{MutantId, MutantResult, MutantStatus, TestSet};
+use heeler_mutant_model::{MutantId, MutantResult, MutantStatus, TestSet};
 use heeler_mutate::{
     Baseline, BuiltProject, Fingerprint, FunctionId, GuardMode, KeptVerdict, MutantNumber, MutantVerdict,
     MutationRun, NumberedMutant, OrderLimit, OrderedStep, SharedTexts, StepOutcome, TestIndex, VerdictBasis,

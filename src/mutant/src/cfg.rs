@@ -1,6 +1,6 @@
 //! Conditions of `#[cfg]`, and the configuration that decides them.
 
-use crate::mutant::OperatorLevel;
+use heeler_mutant_model::OperatorLevel;
 use std::collections::BTreeSet;
 
 /// What is true of a build: names and `key="value"` pairs, as `rustc --print cfg` writes them.

@@ -1,7 +1,7 @@
 //! Guards: places of a source where mutants stand beside the original code, as found by the walker and
 //! written by the emitter.
 
-use crate::mutant::{Change, Mutator};
+use heeler_mutant_model::{Change, Mutator};
 use std::{ops::Range, sync::Arc};
 
 /// How a guard is written.

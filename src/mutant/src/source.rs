@@ -4,15 +4,11 @@ use crate::{
     cfg::Configuration,
     conditional::conditional_parts,
     guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
-    mutant::{ByteRange, Description, Language, Mutant, MutantId, SourceText},
     syntax::{Syntax, table_of},
     walk::{WalkedFile, each_node, walk_file},
 };
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Range,
-    sync::Arc,
-};
+use heeler_mutant_model::{ByteRange, Description, Language, Mutant, MutantIds, SourceText};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 use tree_sitter::{Node, Parser, Tree};
 
 /// A source and where it is.
@@ -208,16 +204,15 @@ fn errors_of(tree: &Tree) -> Vec<Range<usize>> {
 }
 
 fn mutants_of(file: &Arc<SourceText>, guards: Vec<Guard>, functions: &[Function]) -> Vec<FoundMutant> {
-    let mut ordinals: HashMap<u64, u64> = HashMap::new();
+    let mut ids = MutantIds::default();
     let mut mutants = Vec::with_capacity(guards.iter().map(|guard| guard.arms.len()).sum());
     for guard in guards {
         let original = &file.text[guard.bytes.clone()];
         let item = &functions[guard.function].item;
         for Arm { mutator, change, is_value, ignored, .. } in guard.arms {
             let replacement = change.applied(&file.text, &guard.bytes);
-            let hash = Fnv::of([&*file.path, mutator.name(), original, &replacement, item]);
             let mutant = Mutant {
-                id: MutantId(hash.numbered(&mut ordinals)),
+                id: ids.next_id([&*file.path, mutator.name(), original, &replacement, item]),
                 source: Arc::clone(file),
                 mutator,
                 item: Arc::clone(item),
@@ -257,39 +252,6 @@ fn empty_lines(root: Node<'_>, text: &str) -> Vec<Range<usize>> {
         at += line.len();
     }
     lines
-}
-
-/// FNV-1a with 64 bits: stable across versions and machines.
-pub(crate) struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    /// Returns the hash of the parts of a mutant.
-    pub(crate) fn of(parts: [&str; 5]) -> Self {
-        let mut hash = Self::default();
-        parts.iter().for_each(|part| hash.add(part.as_bytes()));
-        hash
-    }
-
-    /// Returns the hash with the number of equal ones before it, which tells equal mutants apart.
-    pub(crate) fn numbered(mut self, ordinals: &mut HashMap<u64, u64>) -> u64 {
-        let ordinal = ordinals.entry(self.0).or_default();
-        self.add(&ordinal.to_le_bytes());
-        *ordinal += 1;
-        self.0
-    }
-
-    /// Adds a part, with an end that no text has.
-    fn add(&mut self, part: &[u8]) {
-        for byte in part.iter().chain(&[0xff]) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
 }
 
 impl GuardForm {

@@ -5,7 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{FoundMutant, MutantId, Mutator};
+use heeler_mutant::FoundMutant;
+use heeler_mutant_model::{MutantId, Mutator};
 
 use crate::{fingerprint::Fingerprint, module_tree::MutatedProject};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heeler_mutant::Mutant;
+use heeler_mutant_model::Mutant;
 
 /// Lines that have changed, by paths relative to the directory of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn unquoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_mutant::{ForeignMutant, ForeignSource, Language, Position};
+    use heeler_mutant_model::{ForeignMutant, ForeignSource, Language, Position};
 
     use super::*;
 

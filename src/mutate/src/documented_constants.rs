@@ -4,7 +4,8 @@
 use std::{collections::BTreeSet, path::Path};
 
 use crate::module_tree::MutatedProject;
-use heeler_mutant::{Language, compiler::FunctionKey};
+use heeler_mutant::compiler::FunctionKey;
+use heeler_mutant_model::Language;
 
 /// Returns the constant functions that documentation may call where the compiler needs their values.
 pub(crate) fn documented_constants(project: &MutatedProject) -> BTreeSet<FunctionKey> {

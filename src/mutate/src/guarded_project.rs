@@ -6,9 +6,10 @@ use std::{
 };
 
 use heeler_mutant::{
-    EmittedSource, FoundMutant, MutantId, Rollback, RollbackStep,
+    EmittedSource, FoundMutant, Rollback, RollbackStep,
     compiler::{self, CompiledSource, CompilerError, MutantKey},
 };
+use heeler_mutant_model::MutantId;
 
 use crate::{
     built_project::{BuiltProject, MutantNumber, WrittenSource},

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::MutantId;
+use heeler_mutant_model::MutantId;
 use heeler_protocol::mutation::{
     HexHash, StreamedMap,
     cached_baseline::{
@@ -290,7 +290,8 @@ fn write_baseline(
 
 #[cfg(test)]
 mod tests {
-    use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
+    use heeler_mutant::{Configuration, MutatedSource, SourceFile};
+    use heeler_mutant_model::Language;
 
     use super::*;
     use crate::{

@@ -8,7 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{Configuration, FoundMutant, Language, ModuleDeclaration, MutatedSource, SourceFile};
+use heeler_mutant::{Configuration, FoundMutant, ModuleDeclaration, MutatedSource, SourceFile};
+use heeler_mutant_model::Language;
 
 use crate::{
     cargo_project::CargoProject,

@@ -19,7 +19,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use heeler_mutant::MutantStatus;
+use heeler_mutant_model::MutantStatus;
 
 use crate::{
     built_project::{FunctionId, MutantNumber},

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use heeler_mutant::{Mutant, OperatorLevel, Position};
+use heeler_mutant_model::{Mutant, OperatorLevel, Position};
 
 /// A word of a user names no sources.
 #[derive(Debug, thiserror::Error)]

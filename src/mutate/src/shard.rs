@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, str::FromStr};
 
-use heeler_mutant::MutantId;
+use heeler_mutant_model::MutantId;
 
 /// One of several parts of all mutants. A mutant is in the same part whatever others there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{Configuration, Language, MutatedSource, OperatorLevel, SourceFile};
+use heeler_mutant::{Configuration, MutatedSource, SourceFile};
+use heeler_mutant_model::{Language, OperatorLevel};
 
 use crate::{
     module_tree::{ProjectSource, ReadSourceError},

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{MutantId, MutantStatus};
+use heeler_mutant_model::{MutantId, MutantStatus};
 use heeler_protocol::mutation::{
     HexHash, StatusName,
     cache::{CACHE_VERSION, CachedVerdict, CachedVerdicts},

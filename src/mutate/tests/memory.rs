@@ -9,9 +9,8 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{
-    Configuration, Language, MutantResult, MutantStatus, MutatedSource, SourceFile, TestSet,
-};
+use heeler_mutant::{Configuration, MutatedSource, SourceFile};
+use heeler_mutant_model::{Language, MutantResult, MutantStatus, TestSet};
 use heeler_mutate::{
     Baseline, BaselineProgram, BuiltProject, Fingerprint, GuardedProject, KeptVerdict, MutatedProject,
     MutationRun, OrderLimit, ProjectSource, SharedTexts, StepOutcome, VerdictBasis, VerdictCache,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use heeler_mutant::{ForeignMutant, ForeignSource, Language, Position};
+use heeler_mutant_model::{ForeignMutant, ForeignSource, Language, Position};
 use heeler_protocol::mutation::{
     SourcePosition, read_result,
     v0_4::{DiscoverResult, DiscoveredMutant, MutationTestResult},

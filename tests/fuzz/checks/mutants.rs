@@ -1,6 +1,7 @@
 //! Guarded sources: whatever a source contains, what is written can be parsed as far as the source could.
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
+use heeler_mutant::{Configuration, MutatedSource, SourceFile};
+use heeler_mutant_model::Language;
 use std::collections::BTreeSet;
 
 /// Checks mutants of a source, and the source guarded with them. The first byte selects the language.

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use heeler_mutant::UnknownPlaceError;
+use heeler_mutant_model::UnknownPlaceError;
 use heeler_protocol::frame::FrameError;
 use heeler_sys::spawn::SpawnError;
 use heeler_transport::LinkError;

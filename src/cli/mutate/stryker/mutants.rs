@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{
+use heeler_mutant_model::{
     ForeignMutant, ForeignSource, Language, Mutant, MutantResult, MutantStatus, Position, UnknownPlaceError,
 };
 use heeler_protocol::mutation::{

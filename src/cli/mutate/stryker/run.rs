@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, time::Duration};
 
 use heeler_core::error_chain;
-use heeler_mutant::{MutantResult, MutantStatus};
+use heeler_mutant_model::{MutantResult, MutantStatus};
 use tokio::time::MissedTickBehavior;
 
 use super::{

@@ -10,12 +10,8 @@ use super::{
     constant::{FunctionKey, constant_functions},
     error::{CompilerError, ErrorPlace, ErrorSpan},
 };
-use crate::{
-    emit::EmittedSource,
-    line_index::LineIndex,
-    mutant::{Language, Mutator},
-    source::MutatedSource,
-};
+use crate::{emit::EmittedSource, source::MutatedSource};
+use heeler_mutant_model::{Language, LineIndex, Mutator};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mutant among several sources.

@@ -3,9 +3,9 @@
 use super::{EmittedArm, EmittedSource};
 use crate::{
     guard::{Guard, GuardForm},
-    mutant::Language,
     source::{MutatedSource, SourceGuards},
 };
+use heeler_mutant_model::Language;
 use std::{collections::BTreeSet, fmt::Write as _, ops::Range};
 
 /// Which mutants are written, and under which numbers.

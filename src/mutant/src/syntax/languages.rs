@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::{c, cpp, python, rust, table::Syntax};
-use crate::mutant::Language;
+use heeler_mutant_model::Language;
 
 /// Returns the table of a language, made at its first use.
 pub(crate) fn table_of(language: Language) -> &'static Syntax {

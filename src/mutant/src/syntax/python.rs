@@ -4,7 +4,7 @@ use super::{
     python_values,
     table::{FunctionFacts, Operator, Role, Syntax, operator, text_of},
 };
-use crate::mutant::Mutator;
+use heeler_mutant_model::Mutator;
 use tree_sitter::Node;
 
 const ROLES: &[(&str, Role)] = &[

@@ -1,6 +1,7 @@
 //! The form of a language's table.
 
-use crate::{cfg::Configuration, guard::GuardForm, mutant::Mutator, walk::Lexis};
+use crate::{cfg::Configuration, guard::GuardForm, walk::Lexis};
+use heeler_mutant_model::Mutator;
 use std::sync::Arc;
 use tree_sitter::Node;
 

@@ -4,11 +4,8 @@ use super::{
     found_guards::Place,
     mutations::{NodeMutants, arm},
 };
-use crate::{
-    guard::GuardForm,
-    mutant::{Change, Mutator},
-    syntax::Role,
-};
+use crate::{guard::GuardForm, syntax::Role};
+use heeler_mutant_model::{Change, Mutator};
 use tree_sitter::Node;
 
 impl NodeMutants<'_, '_> {

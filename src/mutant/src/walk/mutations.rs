@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     guard::{Arm, GuardForm},
-    mutant::{Change, Mutator},
     syntax::{FunctionFacts, Operator},
 };
+use heeler_mutant_model::{Change, Mutator};
 use tree_sitter::Node;
 
 /// Finds the mutants of a node.

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     guard::{AssignmentParts, AssignmentTarget, Guard, GuardForm},
-    mutant::{Change, Mutator},
     syntax::{is_dunder, text_of},
 };
+use heeler_mutant_model::{Change, Mutator};
 use std::collections::BTreeMap;
 use tree_sitter::Node;
 

@@ -2,10 +2,8 @@
 //! cases.
 
 use super::{found_guards::Place, mutations::arm, python::PythonMutants};
-use crate::{
-    guard::GuardForm,
-    mutant::{Change, Mutator},
-};
+use crate::guard::GuardForm;
+use heeler_mutant_model::{Change, Mutator};
 use std::ops::Range;
 use tree_sitter::Node;
 

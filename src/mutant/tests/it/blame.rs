@@ -2,9 +2,10 @@
 
 use crate::{rust, search};
 use heeler_mutant::{
-    Language, MutatedSource, Rollback, RollbackStep,
+    MutatedSource, Rollback, RollbackStep,
     compiler::{self, Blame, CompiledSource, CompilerError, MutantKey},
 };
+use heeler_mutant_model::Language;
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 /// Compiles a guarded source of Rust; returns the errors. The runtime is a module of the source.

@@ -2,9 +2,10 @@
 
 use crate::{lines, search};
 use heeler_mutant::{
-    Language, MutatedSource, Rollback, RollbackStep,
+    MutatedSource, Rollback, RollbackStep,
     compiler::{self, CompiledSource, CompilerError, MutantKey},
 };
+use heeler_mutant_model::Language;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,

@@ -1,7 +1,8 @@
 //! Guarded sources.
 
 use crate::{rust, search};
-use heeler_mutant::{Language, MutatedSource};
+use heeler_mutant::MutatedSource;
+use heeler_mutant_model::Language;
 use proptest::prelude::*;
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -10,7 +10,8 @@ mod python;
 mod rollback;
 mod rust_program;
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
+use heeler_mutant::{Configuration, MutatedSource, SourceFile};
+use heeler_mutant_model::Language;
 
 /// Searches a text for mutants, for the configuration of a Linux machine with the feature `std`.
 fn search(language: Language, text: &str) -> MutatedSource {

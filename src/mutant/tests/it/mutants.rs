@@ -1,7 +1,8 @@
 //! Which mutants a source has, and where.
 
 use crate::{lines, rust, search};
-use heeler_mutant::{Configuration, Language, MutatedSource, OperatorLevel, Position, SourceFile};
+use heeler_mutant::{Configuration, MutatedSource, SourceFile};
+use heeler_mutant_model::{Language, OperatorLevel, Position};
 use std::collections::{BTreeSet, HashSet};
 
 #[test]

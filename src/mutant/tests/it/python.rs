@@ -1,7 +1,8 @@
 //! Python: its mutants, its guarded sources, and what a real interpreter makes of them.
 
 use crate::{lines, search};
-use heeler_mutant::{Language, MutatedSource};
+use heeler_mutant::MutatedSource;
+use heeler_mutant_model::Language;
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 fn python(text: &str) -> MutatedSource {

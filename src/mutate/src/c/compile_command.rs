@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_mutant::Language;
+use heeler_mutant_model::Language;
 
 /// Options with a value as their next argument that may look like a source or an output.
 const WITH_VALUE: [&str; 16] = [

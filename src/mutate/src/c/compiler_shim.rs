@@ -22,10 +22,8 @@ use crate::{
     selection::normalized,
     tree_copy::{link_to, remove, write_changed},
 };
-use heeler_mutant::{
-    Language,
-    compiler::{CompilerError, gcc, gnu},
-};
+use heeler_mutant::compiler::{CompilerError, gcc, gnu};
+use heeler_mutant_model::Language;
 use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, exec, spawn};
 
 /// Names of compilers that builds look for.

@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use heeler_mutant::Language;
+use heeler_mutant_model::Language;
 
 use crate::{
     module_tree::{MutatedProject, ReadSourceError},

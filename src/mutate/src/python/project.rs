@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_mutant::Language;
+use heeler_mutant_model::Language;
 
 use crate::{
     module_tree::{MutatedProject, ReadSourceError},

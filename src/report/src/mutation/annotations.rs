@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heeler_mutant::{Mutant, MutantResult, MutantStatus};
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 
 use super::{
     content::{change_text, survival_text},

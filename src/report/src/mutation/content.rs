@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use heeler_mutant::{Mutant, MutantResult, MutantStatus, MutationCounts};
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus, MutationCounts};
 
 use crate::sanitise::one_line;
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{MutantResult, MutantStatus, Position};
+use heeler_mutant_model::{MutantResult, MutantStatus, Position};
 use heeler_protocol::mutation::{
     SourceLocation, SourcePosition, StatusName, StreamedList, StreamedMap, TestedMutant,
     elements::{

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, io::Write, sync::Arc};
 
-use heeler_mutant::{MutantResult, MutantStatus, MutationCounts};
+use heeler_mutant_model::{MutantResult, MutantStatus, MutationCounts};
 
 use super::{
     MutationReport,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use heeler_mutant::{MutantResult, MutantStatus};
+use heeler_mutant_model::{MutantResult, MutantStatus};
 use heeler_protocol::mutation::sarif::{
     ArtifactLocation, PhysicalLocation, SCHEMA_URI, SarifDriver, SarifLocation, SarifLog, SarifRegion,
     SarifResult, SarifRule, SarifRun, SarifText, SarifTool, VERSION,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{
+use heeler_mutant_model::{
     ForeignMutant, ForeignSource, Language, Mutant, MutantId, MutantResult, MutantStatus, Position,
 };
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use heeler_mutant::{Mutant, MutantResult, MutantStatus};
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 
 /// A function with mutants that no test reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]

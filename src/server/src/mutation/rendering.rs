@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use heeler_mutant::MutantResult;
+use heeler_mutant_model::MutantResult;
 use heeler_protocol::mutation::{
     StatusName, TestedMutant,
     alpha::MutantInFile,

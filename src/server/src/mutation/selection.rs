@@ -6,7 +6,7 @@ use std::{
 };
 
 use globset::{GlobBuilder, GlobMatcher};
-use heeler_mutant::{Mutant, Position};
+use heeler_mutant_model::{Mutant, Position};
 use heeler_protocol::mutation::{
     SourceLocation, SourcePosition,
     v0_4::{DiscoveredFiles, FileRange},
@@ -223,7 +223,7 @@ fn split_range(text: &str) -> Option<(&str, SourceLocation)> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_mutant::{ForeignMutant, ForeignSource, Language, MutantId};
+    use heeler_mutant_model::{ForeignMutant, ForeignSource, Language, MutantId};
     use heeler_protocol::mutation::v0_4::{DiscoveredFile, DiscoveredMutant};
 
     use super::*;

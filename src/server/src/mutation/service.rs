@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::MutantResult;
+use heeler_mutant_model::MutantResult;
 use tokio::sync::{mpsc, watch};
 
 use super::MutantSelection;

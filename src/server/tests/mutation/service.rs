@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{
+use heeler_mutant_model::{
     ForeignMutant, ForeignSource, Language, Mutant, MutantId, MutantResult, MutantStatus, Position,
 };
 use heeler_server::mutation::{

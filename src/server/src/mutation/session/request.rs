@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_mutant::MutantResult;
+use heeler_mutant_model::MutantResult;
 use heeler_protocol::{
     mutation::{
         ServerNotification, ServerResult,

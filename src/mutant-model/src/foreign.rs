@@ -2,10 +2,10 @@
 //! as those of our own mutants.
 
 use crate::{
-    mutant::{ByteRange, Change, Description, Language, Mutant, MutantId, Mutator, Position, SourceText},
-    source::Fnv,
+    mutant::{ByteRange, Change, Description, Language, Mutant, Mutator, Position, SourceText},
+    mutant_ids::MutantIds,
 };
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// A source in which another tool finds mutants.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl ForeignSource {
         let source = SourceText::new(Arc::clone(&self.path), self.language, Arc::clone(&self.text));
         let source = Arc::new(source);
         let item: Arc<str> = "".into();
-        let mut ordinals: HashMap<u64, u64> = HashMap::new();
+        let mut ids = MutantIds::default();
         let mut mutants = Vec::with_capacity(found.len());
         for one in found {
             let bytes = source.byte(one.start).zip(source.byte(one.end)).filter(|(start, end)| start <= end);
@@ -70,9 +70,8 @@ impl ForeignSource {
                 || UnknownPlaceError { path: Arc::clone(&self.path), start: one.start, end: one.end };
             let (start, end) = bytes.ok_or_else(unknown)?;
             // The last part is the function, which is not known.
-            let hash = Fnv::of([&*self.path, &one.mutator, &self.text[start..end], &one.replacement, ""]);
             mutants.push(Mutant {
-                id: MutantId(hash.numbered(&mut ordinals)),
+                id: ids.next_id([&*self.path, &one.mutator, &self.text[start..end], &one.replacement, ""]),
                 source: Arc::clone(&source),
                 mutator: Mutator::named(one.mutator),
                 item: Arc::clone(&item),

@@ -4,19 +4,20 @@ use crate::mutant::Position;
 
 /// The beginnings of a source's lines.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LineIndex {
+pub struct LineIndex {
     /// Offset of each line's first byte.
     starts: Box<[u32]>,
 }
 
 impl LineIndex {
-    pub(crate) fn new(text: &str) -> Self {
+    /// Finds the lines of a text.
+    pub fn new(text: &str) -> Self {
         let ends = text.bytes().zip(1_u32..).filter(|&(byte, _)| byte == b'\n').map(|(_, next)| next);
         Self { starts: std::iter::once(0).chain(ends).collect() }
     }
 
     /// Returns the position of a byte of the text.
-    pub(crate) fn position(&self, text: &str, byte: usize) -> Position {
+    pub fn position(&self, text: &str, byte: usize) -> Position {
         let line = self.starts.partition_point(|&start| start as usize <= byte) - 1;
         let before = &text[self.starts[line] as usize..byte];
         // Nearly all lines are ASCII, where a byte is a unit.
@@ -26,7 +27,7 @@ impl LineIndex {
     }
 
     /// Returns the byte offset of a position; `None` if it is not in the text, or within a character.
-    pub(crate) fn byte(&self, text: &str, position: Position) -> Option<usize> {
+    pub fn byte(&self, text: &str, position: Position) -> Option<usize> {
         let line = usize::try_from(position.line).ok()?.checked_sub(1)?;
         let start = *self.starts.get(line)? as usize;
         // A line ends before its line feed.
@@ -42,7 +43,7 @@ impl LineIndex {
     }
 
     /// Returns the byte offset of a line and a byte column, both from 1, within the text.
-    pub(crate) fn offset(&self, text: &str, line: usize, byte_column: usize) -> Option<usize> {
+    pub fn offset(&self, text: &str, line: usize, byte_column: usize) -> Option<usize> {
         let start = *self.starts.get(line.checked_sub(1)?)? as usize;
         let offset = start.checked_add(byte_column.checked_sub(1)?)?;
         (offset <= text.len()).then_some(offset)

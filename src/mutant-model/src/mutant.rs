@@ -82,24 +82,24 @@ impl Language {
 pub struct Mutator(Cow<'static, str>);
 
 impl Mutator {
-    pub(crate) const ARITHMETIC_OPERATOR: Self = Self(Cow::Borrowed("ArithmeticOperator"));
-    pub(crate) const ASSIGNMENT_OPERATOR: Self = Self(Cow::Borrowed("AssignmentOperator"));
-    pub(crate) const BITWISE_OPERATOR: Self = Self(Cow::Borrowed("BitwiseOperator"));
-    pub(crate) const BOOLEAN_LITERAL: Self = Self(Cow::Borrowed("BooleanLiteral"));
-    pub(crate) const CONDITIONAL_EXPRESSION: Self = Self(Cow::Borrowed("ConditionalExpression"));
-    pub(crate) const EQUALITY_OPERATOR: Self = Self(Cow::Borrowed("EqualityOperator"));
+    pub const ARITHMETIC_OPERATOR: Self = Self(Cow::Borrowed("ArithmeticOperator"));
+    pub const ASSIGNMENT_OPERATOR: Self = Self(Cow::Borrowed("AssignmentOperator"));
+    pub const BITWISE_OPERATOR: Self = Self(Cow::Borrowed("BitwiseOperator"));
+    pub const BOOLEAN_LITERAL: Self = Self(Cow::Borrowed("BooleanLiteral"));
+    pub const CONDITIONAL_EXPRESSION: Self = Self(Cow::Borrowed("ConditionalExpression"));
+    pub const EQUALITY_OPERATOR: Self = Self(Cow::Borrowed("EqualityOperator"));
     pub const FUNCTION_VALUE: Self = Self(Cow::Borrowed("FunctionValue"));
-    pub(crate) const LOGICAL_OPERATOR: Self = Self(Cow::Borrowed("LogicalOperator"));
+    pub const LOGICAL_OPERATOR: Self = Self(Cow::Borrowed("LogicalOperator"));
     pub const ARGUMENT: Self = Self(Cow::Borrowed("Argument"));
-    pub(crate) const LAMBDA_BODY: Self = Self(Cow::Borrowed("LambdaBody"));
-    pub(crate) const LOOP_CONTROL: Self = Self(Cow::Borrowed("LoopControl"));
-    pub(crate) const MATCH_ARM: Self = Self(Cow::Borrowed("MatchArm"));
-    pub(crate) const METHOD_EXPRESSION: Self = Self(Cow::Borrowed("MethodExpression"));
-    pub(crate) const NUMBER_LITERAL: Self = Self(Cow::Borrowed("NumberLiteral"));
-    pub(crate) const OBJECT_LITERAL: Self = Self(Cow::Borrowed("ObjectLiteral"));
-    pub(crate) const STATEMENT_DELETION: Self = Self(Cow::Borrowed("StatementDeletion"));
-    pub(crate) const STRING_LITERAL: Self = Self(Cow::Borrowed("StringLiteral"));
-    pub(crate) const UNARY_OPERATOR: Self = Self(Cow::Borrowed("UnaryOperator"));
+    pub const LAMBDA_BODY: Self = Self(Cow::Borrowed("LambdaBody"));
+    pub const LOOP_CONTROL: Self = Self(Cow::Borrowed("LoopControl"));
+    pub const MATCH_ARM: Self = Self(Cow::Borrowed("MatchArm"));
+    pub const METHOD_EXPRESSION: Self = Self(Cow::Borrowed("MethodExpression"));
+    pub const NUMBER_LITERAL: Self = Self(Cow::Borrowed("NumberLiteral"));
+    pub const OBJECT_LITERAL: Self = Self(Cow::Borrowed("ObjectLiteral"));
+    pub const STATEMENT_DELETION: Self = Self(Cow::Borrowed("StatementDeletion"));
+    pub const STRING_LITERAL: Self = Self(Cow::Borrowed("StringLiteral"));
+    pub const UNARY_OPERATOR: Self = Self(Cow::Borrowed("UnaryOperator"));
 
     /// Returns a kind of change of another tool.
     pub fn named(name: impl Into<Cow<'static, str>>) -> Self {
@@ -136,18 +136,20 @@ pub struct Position {
 
 /// Byte offsets in a source. Parsers count with 32 bits as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ByteRange {
+pub struct ByteRange {
     start: u32,
     end: u32,
 }
 
 impl ByteRange {
-    pub(crate) fn new(bytes: &Range<usize>) -> Self {
+    /// Returns the range; offsets behind 32 bits are the last one.
+    pub fn new(bytes: &Range<usize>) -> Self {
         let offset = |byte: usize| u32::try_from(byte).unwrap_or(u32::MAX);
         Self { start: offset(bytes.start), end: offset(bytes.end) }
     }
 
-    pub(crate) fn range(self) -> Range<usize> {
+    /// Returns the offsets for a text.
+    pub fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 }
@@ -185,20 +187,21 @@ impl SourceText {
 
 /// What stands for a part of the code: only what differs is held, and the rest is in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub struct Change {
     /// The bytes that differ.
-    pub(crate) bytes: ByteRange,
+    pub bytes: ByteRange,
     /// What stands for them: empty if they are left out.
-    pub(crate) text: Cow<'static, str>,
+    pub text: Cow<'static, str>,
 }
 
 impl Change {
-    pub(crate) fn new(bytes: &Range<usize>, text: impl Into<Cow<'static, str>>) -> Self {
+    /// Returns a change of these bytes.
+    pub fn new(bytes: &Range<usize>, text: impl Into<Cow<'static, str>>) -> Self {
         Self { bytes: ByteRange::new(bytes), text: text.into() }
     }
 
     /// Returns the code around a change, changed.
-    pub(crate) fn applied<'a>(&'a self, source: &'a str, around: &Range<usize>) -> Cow<'a, str> {
+    pub fn applied<'a>(&'a self, source: &'a str, around: &Range<usize>) -> Cow<'a, str> {
         let bytes = self.bytes.range();
         if bytes == *around {
             return Cow::Borrowed(&self.text);
@@ -214,7 +217,7 @@ impl Change {
 
 /// What a mutant does, where replacement and mutator do not say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Description {
+pub enum Description {
     None,
     /// Its function returns a value, which the replacement has.
     OfValue,
@@ -231,10 +234,11 @@ pub struct Mutant {
     /// The function or method that encloses the place, as in `List::push`; empty at the top of a file.
     pub item: Arc<str>,
     /// The code that is replaced.
-    pub(crate) bytes: ByteRange,
+    pub bytes: ByteRange,
     /// What differs in it.
-    pub(crate) change: Change,
-    pub(crate) description: Description,
+    pub change: Change,
+    /// What the mutant does, where replacement and mutator do not say it.
+    pub description: Description,
 }
 
 impl Mutant {
