@@ -2,4 +2,4 @@
 
 mod cli;
 
-pub use cli::{CRASH_ROLE, is_recorder, main, record_start};
+pub use cli::{CRASH_ROLE, main};

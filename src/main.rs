@@ -8,6 +8,7 @@ use std::{
     process::ExitCode,
 };
 
+use heeler_cargo::doctests;
 use heeler_protocol::control::WorkerId;
 
 /// What selects a role.
@@ -25,7 +26,7 @@ use Selector::{Argument, ProgramName};
 
 /// Every role but the command line, with the form of its arguments. Program names come first.
 const ROLES: &[(Selector, RunRole, &str)] = &[
-    (ProgramName(heeler::is_recorder), |_| Some(heeler::record_start()), ""),
+    (ProgramName(doctests::is_recorder), |_| Some(doctests::record_start()), ""),
     (ProgramName(heeler_mutate::is_rustc_wrapper), |_| Some(heeler_mutate::run_rustc_wrapper()), ""),
     (ProgramName(heeler_mutate::is_doctest_keeper), |_| Some(heeler_mutate::run_doctest_keeper()), ""),
     (ProgramName(heeler_mutate::is_compiler_shim), |_| Some(heeler_mutate::run_compiler_shim()), ""),

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{
     arguments::{CheckAdapterArguments, CheckFormat},
     exit::{CliExitCode, CommandError},
-    program_search::find_program,
 };
+use heeler_cargo::find_program;
 
 /// The page with the rules.
 const SPECIFICATION: &str = "docs/frameworks/json-lines.md";

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::program_search::find_program;
+use heeler_cargo::find_program;
 use heeler_protocol::{mtp::LogLevel, rpc::RequestId};
 use heeler_sys::{
     process::{self, Pid, ProcessStat, Signal, stat},

@@ -22,7 +22,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{exit::CommandError, program_search::search_path, signals::SignalForwarder};
+use super::{exit::CommandError, signals::SignalForwarder};
+use heeler_cargo::search_path;
 
 /// Size of one read, that of a pipe.
 const READ_BYTES: usize = 64 << 10;

@@ -19,7 +19,6 @@
 //!   errors.
 
 pub(crate) mod arguments;
-pub(crate) mod cargo;
 mod check_adapter;
 mod configuration;
 mod connect;
@@ -37,7 +36,6 @@ mod mcp_bridge;
 mod mcp_filter;
 mod mcp_http_filter;
 mod mutate;
-mod program_search;
 mod report;
 mod report_job;
 mod rerun;
@@ -52,6 +50,5 @@ mod signals;
 mod sources;
 mod start;
 
-pub use cargo::doctests::{is_recorder, record_start};
 pub use doctor::CRASH_ROLE;
 pub use start::main;

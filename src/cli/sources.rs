@@ -24,15 +24,12 @@ use std::{
 use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
 
-use super::{
-    arguments::ProgramArguments,
-    cargo::{BuildSupervision, doctests::FRAMEWORK, run_build_command},
-};
+use super::arguments::ProgramArguments;
+use heeler_cargo::{BuildSupervision, doctests::FRAMEWORK, run_build_command};
 use heeler_config::{Config, SuiteConfig, closest_match, is_glob};
 use heeler_server::discovery::ProgramSource;
 
 use cargo::CargoSource;
-pub(super) use cargo::cargo_test_program;
 use command::CommandSource;
 pub(super) use command::FRAMEWORK as COMMAND_SOURCE;
 pub(super) use ctest::NAME as CTEST_SOURCE;
@@ -44,7 +41,7 @@ use mtp::MtpSource;
 use programs::ProgramsSource;
 use pytest::PytestSource;
 pub(super) use pytest::{FRAMEWORK as PYTEST_SOURCE, find_interpreter};
-pub(super) use test_source::{DebugData, SourcesError, plain_program};
+pub(super) use test_source::{DebugData, SourcesError};
 use test_source::{PhaseDisplay, SourceContext, TestSource, absolute_text};
 
 /// Every source, in the order in which the programs of a command line run.

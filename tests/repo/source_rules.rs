@@ -14,10 +14,11 @@ const COLUMNS: usize = 110;
 
 /// Dependencies that Cargo would accept and that must not be: each crate with those it may not reach, however
 /// indirectly. Everything else is held by Cargo itself, which refuses cycles.
-const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 12] = [
+const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 13] = [
     ("heeler-core", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-protocol", &["heeler-sys", "tokio"]),
     ("heeler-sys", &["heeler-core", "heeler-protocol", "tokio"]),
+    ("heeler-cargo", &["heeler-config", "heeler-server", "tokio"]),
     ("heeler-mutant-model", &["heeler-core", "tree-sitter"]),
     ("heeler-mutant", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-mutate", &["heeler-server", "heeler-worker", "tokio"]),

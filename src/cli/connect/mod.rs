@@ -32,8 +32,8 @@ use heeler_server::{connect::FRAMEWORK, discovery::ProgramSource};
 use super::{
     arguments::{ClientArguments, ConnectArguments, ConnectCommand, JudgeArguments},
     exit::{CliExitCode, CommandError},
-    program_search::find_program,
 };
+use heeler_cargo::find_program;
 use judge::JudgeCommand;
 pub(super) use judge::JudgeError;
 

@@ -27,12 +27,9 @@ use super::{
     own_harness::has_own_harness,
     pytest_build::build_with_pytest,
 };
-use crate::cli::{
-    cargo::{
-        BuildSupervision, CargoBuild, CargoBuildResult, CargoError, CargoProgram, DiagnosticsTarget,
-        OutputTail, doctests::DoctestRecording, read_rustc_version, run_rustc,
-    },
-    sources::cargo_test_program,
+use heeler_cargo::{
+    BuildSupervision, CargoBuild, CargoBuildResult, CargoError, CargoProgram, DiagnosticsTarget, OutputTail,
+    doctests::DoctestRecording, read_rustc_version, run_rustc,
 };
 
 /// The file that Cargo makes where a workspace has none.
@@ -228,7 +225,7 @@ pub(super) fn build_guarded(
         options.feature_arguments().iter().fold(fingerprint, |hash, word| hash.with(word.as_encoded_bytes()));
     let BuiltTests { tests, libraries, mut notes } = built;
     let own_harness = (0..tests.len()).filter(|place| has_own_harness(&tests[*place])).collect();
-    let mut programs: Vec<TestProgram> = tests.into_iter().map(cargo_test_program).collect();
+    let mut programs: Vec<TestProgram> = tests.into_iter().map(CargoProgram::into_test_program).collect();
     let first_doctest = programs.len();
     let compiler =
         DoctestCompiler { place, root: cargo.root(), runtime: runtime.directory(), fingerprint, supervision };

@@ -11,7 +11,7 @@ use super::{
     observer::{MutationObserver, ObserverRequest},
     unfinished::Unfinished,
 };
-use crate::cli::cargo::{BuildScope, BuildSupervision};
+use heeler_cargo::{BuildScope, BuildSupervision};
 
 /// Phases that wait to be shown: a build has one every second at most, and waits for none.
 const SHOWN_LATER: usize = 16;

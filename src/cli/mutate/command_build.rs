@@ -19,10 +19,8 @@ use super::{
     error::MutateError,
     kept_build::KeptBuild,
 };
-use crate::cli::{
-    cargo::{BuildSupervision, ignored_files, run_shell},
-    sources::{COMMAND_SOURCE, CTEST_SOURCE, DebugData, NamedSources, find_sources, plain_program},
-};
+use crate::cli::sources::{COMMAND_SOURCE, CTEST_SOURCE, DebugData, NamedSources, find_sources};
+use heeler_cargo::{BuildSupervision, ignored_files, run_shell};
 
 /// The list of the paths that were copied, beside the copy.
 const COPIED: &str = "copied";
@@ -191,5 +189,5 @@ fn programs(tests: &BuiltTests, tree: &Path) -> Result<Vec<TestProgram>, MutateE
 fn framework_program(entry: &ListedTest, tree: &Path) -> Option<TestProgram> {
     let path = Path::new(entry.file.as_deref()?);
     heeler_worker::likely_framework(path)?;
-    Some(plain_program(entry.name.clone(), path, tree))
+    Some(TestProgram::new(entry.name.clone(), path, tree))
 }

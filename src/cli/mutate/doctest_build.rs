@@ -13,10 +13,8 @@ use heeler_mutate::{DoctestDirectory, Fingerprint, KeptDoctest, KeptDoctests, LI
 use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, OsText, TestProgram};
 
 use super::{build::WorkPlace, error::MutateError};
-use crate::cli::{
-    cargo::{BuildSupervision, CargoProgram, doctests::run_rustdoc},
-    sources::{COMMAND_SOURCE, cargo_test_program},
-};
+use crate::cli::sources::COMMAND_SOURCE;
+use heeler_cargo::{BuildSupervision, CargoProgram, doctests::run_rustdoc};
 
 /// What the kept tests were compiled from, beside them.
 const KEY: &str = "key";
@@ -187,7 +185,7 @@ impl DoctestCompiler<'_> {
             entries: tests.iter().map(entry).collect(),
             framework: Some(COMMAND_SOURCE.to_owned()),
             args: Vec::new(),
-            ..cargo_test_program(library.clone())
+            ..library.clone().into_test_program()
         }
     }
 }

@@ -6,7 +6,8 @@ use heeler_mutate::{CargoProjectError, OutsideDependency, ReadSourceError, Selec
 use heeler_report::ReportError;
 
 use super::stryker::{MissingStryker, StrykerError};
-use crate::cli::{cargo::CargoError, exit::CliExitCode, sources::SourcesError};
+use crate::cli::{exit::CliExitCode, sources::SourcesError};
+use heeler_cargo::CargoError;
 
 /// Error while finding or testing mutants.
 #[derive(Debug, thiserror::Error)]

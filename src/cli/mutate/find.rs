@@ -13,7 +13,7 @@ use super::{
     cargo_options::CargoOptions, command_build::CommandProject, error::MutateError,
     pytest_build::PytestProject,
 };
-use crate::cli::cargo::{
+use heeler_cargo::{
     BuildSupervision, CargoError, ignored_files, read_cargo_metadata, read_rustc_configuration,
     read_tool_output,
 };

@@ -7,7 +7,8 @@ use heeler_mutate::LIMIT_EXIT_CODES;
 use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, TestProgram};
 use heeler_server::variants::ListedProgram;
 
-use crate::cli::{cargo::CargoProgram, sources::COMMAND_SOURCE};
+use crate::cli::sources::COMMAND_SOURCE;
+use heeler_cargo::CargoProgram;
 
 /// Returns whether the manifest of a program's package says that it has a `main` of its own.
 pub(super) fn has_own_harness(program: &CargoProgram) -> bool {

@@ -22,10 +22,8 @@ use super::{
     command_build::copy_kept,
     error::MutateError,
 };
-use crate::cli::{
-    cargo::{BuildSupervision, ignored_files, read_program_output},
-    sources::{DebugData, NamedSources, PYTEST_SOURCE, find_interpreter, find_sources},
-};
+use crate::cli::sources::{DebugData, NamedSources, PYTEST_SOURCE, find_interpreter, find_sources};
+use heeler_cargo::{BuildSupervision, ignored_files, read_program_output};
 
 const SEARCH_PATH: &str = "PYTHONPATH";
 /// With it, the order of sets is the same in all processes, and so are the tests that are made of them.

@@ -5,14 +5,10 @@ use std::{ffi::OsStr, path::Path};
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    super::{
-        arguments::ProgramArguments,
-        cargo::{
-            BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget,
-            doctests::DoctestRecording,
-        },
-    },
-    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+};
+use heeler_cargo::{
+    BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget, doctests::DoctestRecording,
 };
 
 /// The arguments are the directory in which cargo runs, then the arguments for cargo.
@@ -50,7 +46,7 @@ impl TestSource for CargoSource {
         }
         let args: Vec<_> = args.iter().map(OsText::as_os_str).collect();
         let built = build_tests(dir, &args, context.supervision).map_err(SourcesError::Cargo)?;
-        Ok(built.into_iter().map(cargo_test_program).collect())
+        Ok(built.into_iter().map(CargoProgram::into_test_program).collect())
     }
 }
 
@@ -99,19 +95,4 @@ fn build_tests(
 fn selects_targets(word: &OsStr) -> bool {
     let word = word.to_string_lossy();
     TARGET_OPTIONS.contains(&word.split('=').next().unwrap_or(&word))
-}
-
-/// Returns a program as its tests are run.
-pub(in crate::cli) fn cargo_test_program(built: CargoProgram) -> TestProgram {
-    let tool_env = built
-        .env
-        .iter()
-        .map(|(name, value)| (OsText::from(name.as_os_str()), OsText::from(value.as_os_str())))
-        .collect();
-    TestProgram {
-        tool_env,
-        args: built.args.iter().map(|word| OsText::from(word.as_os_str())).collect(),
-        framework: built.framework.map(str::to_owned),
-        ..plain_program(built.suite, &built.path, &built.cwd)
-    }
 }

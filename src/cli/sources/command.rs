@@ -5,10 +5,8 @@ use std::path::Path;
 use heeler_config::find_files;
 use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
 
-use super::{
-    super::{arguments::ProgramArguments, program_search::find_program},
-    PhaseDisplay, SourceContext, SourcesError, TestSource, plain_program,
-};
+use super::{super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource};
+use heeler_cargo::find_program;
 
 /// Name of the framework of commands whose exit code decides.
 pub(in crate::cli) const FRAMEWORK: &str = "command";
@@ -49,7 +47,7 @@ impl TestSource for CommandSource {
         Ok(vec![TestProgram {
             framework: Some(FRAMEWORK.to_owned()),
             entries,
-            ..plain_program(suite.to_owned(), &dir.join("heeler.toml"), dir)
+            ..TestProgram::new(suite.to_owned(), &dir.join("heeler.toml"), dir)
         }])
     }
 }

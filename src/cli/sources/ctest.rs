@@ -19,11 +19,11 @@ use heeler_protocol::{
 };
 
 use super::{
-    super::{arguments::ProgramArguments, cargo::read_tool_output},
-    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
     programs::test_programs_below,
 };
 use fold::{FoldedTests, Surroundings};
+use heeler_cargo::read_tool_output;
 
 /// Name of the source.
 pub(in crate::cli) const NAME: &str = "ctest";

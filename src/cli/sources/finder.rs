@@ -9,12 +9,9 @@ use std::{
 use heeler_config::{Config, matching_files};
 use heeler_server::discovery::{CurrentProgram, CurrentPrograms, ProgramFinder, ProgramSource};
 
-use super::{
-    super::cargo::{BuildSupervision, OutputTail},
-    BuildContext, DebugData, NamedSources, find_supervised_sources,
-    programs::ProgramsSource,
-};
+use super::{BuildContext, DebugData, NamedSources, find_supervised_sources, programs::ProgramsSource};
 use crate::cli::sources::TestSource as _;
+use heeler_cargo::{BuildSupervision, OutputTail};
 
 /// The sources of a server's programs, and what they were last.
 #[derive(Debug)]

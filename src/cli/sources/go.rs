@@ -11,12 +11,10 @@ use std::{
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    super::{
-        arguments::ProgramArguments,
-        cargo::{BuildOutput, BuildSupervision, CargoError, read_tool_output, try_build_command},
-    },
-    DebugData, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+    super::arguments::ProgramArguments, DebugData, PhaseDisplay, SourceContext, SourcesError, TestSource,
+    absolute_text,
 };
+use heeler_cargo::{BuildOutput, BuildSupervision, CargoError, read_tool_output, try_build_command};
 use packages::{GoPackage, PackageLocation, UnreadablePackages, build_groups, listing_arguments};
 
 /// Name of the framework of these programs, and of the source.
@@ -252,7 +250,7 @@ impl GoBuild<'_> {
     /// Returns the program with the variables that `go test` sets.
     fn program(&self, package: &GoPackage, directory: &Path) -> TestProgram {
         let path = directory.join(package.program_name());
-        let mut program = plain_program(package.import_path.clone(), &path, &package.dir);
+        let mut program = TestProgram::new(package.import_path.clone(), &path, &package.dir);
         program.framework = Some(FRAMEWORK.to_owned());
         program.tool_env.push(("PWD".into(), OsText::from(package.dir.as_path())));
         if !self.toolchain.root.is_empty() {

@@ -9,9 +9,9 @@ use heeler_protocol::{
 };
 
 use super::{
-    super::{arguments::ProgramArguments, program_search::find_program},
-    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
 };
+use heeler_cargo::find_program;
 
 /// Name of the framework of these programs.
 const FRAMEWORK: &str = "mcp";
@@ -90,7 +90,7 @@ pub(super) fn command_program(
     Ok(TestProgram {
         args: args.iter().map(|word| OsText::from(word.as_str())).collect(),
         framework: Some(framework.to_owned()),
-        ..plain_program(suite, &path, dir)
+        ..TestProgram::new(suite, &path, dir)
     })
 }
 
@@ -104,7 +104,7 @@ fn running_server(address: &str, dir: &Path, suite: Option<String>) -> Result<Te
     Ok(TestProgram {
         args: [BRIDGE_COMMAND, address].map(OsText::from).into(),
         framework: Some(FRAMEWORK.to_owned()),
-        ..plain_program(suite, &path, dir)
+        ..TestProgram::new(suite, &path, dir)
     })
 }
 

@@ -14,7 +14,7 @@ use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
-    is_ctest_folder, plain_program,
+    is_ctest_folder,
 };
 
 /// The arguments are paths or globs. Of a glob of the command line, as of a directory, only the files in
@@ -86,7 +86,7 @@ fn named_programs(
     };
     let program = |(path, name): (&PathBuf, String)| TestProgram {
         framework: context.framework.map(str::to_owned),
-        ..plain_program(name, path, &cwd)
+        ..TestProgram::new(name, path, &cwd)
     };
     Ok(paths.iter().zip(names).map(program).collect())
 }
@@ -188,7 +188,7 @@ fn suite_programs(
     for found in find_programs(&suite.name, dir, &patterns)? {
         let path = std::path::absolute(&found.path)
             .map_err(|source| SourcesError::Path { path: found.path.clone(), source })?;
-        programs.push(plain_program(found.suite, &path, dir));
+        programs.push(TestProgram::new(found.suite, &path, dir));
     }
     Ok(programs)
 }

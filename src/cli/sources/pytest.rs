@@ -6,12 +6,9 @@ use std::path::{Path, PathBuf};
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    super::{
-        arguments::ProgramArguments,
-        program_search::{find_program, search_path},
-    },
-    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+    super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
 };
+use heeler_cargo::{find_program, search_path};
 
 /// Name of the framework of these programs.
 pub(in crate::cli) const FRAMEWORK: &str = "pytest";
@@ -108,7 +105,7 @@ fn pytest_program(
     Ok(TestProgram {
         args,
         framework: Some(FRAMEWORK.to_owned()),
-        ..plain_program(suite.unwrap_or_else(name), python, cwd)
+        ..TestProgram::new(suite.unwrap_or_else(name), python, cwd)
     })
 }
 

@@ -1,9 +1,6 @@
 //! The trait that every source of test programs implements, and the error of all sources.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use heeler_config::{Config, FindProgramsError, SuiteConfig};
 use heeler_protocol::{
@@ -12,10 +9,8 @@ use heeler_protocol::{
     mcp::http::LocalUrlError,
 };
 
-use crate::cli::{
-    arguments::ProgramArguments,
-    cargo::{BuildSupervision, CargoError},
-};
+use crate::cli::arguments::ProgramArguments;
+use heeler_cargo::{BuildSupervision, CargoError};
 
 /// A source of test programs, such as paths or a build tool.
 pub(super) trait TestSource: Sync {
@@ -137,22 +132,6 @@ pub(in crate::cli) enum SourcesError {
     /// The paths or globs of a suite can't be resolved.
     #[error(transparent)]
     Programs(#[from] FindProgramsError),
-}
-
-/// Returns a program without arguments, variables and framework.
-pub(in crate::cli) fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
-    TestProgram {
-        suite,
-        path: OsText::from(path),
-        args: Vec::new(),
-        tool_env: Vec::new(),
-        env: Vec::new(),
-        cwd: OsText::from(cwd),
-        framework: None,
-        test_arguments: BTreeMap::new(),
-        entries: Vec::new(),
-        unbuilt: None,
-    }
 }
 
 /// Returns the absolute path, or the path unchanged where there is none.

@@ -25,7 +25,7 @@ impl TestSource for DirectorySource {
         display("Searching", "a directory");
         let (dir, names) = arguments.split_first().expect("the test names a directory");
         let program = |name: &OsText| {
-            plain_program(name.to_text().into_owned(), &dir.as_path().join(name.as_path()), dir.as_path())
+            TestProgram::new(name.to_text().into_owned(), &dir.as_path().join(name.as_path()), dir.as_path())
         };
         Ok(names.iter().map(program).collect())
     }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::cli::program_search::search_path;
+use heeler_cargo::search_path;
 
 /// The program of StrykerJS in a directory of modules.
 const SCRIPT: &str = "node_modules/@stryker-mutator/core/bin/stryker.js";

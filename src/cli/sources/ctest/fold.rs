@@ -15,7 +15,7 @@ use heeler_protocol::{
 };
 
 use super::{
-    super::{command::FRAMEWORK, plain_program},
+    super::command::FRAMEWORK,
     TEST_FILE,
     environment::{Variables, variables},
 };
@@ -225,7 +225,7 @@ impl FoldedTests {
             programs.push(TestProgram {
                 framework: Some(FRAMEWORK.to_owned()),
                 entries: self.commands,
-                ..plain_program(suite.unwrap_or("ctest").to_owned(), &dir.join(TEST_FILE), dir)
+                ..TestProgram::new(suite.unwrap_or("ctest").to_owned(), &dir.join(TEST_FILE), dir)
             });
         }
         programs
@@ -243,7 +243,7 @@ impl FoldedProgram {
             env: os_variables(env),
             framework: Some(framework.to_owned()),
             entries: self.entries,
-            ..plain_program(name, path, cwd.as_deref().map_or(dir, Path::new))
+            ..TestProgram::new(name, path, cwd.as_deref().map_or(dir, Path::new))
         }
     }
 }

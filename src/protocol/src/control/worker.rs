@@ -1,6 +1,6 @@
 //! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU32, path::Path, sync::Arc};
 
 use heeler_core::{
     Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, LogLine, NameNesting, OsText,
@@ -93,6 +93,14 @@ pub struct TestProgram {
     /// Why the program could not be built, in the words of the tool: it is not there, and has no tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbuilt: Option<String>,
+}
+
+impl TestProgram {
+    /// Returns a program without arguments, variables and framework.
+    #[must_use]
+    pub fn new(suite: String, path: &Path, cwd: &Path) -> Self {
+        Self { suite, path: OsText::from(path), cwd: OsText::from(cwd), ..Self::default() }
+    }
 }
 
 /// Discovery job for a worker: list the tests of one program.

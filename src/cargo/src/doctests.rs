@@ -17,9 +17,12 @@ use std::{
 use heeler_core::error_chain;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
-use super::{
-    BuildSupervision, CargoError, CargoProgram, DiagnosticsTarget, OutputTail, find_tool,
-    tool_process::{StderrTarget, ToolProcess},
+use crate::{
+    build::DiagnosticsTarget,
+    error::CargoError,
+    program::CargoProgram,
+    tool_process::{BuildSupervision, OutputTail, StderrTarget, ToolProcess},
+    tools::find_tool,
 };
 
 /// Name of this program in the place of rustdoc.
@@ -27,7 +30,7 @@ const RECORDER: &str = "heeler-rustdoc";
 /// Name of the link to the real rustdoc, beside the recorder.
 const REAL: &str = "rustdoc";
 /// Name of the framework of documentation tests.
-pub(crate) const FRAMEWORK: &str = "rustdoc";
+pub const FRAMEWORK: &str = "rustdoc";
 const RECORD_EXTENSION: &str = "start";
 
 /// Returns whether a process with this own name (its argument 0) takes the place of rustdoc.
@@ -161,17 +164,17 @@ impl Drop for RecorderDirectory {
 }
 
 /// How the libraries that have documentation tests are built.
-pub(crate) struct DoctestRecording<'a, Word> {
-    pub(crate) dir: &'a Path,
+pub struct DoctestRecording<'a, Word> {
+    pub dir: &'a Path,
     /// Arguments for cargo.
-    pub(crate) args: &'a [Word],
+    pub args: &'a [Word],
     /// Variables for cargo, which are none of the tests'.
-    pub(crate) variables: &'a [(OsString, OsString)],
+    pub variables: &'a [(OsString, OsString)],
     /// Sources of libraries whose tests are left out, although `cargo test --doc` runs them.
-    pub(crate) left_out: &'a [PathBuf],
-    pub(crate) toolchain_rustdoc: Option<PathBuf>,
-    pub(crate) diagnostics: DiagnosticsTarget,
-    pub(crate) supervision: BuildSupervision<'a>,
+    pub left_out: &'a [PathBuf],
+    pub toolchain_rustdoc: Option<PathBuf>,
+    pub diagnostics: DiagnosticsTarget,
+    pub supervision: BuildSupervision<'a>,
 }
 
 impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
@@ -180,7 +183,7 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
     ///
     /// # Errors
     /// Cargo or rustdoc is not found, or the build fails.
-    pub(crate) fn build(self, take: impl FnMut(&[u8])) -> Result<Vec<CargoProgram>, CargoError> {
+    pub fn build(self, take: impl FnMut(&[u8])) -> Result<Vec<CargoProgram>, CargoError> {
         let rustdoc = match std::env::var_os("RUSTDOC").map(PathBuf::from).filter(|path| path.is_absolute()) {
             Some(path) => path,
             None => self.toolchain_rustdoc.map_or_else(|| find_tool("RUSTDOC", REAL), Ok)?,
@@ -210,10 +213,10 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
 }
 
 /// What rustdoc has written.
-pub(crate) struct RustdocOutput {
-    pub(crate) stdout: Vec<u8>,
+pub struct RustdocOutput {
+    pub stdout: Vec<u8>,
     /// The end of standard error.
-    pub(crate) stderr: String,
+    pub stderr: String,
 }
 
 /// Runs rustdoc as it was recorded, with a directory for temporary files. Its exit code is not looked at:
@@ -221,7 +224,7 @@ pub(crate) struct RustdocOutput {
 ///
 /// # Errors
 /// It can't be started, or was cancelled.
-pub(crate) fn run_rustdoc(
+pub fn run_rustdoc(
     program: &CargoProgram,
     temporary: &Path,
     supervision: BuildSupervision<'_>,

@@ -10,9 +10,9 @@ use cargo_metadata::{
     camino::{Utf8Path, Utf8PathBuf},
 };
 
-use super::{
-    CargoProgram,
+use crate::{
     environment::{CargoEnvironmentInputs, test_environment},
+    program::CargoProgram,
 };
 
 /// The messages of a build received so far.

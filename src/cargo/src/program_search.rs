@@ -7,7 +7,7 @@ use std::{
 
 /// Returns the path of a program: a name with a slash is a path, relative to the directory; any other is
 /// looked up in `PATH`.
-pub(super) fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
+pub fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(dir.join(name)).filter(|path| is_program(path));
     }
@@ -15,7 +15,7 @@ pub(super) fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the absolute path of the first program of this name in `PATH`.
-pub(super) fn search_path(name: &OsStr) -> Option<PathBuf> {
+pub fn search_path(name: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found =
         std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path));

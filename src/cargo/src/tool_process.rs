@@ -18,7 +18,7 @@ use heeler_sys::{
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
 
-use super::{CargoError, tool_guard::ToolGuard};
+use crate::{error::CargoError, tool_guard::ToolGuard};
 
 /// Time for the end of the outputs after the exit of the tool. Only a process that it left behind keeps them
 /// open, and that is no part of the build.
@@ -31,18 +31,18 @@ const READ_BYTES: usize = 64 << 10;
 /// How builds are supervised. The default is a build at the start of a command: its output is shown only, and
 /// the user ends it together with the command.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct BuildSupervision<'a> {
+pub struct BuildSupervision<'a> {
     /// Becomes readable when the build is not needed any more.
-    pub(crate) cancelled: Option<BorrowedFd<'a>>,
+    pub cancelled: Option<BorrowedFd<'a>>,
     /// Keeps the end of the output.
-    pub(crate) tail: Option<&'a OutputTail>,
+    pub tail: Option<&'a OutputTail>,
     /// What the build starts ends with it, and with this process.
-    pub(crate) scope: BuildScope,
+    pub scope: BuildScope,
 }
 
 /// Which processes of a build end when it is cancelled, or this process is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum BuildScope {
+pub enum BuildScope {
     /// The tool; if it is cancelled, its process group. What it leaves behind at its end goes on.
     #[default]
     Tool,
@@ -52,7 +52,7 @@ pub(crate) enum BuildScope {
 
 /// The end of a build's output.
 #[derive(Debug, Default)]
-pub(crate) struct OutputTail(RefCell<VecDeque<u8>>);
+pub struct OutputTail(RefCell<VecDeque<u8>>);
 
 impl OutputTail {
     fn push(&self, bytes: &[u8]) {
@@ -63,14 +63,14 @@ impl OutputTail {
     }
 
     /// Returns the kept output as text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let kept: Vec<u8> = self.0.borrow().iter().copied().collect();
         String::from_utf8_lossy(&kept).trim_end().to_owned()
     }
 }
 
 /// Destination of a tool's standard error.
-pub(super) enum StderrTarget {
+pub(crate) enum StderrTarget {
     Shown,
     /// Its end is kept by the supervision, and nothing is shown.
     Kept,
@@ -79,13 +79,13 @@ pub(super) enum StderrTarget {
 
 /// A running tool with its standard output connected to a pipe.
 #[derive(Debug)]
-pub(super) struct ToolProcess<'a> {
-    pub(super) child: SpawnedChild,
+pub(crate) struct ToolProcess<'a> {
+    pub(crate) child: SpawnedChild,
     stdout: OwnedFd,
     /// A pipe as well where the output is kept.
     stderr: Option<OwnedFd>,
-    pub(super) command_line: String,
-    pub(super) dir: PathBuf,
+    pub(crate) command_line: String,
+    pub(crate) dir: PathBuf,
     is_stderr_shown: bool,
     supervision: BuildSupervision<'a>,
     /// The child is a guard, and the tool is below it.
@@ -93,7 +93,7 @@ pub(super) struct ToolProcess<'a> {
 }
 
 impl<'a> ToolProcess<'a> {
-    pub(super) fn start(
+    pub(crate) fn start(
         program: &Path,
         args: Vec<OsString>,
         dir: &Path,
@@ -104,7 +104,7 @@ impl<'a> ToolProcess<'a> {
     }
 
     /// Starts a tool with these variables in addition to the environment of this process.
-    pub(super) fn start_with(
+    pub(crate) fn start_with(
         program: &Path,
         args: Vec<OsString>,
         variables: &[(OsString, OsString)],
@@ -154,7 +154,7 @@ impl<'a> ToolProcess<'a> {
     }
 
     /// Passes each line of the output, without its line end, to `take`; then reaps the process.
-    pub(super) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
+    pub(crate) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
         let Self {
             mut child,
             stdout,

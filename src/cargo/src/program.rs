@@ -1,0 +1,38 @@
+//! A test program that cargo has built.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use heeler_protocol::control::{OsText, TestProgram};
+
+/// A test program built by cargo, and how to start it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CargoProgram {
+    /// The first part of its tests' uids, the same on every machine: `parse_package_id` for a library's own
+    /// tests, `package::name` for integration tests, `package::bin/name` and similar for the rest.
+    pub suite: String,
+    /// Absolute path of the executable.
+    pub path: PathBuf,
+    /// Arguments before all others.
+    pub args: Vec<OsString>,
+    /// Directory of its package.
+    pub cwd: PathBuf,
+    /// Variables that cargo sets in addition to its own environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its framework, where it is known.
+    pub framework: Option<&'static str>,
+}
+
+impl CargoProgram {
+    /// Returns the program as its tests are run.
+    pub fn into_test_program(self) -> TestProgram {
+        let variable = |(name, value): &(OsString, OsString)| {
+            (OsText::from(name.as_os_str()), OsText::from(value.as_os_str()))
+        };
+        TestProgram {
+            tool_env: self.env.iter().map(variable).collect(),
+            args: self.args.iter().map(|word| OsText::from(word.as_os_str())).collect(),
+            framework: self.framework.map(str::to_owned),
+            ..TestProgram::new(self.suite, &self.path, &self.cwd)
+        }
+    }
+}
