@@ -12,7 +12,7 @@ use heeler_run_store::{
 use heeler_server::{connect::ListCasesError, listen::ListenError};
 
 pub(super) use super::exit_code::CliExitCode;
-use super::{connect::JudgeError, mcp_filter::FilterRunError, mutate::MutateError, sources::SourcesError};
+use super::{connect::JudgeError, mcp_filter::FilterRunError, mutate, sources::SourcesError};
 
 /// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ pub(super) enum CommandError {
     Report(ReportFileError),
     /// The mutants can't be found or tested.
     #[error("test mutants")]
-    Mutate(#[source] MutateError),
+    Mutate(#[source] heeler_mutation::MutateError),
     /// A minidump can't be read.
     #[error(transparent)]
     Dump(heeler_crash::dump::DumpReadError),
@@ -157,7 +157,7 @@ impl CommandError {
             Self::Config(ConfigError::Read { source, .. }) if heeler_sys::io::is_exhausted(source) => {
                 CliExitCode::Setup
             }
-            Self::Mutate(error) => error.exit_code(),
+            Self::Mutate(error) => mutate::exit_code(error),
             Self::Judge(error) if error.is_refusal() => CliExitCode::CommandLine,
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {

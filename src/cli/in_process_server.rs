@@ -21,8 +21,6 @@ use heeler_server::{
     scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 
-use super::serve::scheduler_options;
-
 /// Capacity of the in-memory connection between client and session: that of a socket's buffer.
 const CONNECTION_BYTES: usize = 256 << 10;
 /// Time limit for an orderly shutdown.
@@ -81,7 +79,7 @@ impl InProcessServer {
             has_concurrent_runs: false,
             starts_workers_early: upcoming_run.is_some(),
             upcoming_run,
-            ..scheduler_options(&options.settings, worker_stdout)
+            ..SchedulerOptions::new(&options.settings, worker_stdout)
         };
         let (handle, scheduler) = SchedulerHandle::start(scheduler_options);
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));

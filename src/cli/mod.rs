@@ -10,7 +10,7 @@
 //! - `mcp_bridge`: a server that is reached over HTTP, as a test process.
 //! - `mcp_http_filter`: serves in front of such a server, without its tests.
 //! - `mcp_filter`: runs a server of the Model Context Protocol without its tests.
-//! - `mutate`: finds, lists and tests the mutants of sources; `serve_mutants`: for clients of its protocol.
+//! - `mutate`: finds, lists and tests the mutants of sources.
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
@@ -45,7 +45,6 @@ mod run_view;
 mod runs;
 mod select;
 mod serve;
-mod serve_mutants;
 mod signals;
 mod sources;
 mod start;

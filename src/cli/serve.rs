@@ -11,7 +11,7 @@ use super::{
     signals::{SignalListener, SignalRequest},
     sources::{DebugData, NamedSources, SourceFinder, find_sources, has_sources},
 };
-use heeler_config::{CaptureStrategy, ResolvedSettings};
+use heeler_config::ResolvedSettings;
 use heeler_server::{
     listen::{
         self, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd, SessionOptions,
@@ -38,7 +38,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
         return serve_standard_streams(front_end, options).await;
     }
     let (scheduler, scheduler_task) =
-        SchedulerHandle::start(scheduler_options(&options.settings, WorkerStdout::StandardOutput));
+        SchedulerHandle::start(SchedulerOptions::new(&options.settings, WorkerStdout::StandardOutput));
     let server = ClientServer { front_end, options, scheduler };
     let (stop, stopped) = mpsc::channel(1);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
@@ -93,24 +93,8 @@ pub(super) async fn serve_standard_streams(
 ) -> Result<CliExitCode, CommandError> {
     let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
     // Standard output belongs to the client.
-    let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardError);
+    let scheduler = SchedulerOptions::new(&options.settings, WorkerStdout::StandardError);
     serve_session(front_end, Box::new(stream), options, scheduler).await
-}
-
-/// Returns the parameters of the scheduler of this process. Output of tests that is not captured goes to
-/// `shown`.
-pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout) -> SchedulerOptions {
-    SchedulerOptions {
-        program: heeler_sys::process::own_program_path(),
-        slots: settings.run.jobs.slots().get(),
-        worker_stdout: match settings.run.capture {
-            CaptureStrategy::Shown => shown,
-            CaptureStrategy::Kept => WorkerStdout::Discarded,
-        },
-        has_concurrent_runs: true,
-        starts_workers_early: false,
-        upcoming_run: None,
-    }
 }
 
 /// Serves the editor that started this process.
@@ -126,7 +110,7 @@ pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitC
     }
     let stream =
         listen::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
-    let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardOutput);
+    let scheduler = SchedulerOptions::new(&options.settings, WorkerStdout::StandardOutput);
     serve_session(FRONT_ENDS[0], Box::new(stream), options, scheduler).await
 }
 

@@ -31,8 +31,6 @@ use heeler_server::discovery::ProgramSource;
 
 use cargo::CargoSource;
 use command::CommandSource;
-pub(super) use command::FRAMEWORK as COMMAND_SOURCE;
-pub(super) use ctest::NAME as CTEST_SOURCE;
 use ctest::{CtestSource, is_ctest_folder};
 pub(super) use finder::SourceFinder;
 use go::GoSource;
@@ -40,7 +38,7 @@ use mcp::McpSource;
 use mtp::MtpSource;
 use programs::ProgramsSource;
 use pytest::PytestSource;
-pub(super) use pytest::{FRAMEWORK as PYTEST_SOURCE, find_interpreter};
+pub(super) use pytest::find_interpreter;
 pub(super) use test_source::{DebugData, SourcesError};
 use test_source::{PhaseDisplay, SourceContext, TestSource, absolute_text};
 

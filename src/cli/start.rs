@@ -12,7 +12,7 @@ use super::{
     arguments::{self, CliCommand, McpCommand},
     check_adapter, connect, doctor, dump,
     exit::{CliExitCode, CommandError},
-    history, list, mcp_bridge, mcp_filter, mcp_http_filter, mutate, report, run, runs, serve, serve_mutants,
+    history, list, mcp_bridge, mcp_filter, mcp_http_filter, mutate, report, run, runs, serve,
 };
 
 /// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
@@ -66,7 +66,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::History(arguments) => history::history(arguments),
         CliCommand::Mutate(arguments) => mutate::mutate(arguments).await,
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
-        CliCommand::ServeMutants(arguments) => serve_mutants::serve_mutants(arguments).await,
+        CliCommand::ServeMutants(arguments) => mutate::serve_mutants(arguments).await,
         CliCommand::Connect(arguments) => connect::connect(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::CheckAdapter(arguments) => check_adapter::check_adapter(arguments),

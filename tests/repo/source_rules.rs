@@ -14,7 +14,7 @@ const COLUMNS: usize = 110;
 
 /// Dependencies that Cargo would accept and that must not be: each crate with those it may not reach, however
 /// indirectly. Everything else is held by Cargo itself, which refuses cycles.
-const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 13] = [
+const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 14] = [
     ("heeler-core", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-protocol", &["heeler-sys", "tokio"]),
     ("heeler-sys", &["heeler-core", "heeler-protocol", "tokio"]),
@@ -22,6 +22,10 @@ const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 13] = [
     ("heeler-mutant-model", &["heeler-core", "tree-sitter"]),
     ("heeler-mutant", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-mutate", &["heeler-server", "heeler-worker", "tokio"]),
+    (
+        "heeler-mutation",
+        &["heeler-worker", "heeler-watchdog", "heeler-guard", "heeler-client", "heeler-adapters", "clap"],
+    ),
     ("heeler-report", &["heeler-sys", "tokio", "tree-sitter"]),
     ("heeler-adapters", &["heeler-sys", "heeler-transport", "tokio"]),
     (

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The result of a build.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CargoBuildResult {
     /// The test programs, sorted by suite.
     pub programs: Vec<CargoProgram>,

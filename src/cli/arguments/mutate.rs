@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer, filter::Filter};
 use heeler_mutant_model::OperatorLevel;
 use heeler_mutate::{FeatureSelection, MutantShard};
+use heeler_mutation::{
+    BuildOptions, BuiltTests, CargoOptions, CommandProject, DoctestUse, PytestProject, ReportFiles,
+};
 
 use super::{GeneralArguments, convert};
-use crate::cli::{
-    display::mutants::MutantFormat,
-    mutate::{BuiltTests, CargoOptions, CommandProject, DoctestUse, NamedBuild, PytestProject},
-};
+use crate::cli::display::mutants::MutantFormat;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -211,7 +211,7 @@ pub(crate) struct CargoBuildArguments {
 
 impl CargoBuildArguments {
     /// Returns what they say.
-    pub(in crate::cli) fn options(&self) -> CargoOptions {
+    fn options(&self) -> CargoOptions {
         let features = FeatureSelection {
             named: self.features.clone(),
             has_all: self.has_all_features,
@@ -223,28 +223,22 @@ impl CargoBuildArguments {
 }
 
 impl BuildArguments {
-    /// Returns how the project is built and tested, if the arguments say so.
-    pub(in crate::cli) fn named_build(&self) -> Option<NamedBuild> {
-        if let Some(path) = self.pytest.clone() {
-            return Some(NamedBuild::Pytest(PytestProject { path, python: self.python.clone() }));
-        }
-        self.command_project().map(NamedBuild::Command)
-    }
-
-    /// Returns how a project in C or C++ is built and tested, if there is one.
-    fn command_project(&self) -> Option<CommandProject> {
+    /// Returns how the project is built and tested.
+    pub(in crate::cli) fn options(&self) -> BuildOptions {
+        let pytest = self.pytest.clone().map(|path| PytestProject { path, python: self.python.clone() });
         let tests = match &self.ctest {
             Some(directory) => BuiltTests::Ctest(directory.clone()),
             None => BuiltTests::Programs(self.test_programs.clone()),
         };
-        Some(CommandProject { build: self.build.clone()?, tests })
+        let command = self.build.clone().map(|build| CommandProject { build, tests });
+        BuildOptions { command, pytest, cargo: self.cargo.options() }
     }
 }
 
 impl MutateArguments {
     /// Returns the files into which reports are written.
-    pub(in crate::cli) fn report_files(&self) -> Vec<PathBuf> {
-        [&self.json, &self.html, &self.sarif].into_iter().flatten().cloned().collect()
+    pub(in crate::cli) fn report_files(&self) -> ReportFiles {
+        ReportFiles { json: self.json.clone(), html: self.html.clone(), sarif: self.sarif.clone() }
     }
 
     /// Returns the settings that the arguments override.

@@ -44,7 +44,6 @@ use crate::cli::{
     run_events::RunEventPrinter,
     run_view::display_options,
     select::{TestSelection, check_filters, select},
-    serve::scheduler_options,
     signals::{SignalListener, SignalRequest},
     sources::NamedSources,
 };
@@ -268,7 +267,7 @@ impl ConnectRun<'_> {
         // Parts are removed with the run that they belong to.
         settings.run.keep_runs = NonZeroU32::MAX;
         settings.state_dir = parts_dir.to_owned();
-        let options = scheduler_options(&settings, WorkerStdout::StandardError);
+        let options = SchedulerOptions::new(&settings, WorkerStdout::StandardError);
         let session = SessionOptions {
             settings: Arc::new(settings),
             sources: vec![program_of(&self.arguments.client)?],

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::style::{Style, StyledLine, cut_middle};
 use heeler_core::{Outcome, OutcomeCounts};
+pub(super) use heeler_report::rough_duration;
 use heeler_report::{TestReport, sanitise::one_line};
 
 /// Maximum width of a name where the terminal is wide enough.
@@ -15,17 +16,6 @@ pub(super) fn precise_duration(duration: Duration) -> String {
         format!("{}.{:03}s", duration.as_secs(), duration.subsec_millis())
     } else {
         rough_duration(duration)
-    }
-}
-
-/// Formats an elapsed time: `0.4s`, `9.9s`, `10s`, `1m 02s`, `2h 03m`.
-pub(crate) fn rough_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..10 => format!("{seconds}.{}s", duration.subsec_millis() / 100),
-        10..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
     }
 }
 

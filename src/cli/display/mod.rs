@@ -30,7 +30,6 @@ pub(crate) mod mutants;
 pub(crate) mod mutation;
 pub(crate) mod runs;
 
-pub(crate) use format::rough_duration;
 pub(crate) use listed_programs::ListedProgram;
 pub(crate) use options::{
     DisplayKind, DisplayOptions, OutputStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,

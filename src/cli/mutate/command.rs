@@ -5,26 +5,21 @@ use std::{
     time::Instant,
 };
 
-use heeler_config::ResolvedSettings;
-use heeler_mutant::FoundMutant;
+use heeler_config::{Config, ResolvedSettings};
+use heeler_mutant_model::{MutantResult, MutantStatus, MutationCounts};
+use heeler_mutate::SourceSelection;
+use heeler_mutation::{
+    FinishedMutants, FoundMutants, MutantRun, MutantSearch, MutateError, SearchedProject, TimeLimit,
+    Unfinished, changed_lines,
+};
 use heeler_report::ReportError;
 
-use super::{
-    build::WorkPlace,
-    building::{BuildEnd, build_followed},
-    engine::{EngineEnd, MutantEngine},
-    error::MutateError,
-    find::FoundProject,
-    finished::FinishedMutants,
-    found::{FoundMutants, find_selected},
-    observer::MutationObserver,
-    stryker::{FoundByStryker, StrykerEnd},
-    unfinished::TimeLimit,
-};
+use super::{run_test_finder::RunTestFinder, user_observer::UserObserver};
 use crate::cli::{
     arguments::MutateArguments,
+    configuration::load_config,
     display::{
-        OutputStream,
+        DisplayKind, OutputStream,
         mutants::{MutantFormat, render_mutants},
         mutation::{MutationDisplay, MutationEnding},
     },
@@ -38,7 +33,7 @@ const SHOWN_SYNTAX_ERRORS: usize = 5;
 
 /// Lists or tests mutants.
 pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExitCode, CommandError> {
-    let config = crate::cli::configuration::load_config(arguments.general.config_file.as_deref())?;
+    let config = load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     let found = find_selected(arguments, &config, &settings).await.map_err(CommandError::Mutate)?;
@@ -60,8 +55,49 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
         display.end(&[], &MutationEnding::default());
         return Ok(CliExitCode::ZeroTests);
     }
-    let run = MutationCommand { arguments, settings: &settings, began: Instant::now() };
-    run.run(found, display).await
+    let began = Instant::now();
+    let signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let time_limit = arguments.time_limit.map(|limit| TimeLimit::new(limit, began));
+    let mut observer = UserObserver { display, signals, time_limit };
+    let reports = arguments.report_files();
+    let run = MutantRun { settings: &settings, finder: &RunTestFinder, reports: &reports, began };
+    match run.test(found, &mut observer).await.map_err(CommandError::Mutate)? {
+        Some(finished) => report(arguments, finished, observer.display, began).map_err(CommandError::Mutate),
+        None => Ok(CliExitCode::Aborted),
+    }
+}
+
+/// Finds the mutants that the arguments select.
+///
+/// # Errors
+/// There is no package, or the arguments select none of its sources.
+///
+/// Cancel safe: yes, as [`MutantSearch::run`].
+async fn find_selected(
+    arguments: &MutateArguments,
+    config: &Config,
+    settings: &ResolvedSettings,
+) -> Result<FoundMutants, MutateError> {
+    let directory = std::env::current_dir().map_err(MutateError::Directory)?;
+    let selection = SourceSelection::read(&arguments.sources, &directory).map_err(MutateError::Selection)?;
+    let selection = selection.with_operators(arguments.operators.level());
+    let build = arguments.build.options();
+    if !arguments.is_list {
+        build.check_tests()?;
+    }
+    let project = SearchedProject::open(&build, &directory, config)?;
+    if let Some(missing) = project.missing() {
+        eprintln!("warning: JavaScript and TypeScript are left out: failed to {missing}");
+    }
+    let search = MutantSearch::of_user(selection, &project, settings.run.jobs);
+    let mut found = search.run(&project).await?;
+    let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, found.root()));
+    let changed = changed.transpose()?;
+    found.retain(|mutant| {
+        arguments.shard.is_none_or(|shard| shard.contains(mutant.id))
+            && changed.as_ref().is_none_or(|changed| changed.touch(mutant))
+    });
+    Ok(found)
 }
 
 /// Prints the mutants to standard output. A closed pipe (`heeler mutate --list | head`) is no error.
@@ -85,103 +121,86 @@ fn list(
     }
 }
 
-/// A run of mutants.
-struct MutationCommand<'a> {
-    arguments: &'a MutateArguments,
-    settings: &'a ResolvedSettings,
+/// Writes the reports and the summary; returns the exit code.
+///
+/// # Errors
+/// A report can't be written.
+fn report(
+    arguments: &MutateArguments,
+    finished: FinishedMutants,
+    mut display: MutationDisplay,
     began: Instant,
+) -> Result<CliExitCode, MutateError> {
+    let took = began.elapsed();
+    let reported = finished.write_reports(&arguments.report_files())?;
+    let ending = MutationEnding {
+        took,
+        kept: reported.kept,
+        unfinished: reported.unfinished.map(Unfinished::summary),
+        notes: reported.notes.clone(),
+        files: reported.files.clone(),
+    };
+    display.end(&reported.results, &ending);
+    if arguments.is_github || display.kind() == DisplayKind::GitHub {
+        let mut text = reported.annotations().join("\n");
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        // A closed pipe is no error.
+        let _closed = std::io::stdout().write_all(text.as_bytes());
+    }
+    Ok(exit_code(&reported.results, arguments.min_score, reported.unfinished.is_some()))
 }
 
-impl MutationCommand<'_> {
-    async fn run(&self, found: FoundMutants, display: MutationDisplay) -> Result<CliExitCode, CommandError> {
-        let mut finished = FinishedMutants::new(&found);
-        let FoundMutants { built, stryker, .. } = found;
-        let mut observer = MutationObserver::User {
-            display: Box::new(display),
-            signals: Box::new(SignalListener::listen().map_err(CommandError::Signals)?),
-            time_limit: self.arguments.time_limit.map(|limit| TimeLimit::new(limit, self.began)),
+fn exit_code(results: &[MutantResult], min_score: Option<f64>, is_unfinished: bool) -> CliExitCode {
+    let counts: MutationCounts = results.iter().map(|result| result.status).collect();
+    let is_below = min_score.is_some_and(|least| counts.score().is_some_and(|score| score < least));
+    if is_unfinished {
+        CliExitCode::Aborted
+    } else if counts.of(MutantStatus::Pending) > 0 {
+        CliExitCode::Internal
+    } else if is_below {
+        CliExitCode::TestsFailed
+    } else {
+        CliExitCode::Success
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use heeler_mutant_model::{ForeignMutant, ForeignSource, Language, Position};
+
+    use super::*;
+
+    fn result(status: MutantStatus) -> MutantResult {
+        let position = Position { line: 1, column: 1 };
+        let source =
+            ForeignSource { path: "src/lib.rs".into(), language: Language::Rust, text: "true".into() };
+        let found = ForeignMutant {
+            start: position,
+            end: position,
+            mutator: "BooleanLiteral".to_owned(),
+            replacement: "false".to_owned(),
+            description: None,
         };
-        let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);
-        for found in untested {
-            // It is not needed any more.
-            found.end().await;
-        }
-        if let Some(project) = built.filter(FoundProject::has_selected) {
-            match self.test_built(project, observer, &mut finished).await? {
-                Some(following) => observer = following,
-                None => return Ok(CliExitCode::Aborted),
-            }
-        }
-        for found in tested {
-            match self.test_with_stryker(found, observer, &mut finished).await? {
-                Some(following) => observer = following,
-                None => return Ok(CliExitCode::Aborted),
-            }
-        }
-        let took = self.began.elapsed();
-        let Some(mut display) = observer.into_display() else { return Ok(CliExitCode::Success) };
-        finished.report(self.arguments, &mut display, took).map_err(CommandError::Mutate)
+        MutantResult::new(Arc::new(source.mutants(vec![found]).unwrap().remove(0)), status, None)
     }
 
-    /// Tests mutants of sources that are built here; `None` if the user does not wait for the end.
-    async fn test_built(
-        &self,
-        project: FoundProject,
-        mut observer: MutationObserver,
-        finished: &mut FinishedMutants,
-    ) -> Result<Option<MutationObserver>, CommandError> {
-        let state_dir =
-            std::path::absolute(&self.settings.state_dir).unwrap_or_else(|_| self.settings.state_dir.clone());
-        let mut place = WorkPlace::open(&state_dir, &project.mutated.root).map_err(CommandError::Mutate)?;
-        place.leave_out_reports(self.arguments.report_files());
-        finished.note_reports_in(place.reports());
-        let sources = &project.mutated.sources;
-        let found: Vec<FoundMutant> = sources.iter().flat_map(|source| source.mutants().cloned()).collect();
-        let built = build_followed(project, place, state_dir, &mut observer).await;
-        let (mut build, place) = match built.map_err(CommandError::Mutate)? {
-            BuildEnd::Built(build, place) => (build, place),
-            BuildEnd::Ended(why) => {
-                finished.add_unbuilt(found, why);
-                return Ok(Some(observer));
-            }
-            BuildEnd::Left => return Ok(None),
-        };
-        drop(found);
-        observer.show_phase("Testing", "the original, and what its tests reach");
-        let engine = MutantEngine { settings: self.settings, place: &place, setup: self.began.elapsed() };
-        match engine.test(&mut build, observer).await.map_err(CommandError::Mutate)? {
-            EngineEnd::Over(tested, observer) => {
-                finished.add_built(&build, *tested);
-                Ok(Some(observer))
-            }
-            EngineEnd::Left => Ok(None),
-        }
-    }
-
-    /// Tests mutants that StrykerJS has found; `None` if the user does not wait for the end.
-    async fn test_with_stryker(
-        &self,
-        found: FoundByStryker,
-        mut observer: MutationObserver,
-        finished: &mut FinishedMutants,
-    ) -> Result<Option<MutationObserver>, CommandError> {
-        if finished.is_unfinished() {
-            finished.add_untested(&found.end().await);
-            return Ok(Some(observer));
-        }
-        observer.show_phase("Testing", "JavaScript and TypeScript with StrykerJS");
-        match found.test(observer).await {
-            StrykerEnd::Over(tested, mut observer) => {
-                if let Some(error) = &tested.error {
-                    if !finished.has_verdicts() && !tested.has_verdicts() {
-                        return Err(CommandError::Mutate(MutateError::stryker(error)));
-                    }
-                    observer.warn(&format!("failed to {}", error.text_with_output()));
-                }
-                finished.add_stryker(tested);
-                Ok(Some(observer))
-            }
-            StrykerEnd::Left => Ok(None),
+    #[test]
+    fn exit_code_says_whether_the_score_is_reached() {
+        use MutantStatus::{Ignored, Killed, Pending, Survived};
+        for (statuses, least, is_unfinished, expected) in [
+            (vec![Killed, Survived], None, false, CliExitCode::Success),
+            (vec![Killed, Survived], Some(50.0), false, CliExitCode::Success),
+            (vec![Killed, Survived], Some(50.1), false, CliExitCode::TestsFailed),
+            (vec![Ignored], Some(100.0), false, CliExitCode::Success),
+            (vec![Survived, Pending], Some(50.0), false, CliExitCode::Internal),
+            (vec![Survived, Pending], Some(50.0), true, CliExitCode::Aborted),
+        ] {
+            let results: Vec<_> = statuses.iter().map(|status| result(*status)).collect();
+            assert_eq!(exit_code(&results, least, is_unfinished), expected, "{statuses:?}");
         }
     }
 }

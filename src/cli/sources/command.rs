@@ -8,16 +8,13 @@ use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
 use super::{super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource};
 use heeler_cargo::find_program;
 
-/// Name of the framework of commands whose exit code decides.
-pub(in crate::cli) const FRAMEWORK: &str = "command";
-
 /// The arguments are the directory in which the commands run, the command or an empty text, then the paths
 /// and globs of the files that are tests.
 pub(super) struct CommandSource;
 
 impl TestSource for CommandSource {
     fn name(&self) -> &'static str {
-        "command"
+        CommandTest::FRAMEWORK
     }
 
     fn command_line_arguments(&self, _command_line: &ProgramArguments) -> Option<Vec<OsText>> {
@@ -34,7 +31,7 @@ impl TestSource for CommandSource {
         let [dir, command, patterns @ ..] = arguments else { return Ok(Vec::new()) };
         let (dir, command) = (dir.as_path(), command.to_text());
         let dir = &std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-        let suite = context.suite.map_or(FRAMEWORK, |suite| suite.name.as_str());
+        let suite = context.suite.map_or(CommandTest::FRAMEWORK, |suite| suite.name.as_str());
         let command = (!command.is_empty()).then(|| parse_command(&command, dir)).transpose()?;
         let entries = if patterns.is_empty() {
             command.iter().map(|command| entry(suite.to_owned(), command)).collect()
@@ -45,7 +42,7 @@ impl TestSource for CommandSource {
             files.iter().map(|file| file_entry(file, dir, command.as_ref())).collect()
         };
         Ok(vec![TestProgram {
-            framework: Some(FRAMEWORK.to_owned()),
+            framework: Some(CommandTest::FRAMEWORK.to_owned()),
             entries,
             ..TestProgram::new(suite.to_owned(), &dir.join("heeler.toml"), dir)
         }])

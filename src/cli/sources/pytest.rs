@@ -11,7 +11,7 @@ use super::{
 use heeler_cargo::{find_program, search_path};
 
 /// Name of the framework of these programs.
-pub(in crate::cli) const FRAMEWORK: &str = "pytest";
+const FRAMEWORK: &str = "pytest";
 
 /// Arguments: the working directory of pytest, the path of the tests, the interpreter (empty or missing if
 /// not named), and further paths.

@@ -19,6 +19,7 @@ use super::{
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
     test_arguments::read_test_arguments,
     types::UnresolvedProfile,
+    workspace::workspace_root,
 };
 
 /// The name of the configuration file.
@@ -109,6 +110,30 @@ impl Config {
             }
         }
         Ok(Some(path))
+    }
+
+    /// Reads the given configuration file, otherwise the nearest, otherwise returns the defaults for this
+    /// directory.
+    ///
+    /// # Errors
+    /// As [`Self::find_trusted`] and [`Self::load`].
+    pub fn load_nearest(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let here = || {
+            std::env::current_dir()
+                .map_err(|source| ConfigError::Read { path: Path::new(".").to_owned(), source })
+        };
+        let found = match file {
+            Some(file) => Some(file.to_owned()),
+            None => Self::find_trusted(&here()?)?,
+        };
+        match found {
+            Some(file) => Self::load(&file),
+            None => {
+                let here = here()?;
+                let root = workspace_root(&here, std::env::home_dir().as_deref());
+                Ok(Self::without_file(&here).with_state_below(root.as_deref().unwrap_or(&here)))
+            }
+        }
     }
 
     /// Reads a configuration file.

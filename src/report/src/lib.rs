@@ -7,6 +7,7 @@
 //! - [`RunEvent`]: a line of the event stream of a run.
 //! - [`mutation`]: reports of mutation testing.
 //! - [`workflow_command`]: escaping in workflow commands of GitHub Actions.
+//! - [`rough_duration`]: durations for people.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
@@ -15,6 +16,7 @@ mod failed_place;
 mod junit;
 mod junit_parts;
 mod report_format;
+mod rough_duration;
 mod run_events;
 mod summary;
 mod test_report;
@@ -30,6 +32,7 @@ pub use failed_place::SourcePlace;
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };
+pub use rough_duration::rough_duration;
 pub use run_events::{RunEnded, RunEvent};
 pub use summary::{MemoryPeak, PassedOutputs, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};

@@ -15,7 +15,6 @@ use heeler_protocol::{
 };
 
 use super::{
-    super::command::FRAMEWORK,
     TEST_FILE,
     environment::{Variables, variables},
 };
@@ -223,7 +222,7 @@ impl FoldedTests {
             self.programs.into_iter().map(|one| one.into_program(dir, suite)).collect();
         if !self.commands.is_empty() {
             programs.push(TestProgram {
-                framework: Some(FRAMEWORK.to_owned()),
+                framework: Some(CommandTest::FRAMEWORK.to_owned()),
                 entries: self.commands,
                 ..TestProgram::new(suite.unwrap_or("ctest").to_owned(), &dir.join(TEST_FILE), dir)
             });

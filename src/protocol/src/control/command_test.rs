@@ -65,6 +65,9 @@ pub struct TimeoutAfterMatch {
 }
 
 impl CommandTest {
+    /// Name of the framework of commands whose exit code decides.
+    pub const FRAMEWORK: &str = "command";
+
     /// Returns the command as the selector of its test.
     #[must_use]
     pub fn to_selector(&self) -> String {

@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientRoute, DebuggerDecision, DeliveryLimits, LeaseId, RunUpdates, UpdateEncoding,
@@ -47,6 +48,25 @@ pub struct SchedulerOptions {
     pub starts_workers_early: bool,
     /// Id of the run that follows the first listing: processes that have listed their tests may wait for it.
     pub upcoming_run: Option<String>,
+}
+
+impl SchedulerOptions {
+    /// Returns the parameters for this program with settings. Output of tests that is not captured goes to
+    /// `shown`.
+    #[must_use]
+    pub fn new(settings: &ResolvedSettings, shown: WorkerStdout) -> Self {
+        Self {
+            program: heeler_sys::process::own_program_path(),
+            slots: settings.run.jobs.slots().get(),
+            worker_stdout: match settings.run.capture {
+                CaptureStrategy::Shown => shown,
+                CaptureStrategy::Kept => WorkerStdout::Discarded,
+            },
+            has_concurrent_runs: true,
+            starts_workers_early: false,
+            upcoming_run: None,
+        }
+    }
 }
 
 /// Number of a request, chosen by its client.

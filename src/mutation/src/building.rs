@@ -1,0 +1,116 @@
+//! A build that its observer follows, and may end.
+
+use std::os::fd::AsFd as _;
+
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use crate::{
+    build::{GuardContext, GuardedBuild, build_guarded},
+    error::MutateError,
+    find::FoundProject,
+    observer::{MutationObserver, ObserverRequest},
+    test_finder::TestFinder,
+    unfinished::Unfinished,
+    work_place::WorkPlace,
+};
+use heeler_cargo::{BuildScope, BuildSupervision};
+
+/// Phases that wait to be shown: a build has one every second at most, and waits for none.
+const SHOWN_LATER: usize = 16;
+
+/// How a build ended, unless with an error.
+pub(crate) enum BuildEnd {
+    Built(Box<GuardedBuild>, WorkPlace),
+    /// The observer has ended it, and nothing of it runs any more.
+    Ended(Unfinished),
+    /// The observer does not wait for the end of what runs, which ends with this process.
+    Left,
+}
+
+/// Next event of a build.
+enum BuildStep {
+    Phase(String, String),
+    Done(Box<Result<(GuardedBuild, WorkPlace), MutateError>>),
+    Request(ObserverRequest),
+}
+
+/// What is built, and where.
+pub(crate) struct FollowedBuild {
+    pub(crate) project: FoundProject,
+    pub(crate) place: WorkPlace,
+    pub(crate) finder: &'static dyn TestFinder,
+}
+
+impl FollowedBuild {
+    /// Builds until it is done. Blocks.
+    fn build(
+        self,
+        supervision: BuildSupervision<'_>,
+        show_phase: &mut dyn FnMut(&str, &str),
+    ) -> Result<(GuardedBuild, WorkPlace), MutateError> {
+        let Self { project, place, finder } = self;
+        let mut context = GuardContext { place: &place, supervision, finder, show_phase };
+        Ok((build_guarded(project, &mut context)?, place))
+    }
+}
+
+/// Builds the tests with guards.
+///
+/// # Errors
+/// The project can't be copied or built.
+///
+/// Cancel safe: no, because the build goes on.
+pub(crate) async fn build_followed(
+    request: FollowedBuild,
+    observer: &mut dyn MutationObserver,
+) -> Result<BuildEnd, MutateError> {
+    // Dropping this end makes the other end readable.
+    let (cancelled, canceller) = heeler_sys::io::pipe().map_err(MutateError::Pipe)?;
+    let mut canceller = Some(canceller);
+    let (phases, mut shown) = mpsc::channel::<(String, String)>(SHOWN_LATER);
+    let mut building = spawn_blocking(move || {
+        let supervision = BuildSupervision {
+            cancelled: Some(cancelled.as_fd()),
+            scope: BuildScope::Tree,
+            ..BuildSupervision::default()
+        };
+        let mut say = |label: &str, words: &str| {
+            // An observer that is gone sees nothing.
+            let _gone = phases.blocking_send((label.to_owned(), words.to_owned()));
+        };
+        request.build(supervision, &mut say)
+    });
+    let mut unfinished = None;
+    loop {
+        let step = tokio::select! {
+            biased;
+            Some((label, words)) = shown.recv() => BuildStep::Phase(label, words),
+            done = &mut building => match done {
+                Ok(built) => BuildStep::Done(Box::new(built)),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
+            request = observer.next_request(unfinished.is_some()) => BuildStep::Request(request),
+        };
+        match step {
+            BuildStep::Phase(label, words) => observer.show_phase(&label, &words),
+            BuildStep::Done(built) => {
+                return match (unfinished, *built) {
+                    // A cancelled build reports errors of the processes that the cancellation ended.
+                    (Some(unfinished), _) => Ok(BuildEnd::Ended(unfinished)),
+                    (None, Ok((build, place))) => Ok(BuildEnd::Built(Box::new(build), place)),
+                    (None, Err(error)) => Err(error),
+                };
+            }
+            BuildStep::Request(ObserverRequest::Pause) => {
+                if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
+                    tracing::warn!(%error, "this process can't be stopped");
+                }
+            }
+            BuildStep::Request(ObserverRequest::End(_)) if unfinished.is_some() => return Ok(BuildEnd::Left),
+            BuildStep::Request(ObserverRequest::End(why)) => {
+                unfinished = Some(why);
+                drop(canceller.take());
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! From the built programs to the verdicts: the session, the tests without a mutant, and the tests with each.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use heeler_config::{ResolvedSettings, filter::FilterSubject};
+use heeler_mutate::{KeptBaseline, ProgramUids, names_for_later_runs};
+use heeler_protocol::control::ListedTest;
+use heeler_report::mutation::{MutationPhases, TestPlace};
+use heeler_server::variants::ListedProgram;
+use heeler_sys::memory::return_freed_memory;
+
+use crate::{
+    baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure},
+    build::{GuardedBuild, TestCounting},
+    error::MutateError,
+    observer::MutationObserver,
+    one_test_programs::run_as_commands,
+    session::MutantSession,
+    testing::{MutantTesting, TestedMutants},
+    unfinished::Unfinished,
+    work_place::WorkPlace,
+};
+
+/// Tests the mutants of built programs.
+pub(crate) struct MutantEngine<'a> {
+    pub(crate) settings: &'a ResolvedSettings,
+    pub(crate) place: &'a WorkPlace,
+    /// How long finding the mutants and building took.
+    pub(crate) setup: Duration,
+}
+
+/// What the tests have shown.
+#[derive(Default)]
+pub(crate) struct TestedRun {
+    pub(crate) tested: TestedMutants,
+    /// Where the tests begin, by uid.
+    pub(crate) tests: BTreeMap<Arc<str>, TestPlace>,
+    pub(crate) phases: Option<MutationPhases>,
+    /// Why it ended before all mutants had verdicts.
+    pub(crate) unfinished: Option<Unfinished>,
+}
+
+impl MutantEngine<'_> {
+    /// Tests the mutants; `None` if the observer does not wait for the end of what runs, which ends with this
+    /// process.
+    ///
+    /// # Errors
+    /// The tests fail without a mutant, can't be listed, or can't be run.
+    ///
+    /// Cancel safe: no, because verdicts that are not written are lost; what runs ends.
+    pub(crate) async fn test(
+        &self,
+        build: &mut GuardedBuild,
+        observer: &mut dyn MutationObserver,
+    ) -> Result<Option<TestedRun>, MutateError> {
+        // That of the guarded sources and of the compiler's messages.
+        return_freed_memory();
+        let files = CoverageFiles::create(self.place.coverage(), build.guarded.total())?;
+        let slots = match build.counting {
+            TestCounting::Alone => None,
+            TestCounting::Forked => Some(self.settings.run.jobs.slots()),
+        };
+        let mut programs = std::mem::take(&mut build.programs);
+        files.watch_listings(&mut programs)?;
+        let state_dir = self.place.session();
+        // Only these may have to be listed in another way.
+        let mut again = if build.own_harness.is_empty() { Vec::new() } else { programs.clone() };
+        let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
+        let mut listed = session.list().await;
+        if let Ok(first) = &listed
+            && run_as_commands(&mut again, &build.own_harness, first)
+        {
+            let observer = session.shut_down().await;
+            session = MutantSession::start(self.settings, &state_dir, again, observer).await?;
+            listed = session.list().await;
+        }
+        let tested = match listed {
+            Ok(_) if session.is_ended() => Ok(Some(TestedRun::default())),
+            Ok(listed) => self.test_in(&mut session, listed, build, &files, slots).await,
+            Err(error) => Err(error),
+        };
+        if matches!(tested, Ok(None)) {
+            return Ok(None);
+        }
+        let unfinished = session.unfinished;
+        session.shut_down().await;
+        return_freed_memory();
+        // Nothing of it is left but what could not be removed.
+        let _stays = std::fs::remove_dir_all(&state_dir);
+        Ok(tested?.map(|tested| TestedRun { unfinished, ..tested }))
+    }
+
+    /// Runs the tests without a mutant and with each; `None` if the observer does not wait for the end.
+    async fn test_in(
+        &self,
+        session: &mut MutantSession<'_>,
+        mut programs: Vec<ListedProgram>,
+        build: &GuardedBuild,
+        files: &CoverageFiles,
+        forking_slots: Option<NonZeroUsize>,
+    ) -> Result<Option<TestedRun>, MutateError> {
+        let began = Instant::now();
+        session.check_listed(&programs)?;
+        leave_out_unselected(&mut programs, self.settings)?;
+        let tests = test_places(&programs, &self.place.tree());
+        let mut kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
+        let kept_names: Vec<_> = programs.iter().map(|one| names_for_later_runs(&one.uids)).collect();
+        let measured = MeasuredPrograms {
+            programs: &programs,
+            kept_names: &kept_names,
+            may_fail: build.doctests.clone(),
+        };
+        let baseline = match measure(session, &measured, files, &mut kept, forking_slots).await? {
+            MeasuredBaseline::Green(baseline) => baseline,
+            MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
+            MeasuredBaseline::Left(_) => return Ok(None),
+        };
+        let uids = programs.iter().zip(&kept_names);
+        let uids: Vec<_> = uids.map(|(one, uids)| ProgramUids { suite: &one.suite, uids }).collect();
+        let file = self.place.baseline();
+        if let Err(error) = kept.write(&file, build.fingerprint, &build.guarded, &uids, &baseline) {
+            session
+                .observer
+                .warn(&format!("the next run begins anew: failed to write {}: {error}", file.display()));
+        }
+        return_freed_memory();
+        let initial_run = began.elapsed();
+        let verdicts = self.place.verdicts();
+        let testing = MutantTesting::new(&build.guarded, &measured, &baseline, build.fingerprint, &verdicts);
+        let began = Instant::now();
+        let (tested, left) = testing.run(session).await?;
+        let phases = MutationPhases { setup: self.setup, initial_run, mutation: began.elapsed() };
+        let run = TestedRun { tested, tests, phases: Some(phases), unfinished: None };
+        Ok(left.is_none().then_some(run))
+    }
+}
+
+/// Leaves out the tests that the user's filters do not select.
+fn leave_out_unselected(
+    programs: &mut [ListedProgram],
+    settings: &ResolvedSettings,
+) -> Result<(), MutateError> {
+    if let Some(filter) = settings.filters.iter().find(|filter| filter.depends_on_history()) {
+        return Err(MutateError::HistoryFilter { filter: filter.to_string() });
+    }
+    let mut selected = 0_usize;
+    let mut all = 0_usize;
+    for program in programs {
+        for (test, uid) in program.tests.iter_mut().zip(&program.uids) {
+            let subject = FilterSubject {
+                uid,
+                suite: &program.suite,
+                program: program.path.as_str().into(),
+                tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+                last: None,
+            };
+            let is_selected = settings.is_selected(&subject);
+            all += 1;
+            selected += usize::from(is_selected);
+            if !is_selected {
+                Arc::make_mut(test).skip = Some("not selected".to_owned());
+            }
+        }
+    }
+    if all > 0 && selected == 0 { Err(MutateError::NoTestSelected { tests: all }) } else { Ok(()) }
+}
+
+/// Returns where the tests begin, by uid, with paths relative to the workspace.
+fn test_places(programs: &[ListedProgram], tree: &Path) -> BTreeMap<Arc<str>, TestPlace> {
+    let place = |(test, uid): (&Arc<ListedTest>, &String)| {
+        let file = Path::new(test.file.as_ref()?);
+        let below = file.strip_prefix(tree).unwrap_or(file).to_string_lossy().into_owned();
+        let place = TestPlace { file: below, line: test.line };
+        Some((Arc::from(uid.as_str()), place))
+    };
+    programs.iter().flat_map(|program| program.tests.iter().zip(&program.uids).filter_map(place)).collect()
+}

@@ -1,0 +1,174 @@
+//! What a run has found out about its mutants, and its reports.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use heeler_mutant::FoundMutant;
+use heeler_mutant_model::{MutantResult, MutantStatus};
+use heeler_report::mutation::{MutationPhases, TestPlace, mutant_annotations};
+
+use crate::{
+    build::GuardedBuild,
+    engine::TestedRun,
+    error::MutateError,
+    find::untested,
+    found::FoundMutants,
+    kept_reports::KeptReports,
+    languages::{StrykerMutants, TestedByStryker},
+    report_files::{ReportFiles, ReportedRun},
+    testing::MutantTesting,
+    unfinished::Unfinished,
+};
+
+/// Number of flaky tests that a note names.
+const NAMED_TESTS: usize = 5;
+
+/// What is known of the mutants of a run.
+#[derive(Debug, Default)]
+pub struct FinishedMutants {
+    root: PathBuf,
+    /// Texts of the sources, by the paths of their mutants.
+    sources: BTreeMap<Arc<str>, Arc<str>>,
+    results: Vec<MutantResult>,
+    tests: BTreeMap<Arc<str>, TestPlace>,
+    phases: Option<MutationPhases>,
+    /// Number of verdicts of earlier runs.
+    kept: usize,
+    /// What the user should know of the verdicts.
+    notes: Vec<String>,
+    /// Why the run ended before all mutants had verdicts.
+    unfinished: Option<Unfinished>,
+    /// The list of reports for later runs.
+    report_list: Option<PathBuf>,
+}
+
+impl FinishedMutants {
+    pub(crate) fn new(found: &FoundMutants) -> Self {
+        Self { root: found.root.clone(), sources: found.texts(), ..Self::default() }
+    }
+
+    /// Notes the reports in a list for later runs.
+    pub(crate) fn note_reports_in(&mut self, list: PathBuf) {
+        self.report_list = Some(list);
+    }
+
+    pub(crate) fn add_built(&mut self, build: &GuardedBuild, run: TestedRun) {
+        let TestedRun { mut tested, tests, phases, unfinished } = run;
+        let results = MutantTesting::all_results(&build.guarded, &mut tested, unfinished);
+        self.notes.extend(build.notes.iter().cloned());
+        self.notes.extend(flaky_note(&tested.flaky));
+        if let Some(error) = &tested.cache_error {
+            self.notes.push(format!("the next run begins anew: failed to write the verdicts: {error}"));
+        }
+        self.results.extend(results);
+        self.tests.extend(tests);
+        self.phases = phases;
+        self.kept += tested.kept;
+        self.unfinished = self.unfinished.or(unfinished);
+    }
+
+    /// Adds mutants of a build that was ended.
+    pub(crate) fn add_unbuilt(&mut self, mutants: Vec<FoundMutant>, unfinished: Unfinished) {
+        let why: Arc<str> = unfinished.reason().into();
+        let results = mutants.into_iter().map(|found| MutantResult {
+            reason: found.ignored.clone().or(Some(Arc::clone(&why))),
+            ..untested(&found)
+        });
+        self.results.extend(results);
+        self.unfinished = Some(unfinished);
+    }
+
+    pub(crate) fn add_stryker(&mut self, tested: TestedByStryker) {
+        let named =
+            tested.results.iter().flat_map(|result| result.covered_by.iter().chain(&result.killed_by));
+        for uid in named {
+            if !self.tests.contains_key(uid) {
+                // Some test runners begin names with the file; of others it is not known.
+                let file =
+                    uid.split_once('#').map(|(file, _)| file).filter(|file| self.root.join(file).is_file());
+                let place = TestPlace { file: file.unwrap_or_default().to_owned(), line: None };
+                self.tests.insert(Arc::clone(uid), place);
+            }
+        }
+        self.results.extend(tested.results);
+        self.unfinished = self.unfinished.or(tested.unfinished);
+    }
+
+    /// Adds the selected mutants, which are not tested any more.
+    pub(crate) fn add_untested(&mut self, mutants: &StrykerMutants) {
+        let why: Option<Arc<str>> = self.unfinished.map(|unfinished| unfinished.reason().into());
+        let pending =
+            |mutant: &Arc<_>| MutantResult::new(Arc::clone(mutant), MutantStatus::Pending, why.clone());
+        self.results.extend(mutants.selected().map(pending));
+    }
+
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished.is_some()
+    }
+
+    /// Returns whether anything is known that would be lost with an error.
+    pub(crate) fn has_verdicts(&self) -> bool {
+        !self.results.is_empty()
+    }
+
+    /// Writes the reports.
+    ///
+    /// # Errors
+    /// A report can't be written.
+    pub fn write_reports(mut self, reports: &ReportFiles) -> Result<ReportedMutants, MutateError> {
+        let is_undecided =
+            |result: &&MutantResult| result.status == MutantStatus::Pending && result.reason.is_some();
+        let undecided = self.results.iter().filter(|_| self.unfinished.is_none()).find(is_undecided);
+        if let Some(reason) = undecided.and_then(|result| result.reason.as_deref()) {
+            self.notes.push(format!("some mutants could not be tested: {reason}"));
+        }
+        let Self { root, sources, results, tests, phases, kept, notes, unfinished, report_list } = self;
+        let reported =
+            ReportedRun { results: &results, sources: &sources, root: &root, tests: &tests, phases };
+        let files = reported.write_files(reports)?;
+        if let Some(list) = report_list.filter(|_| !files.is_empty())
+            && let Err(error) = KeptReports::read(&list).add(&reports.paths()).write(&list)
+        {
+            // The next run begins anew if the reports are in the project.
+            tracing::warn!(%error, "the list of reports can't be written");
+        }
+        Ok(ReportedMutants { root, results, kept, notes, unfinished, files })
+    }
+}
+
+/// The mutants of a run, of which reports are written.
+#[derive(Debug)]
+pub struct ReportedMutants {
+    root: PathBuf,
+    pub results: Vec<MutantResult>,
+    /// Number of verdicts of earlier runs.
+    pub kept: usize,
+    /// What the user should know of the verdicts.
+    pub notes: Vec<String>,
+    /// Why the run ended before all mutants had verdicts.
+    pub unfinished: Option<Unfinished>,
+    /// The files that were written.
+    pub files: Vec<String>,
+}
+
+impl ReportedMutants {
+    /// Returns the annotations of survivors and of code that no test reaches, each a line.
+    pub fn annotations(&self) -> Vec<String> {
+        let repository = self.root.ancestors().find(|dir| dir.join(".git").exists());
+        mutant_annotations(&self.results, &self.root, repository.unwrap_or(&self.root))
+    }
+}
+
+/// Says which tests are flaky without a mutant.
+fn flaky_note(flaky: &[Arc<str>]) -> Option<String> {
+    let named: Vec<&str> = flaky.iter().take(NAMED_TESTS).map(|uid| &**uid).collect();
+    let more = flaky.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!(
+            "tests that also fail now and then without a mutant killed one only where they failed {} times in a row: \
+             {}{more}",
+            heeler_mutate::CONFIRMED_FAILURES,
+            named.join(", "),
+        )
+    })
+}

@@ -1,0 +1,69 @@
+//! Errors of the conversation with StrykerJS.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use heeler_mutant_model::UnknownPlaceError;
+use heeler_protocol::frame::FrameError;
+use heeler_sys::spawn::SpawnError;
+use heeler_transport::LinkError;
+
+/// Why StrykerJS does not find or test mutants.
+#[derive(Debug, thiserror::Error)]
+pub enum StrykerError {
+    #[error("connect to the process of StrykerJS")]
+    Connect(#[source] io::Error),
+    #[error("start the guard of StrykerJS")]
+    Guard(#[source] SpawnError),
+    #[error("read the messages of StrykerJS from its standard output, to which nothing else may write")]
+    Stream { stderr: String, source: LinkError<FrameError> },
+    #[error("read a message of StrykerJS: {problem}")]
+    Message { problem: String },
+    /// It has answered in another form than that of the protocol.
+    #[error("read the answer of StrykerJS to {method}")]
+    Answer { method: &'static str, source: serde_json::Error },
+    #[error("use this StrykerJS: expected version 0.4 of the Mutation Server Protocol, got {version:?}")]
+    Version { version: String },
+    /// Its own words are the reason.
+    #[error("get a result of StrykerJS for {method}: {message}")]
+    Refused { method: &'static str, message: String, stderr: String },
+    #[error("get an answer of StrykerJS to {method}: it ended with {end}")]
+    Ended { method: &'static str, end: String, stderr: String },
+    #[error("get an answer of StrykerJS to {method}: nothing was heard of it for {} s", limit.as_secs())]
+    Silent { method: &'static str, limit: Duration },
+    #[error("use a mutant of StrykerJS")]
+    Place(#[source] UnknownPlaceError),
+    #[error("use a mutant of StrykerJS: expected a source in its package, got {path:?}")]
+    Outside { path: String },
+    #[error("read the source {}", path.display())]
+    Source { path: PathBuf, source: io::Error },
+}
+
+/// What StrykerJS says where the tests fail without a mutant. Its errors have no codes.
+const RED_TESTS: &str = "failed tests in the initial test run";
+
+impl StrykerError {
+    /// Returns the error and its causes with the end of what StrykerJS has written to its standard error,
+    /// which is too long to be repeated for every mutant.
+    pub fn text_with_output(&self) -> String {
+        let text = heeler_core::error_chain(self);
+        match self {
+            Self::Stream { stderr, .. } | Self::Refused { stderr, .. } | Self::Ended { stderr, .. } => {
+                text + stderr
+            }
+            Self::Connect(_)
+            | Self::Guard(_)
+            | Self::Message { .. }
+            | Self::Answer { .. }
+            | Self::Version { .. }
+            | Self::Silent { .. }
+            | Self::Place(_)
+            | Self::Outside { .. }
+            | Self::Source { .. } => text,
+        }
+    }
+
+    /// Returns whether the tests fail without a mutant.
+    pub fn is_red(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if message.contains(RED_TESTS))
+    }
+}

@@ -1,0 +1,107 @@
+//! How projects of a language are found, guarded, compiled and tested.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use heeler_mutant::compiler::CompilerError;
+use heeler_mutate::{GuardedProject, SourceSelection};
+
+use super::BuildOptions;
+use crate::{
+    build::{GuardContext, GuardedBuild},
+    error::MutateError,
+    find::{FoundProject, SearchedPackages},
+};
+
+/// A language whose guarded sources are built here.
+pub(super) trait GuardedLanguage: Sync {
+    /// Returns the project of a directory, if the options name one or its files show that there is one.
+    fn project(&self, options: &BuildOptions, directory: &Path) -> Option<Arc<dyn LanguageProject>>;
+
+    /// Explains why a directory without any project has none of this language.
+    ///
+    /// # Errors
+    /// The user may expect one.
+    fn explain_absence(&self, _directory: &Path) -> Result<(), MutateError> {
+        Ok(())
+    }
+}
+
+/// A project of a language.
+pub(crate) trait LanguageProject: fmt::Debug + Send + Sync {
+    /// Returns the directory to which the paths of mutants are relative.
+    ///
+    /// # Errors
+    /// There is no package.
+    fn root(&self) -> Result<PathBuf, MutateError>;
+
+    /// Finds the selected mutants. Blocks.
+    ///
+    /// # Errors
+    /// There is no package, or a source can't be read.
+    fn find(
+        &self,
+        selection: &SourceSelection,
+        packages: SearchedPackages,
+    ) -> Result<FoundProject, MutateError>;
+}
+
+/// Builds a project whose mutants were found.
+pub(crate) trait GuardedBuilder: Send {
+    /// Copies the project with guarded sources, of which mutants may be taken out.
+    ///
+    /// # Errors
+    /// It can't be copied, or a tool is missing.
+    fn guard(
+        self: Box<Self>,
+        guarded: GuardedProject,
+        context: &mut GuardContext<'_>,
+    ) -> Result<(Box<dyn GuardedCopy>, GuardedProject), MutateError>;
+}
+
+/// What the compiler has said about all tests.
+pub(crate) struct CompileRound {
+    /// Its errors; none if the tests were built.
+    pub(crate) errors: Vec<CompilerError>,
+    /// Sources were taken out for other reasons, so that all is compiled once more.
+    pub(crate) is_repeated: bool,
+}
+
+/// The guarded copy of a project.
+pub(crate) trait GuardedCopy {
+    /// Compiles the tests once.
+    ///
+    /// # Errors
+    /// The build fails without an error of the compiler, or was cancelled.
+    fn compile(
+        &mut self,
+        guarded: &mut GuardedProject,
+        context: &mut GuardContext<'_>,
+    ) -> Result<CompileRound, MutateError>;
+
+    /// Compiles further tests, after all others: they are left out where they do not compile. Returns whether
+    /// all is built; otherwise mutants were withdrawn, and all is compiled once more.
+    ///
+    /// # Errors
+    /// The build was cancelled.
+    fn compile_optional(
+        &mut self,
+        _guarded: &mut GuardedProject,
+        _context: &mut GuardContext<'_>,
+    ) -> Result<bool, MutateError> {
+        Ok(true)
+    }
+
+    /// Returns the tests of the last build.
+    ///
+    /// # Errors
+    /// They can't be found.
+    fn tests(
+        self: Box<Self>,
+        guarded: GuardedProject,
+        context: &mut GuardContext<'_>,
+    ) -> Result<GuardedBuild, MutateError>;
+}

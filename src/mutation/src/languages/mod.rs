@@ -1,0 +1,26 @@
+//! Languages. Each is a folder here, and a line in `registry`; nothing else matches on languages.
+//!
+//! - `language`: the traits: how projects of a language are found, guarded, compiled and tested.
+//! - `registry`: all languages that are built here.
+//! - `build_options`: what a user says about builds.
+//! - `kept_copy`: the copy of a project whose builds make files beside the sources.
+//! - `c`: C and C++, built by a command; `python`: tested by pytest; `rust`: built by Cargo.
+//! - `javascript`: JavaScript and TypeScript, whose mutants StrykerJS finds and tests.
+
+mod build_options;
+mod c;
+mod javascript;
+mod kept_copy;
+mod language;
+mod python;
+mod registry;
+mod rust;
+
+pub use build_options::BuildOptions;
+pub use c::{BuiltTests, CommandProject};
+pub use javascript::MissingStryker;
+pub(crate) use javascript::{FoundByStryker, StrykerError, StrykerMutants, StrykerPackage, TestedByStryker};
+pub(crate) use language::{CompileRound, GuardedBuilder, LanguageProject};
+pub use python::PytestProject;
+pub(crate) use registry::{explain_absence, project_of};
+pub use rust::{CargoOptions, DoctestUse};

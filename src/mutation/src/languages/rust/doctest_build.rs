@@ -1,0 +1,220 @@
+//! The documentation tests of guarded libraries as programs: rustdoc compiles each once, with all mutants in
+//! the library, and each is a command with its exit code. It reads the user's sources, whose lines are in the
+//! names of the tests.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use heeler_mutate::{DoctestDirectory, Fingerprint, KeptDoctest, KeptDoctests, LIMIT_EXIT_CODES};
+use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, OsText, TestProgram};
+
+use crate::{error::MutateError, work_place::WorkPlace};
+use heeler_cargo::{BuildSupervision, CargoProgram, doctests::run_rustdoc};
+
+/// What the kept tests were compiled from, beside them.
+const KEY: &str = "key";
+/// The directory in which a test runs.
+const RUN_DIRECTORY: &str = "--test-run-directory";
+/// Number of tests that a note names.
+const NAMED_TESTS: usize = 3;
+
+/// Compiles the documentation tests of a workspace.
+pub(super) struct DoctestCompiler<'a> {
+    pub(super) place: &'a WorkPlace,
+    /// The user's workspace.
+    pub(super) root: &'a Path,
+    /// The directory of the runtime, which guarded libraries depend on.
+    pub(super) runtime: &'a Path,
+    /// Everything that tests depend on but the library itself.
+    pub(super) fingerprint: Fingerprint,
+    pub(super) supervision: BuildSupervision<'a>,
+}
+
+/// The documentation tests of a library.
+pub(super) struct CompiledDoctests {
+    /// `None` if there are none.
+    pub(super) program: Option<TestProgram>,
+    /// Which are left out, and why.
+    pub(super) notes: Vec<String>,
+}
+
+impl DoctestCompiler<'_> {
+    /// Compiles the tests of a library, unless they are there; `library` is rustdoc as Cargo starts it.
+    ///
+    /// # Errors
+    /// A file can't be written, or the build is cancelled.
+    pub(super) fn compile(&self, library: &CargoProgram) -> Result<CompiledDoctests, MutateError> {
+        let suite = &library.suite;
+        let dir = self.place.directory().join("doctests").join(suite.replace(['/', ':'], "-"));
+        let directory = DoctestDirectory::new(dir.clone());
+        let failed = |source| MutateError::Doctests { path: dir.clone(), source };
+        let key = self.key(library).to_string();
+        let key_file = dir.join(KEY);
+        let is_kept = fs::read_to_string(&key_file).is_ok_and(|kept| kept == key);
+        let kept = if is_kept { directory.read().map_err(failed)? } else { None };
+        let kept = match kept {
+            Some(kept) => kept,
+            None => match self.run(library, &directory)? {
+                Ok(kept) => {
+                    fs::write(&key_file, key).map_err(failed)?;
+                    kept
+                }
+                Err(reason) => {
+                    let note = format!("{suite}: documentation tests are left out: rustdoc {reason}");
+                    return Ok(CompiledDoctests { program: None, notes: vec![note] });
+                }
+            },
+        };
+        let program = (!kept.tests.is_empty()).then(|| self.program(library, &kept.tests));
+        Ok(CompiledDoctests { program, notes: notes(suite, &kept) })
+    }
+
+    /// Runs rustdoc; returns what it has said if it keeps no tests.
+    fn run(
+        &self,
+        library: &CargoProgram,
+        directory: &DoctestDirectory,
+    ) -> Result<Result<KeptDoctests, String>, MutateError> {
+        let kept = match self.run_once(library, directory, &[])? {
+            Ok(kept) if !kept.unassigned.is_empty() => kept,
+            done => return Ok(done),
+        };
+        let words = kept.words_of_unassigned();
+        if self.run_once(library, &directory.in_order(), &words)?.is_err() {
+            return Ok(Ok(kept));
+        }
+        let failed = |source| MutateError::Doctests { path: directory.work(), source };
+        Ok(Ok(directory.read().map_err(failed)?.unwrap_or(kept)))
+    }
+
+    fn run_once(
+        &self,
+        library: &CargoProgram,
+        directory: &DoctestDirectory,
+        words: &[String],
+    ) -> Result<Result<KeptDoctests, String>, MutateError> {
+        let work = directory.work();
+        let failed = |source| MutateError::Doctests { path: work.clone(), source };
+        directory.create(&heeler_sys::process::shared_program_path()).map_err(failed)?;
+        let recorded: Vec<OsString> = library.args.iter().map(|word| self.in_root_source(word)).collect();
+        let rustdoc = CargoProgram {
+            args: directory.rustdoc_arguments(&recorded, self.runtime, words),
+            cwd: self.in_root(&library.cwd),
+            ..library.clone()
+        };
+        let output = run_rustdoc(&rustdoc, &work, self.supervision).map_err(MutateError::Cargo)?;
+        directory.write_output(&output.stdout).map_err(failed)?;
+        let kept = directory.read().map_err(failed)?;
+        Ok(kept.ok_or_else(|| {
+            let said = output.stderr.lines().find(|line| line.starts_with("error"));
+            said.map_or_else(|| "does not compile any".to_owned(), |line| format!("says: {line}"))
+        }))
+    }
+
+    /// Returns a path of the copy as one of the user's workspace; others stay as they are.
+    fn in_root(&self, path: &Path) -> PathBuf {
+        self.below_tree(path).map_or_else(|| path.to_owned(), |below| self.root.join(below))
+    }
+
+    /// Returns a path relative to the copy; `None` if it is not there.
+    fn below_tree(&self, path: &Path) -> Option<PathBuf> {
+        let tree = self.place.tree();
+        // A process sees its directory without symbolic links.
+        let seen = tree.canonicalize().unwrap_or_else(|_| tree.clone());
+        path.strip_prefix(&tree).or_else(|_| path.strip_prefix(&seen)).ok().map(Path::to_owned)
+    }
+
+    /// Has rustdoc read the user's source in the place of its copy.
+    fn in_root_source(&self, word: &OsString) -> OsString {
+        let path = Path::new(word);
+        let is_source = path.is_absolute() && path.extension().is_some_and(|extension| extension == "rs");
+        if is_source { self.in_root(path).into_os_string() } else { word.clone() }
+    }
+
+    /// Returns a hash of what the tests are compiled from. A library that has been built again is another.
+    fn key(&self, library: &CargoProgram) -> Fingerprint {
+        let mut hash = self.fingerprint.with(library.path.as_os_str().as_encoded_bytes());
+        for word in &library.args {
+            hash = hash.with(word.as_encoded_bytes());
+            let text = word.to_string_lossy();
+            if let Some(built) = text.split_once('=').and_then(|(_, path)| fs::metadata(path).ok()) {
+                let version = format!("{} {} {}", built.len(), built.mtime(), built.mtime_nsec());
+                hash = hash.with(version.as_bytes());
+            }
+        }
+        library.env.iter().fold(hash, |hash, (name, value)| {
+            hash.with(name.as_encoded_bytes()).with(value.as_encoded_bytes())
+        })
+    }
+
+    /// Returns the program whose tests are commands of their own.
+    fn program(&self, library: &CargoProgram, tests: &[KeptDoctest]) -> TestProgram {
+        let run_directory = run_directory(library);
+        let cwd = self.below_tree(&library.cwd).map(|below| self.place.tree().join(below));
+        let cwd = cwd.unwrap_or_else(|| library.cwd.clone());
+        let entry = |test: &KeptDoctest| {
+            let variables = test.variable.iter();
+            let command = CommandTest {
+                path: OsText::from(test.program.as_path()),
+                args: Vec::new(),
+                env: variables
+                    .map(|(name, value)| (OsText::from(*name), Some(OsText::from(value.as_str()))))
+                    .collect(),
+                cwd: Some(OsText::from(run_directory.as_path())),
+                rules: CommandRules {
+                    will_fail: test.should_panic,
+                    early_exit_codes: LIMIT_EXIT_CODES.to_vec(),
+                    ..CommandRules::default()
+                },
+            };
+            let (file, line) = test.place().unzip();
+            ListedTest {
+                name: test.name.clone(),
+                file: file.map(|file| cwd.join(file).display().to_string()),
+                line,
+                selector: Some(command.to_selector()),
+                ..ListedTest::default()
+            }
+        };
+        TestProgram {
+            entries: tests.iter().map(entry).collect(),
+            framework: Some(CommandTest::FRAMEWORK.to_owned()),
+            args: Vec::new(),
+            ..library.clone().into_test_program()
+        }
+    }
+}
+
+/// Returns the directory in which Cargo has the tests of a library run.
+fn run_directory(library: &CargoProgram) -> PathBuf {
+    let mut args = library.args.iter().skip_while(|word| *word != RUN_DIRECTORY);
+    args.nth(1).map_or_else(|| library.cwd.clone(), |path| library.cwd.join(path))
+}
+
+/// Returns which tests are left out, and why.
+fn notes(suite: &str, kept: &KeptDoctests) -> Vec<String> {
+    let named = |names: Vec<String>| {
+        let more = names.len().saturating_sub(NAMED_TESTS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", names.into_iter().take(NAMED_TESTS).collect::<Vec<_>>().join(", "))
+    };
+    let mut notes = Vec::new();
+    if !kept.uncompiled.is_empty() {
+        let names = kept.uncompiled.iter().map(|test| format!("{} ({})", test.name, test.error)).collect();
+        notes.push(format!(
+            "{suite}: documentation tests that do not compile with the library of all mutants are left out: {}",
+            named(names)
+        ));
+    }
+    if !kept.unassigned.is_empty() {
+        notes.push(format!(
+            "{suite}: documentation tests are left out, because rustdoc does not show which program each is: {}",
+            named(kept.unassigned.clone())
+        ));
+    }
+    notes
+}

@@ -1,0 +1,96 @@
+//! Tests that fail without a mutant.
+
+use std::ops::Range;
+
+use heeler_core::{Outcome, TestResult};
+use heeler_mutate::{Baseline, StepOutcome, TestIndex};
+
+use crate::{error::MutateError, session::MutantSession};
+
+/// Number of lines of a test's failure that an error shows.
+const SHOWN_LINES: usize = 4;
+/// Number of failed tests that an error names.
+const NAMED_TESTS: usize = 10;
+
+/// Tests that fail again and again without a mutant.
+pub(crate) struct RedTests<'a> {
+    may_fail: &'a Range<usize>,
+    /// How those have failed that may not.
+    failures: Vec<String>,
+    /// The tests that are left out, with how they have failed.
+    left_out: Vec<(TestIndex, String)>,
+}
+
+/// Returns how a test failed, if it did.
+pub(crate) fn failure(what: &str, result: &TestResult) -> Option<String> {
+    let reason = match StepOutcome::of(result) {
+        StepOutcome::Passed => return None,
+        StepOutcome::Failed { test, reason } if !what.ends_with(&test) => format!("{test}: {reason}"),
+        StepOutcome::Failed { reason, .. }
+        | StepOutcome::Signalled { reason, .. }
+        | StepOutcome::Silent { reason }
+        | StepOutcome::DiedEarly { reason }
+        | StepOutcome::Unknown { reason } => reason,
+        StepOutcome::HitLimit { .. } | StepOutcome::StepLimit { .. } => {
+            Outcome::ExitedEarly.label().to_owned()
+        }
+    };
+    let mut lines = reason.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(SHOWN_LINES);
+    let first = lines.next().unwrap_or_default();
+    Some(lines.fold(format!("  {what}: {first}"), |text, line| format!("{text}\n      {line}")))
+}
+
+impl<'a> RedTests<'a> {
+    pub(crate) fn new(may_fail: &'a Range<usize>) -> Self {
+        Self { may_fail, failures: Vec::new(), left_out: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, test: TestIndex, failure: String) {
+        if self.may_fail.contains(&test.program) {
+            self.left_out.push((test, failure));
+        } else {
+            self.failures.push(failure);
+        }
+    }
+
+    pub(crate) fn is_left_out(&self, test: TestIndex) -> bool {
+        self.left_out.iter().any(|(one, _)| *one == test)
+    }
+
+    /// Leaves out the tests that may fail, and shows them.
+    ///
+    /// # Errors
+    /// Another test has failed.
+    pub(crate) fn leave_out(
+        self,
+        session: &mut MutantSession<'_>,
+        baseline: &mut Baseline,
+    ) -> Result<(), MutateError> {
+        let Self { failures: mut red, left_out, .. } = self;
+        for (place, (test, failure)) in left_out.iter().enumerate() {
+            // A test without a duration runs for none of the mutants.
+            baseline.programs[test.program].durations[test.test] = None;
+            baseline.flaky.remove(test);
+            if place < NAMED_TESTS {
+                session
+                    .observer
+                    .warn(&format!("left out, because it fails without a mutant: {}", failure.trim()));
+            }
+        }
+        if left_out.len() > NAMED_TESTS {
+            let more = left_out.len() - NAMED_TESTS;
+            session
+                .observer
+                .warn(&format!("left out, because they fail without a mutant: {more} more tests"));
+        }
+        if red.is_empty() {
+            return Ok(());
+        }
+        let more = red.len().saturating_sub(NAMED_TESTS);
+        red.truncate(NAMED_TESTS);
+        if more > 0 {
+            red.push(format!("  and {more} more"));
+        }
+        Err(MutateError::RedTests { tests: red })
+    }
+}

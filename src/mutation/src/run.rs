@@ -1,0 +1,116 @@
+//! A run of mutants: of sources that are built here, and then those that StrykerJS has found.
+
+use std::time::Instant;
+
+use heeler_config::ResolvedSettings;
+use heeler_mutant::FoundMutant;
+
+use crate::{
+    building::{BuildEnd, FollowedBuild, build_followed},
+    engine::MutantEngine,
+    error::MutateError,
+    find::FoundProject,
+    finished::FinishedMutants,
+    found::FoundMutants,
+    languages::FoundByStryker,
+    observer::MutationObserver,
+    report_files::ReportFiles,
+    test_finder::TestFinder,
+    work_place::WorkPlace,
+};
+
+/// A run of mutants.
+pub struct MutantRun<'a> {
+    pub settings: &'a ResolvedSettings,
+    pub finder: &'static dyn TestFinder,
+    /// The files that are written at the end.
+    pub reports: &'a ReportFiles,
+    pub began: Instant,
+}
+
+/// The observer does not wait for the end of what runs, which ends with this process.
+struct Left;
+
+impl MutantRun<'_> {
+    /// Tests the mutants that were found; `None` if the observer does not wait for the end.
+    ///
+    /// # Errors
+    /// The tests can't be built or run, or fail without a mutant.
+    ///
+    /// Cancel safe: no, because verdicts that are not written are lost; what runs ends.
+    pub async fn test(
+        &self,
+        found: FoundMutants,
+        observer: &mut dyn MutationObserver,
+    ) -> Result<Option<FinishedMutants>, MutateError> {
+        let mut finished = FinishedMutants::new(&found);
+        let FoundMutants { built, stryker, .. } = found;
+        let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);
+        for found in untested {
+            // It is not needed any more.
+            found.end().await;
+        }
+        if let Some(project) = built.filter(FoundProject::has_selected)
+            && let Err(Left) = self.test_built(project, observer, &mut finished).await?
+        {
+            return Ok(None);
+        }
+        for found in tested {
+            if let Err(Left) = test_with_stryker(found, observer, &mut finished).await? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(finished))
+    }
+
+    /// Tests mutants of sources that are built here.
+    async fn test_built(
+        &self,
+        project: FoundProject,
+        observer: &mut dyn MutationObserver,
+        finished: &mut FinishedMutants,
+    ) -> Result<Result<(), Left>, MutateError> {
+        let mut place = WorkPlace::open(&self.settings.state_dir, &project.mutated.root)?;
+        place.leave_out_reports(self.reports.paths());
+        finished.note_reports_in(place.reports());
+        let sources = &project.mutated.sources;
+        let found: Vec<FoundMutant> = sources.iter().flat_map(|source| source.mutants().cloned()).collect();
+        let request = FollowedBuild { project, place, finder: self.finder };
+        let (mut build, place) = match build_followed(request, observer).await? {
+            BuildEnd::Built(build, place) => (build, place),
+            BuildEnd::Ended(why) => {
+                finished.add_unbuilt(found, why);
+                return Ok(Ok(()));
+            }
+            BuildEnd::Left => return Ok(Err(Left)),
+        };
+        drop(found);
+        observer.show_phase("Testing", "the original, and what its tests reach");
+        let engine = MutantEngine { settings: self.settings, place: &place, setup: self.began.elapsed() };
+        let Some(tested) = engine.test(&mut build, observer).await? else { return Ok(Err(Left)) };
+        finished.add_built(&build, tested);
+        Ok(Ok(()))
+    }
+}
+
+/// Tests mutants that StrykerJS has found.
+async fn test_with_stryker(
+    found: FoundByStryker,
+    observer: &mut dyn MutationObserver,
+    finished: &mut FinishedMutants,
+) -> Result<Result<(), Left>, MutateError> {
+    if finished.is_unfinished() {
+        finished.add_untested(&found.end().await);
+        return Ok(Ok(()));
+    }
+    observer.show_phase("Testing", "JavaScript and TypeScript with StrykerJS");
+    let Some(tested) = found.test(observer).await else { return Ok(Err(Left)) };
+    if let Some(error) = &tested.error {
+        if !finished.has_verdicts() && !tested.has_verdicts() {
+            return Err(MutateError::stryker(error));
+        }
+        observer.warn(&format!("failed to {}", error.text_with_output()));
+    }
+    finished.add_stryker(tested);
+    Ok(Ok(()))
+}

@@ -1,0 +1,344 @@
+//! The session in which tests run, without a mutant and with each: its events and the requests of its
+//! observer, one at a time.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use heeler_config::ResolvedSettings;
+use heeler_core::{Outcome, TestResult};
+use heeler_mutate::MAX_UNKNOWN;
+use heeler_protocol::control::TestProgram;
+use heeler_server::{
+    discovery::ProgramSource,
+    pool::WorkerStdout,
+    scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
+    variants::{ListedProgram, Variant, VariantClient, VariantEvent, VariantSlots},
+};
+use tokio::time::{Interval, MissedTickBehavior};
+
+use crate::{
+    error::MutateError,
+    observer::{MutationObserver, ObserverRequest},
+    unfinished::Unfinished,
+};
+
+/// Interval between display ticks.
+const TICK: Duration = Duration::from_millis(100);
+/// Time limit for an orderly shutdown.
+const EXIT_DEADLINE: Duration = Duration::from_secs(15);
+
+/// Number of processes that are ordered together: enough that a run of them takes far longer than its start
+/// and end, and few, so that what is known of killers is soon used, and little is planned ahead.
+pub(crate) const ORDERED_TOGETHER: usize = 64;
+/// Further processes are ordered when fewer than this are left, so that no slot is ever idle.
+pub(crate) const LOW_ORDERS: usize = 32;
+
+/// Ticks between two counts of files.
+const TICKS_OF_COUNT: u32 = 10;
+/// How often a session begins anew because its processes have died too often. A run of hours may lose some.
+const MAX_RENEWALS: u32 = 10;
+
+/// A session of this process and its observer.
+pub(crate) struct MutantSession<'o> {
+    client: VariantClient,
+    scheduler: SchedulerTask,
+    /// For a session in its place.
+    settings: ResolvedSettings,
+    state_dir: PathBuf,
+    programs: Vec<TestProgram>,
+    /// The names of the tests of each program, as they were listed.
+    listed: Vec<Vec<String>>,
+    renewals: u32,
+    ticks: Interval,
+    pub(crate) observer: &'o mut dyn MutationObserver,
+    /// What the observer knows: each run warns of the same.
+    told: BTreeSet<String>,
+    /// Where children of processes note how long their tests took: by their number, the progress is known.
+    pub(crate) counted: Option<PathBuf>,
+    ticks_since_count: u32,
+    /// Why the observer has requested the end.
+    pub(crate) unfinished: Option<Unfinished>,
+}
+
+/// What a session waits for.
+enum SessionStep {
+    Event(Option<VariantEvent>),
+    Request(ObserverRequest),
+    Tick,
+}
+
+/// The user does not wait any longer, and the session is left as it is: its processes end with this one.
+pub(crate) struct LeftAtOnce;
+
+impl<'o> MutantSession<'o> {
+    /// Starts a session of test programs.
+    pub(crate) async fn start(
+        settings: &ResolvedSettings,
+        state_dir: &Path,
+        programs: Vec<TestProgram>,
+        observer: &'o mut dyn MutationObserver,
+    ) -> Result<Self, MutateError> {
+        let (client, scheduler) = start_client(settings, state_dir, &programs).await?;
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Ok(Self {
+            client,
+            scheduler,
+            settings: settings.clone(),
+            state_dir: state_dir.to_owned(),
+            programs,
+            listed: Vec::new(),
+            renewals: 0,
+            ticks,
+            observer,
+            told: BTreeSet::new(),
+            counted: None,
+            ticks_since_count: 0,
+            unfinished: None,
+        })
+    }
+
+    /// Returns the number of processes that run at the same time.
+    pub(crate) fn slots(&self) -> NonZeroUsize {
+        self.settings.run.jobs.slots()
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.unfinished.is_some()
+    }
+
+    /// Starts new processes after the processes of the session could not run variants. Returns whether
+    /// variants may run again: the same programs list the same tests.
+    ///
+    /// # Errors
+    /// The scheduler is gone.
+    ///
+    /// Cancel safe: no, because the session may be without a client.
+    pub(crate) async fn renew(&mut self) -> Result<bool, MutateError> {
+        if self.is_ended() || self.renewals >= MAX_RENEWALS {
+            return Ok(false);
+        }
+        self.renewals += 1;
+        tracing::warn!(renewals = self.renewals, "the processes of the tests are started anew");
+        let (client, scheduler) = start_client(&self.settings, &self.state_dir, &self.programs).await?;
+        let client = std::mem::replace(&mut self.client, client);
+        let scheduler = std::mem::replace(&mut self.scheduler, scheduler);
+        client.leave().await;
+        scheduler.join(EXIT_DEADLINE).await;
+        let before = std::mem::take(&mut self.listed);
+        match self.list().await {
+            Ok(_) if self.is_ended() => Ok(false),
+            Ok(_) => Ok(self.listed == before),
+            Err(MutateError::Listing(error)) => {
+                tracing::warn!("the tests can't be listed again: {error}");
+                self.listed = before;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists the programs.
+    ///
+    /// # Errors
+    /// The scheduler is gone, or has no listing.
+    ///
+    /// Cancel safe: no, because the listing goes on.
+    pub(crate) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
+        let listing = loop {
+            let request = tokio::select! {
+                listing = self.client.list() => break listing.map_err(|_| MutateError::SchedulerGone)?,
+                request = self.observer.next_request(self.unfinished.is_some()) => request,
+            };
+            if let ObserverRequest::End(why) = request {
+                self.unfinished.get_or_insert(why);
+                return Ok(Vec::new());
+            }
+        };
+        let programs = listing.map_err(MutateError::Listing)?;
+        let names = |one: &ListedProgram| one.tests.iter().map(|test| test.name.clone()).collect();
+        self.listed = programs.iter().map(names).collect();
+        Ok(programs)
+    }
+
+    /// Shows the programs that can't be listed, which have no tests.
+    ///
+    /// # Errors
+    /// None can be listed.
+    pub(crate) fn check_listed(&mut self, programs: &[ListedProgram]) -> Result<(), MutateError> {
+        if let Some(error) = programs.first().and_then(|first| first.error.as_ref())
+            && programs.iter().all(|program| program.error.is_some())
+        {
+            return Err(MutateError::Listing(error.clone()));
+        }
+        for (program, error) in programs.iter().filter_map(|one| Some((one, one.error.as_ref()?))) {
+            self.observer.warn(&format!("{}: its tests are left out: {error}", program.suite));
+            self.told.insert(error.clone());
+        }
+        Ok(())
+    }
+
+    /// Starts a run of variants.
+    pub(crate) async fn run(&mut self, variants: &[Variant], slots: VariantSlots) -> Result<(), MutateError> {
+        self.client.run(variants, slots).await.map(|_number| ()).map_err(MutateError::RunDirectory)
+    }
+
+    /// Returns the next event of the runs. After the first request to end, those are of cancelled runs.
+    pub(crate) async fn next_event(&mut self) -> Result<Result<VariantEvent, LeftAtOnce>, MutateError> {
+        loop {
+            let step = tokio::select! {
+                event = self.client.next_event() => SessionStep::Event(event),
+                request = self.observer.next_request(self.unfinished.is_some()) => SessionStep::Request(request),
+                _ = self.ticks.tick() => SessionStep::Tick,
+            };
+            match step {
+                SessionStep::Event(Some(VariantEvent::Warning(text))) => {
+                    if self.told.insert(text.clone()) {
+                        self.observer.warn(&text);
+                    }
+                }
+                SessionStep::Event(Some(event)) => return Ok(Ok(event)),
+                SessionStep::Event(None) => return Err(MutateError::SchedulerGone),
+                SessionStep::Tick => {
+                    self.ticks_since_count += 1;
+                    if self.ticks_since_count >= TICKS_OF_COUNT {
+                        self.count_children();
+                    }
+                    self.observer.tick();
+                }
+                SessionStep::Request(ObserverRequest::Pause) => self.pause().await,
+                SessionStep::Request(ObserverRequest::End(_)) if self.is_ended() => {
+                    return Ok(Err(LeftAtOnce));
+                }
+                SessionStep::Request(ObserverRequest::End(why)) => {
+                    self.unfinished = Some(why);
+                    self.client.cancel().await;
+                }
+            }
+        }
+    }
+
+    /// Runs variants to their ends, some at a time: there may be many thousands. `take` receives the index
+    /// and the result of each variant; variants of an ended session may have no result. `shown` returns the
+    /// test of a variant whose time is shown.
+    ///
+    /// Cancel safe: no, because the tests go on.
+    pub(crate) async fn run_all(
+        &mut self,
+        variants: impl Iterator<Item = Variant> + Send,
+        shown: &(dyn Fn(&Variant) -> Option<String> + Send + Sync),
+        take: &mut (dyn FnMut(usize, Box<TestResult>) + Send),
+    ) -> Result<Option<LeftAtOnce>, MutateError> {
+        let mut variants = variants.enumerate();
+        let mut in_progress: HashMap<String, (usize, Variant)> = HashMap::new();
+        // Variants that the processes of this session could not run; a new session runs them again.
+        let mut failed: Vec<(usize, Variant, Box<TestResult>)> = Vec::new();
+        let mut again: Vec<(usize, Variant)> = Vec::new();
+        let mut failures: HashMap<usize, u32> = HashMap::new();
+        let mut runs = 0;
+        loop {
+            while in_progress.len() < LOW_ORDERS && !self.is_ended() && failed.is_empty() {
+                let count = again.len().min(ORDERED_TOGETHER);
+                let mut next: Vec<(usize, Variant)> = again.drain(..count).collect();
+                next.extend(variants.by_ref().take(ORDERED_TOGETHER - count));
+                if next.is_empty() {
+                    break;
+                }
+                let ordered: Vec<Variant> = next.iter().map(|(_, variant)| variant.clone()).collect();
+                in_progress.extend(next.into_iter().map(|one| (one.1.name.clone(), one)));
+                runs += 1;
+                self.run(&ordered, VariantSlots::All).await?;
+            }
+            if runs == 0 {
+                if failed.is_empty() {
+                    return Ok(None);
+                }
+                let is_renewed = self.renew().await?;
+                for (place, variant, result) in failed.drain(..) {
+                    match is_renewed {
+                        true => again.push((place, variant)),
+                        false => take(place, result),
+                    }
+                }
+                if !is_renewed {
+                    return Ok(None);
+                }
+                continue;
+            }
+            match self.next_event().await? {
+                Ok(VariantEvent::Ended { name, result, .. }) => {
+                    let Some((place, variant)) = in_progress.remove(&name) else { continue };
+                    if is_unknown(&result) && !self.is_ended() {
+                        let count = failures.entry(place).or_default();
+                        *count += 1;
+                        if *count < MAX_UNKNOWN {
+                            failed.push((place, variant, result));
+                            continue;
+                        }
+                    }
+                    let took = Duration::from_micros(result.duration_us.unwrap_or_default());
+                    if let Some(test) = shown(&variant) {
+                        self.observer.on_original(1, Some((&test, took)));
+                    }
+                    take(place, result);
+                }
+                Ok(VariantEvent::RunEnded { .. }) => runs -= 1,
+                Ok(VariantEvent::Warning(_)) => {}
+                Err(left) => return Ok(Some(left)),
+            }
+        }
+    }
+
+    /// Shows how many tests have ended in children of processes.
+    pub(crate) fn count_children(&mut self) {
+        self.ticks_since_count = 0;
+        let Some(dir) = &self.counted else { return };
+        // A directory that can't be read is an error of whoever takes the counts.
+        let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let ended = files.filter(|file| file.path().extension().is_some_and(|end| end == "time")).count();
+        self.observer.set_original(ended);
+    }
+
+    /// Ends the session; returns the observer when nothing of it runs any more.
+    pub(crate) async fn shut_down(self) -> &'o mut dyn MutationObserver {
+        self.client.leave().await;
+        self.scheduler.join(EXIT_DEADLINE).await;
+        self.observer
+    }
+
+    /// Stops all test processes and then this process, as Ctrl-Z does, until the user continues it.
+    async fn pause(&mut self) {
+        self.client.pause().await;
+        if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
+            tracing::warn!(%error, "this process can't be stopped");
+        }
+        self.client.resume().await;
+    }
+}
+
+/// Returns whether a variant did not run to an end of its own.
+fn is_unknown(result: &TestResult) -> bool {
+    matches!(result.outcome, Outcome::Lost | Outcome::Interrupted | Outcome::NotRun(_))
+}
+
+/// Starts a scheduler with a client of programs.
+async fn start_client(
+    settings: &ResolvedSettings,
+    state_dir: &Path,
+    programs: &[TestProgram],
+) -> Result<(VariantClient, SchedulerTask), MutateError> {
+    let options = SchedulerOptions {
+        has_concurrent_runs: false,
+        starts_workers_early: true,
+        ..SchedulerOptions::new(settings, WorkerStdout::Discarded)
+    };
+    let (handle, scheduler) = SchedulerHandle::start(options);
+    let source = |program: &TestProgram| ProgramSource { program: program.clone(), config_suite: None };
+    let sources = programs.iter().map(source).collect();
+    let client = VariantClient::register(&handle, settings, state_dir, sources).await;
+    Ok((client.map_err(|_| MutateError::SchedulerGone)?, scheduler))
+}

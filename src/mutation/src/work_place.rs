@@ -1,0 +1,100 @@
+//! The directory of the mutants of a project, below the state directory: the copy, and what is kept for later
+//! runs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use heeler_sys::liveness_lock::{self, LivenessLock};
+
+use crate::{error::MutateError, kept_reports::KeptReports};
+
+/// The list of reports that were written, beside the copy.
+const REPORTS: &str = "reports";
+
+/// The directory of the mutants of one workspace, which no other process uses at the same time.
+#[derive(Debug)]
+pub(crate) struct WorkPlace {
+    dir: PathBuf,
+    /// The state directory of the user, which is not copied.
+    state_dir: PathBuf,
+    /// Files that are not copied: the reports of this run and of earlier ones.
+    reports: Vec<PathBuf>,
+    _lock: LivenessLock,
+}
+
+impl WorkPlace {
+    /// Makes the directory of a workspace below the state directory.
+    ///
+    /// # Errors
+    /// It can't be made, or another process uses it.
+    pub(crate) fn open(state_dir: &Path, root: &Path) -> Result<Self, MutateError> {
+        let state_dir = std::path::absolute(state_dir).unwrap_or_else(|_| state_dir.to_owned());
+        // Several workspaces may share a state directory.
+        let name = root.file_name().unwrap_or_default().to_string_lossy();
+        let id = heeler_run_store::unpredictable_name(&[root.as_os_str().as_encoded_bytes()]);
+        let dir = state_dir.join("mutate").join(format!("{name}-{id}"));
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| MutateError::MakeDirectory { path, source }
+        };
+        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        heeler_run_store::exclude_from_git(&state_dir);
+        let lock = dir.join("lock");
+        if liveness_lock::is_held(&lock).map_err(failed(&lock))? {
+            return Err(MutateError::Busy { path: dir });
+        }
+        let held = LivenessLock::acquire(&lock).map_err(failed(&lock))?;
+        let reports = KeptReports::read(&dir.join(REPORTS)).unchanged();
+        Ok(Self { dir, state_dir, reports, _lock: held })
+    }
+
+    /// Leaves files out of the copy that are written at the end: what they say changes no test.
+    pub(crate) fn leave_out_reports(&mut self, files: Vec<PathBuf>) {
+        self.reports.extend(files.into_iter().map(|file| std::path::absolute(&file).unwrap_or(file)));
+    }
+
+    /// Returns the list of reports that were written.
+    pub(crate) fn reports(&self) -> PathBuf {
+        self.dir.join(REPORTS)
+    }
+
+    /// Returns the files that are not copied.
+    pub(crate) fn left_out_files(&self) -> &[PathBuf] {
+        &self.reports
+    }
+
+    /// Returns the state directory of the user.
+    pub(crate) fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    /// Returns the file of verdicts for later runs.
+    pub(crate) fn verdicts(&self) -> PathBuf {
+        self.dir.join("verdicts.json")
+    }
+
+    /// Returns the file of what the tests reach, for later runs.
+    pub(crate) fn baseline(&self) -> PathBuf {
+        self.dir.join("baseline.json")
+    }
+
+    /// Returns the directory of runs in progress.
+    pub(crate) fn session(&self) -> PathBuf {
+        self.dir.join("session")
+    }
+
+    /// Returns the directory in which tests note what they reach.
+    pub(crate) fn coverage(&self) -> PathBuf {
+        self.dir.join("coverage")
+    }
+}
