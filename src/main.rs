@@ -27,8 +27,11 @@ use Selector::{Argument, ProgramName};
 /// Every role but the command line, with the form of its arguments. Program names come first.
 const ROLES: &[(Selector, RunRole, &str)] = &[
     (ProgramName(doctests::is_recorder), |_| Some(doctests::record_start()), ""),
+    #[cfg(feature = "mutation")]
     (ProgramName(heeler_mutate::is_rustc_wrapper), |_| Some(heeler_mutate::run_rustc_wrapper()), ""),
+    #[cfg(feature = "mutation")]
     (ProgramName(heeler_mutate::is_doctest_keeper), |_| Some(heeler_mutate::run_doctest_keeper()), ""),
+    #[cfg(feature = "mutation")]
     (ProgramName(heeler_mutate::is_compiler_shim), |_| Some(heeler_mutate::run_compiler_shim()), ""),
     (Argument("__guard"), |_| Some(heeler_guard::main()), ""),
     (Argument("__fork-server"), |_| Some(heeler_guard::fork_server::main()), ""),

@@ -6,18 +6,20 @@
 
 mod cargo;
 mod check_adapter;
+#[cfg(feature = "connect")]
 mod connect;
 mod convert;
 mod editor;
 mod go;
 mod history;
 mod mcp;
+#[cfg(feature = "mutation")]
 mod mutate;
 mod normalise;
 mod other_tools;
 mod parse;
 mod pytest;
-#[cfg(test)]
+#[cfg(all(test, feature = "connect", feature = "mutation"))]
 mod reference;
 mod shown_results;
 #[cfg(test)]
@@ -30,6 +32,7 @@ use clap_complete::Shell;
 
 pub(crate) use cargo::CargoTargetArguments;
 pub(crate) use check_adapter::{CheckAdapterArguments, CheckFormat};
+#[cfg(feature = "connect")]
 pub(crate) use connect::{
     ClientArguments, ConnectArguments, ConnectCommand, ConnectListArguments, ConnectRunArguments,
     JudgeArguments,
@@ -38,6 +41,7 @@ pub(crate) use editor::EditorArguments;
 pub(crate) use go::GoArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
+#[cfg(feature = "mutation")]
 pub(crate) use mutate::{
     MutateArguments, MutationServerArguments, MutationServerTransport, ProgressFormArgument,
 };
@@ -105,10 +109,18 @@ Examples:
   heeler serve --stdio build/unit_tests  serve the client that started this process
   heeler serve rsp build/unit_tests      serve one suite as a server that editors start and stop
   heeler serve mcp build/unit_tests      serve the agent that started this process
-  heeler serve rsp --port 4711           serve the suites of heeler.toml on this port
+  heeler serve rsp --port 4711           serve the suites of heeler.toml on this port";
+
+const MUTATION_SERVE_EXAMPLES: &str = "
   heeler serve mutation                  serve mutants to clients of version 0.0.1-alpha.1
   heeler serve stdio                     the same to the client of 0.4 that started this process
   heeler serve socket --port 4711        the same to clients of 0.4 on this port";
+
+/// Returns the examples of the servers that this build has.
+fn serve_examples() -> String {
+    let of_mutation = if cfg!(feature = "mutation") { MUTATION_SERVE_EXAMPLES } else { "" };
+    format!("{SERVE_EXAMPLES}{of_mutation}")
+}
 
 const RUNS_RULE: &str = "\
 The newest 20 runs are kept in the state directory (.heeler/runs), with their
@@ -146,11 +158,14 @@ pub(crate) enum CliCommand {
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
     /// Serve clients of the Mutation Server Protocol: heeler serve mutation, stdio or socket.
-    #[command(name = mutate::SERVER_COMMAND, hide = true)]
+    #[cfg(feature = "mutation")]
+    #[command(name = parse::SERVER_COMMAND, hide = true)]
     ServeMutants(Box<MutationServerArguments>),
     /// Test the mutants of sources: changes that their tests should notice.
+    #[cfg(feature = "mutation")]
     Mutate(Box<MutateArguments>),
     /// Run clients under test of Connect's conformance suite.
+    #[cfg(feature = "connect")]
     Connect(ConnectArguments),
     /// Try a program that reports as JSON lines against every rule of their specification.
     CheckAdapter(CheckAdapterArguments),
@@ -311,7 +326,7 @@ pub(crate) struct DumpArguments {
 heeler serve [OPTIONS] <--stdio|--listen ADDR|--port N|--pipe NAME>
                     [PROGRAM]...
        heeler serve PROTOCOL [OPTIONS] [PROGRAM]...")]
-#[command(after_help = SERVE_EXAMPLES)]
+#[command(after_help = serve_examples())]
 #[command(group = clap::ArgGroup::new("transport").required(true).args(["is_stdio", "listen", "port", "pipe"]))]
 pub(crate) struct ServeArguments {
     /// Serve one client on standard input and output.

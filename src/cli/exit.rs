@@ -9,10 +9,16 @@ use heeler_run_store::{
     RecordedRunError, ReportFileError, ResolveRunError,
     history::{ExportError, HistoryError},
 };
-use heeler_server::{connect::ListCasesError, listen::ListenError};
+#[cfg(feature = "connect")]
+use heeler_server::connect::ListCasesError;
+use heeler_server::listen::ListenError;
 
+#[cfg(feature = "connect")]
+use super::connect::JudgeError;
 pub(super) use super::exit_code::CliExitCode;
-use super::{connect::JudgeError, mcp_filter::FilterRunError, mutate, sources::SourcesError};
+#[cfg(feature = "mutation")]
+use super::mutate;
+use super::{mcp_filter::FilterRunError, sources::SourcesError};
 
 /// Error that ends a command.
 #[derive(Debug, thiserror::Error)]
@@ -20,12 +26,14 @@ pub(super) enum CommandError {
     /// The configuration can't be read.
     #[error("read the configuration")]
     Config(#[source] ConfigError),
+    #[cfg(feature = "connect")]
     /// The client under test is not there.
     #[error("find the client under test \"{name}\": there is no such program")]
     NoClient {
         /// Name or path of the program.
         name: String,
     },
+    #[cfg(feature = "connect")]
     /// The judge of the conformance suite is not installed.
     #[error(
         "find the judge {name}: there is no such program; install it with Go 1.24 or later: go install \
@@ -33,12 +41,15 @@ pub(super) enum CommandError {
          or name the program with --judge PATH"
     )]
     NoJudge { name: String },
+    #[cfg(feature = "connect")]
     /// The judge has not reported its verdicts, or they contradict what it was answered.
     #[error("run the judge")]
     Judge(#[source] JudgeError),
+    #[cfg(feature = "connect")]
     /// The cases of the judge can't be listed.
     #[error("list the cases of the judge")]
     ListCases(#[source] ListCasesError),
+    #[cfg(feature = "connect")]
     /// The process that the judge takes for its client can't reach its heeler.
     #[error("connect to the heeler that started the judge")]
     Forward(#[source] heeler_transport::local::ConnectError),
@@ -130,6 +141,7 @@ pub(super) enum CommandError {
     /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
+    #[cfg(feature = "mutation")]
     /// The server of mutants can't listen.
     #[error("listen for clients of the Mutation Server Protocol")]
     BindMutationServer(#[source] std::io::Error),
@@ -138,6 +150,7 @@ pub(super) enum CommandError {
     /// A report file can't be written.
     #[error(transparent)]
     Report(ReportFileError),
+    #[cfg(feature = "mutation")]
     /// The mutants can't be found or tested.
     #[error("test mutants")]
     Mutate(#[source] heeler_mutation::MutateError),
@@ -157,7 +170,9 @@ impl CommandError {
             Self::Config(ConfigError::Read { source, .. }) if heeler_sys::io::is_exhausted(source) => {
                 CliExitCode::Setup
             }
+            #[cfg(feature = "mutation")]
             Self::Mutate(error) => mutate::exit_code(error),
+            #[cfg(feature = "connect")]
             Self::Judge(error) if error.is_refusal() => CliExitCode::CommandLine,
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
@@ -178,11 +193,6 @@ impl CommandError {
             | Self::NothingToRun
             | Self::ManualPages { .. }
             | Self::NoDebugger { .. }
-            | Self::NoClient { .. }
-            | Self::NoJudge { .. }
-            | Self::Judge(_)
-            | Self::ListCases(_)
-            | Self::Forward(_)
             | Self::RunDirectory(_)
             | Self::Manifest(_)
             | Self::NoAdapter { .. }
@@ -190,10 +200,17 @@ impl CommandError {
             | Self::NoServer { .. }
             | Self::RunServer(_)
             | Self::Listen(_)
-            | Self::BindMutationServer(_)
             | Self::CurrentDirectory(_)
             | Self::Dump(_)
             | Self::Report(_) => CliExitCode::Setup,
+            #[cfg(feature = "connect")]
+            Self::NoClient { .. }
+            | Self::NoJudge { .. }
+            | Self::Judge(_)
+            | Self::ListCases(_)
+            | Self::Forward(_) => CliExitCode::Setup,
+            #[cfg(feature = "mutation")]
+            Self::BindMutationServer(_) => CliExitCode::Setup,
             Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
         }
     }

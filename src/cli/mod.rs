@@ -21,6 +21,7 @@
 pub(crate) mod arguments;
 mod check_adapter;
 mod configuration;
+#[cfg(feature = "connect")]
 mod connect;
 mod debugger;
 pub(crate) mod display;
@@ -35,6 +36,7 @@ mod machine;
 mod mcp_bridge;
 mod mcp_filter;
 mod mcp_http_filter;
+#[cfg(feature = "mutation")]
 mod mutate;
 mod report;
 mod report_job;

@@ -11,8 +11,9 @@ use heeler_protocol::{
 use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector, RunOwnership};
-use heeler_server::connect::FRAMEWORK;
 
+/// The framework of runs of `heeler connect`, which this build may not have.
+const CONNECT_FRAMEWORK: &str = "connect";
 /// Maximum number of names listed of tests that no longer exist.
 const MAX_NAMES: usize = 5;
 
@@ -64,7 +65,7 @@ impl RerunPlan {
     /// # Errors
     /// Its tests are the cases of a conformance suite, which `heeler run` does not run.
     pub(super) fn check_programs(&self) -> Result<(), CommandError> {
-        if self.origin.framework.as_deref() != Some(FRAMEWORK) {
+        if self.origin.framework.as_deref() != Some(CONNECT_FRAMEWORK) {
             return Ok(());
         }
         let run: String = self.run.chars().take(8).collect();

@@ -8,11 +8,15 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
+#[cfg(feature = "connect")]
+use super::connect;
+#[cfg(feature = "mutation")]
+use super::mutate;
 use super::{
     arguments::{self, CliCommand, McpCommand},
-    check_adapter, connect, doctor, dump,
+    check_adapter, doctor, dump,
     exit::{CliExitCode, CommandError},
-    history, list, mcp_bridge, mcp_filter, mcp_http_filter, mutate, report, run, runs, serve,
+    history, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
 
 /// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
@@ -64,9 +68,12 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Runs(arguments) => runs::list_runs(arguments),
         CliCommand::Report(arguments) => report::report(arguments),
         CliCommand::History(arguments) => history::history(arguments),
+        #[cfg(feature = "mutation")]
         CliCommand::Mutate(arguments) => mutate::mutate(arguments).await,
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
+        #[cfg(feature = "mutation")]
         CliCommand::ServeMutants(arguments) => mutate::serve_mutants(arguments).await,
+        #[cfg(feature = "connect")]
         CliCommand::Connect(arguments) => connect::connect(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::CheckAdapter(arguments) => check_adapter::check_adapter(arguments),
@@ -105,9 +112,12 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Runs(arguments) => arguments.general.verbose,
         CliCommand::Report(arguments) => arguments.general.verbose,
         CliCommand::History(arguments) => arguments.general().verbose,
+        #[cfg(feature = "mutation")]
         CliCommand::Mutate(arguments) => arguments.general.verbose,
         CliCommand::Serve(arguments) => arguments.served.general.verbose,
+        #[cfg(feature = "mutation")]
         CliCommand::ServeMutants(arguments) => arguments.general.verbose,
+        #[cfg(feature = "connect")]
         CliCommand::Connect(arguments) => arguments.general().verbose,
         CliCommand::Editor(arguments) => {
             arguments.served.general.verbose.max(u8::from(arguments.is_diagnostic))

@@ -41,6 +41,7 @@ pub(super) enum ArgumentValueError {
     StressCount,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
+    #[cfg(feature = "mutation")]
     #[error("expected a percentage from 0 to 100")]
     Percentage,
     #[error("expected the digest of a partition: 16 hexadecimal digits")]
@@ -60,6 +61,7 @@ pub(super) fn jobs(word: &str) -> Result<JobCount, ArgumentValueError> {
     }
 }
 
+#[cfg(feature = "mutation")]
 pub(super) fn percentage(word: &str) -> Result<f64, ArgumentValueError> {
     let parsed = word.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
     parsed.ok_or(ArgumentValueError::Percentage)
@@ -72,6 +74,7 @@ pub(super) fn shuffle(word: &str) -> Result<ShuffleMode, ArgumentValueError> {
     }
 }
 
+#[cfg(feature = "mutation")]
 pub(super) fn duration(word: &str) -> Result<std::time::Duration, ArgumentValueError> {
     Ok(parse_positive_duration(word)?)
 }

@@ -255,9 +255,6 @@ fn command_line_with(general: &GeneralArguments, jobs: Option<JobCount>) -> Comm
     CommandLineSettings { run: RunLayer { jobs, ..general.run }, ..general }
 }
 
-/// The command of servers of the Mutation Server Protocol, which users name with two words.
-pub(super) const SERVER_COMMAND: &str = "serve-mutants";
-
 /// Arguments of `heeler serve mutation`, `heeler serve stdio` and `heeler serve socket`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct MutationServerArguments {

@@ -9,9 +9,7 @@ use std::{
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
-use super::{
-    CliCommand, CommandLineArguments, NormaliseError, mutate::SERVER_COMMAND, normalise, other_tools,
-};
+use super::{CliCommand, CommandLineArguments, NormaliseError, normalise, other_tools};
 use crate::cli::exit::CliExitCode;
 use heeler_server::listen::DefaultTransport;
 
@@ -22,6 +20,12 @@ pub(crate) enum ParseArgumentsError {
     /// print.
     #[error("{0}")]
     Arguments(clap::Error),
+    /// The command is not part of this build.
+    #[error(
+        "run heeler {command}: this build was made without the feature \"{feature}\"; install Heeler with its \
+         default features, or build it with --features {feature}"
+    )]
+    LeftOut { command: &'static str, feature: &'static str },
     /// An editor's command line is invalid.
     #[error("read the command line")]
     Editor { source: NormaliseError },
@@ -33,7 +37,7 @@ impl ParseArgumentsError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Arguments(error) if !error.use_stderr() => 0,
-            Self::Arguments(_) | Self::Editor { .. } => CliExitCode::CommandLine as u8,
+            Self::Arguments(_) | Self::LeftOut { .. } | Self::Editor { .. } => CliExitCode::CommandLine as u8,
         }
     }
 
@@ -42,6 +46,7 @@ impl ParseArgumentsError {
         match self {
             // When the terminal is gone, the error cannot be reported anywhere.
             Self::Arguments(error) => drop(error.print()),
+            Self::LeftOut { .. } => eprintln!("error: failed to {self}"),
             Self::Editor { source } => eprintln!("error: {source}"),
         }
     }
@@ -54,6 +59,7 @@ impl ParseArgumentsError {
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
     let words = insert_shuffle_default(name_protocol(name_mutation_server(words)));
+    check_features(&words)?;
     let command = CommandLineArguments::try_parse_from(&words)
         .map(|found| found.command)
         .map_err(|error| ParseArgumentsError::Arguments(other_tools::with_own_form(error, &words)))?;
@@ -64,6 +70,26 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsErr
     };
     other_tools::check_program_arguments(program_args).map_err(ParseArgumentsError::Arguments)?;
     Ok(command)
+}
+
+/// The command of servers of the Mutation Server Protocol, which users name with two words.
+pub(super) const SERVER_COMMAND: &str = "serve-mutants";
+
+/// Commands that a build may not have: their name for the parser and for users, their feature, and whether
+/// this build has it.
+const OPTIONAL_COMMANDS: [(&str, &str, &str, bool); 3] = [
+    ("connect", "connect", "connect", cfg!(feature = "connect")),
+    ("mutate", "mutate", "mutation", cfg!(feature = "mutation")),
+    (SERVER_COMMAND, "serve mutation", "mutation", cfg!(feature = "mutation")),
+];
+
+/// Refuses commands that this build does not have.
+fn check_features(words: &[OsString]) -> Result<(), ParseArgumentsError> {
+    let is_named = |name: &str| words.get(1).is_some_and(|word| word == name);
+    match OPTIONAL_COMMANDS.into_iter().find(|(name, _, _, is_built)| !is_built && is_named(name)) {
+        Some((_, command, feature, _)) => Err(ParseArgumentsError::LeftOut { command, feature }),
+        None => Ok(()),
+    }
 }
 
 /// Returns the completion script for a shell.
@@ -137,4 +163,22 @@ fn insert_shuffle_default(words: Vec<OsString>) -> Vec<OsString> {
         if is_option && word == "--shuffle" && !has_seed { OsString::from("--shuffle=random") } else { word }
     });
     settled.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_without_its_feature_names_it() {
+        for (word, feature, is_built) in [
+            ("mutate", "mutation", cfg!(feature = "mutation")),
+            ("connect", "connect", cfg!(feature = "connect")),
+        ] {
+            let refused = parse(vec!["heeler".into(), word.into(), "--no-such-option".into()]).unwrap_err();
+            assert_eq!(refused.exit_code(), 5);
+            assert_eq!(matches!(refused, ParseArgumentsError::LeftOut { .. }), !is_built);
+            assert_eq!(refused.to_string().contains(&format!("--features {feature}")), !is_built);
+        }
+    }
 }

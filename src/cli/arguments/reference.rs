@@ -50,7 +50,7 @@ const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 11] = [
 ];
 
 const DIRECTORIES_FILE: &str = include_str!("../../sys/src/dirs.rs");
-const CARGO_FILE: &str = include_str!("../cargo.rs");
+const CARGO_FILE: &str = include_str!("../../cargo/src/build.rs");
 const DISPLAY_FILE: &str = include_str!("../display/options.rs");
 const START_FILE: &str = include_str!("../start.rs");
 

@@ -26,7 +26,9 @@ mod test_line;
 mod run_display;
 
 pub(crate) mod list;
+#[cfg(feature = "mutation")]
 pub(crate) mod mutants;
+#[cfg(feature = "mutation")]
 pub(crate) mod mutation;
 pub(crate) mod runs;
 

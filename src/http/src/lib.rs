@@ -13,6 +13,7 @@ mod server;
 mod stall_limit;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "websocket")]
 mod websocket;
 
 pub use body::{
@@ -26,6 +27,7 @@ pub use hyper::{
 };
 pub use server::{HttpService, STALL_LIMIT, serve, serve_connection};
 pub use stall_limit::StallLimited;
+#[cfg(feature = "websocket")]
 pub use websocket::{
     InvalidHandshake, PendingWebSocket, WebSocketEnd, WebSocketError, WebSocketInput, WebSocketReceiver,
     WebSocketSender, accept_websocket, is_websocket_request,

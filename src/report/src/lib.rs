@@ -5,7 +5,7 @@
 //! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
 //! - [`RunEvent`]: a line of the event stream of a run.
-//! - [`mutation`]: reports of mutation testing.
+//! - `mutation`: reports of mutation testing.
 //! - [`workflow_command`]: escaping in workflow commands of GitHub Actions.
 //! - [`rough_duration`]: durations for people.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
@@ -23,6 +23,7 @@ mod test_report;
 mod test_steps;
 mod xml;
 
+#[cfg(feature = "mutation")]
 pub mod mutation;
 pub mod sanitise;
 pub mod workflow_command;

@@ -6,16 +6,27 @@ mod commands;
 mod filters;
 mod first_contact;
 mod large_outputs;
+#[cfg(feature = "mutation")]
 mod mutants;
+#[cfg(feature = "mutation")]
 mod mutation_cases;
+#[cfg(feature = "mutation")]
 mod mutation_doctests;
+#[cfg(feature = "mutation")]
 mod mutation_in_c;
+#[cfg(feature = "mutation")]
 mod mutation_in_cpp;
+#[cfg(feature = "mutation")]
 mod mutation_in_javascript;
+#[cfg(feature = "mutation")]
 mod mutation_in_python;
+#[cfg(feature = "mutation")]
 mod mutation_in_python_forks;
+#[cfg(feature = "mutation")]
 mod mutation_peers;
+#[cfg(feature = "mutation")]
 mod mutation_runs;
+#[cfg(feature = "mutation")]
 mod mutation_servers;
 mod pages;
 mod partitions;

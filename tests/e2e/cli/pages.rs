@@ -257,11 +257,15 @@ followed! {
     page_on_scripts_with_debuggers_can_be_followed: "docs/guide/gdb-in-ci.md";
     page_on_mcp_can_be_followed: "docs/guide/mcp.md";
     page_on_the_mcp_filter_can_be_followed: "docs/guide/mcp-filter.md";
-    page_on_mutation_can_be_followed: "docs/guide/mutation.md";
     page_on_reruns_can_be_followed: "docs/guide/reruns.md";
     page_on_results_can_be_followed: "docs/guide/results.md";
     page_on_running_can_be_followed: "docs/guide/running.md";
     page_on_run_events_can_be_followed: "docs/reference/run-events.md";
+}
+
+#[cfg(feature = "mutation")]
+followed! {
+    page_on_mutation_can_be_followed: "docs/guide/mutation.md";
 }
 
 #[test]

@@ -5,8 +5,11 @@ mod boost;
 mod boost_suites;
 mod catch2;
 mod command;
+#[cfg(feature = "connect")]
 mod connect;
+#[cfg(feature = "connect")]
 mod connect_recorded;
+#[cfg(feature = "connect")]
 mod connect_run;
 mod ctest;
 mod doctest;

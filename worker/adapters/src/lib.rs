@@ -19,6 +19,7 @@ mod assertion_failures;
 mod boost;
 mod catch2;
 mod command;
+#[cfg(feature = "connect")]
 mod connect;
 mod contract;
 mod doctest;

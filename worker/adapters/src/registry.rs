@@ -19,6 +19,7 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::rustdoc::Rustdoc,
     &super::json_lines::JsonLines::Channel,
     &super::json_lines::JsonLines::StandardStreams,
+    #[cfg(feature = "connect")]
     &super::connect::ConnectClient,
     &super::mcp::Mcp,
     &super::mtp::Mtp,
