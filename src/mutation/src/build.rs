@@ -13,7 +13,9 @@ use heeler_mutate::{BuiltProject, Fingerprint, GuardedProject, TreeCopy};
 use heeler_protocol::control::TestProgram;
 
 use crate::{
-    error::MutateError, find::FoundProject, languages::CompileRound, test_finder::TestFinder,
+    error::MutateError,
+    languages::{CompileRound, FoundProject},
+    test_finder::TestFinder,
     work_place::WorkPlace,
 };
 

@@ -7,7 +7,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 use crate::{
     build::{GuardContext, GuardedBuild, build_guarded},
     error::MutateError,
-    find::FoundProject,
+    languages::FoundProject,
     observer::{MutationObserver, ObserverRequest},
     test_finder::TestFinder,
     unfinished::Unfinished,

@@ -8,7 +8,8 @@ use std::{
 };
 
 use heeler_config::{Config, JobCount};
-use heeler_mutant_model::{Language, Mutant, MutantResult, MutantStatus};
+use heeler_mutant::FoundMutant;
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 use heeler_mutate::SourceSelection;
 use heeler_report::{
     ReportError,
@@ -19,10 +20,9 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     error::MutateError,
-    find::{FoundProject, SearchedPackages, untested},
     languages::{
-        BuildOptions, FoundByStryker, LanguageProject, MissingStryker, StrykerPackage, explain_absence,
-        project_of,
+        BuildOptions, FoundByStryker, FoundProject, LanguageProject, MissingStryker, SearchedPackages,
+        StrykerPackage, explain_absence, project_of,
     },
 };
 
@@ -90,17 +90,6 @@ impl SearchedProject {
     pub fn missing(&self) -> Option<&MissingStryker> {
         self.missing.as_ref()
     }
-
-    /// Returns the named sources of the package of StrykerJS, which says nothing about those without mutants.
-    fn sources_without_mutants(&self, selection: &SourceSelection) -> Vec<PathBuf> {
-        let Some(package) = &self.stryker else { return Vec::new() };
-        let is_source = |path: &PathBuf| {
-            let language = Language::of_path(&path.to_string_lossy());
-            let is_mutated = matches!(language, Some(Language::JavaScript | Language::TypeScript));
-            is_mutated && path.starts_with(package.dir()) && path.is_file()
-        };
-        selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
-    }
 }
 
 impl MutantSearch {
@@ -154,7 +143,7 @@ impl MutantSearch {
         };
         let sources = stryker.iter().flat_map(|found| found.mutants.sources());
         let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&**path)).collect();
-        paths.extend(project.sources_without_mutants(&selection));
+        paths.extend(project.stryker.iter().flat_map(|package| package.named_sources(&selection)));
         let mut unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
         if let Some(built) = &built {
             unmatched.retain(|word| built.mutated.unmatched.contains(word));
@@ -256,4 +245,10 @@ impl FoundMutants {
             stryker.end().await;
         }
     }
+}
+
+/// Returns what is known of a mutant that has not been tested.
+pub(crate) fn untested(found: &FoundMutant) -> MutantResult {
+    let status = if found.ignored.is_some() { MutantStatus::Ignored } else { MutantStatus::Pending };
+    MutantResult::new(found.mutant.clone(), status, found.ignored.clone())
 }

@@ -2,7 +2,7 @@
 //! mutants call this with settings, and follow it as observers.
 //!
 //! - `languages`: the registry of languages, one folder for each.
-//! - `find`, `found`: the mutants of a directory, as they are selected.
+//! - `found`: the mutants of a directory, as they are selected; `changed_lines`: lines that have changed.
 //! - `work_place`: the directory of a project's mutants; `build`: the guarded copy and its test programs;
 //!   `building`: the same while somebody waits for it.
 //! - `test_finder`: finds tests as `heeler run` does.
@@ -20,9 +20,9 @@
 mod baseline;
 mod build;
 mod building;
+mod changed_lines;
 mod engine;
 mod error;
-mod find;
 mod finished;
 mod found;
 mod kept_reports;
@@ -39,8 +39,8 @@ mod testing;
 mod unfinished;
 mod work_place;
 
+pub use changed_lines::changed_lines;
 pub use error::MutateError;
-pub use find::{SearchedPackages, changed_lines};
 pub use finished::{FinishedMutants, ReportedMutants};
 pub use found::{FoundMutants, MutantSearch, SearchedProject};
 pub use languages::{

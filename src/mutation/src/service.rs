@@ -21,9 +21,8 @@ use crate::{
     building::{BuildEnd, FollowedBuild, build_followed},
     engine::MutantEngine,
     error::MutateError,
-    find::FoundProject,
     found::{FoundMutants, MutantSearch, SearchedProject},
-    languages::{BuildOptions, FoundByStryker},
+    languages::{BuildOptions, FoundByStryker, FoundProject},
     observer::{MutationObserver, ObserverFuture, ObserverRequest},
     test_finder::TestFinder,
     testing::{MutantTesting, TestedMutants},
@@ -116,13 +115,13 @@ impl MutationProject for DirectoryMutationProject {
                 // It is not needed any more.
                 found.end().await;
             }
-            if let Some(built) = built.filter(FoundProject::has_selected) {
-                if let Err(error) = project.test_built(built, began, &mut client).await {
-                    for found in tested {
-                        found.end().await;
-                    }
-                    return Err(error);
+            if let Some(built) = built.filter(FoundProject::has_selected)
+                && let Err(error) = project.test_built(built, began, &mut client).await
+            {
+                for found in tested {
+                    found.end().await;
                 }
+                return Err(error);
             }
             for found in tested {
                 test_with_stryker(found, &mut client).await?;

@@ -18,7 +18,7 @@ use heeler_server::variants::{Variant, VariantEvent, VariantLimits, VariantSlots
 use crate::{
     baseline::{MeasuredPrograms, variables},
     error::MutateError,
-    find::untested,
+    found::untested,
     session::{LOW_ORDERS, LeftAtOnce, MutantSession, ORDERED_TOGETHER},
     unfinished::Unfinished,
 };

@@ -1,6 +1,10 @@
 //! What a user says about builds.
 
-use super::{BuiltTests, CargoOptions, CommandProject, PytestProject};
+use super::{
+    c::{BuiltTests, CommandProject},
+    python::PytestProject,
+    rust::CargoOptions,
+};
 use crate::error::MutateError;
 
 /// How the user says that a project is built and tested. Without a word, its files decide.

@@ -7,13 +7,13 @@ use std::{
 };
 
 use heeler_mutant::compiler::CompilerError;
-use heeler_mutate::{GuardedProject, SourceSelection};
+use heeler_mutant_model::Mutant;
+use heeler_mutate::{GuardedProject, MutatedProject, SourceSelection};
 
-use super::BuildOptions;
+use super::build_options::BuildOptions;
 use crate::{
     build::{GuardContext, GuardedBuild},
     error::MutateError,
-    find::{FoundProject, SearchedPackages},
 };
 
 /// A language whose guarded sources are built here.
@@ -47,6 +47,36 @@ pub(crate) trait LanguageProject: fmt::Debug + Send + Sync {
         selection: &SourceSelection,
         packages: SearchedPackages,
     ) -> Result<FoundProject, MutateError>;
+}
+
+/// Which packages of a workspace are searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SearchedPackages {
+    /// Those that are tested in the directory, unless sources are named.
+    Directory,
+    /// All.
+    Workspace,
+}
+
+/// A project and its mutants.
+pub(crate) struct FoundProject {
+    pub(crate) builder: Box<dyn GuardedBuilder>,
+    pub(crate) mutated: MutatedProject,
+}
+
+impl FoundProject {
+    /// Returns whether any mutant is selected.
+    pub(crate) fn has_selected(&self) -> bool {
+        self.mutated.sources.iter().any(|source| !source.selected.is_empty())
+    }
+
+    /// Takes mutants out of the selection.
+    pub(crate) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
+        for source in &mut self.mutated.sources {
+            let mutants = source.source.mutants();
+            source.selected.retain(|&index| is_selected(&mutants[index].mutant));
+        }
+    }
 }
 
 /// Builds a project whose mutants were found.

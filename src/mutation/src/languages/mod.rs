@@ -20,7 +20,7 @@ pub use build_options::BuildOptions;
 pub use c::{BuiltTests, CommandProject};
 pub use javascript::MissingStryker;
 pub(crate) use javascript::{FoundByStryker, StrykerError, StrykerMutants, StrykerPackage, TestedByStryker};
-pub(crate) use language::{CompileRound, GuardedBuilder, LanguageProject};
+pub(crate) use language::{CompileRound, FoundProject, LanguageProject, SearchedPackages};
 pub use python::PytestProject;
 pub(crate) use registry::{explain_absence, project_of};
 pub use rust::{CargoOptions, DoctestUse};

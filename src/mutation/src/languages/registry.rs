@@ -4,7 +4,11 @@
 use std::{path::Path, sync::Arc};
 
 use super::{
-    BuildOptions, LanguageProject, c::CommandLanguage, language::GuardedLanguage, python::Python, rust::Rust,
+    build_options::BuildOptions,
+    c::CommandLanguage,
+    language::{GuardedLanguage, LanguageProject},
+    python::Python,
+    rust::Rust,
 };
 use crate::error::MutateError;
 

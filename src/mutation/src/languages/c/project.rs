@@ -13,38 +13,26 @@ use heeler_mutate::{
 };
 use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
 
-use super::kept_build::KeptBuild;
+use super::{
+    kept_build::KeptBuild,
+    options::{BuiltTests, CommandProject},
+};
 use crate::{
     build::{GuardContext, GuardedBuild, TestCounting},
     error::MutateError,
-    find::{FoundProject, SearchedPackages},
     languages::{
-        BuildOptions, CompileRound, GuardedBuilder, LanguageProject,
+        build_options::BuildOptions,
         kept_copy::copy_kept,
-        language::{GuardedCopy, GuardedLanguage},
+        language::{
+            CompileRound, FoundProject, GuardedBuilder, GuardedCopy, GuardedLanguage, LanguageProject,
+            SearchedPackages,
+        },
     },
     test_finder::TestFinder,
 };
 
 /// The variable with options of make.
 const MAKE_FLAGS: &str = "MAKEFLAGS";
-
-/// How a project in C or C++ is built and tested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommandProject {
-    /// For the shell.
-    pub build: String,
-    pub tests: BuiltTests,
-}
-
-/// The tests that a build makes, with paths relative to the project's directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BuiltTests {
-    /// Those that CTest knows in a directory.
-    Ctest(PathBuf),
-    /// Programs: paths and globs. Those without a test framework are tests, whose exit code decides.
-    Programs(Vec<String>),
-}
 
 /// C and C++: a command builds a directory only where the user names it.
 pub(in crate::languages) struct CommandLanguage;

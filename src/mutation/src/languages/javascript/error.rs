@@ -9,7 +9,7 @@ use heeler_transport::LinkError;
 
 /// Why StrykerJS does not find or test mutants.
 #[derive(Debug, thiserror::Error)]
-pub enum StrykerError {
+pub(crate) enum StrykerError {
     #[error("connect to the process of StrykerJS")]
     Connect(#[source] io::Error),
     #[error("start the guard of StrykerJS")]
@@ -44,7 +44,7 @@ const RED_TESTS: &str = "failed tests in the initial test run";
 impl StrykerError {
     /// Returns the error and its causes with the end of what StrykerJS has written to its standard error,
     /// which is too long to be repeated for every mutant.
-    pub fn text_with_output(&self) -> String {
+    pub(crate) fn text_with_output(&self) -> String {
         let text = heeler_core::error_chain(self);
         match self {
             Self::Stream { stderr, .. } | Self::Refused { stderr, .. } | Self::Ended { stderr, .. } => {
@@ -63,7 +63,7 @@ impl StrykerError {
     }
 
     /// Returns whether the tests fail without a mutant.
-    pub fn is_red(&self) -> bool {
+    pub(crate) fn is_red(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(RED_TESTS))
     }
 }

@@ -9,6 +9,8 @@ use std::{
 use serde_json::Value;
 
 use heeler_cargo::search_path;
+use heeler_mutant_model::Language;
+use heeler_mutate::SourceSelection;
 
 /// The program of StrykerJS in a directory of modules.
 const SCRIPT: &str = "node_modules/@stryker-mutator/core/bin/stryker.js";
@@ -84,6 +86,16 @@ impl StrykerPackage {
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Returns the named sources of the package: StrykerJS says nothing about those without mutants.
+    pub(crate) fn named_sources(&self, selection: &SourceSelection) -> Vec<PathBuf> {
+        let is_source = |path: &PathBuf| {
+            let language = Language::of_path(&path.to_string_lossy());
+            let is_mutated = matches!(language, Some(Language::JavaScript | Language::TypeScript));
+            is_mutated && path.starts_with(&self.dir) && path.is_file()
+        };
+        selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
     }
 }
 

@@ -16,14 +16,17 @@ use heeler_mutate::{
 };
 use heeler_protocol::control::{OsText, TestProgram};
 
+use super::options::PytestProject;
 use crate::{
     build::{GuardContext, GuardedBuild, TestCounting},
     error::MutateError,
-    find::{FoundProject, SearchedPackages},
     languages::{
-        BuildOptions, CompileRound, GuardedBuilder, LanguageProject,
+        build_options::BuildOptions,
         kept_copy::copy_kept,
-        language::{GuardedCopy, GuardedLanguage},
+        language::{
+            CompileRound, FoundProject, GuardedBuilder, GuardedCopy, GuardedLanguage, LanguageProject,
+            SearchedPackages,
+        },
     },
     test_finder::TestFinder,
 };
@@ -37,15 +40,6 @@ const MANIFEST: &str = "Cargo.toml";
 
 /// The source of tests.
 const PYTEST: &str = "pytest";
-
-/// How a project in Python is tested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PytestProject {
-    /// What pytest collects, relative to the directory.
-    pub path: PathBuf,
-    /// The interpreter, if it is named.
-    pub python: Option<String>,
-}
 
 /// Python: a directory with the files of a project, in no cargo package, or one that the user names.
 pub(in crate::languages) struct Python;

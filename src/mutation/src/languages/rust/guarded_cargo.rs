@@ -21,7 +21,7 @@ use super::{
 use crate::{
     build::{GuardContext, GuardedBuild, TestCounting, tree_copy},
     error::MutateError,
-    languages::{CompileRound, GuardedBuilder, language::GuardedCopy},
+    languages::language::{CompileRound, GuardedBuilder, GuardedCopy},
     work_place::WorkPlace,
 };
 

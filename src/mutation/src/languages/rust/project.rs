@@ -11,8 +11,10 @@ use heeler_mutate::{CargoProject, SourceSelection, find_mutated_sources};
 use super::{cargo_options::CargoOptions, guarded_cargo::CargoBuilder};
 use crate::{
     error::MutateError,
-    find::{FoundProject, SearchedPackages},
-    languages::{BuildOptions, LanguageProject, language::GuardedLanguage},
+    languages::{
+        build_options::BuildOptions,
+        language::{FoundProject, GuardedLanguage, LanguageProject, SearchedPackages},
+    },
 };
 
 /// Rust: a directory in a cargo package.
