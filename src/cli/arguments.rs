@@ -110,7 +110,6 @@ Examples:
   heeler serve rsp build/unit_tests      serve one suite as a server that editors start and stop
   heeler serve mcp build/unit_tests      serve the agent that started this process
   heeler serve rsp --port 4711           serve the suites of heeler.toml on this port";
-
 const MUTATION_SERVE_EXAMPLES: &str = "
   heeler serve mutation                  serve mutants to clients of version 0.0.1-alpha.1
   heeler serve stdio                     the same to the client of 0.4 that started this process
@@ -118,8 +117,7 @@ const MUTATION_SERVE_EXAMPLES: &str = "
 
 /// Returns the examples of the servers that this build has.
 fn serve_examples() -> String {
-    let of_mutation = if cfg!(feature = "mutation") { MUTATION_SERVE_EXAMPLES } else { "" };
-    format!("{SERVE_EXAMPLES}{of_mutation}")
+    SERVE_EXAMPLES.to_owned() + if cfg!(feature = "mutation") { MUTATION_SERVE_EXAMPLES } else { "" }
 }
 
 const RUNS_RULE: &str = "\

@@ -18,7 +18,7 @@ use heeler_server::{
     listen::SessionOptions,
     pool::WorkerStdout,
     run::{ComposedRun, ComposedRunEnd, PlanContext, PreparedRun, RunRequest, prepare_run},
-    scheduler::{SchedulerHandle, SchedulerTask},
+    scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 use uuid::Uuid;
 
