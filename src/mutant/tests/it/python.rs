@@ -248,14 +248,21 @@ fn expressions_that_are_nested_too_deeply_are_ignored() {
     emit(&source);
 }
 
-/// Runs a Python program; returns its output.
-fn run(directory: &Path, text: &str) -> String {
-    fs::write(directory.join("program.py"), text).unwrap();
-    let output = Command::new("python3").args(["-W", "ignore", "program.py"]).current_dir(directory).output();
-    let output = output.unwrap();
+/// Executes programs one after the other, and writes a line behind the output of each.
+const RUNNER: &str = "import runpy, sys\nfor number in range(int(sys.argv[1])):\n    runpy.run_path(f'program-{number}.py', run_name='__main__')\n    print('# End.')\n";
+
+/// Runs Python programs in one interpreter; returns the output of each.
+fn run(directory: &Path, texts: &[String]) -> Vec<String> {
+    for (number, text) in texts.iter().enumerate() {
+        fs::write(directory.join(format!("program-{number}.py")), text).unwrap();
+    }
+    let mut python = Command::new("python3");
+    python.args(["-S", "-W", "ignore", "-c", RUNNER]).arg(texts.len().to_string()).current_dir(directory);
+    let output = python.output().unwrap();
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{text}\n{}", shown(&output.stderr));
-    shown(&output.stdout)
+    let outputs: Vec<_> = shown(&output.stdout).split_terminator("# End.\n").map(str::to_owned).collect();
+    assert!(output.status.success() && outputs.len() == texts.len(), "{}", shown(&output.stderr));
+    outputs
 }
 
 /// A runtime in which one mutant is on, as a source before others.
@@ -274,8 +281,9 @@ fn guarded_program_does_what_the_original_does() {
         let (head, rest) = text.split_once("\n# Begin.\n").unwrap();
         format!("{head}\nimport runtime; runtime.begin({on})\n{rest}")
     };
-    let original = run(directory.path(), PROGRAM);
-    assert_eq!(run(directory.path(), &begin(0, &guarded)), original);
+    let outputs = run(directory.path(), &[PROGRAM.to_owned(), begin(0, &guarded)]);
+    let original = &outputs[0];
+    assert_eq!(outputs[1], *original);
     assert!(original.lines().count() > 30, "{original}");
     // The lines that the program says it is in are those of the original.
     assert!(original.contains("line "), "{original}");
@@ -288,17 +296,21 @@ fn each_mutant_is_what_its_replacement_says() {
     let text = "def f(a, b):\n    a.n += b\n    a[b] *= 3\n    c = 7\n    c //= b\n    c += a[b] if 1 < b <= 2 else 0\n    if b is None or b not in (1, 2):\n        return -c\n    return c, a.n\n\nclass A(dict):\n    n = 1\n\nfor b in (1, 2, 3):\n    try:\n        print(f(A({b: 5}), b))\n    except Exception as error:\n        print(type(error).__name__, error)\n";
     let source = python(text);
     let emitted = source.emit(1, &BTreeSet::new());
-    let mut changed = 0;
+    let mut programs = vec![text.to_owned()];
     for (index, found) in source.mutants().iter().enumerate() {
         let mutant = &found.mutant;
         let mut replaced = text.to_owned();
         let bytes = mutant.bytes();
         let replacement = mutant.replacement();
         replaced.replace_range(bytes, if replacement.is_empty() { "pass" } else { &replacement });
-        let expected = run(directory.path(), &replaced);
-        let guarded = format!("import runtime; runtime.begin({})\n{}", index + 1, emitted.text);
-        assert_eq!(run(directory.path(), &guarded), expected, "{mutant:?}");
-        changed += usize::from(expected != run(directory.path(), text));
+        programs
+            .extend([replaced, format!("import runtime; runtime.begin({})\n{}", index + 1, emitted.text)]);
+    }
+    let outputs = run(directory.path(), &programs);
+    let mut changed = 0;
+    for (found, pair) in source.mutants().iter().zip(outputs[1..].chunks(2)) {
+        assert_eq!(pair[1], pair[0], "{:?}", found.mutant);
+        changed += usize::from(pair[0] != outputs[0]);
     }
     assert!(source.mutants().len() > 20 && changed > 15, "{changed} of {}", source.mutants().len());
 }

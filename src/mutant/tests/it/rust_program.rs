@@ -14,32 +14,44 @@ pub mod heeler_guard {
         if mutant >= base && mutant - base < count { mutant - base + 1 } else { 0 }
     }
 }
-macro_rules! results {
-    ($module:ident) => {{
-        let mut all = String::new();
-        for n in 0..10 {
-            let of = |f: &dyn Fn(i32) -> String| {
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(n))).unwrap_or_default()
-            };
-            all += &of(&|n| $module::guards(n).to_string());
-            all += &of(&|n| format!(" {}", $module::conditions(n)));
-            all += &of(&|n| format!(" {}", $module::values(n)));
-            all += &of(&|n| format!(" {}", $module::tails(n)));
-            all += &of(&|n| format!(" {}", $module::statements(n)));
-            all += &of(&|n| format!(" {}", $module::breaks(n)));
-            all += &of(&|n| format!(" {}\n", $module::bindings(n)));
-        }
-        all
-    }};
+fn results<T: ToString>(function: fn(i32) -> T) -> Vec<String> {
+    (0..10).map(|n| std::panic::catch_unwind(|| function(n).to_string()).unwrap_or_default()).collect()
 }
-fn check(mutant: u32, guarded: &dyn Fn() -> String, expected: String) {
+fn check(mutant: u32, changed: Vec<(&str, Vec<String>)>) {
     heeler_guard::MUTANT.store(mutant, std::sync::atomic::Ordering::Relaxed);
-    let found = guarded();
-    if found != expected {
-        println!("{mutant}: {found} is not {expected}");
+    for ((name, found), (_, expected)) in guarded::all().into_iter().zip(original::all()) {
+        let expected = changed.iter().find(|(changed, _)| *changed == name).map_or(&expected, |(_, is)| is);
+        if found != *expected {
+            println!("{mutant}: {name} is {found:?}, not {expected:?}");
+        }
     }
 }
 "#;
+
+/// One of the items of a source, which empty lines separate. The program compares the public functions.
+#[derive(Clone, Copy)]
+struct SourceItem<'a> {
+    text: &'a str,
+    start: usize,
+}
+
+impl<'a> SourceItem<'a> {
+    fn all_of(source: &'a str) -> Vec<Self> {
+        let texts = source.split("\n\n");
+        texts.map(|text| Self { text, start: text.as_ptr().addr() - source.as_ptr().addr() }).collect()
+    }
+
+    /// Returns the name of a public function.
+    fn function(self) -> Option<&'a str> {
+        Some(self.text.strip_prefix("pub fn ")?.split_once('(')?.0)
+    }
+}
+
+/// Returns an expression with the results of functions of a module.
+fn results_of(module: &str, functions: &[&str]) -> String {
+    let results = functions.iter().map(|name| format!("({name:?}, crate::results({module}::{name}))"));
+    format!("vec![{}]", results.collect::<Vec<_>>().join(", "))
+}
 
 #[test]
 fn every_mutant_of_rust_does_what_its_text_says() {
@@ -47,18 +59,32 @@ fn every_mutant_of_rust_does_what_its_text_says() {
     let source = rust(text);
     let emitted = source.emit(1, &BTreeSet::new());
     assert_eq!(emitted.withdrawn, BTreeSet::new());
-    let mut program = String::from("#![allow(warnings)]\n");
-    program += MAIN;
-    program += &format!("mod guarded {{ use crate::heeler_guard;\n{}\n}}\n", emitted.text);
-    program += &format!("mod original {{\n{text}\n}}\n");
-    let mut checks = String::from("check(0, &|| results!(guarded), results!(original));\n");
+    let items = SourceItem::all_of(text);
+    let functions: Vec<&str> = items.iter().filter_map(|item| item.function()).collect();
+    let helpers = items.iter().filter(|item| item.function().is_none()).map(|item| item.text);
+    let helpers = helpers.collect::<Vec<_>>().join("\n");
+    let all = "pub fn all() -> Vec<(&'static str, Vec<String>)>";
+    let results = results_of("self", &functions);
+    let mut program = format!("#![allow(warnings)]\n{MAIN}\n");
+    program +=
+        &format!("mod guarded {{ use crate::heeler_guard;\n{}\n{all} {{ {results} }} }}\n", emitted.text);
+    program += &format!("mod original {{\n{text}\n{all} {{ {results} }} }}\n");
+    let mut checks = String::from("check(0, Vec::new());\n");
     let mut count = 0;
     for (index, found) in source.mutants().iter().enumerate() {
         let (mutant, number) = (&found.mutant, index + 1);
-        let mut changed = text.to_owned();
-        changed.replace_range(mutant.bytes(), &mutant.replacement());
-        program += &format!("mod m{number} {{\n{changed}\n}}\n");
-        checks += &format!("check({number}, &|| results!(guarded), results!(m{number}));\n");
+        let item = *items.iter().rfind(|item| item.start <= mutant.bytes().start).unwrap();
+        // All functions may use a changed helper, and no function uses another one.
+        let (mut changed, start, functions) = match item.function() {
+            Some(function) => (item.text.to_owned(), item.start, vec![function]),
+            None => (text.to_owned(), 0, functions.clone()),
+        };
+        let bytes = mutant.bytes();
+        changed.replace_range(bytes.start - start..bytes.end - start, &mutant.replacement());
+        let helpers = if start == 0 { "" } else { &helpers };
+        let module = format!("m{number}");
+        program += &format!("mod {module} {{\n{helpers}\n{changed}\n}}\n");
+        checks += &format!("check({number}, {});\n", results_of(&module, &functions));
         count += 1;
     }
     assert!(count > 120, "{count} mutants");
