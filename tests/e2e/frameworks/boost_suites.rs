@@ -31,9 +31,9 @@ fn run_failing_with(further: &str, what: &str, check: impl Fn(&CheckedRun)) {
     let world = TestWorld::new();
     symlink(fixtures::boost("suites"), world.path("suites")).unwrap();
     world.env("FAILS", what);
-    for settings in ["", "isolate = true\n"] {
+    for settings in ["jobs = 1\n", "jobs = 4\nisolate = true\n"] {
         eprintln!("{what} {settings}");
-        world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{further}{settings}"));
+        world.write("heeler.toml", &format!("[profile.default]\n{further}{settings}"));
         let mut server = TestServer::initialized(&world, &["suites"]);
         let run = server.run(None);
         check(&server.finish(&run, &uids("suites", ALL)));

@@ -51,13 +51,16 @@ impl Toolchain {
         world.write("heeler.toml", SETTINGS);
         let path = std::env::var("PATH").unwrap();
         world.env("PATH", &format!("{}:{path}", self.bin.display()));
-        // Go compiles its library once for all tests.
-        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go");
-        world.env("GOCACHE", cache.to_str().unwrap());
+        world.env("GOCACHE", go_cache().to_str().unwrap());
         world.env("GOTOOLCHAIN", "local");
         world.env("GOFLAGS", "");
         world
     }
+}
+
+/// Returns the directory in which Go compiles its library once for all tests.
+pub(super) fn go_cache() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go")
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -346,7 +349,7 @@ fn test_program_is_recognized_by_its_file() {
             let name = package.replace('/', "_");
             command.current_dir(world.path(package)).args(["test", "-c", "-ldflags=-s -w", "-o"]);
             command.arg(world.path("build").join(format!("{name}.test"))).arg(".");
-            command.env("GOCACHE", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go"));
+            command.env("GOCACHE", go_cache());
             command.env("GOFLAGS", "").env("GOTOOLCHAIN", "local");
             let built = command.output().unwrap();
             assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

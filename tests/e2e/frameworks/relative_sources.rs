@@ -1,7 +1,7 @@
 //! Programs that were compiled by the relative name of their source, as by hand or with a makefile: their
 //! reports name it so, and the tests have its absolute path. All tests of a program pass, in one process.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use crate::support::{fixtures, server::TestServer, world::TestWorld};
 
@@ -10,16 +10,21 @@ const NOTE: &str = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\n
     FILE *file = fopen(getenv(\"PIDS\"), \"a\");\n  fprintf(file, \"%d\\n\", (int)getpid());\n  fclose(file);\n}\n";
 
 #[track_caller]
-fn check(head: &str, case: impl Fn(usize) -> String, arguments: &[&Path]) {
+fn check(name: &str, head: &str, case: impl Fn(usize) -> String, arguments: &[&Path]) {
     let world = TestWorld::new();
     let cases: String = (0..30).map(case).collect();
-    fs::write(world.path("relative.cc"), format!("{head}\n{NOTE}{cases}")).unwrap();
-    let mut compiler = Command::new("g++");
-    compiler.args(["-std=c++17", "-O0", "-g", "relative.cc", "-o", "relative"]).args(arguments);
-    assert!(
-        compiler.current_dir(world.path("")).status().unwrap().success(),
-        "scripts/test installs the frameworks"
-    );
+    let source = world.path("relative.cc");
+    fs::write(&source, format!("{head}\n{NOTE}{cases}")).unwrap();
+    let program = fixtures::built(&format!("relative-{name}"), &[&source], |target| {
+        // Where the source stays.
+        let directory = target.with_extension("source");
+        fs::create_dir_all(&directory).unwrap();
+        fs::copy(&source, directory.join("relative.cc")).unwrap();
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-g", "relative.cc", "-o"]).arg(target).args(arguments);
+        fixtures::succeed(compiler.current_dir(directory), "scripts/test installs the frameworks");
+    });
+    symlink(program, world.path("relative")).unwrap();
     let pids = world.path("pids");
     let mut command = world.heeler(&["run", "relative", "-j1", "--status-level", "pass"]);
     command.env("PIDS", &pids);
@@ -33,13 +38,19 @@ fn check(head: &str, case: impl Fn(usize) -> String, arguments: &[&Path]) {
 #[test]
 fn doctest_program_of_a_relative_source_runs_in_one_process() {
     let head = "#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN\n#include <doctest/doctest.h>";
-    check(head, |number| format!("TEST_CASE(\"case {number}\") {{ note(); CHECK(1 == 1); }}\n"), &[]);
+    check(
+        "doctest",
+        head,
+        |number| format!("TEST_CASE(\"case {number}\") {{ note(); CHECK(1 == 1); }}\n"),
+        &[],
+    );
 }
 
 #[test]
 fn boost_program_of_a_relative_source_runs_in_one_process() {
     let head = "#define BOOST_TEST_MODULE relative\n#include <boost/test/included/unit_test.hpp>";
     check(
+        "boost",
         head,
         |number| format!("BOOST_AUTO_TEST_CASE(case{number}) {{ note(); BOOST_TEST(1 == 1); }}\n"),
         &[],
@@ -50,14 +61,14 @@ fn boost_program_of_a_relative_source_runs_in_one_process() {
 fn catch2_2_program_of_a_relative_source_runs_in_one_process() {
     let main = fixtures::catch2_version_2_main();
     let case = |number| format!("TEST_CASE(\"case {number}\") {{ note(); REQUIRE(1 == 1); }}\n");
-    check("#include <catch2/catch.hpp>", case, &[&main]);
+    check("catch2-v2", "#include <catch2/catch.hpp>", case, &[&main]);
 }
 
 #[test]
 fn googletest_program_of_a_relative_source_runs_in_one_process() {
     let case = |number| format!("TEST(Suite, Case{number}) {{ note(); EXPECT_EQ(1, 1); }}\n");
     let libraries = ["-lgtest_main", "-lgtest", "-lpthread"].map(Path::new);
-    check("#include <gtest/gtest.h>", case, &libraries);
+    check("gtest", "#include <gtest/gtest.h>", case, &libraries);
 }
 
 #[test]
@@ -66,7 +77,7 @@ fn catch2_3_program_of_a_relative_source_runs_in_one_process() {
     let include = format!("-I{}", library.display());
     let object = library.join("catch_amalgamated.o");
     let case = |number| format!("TEST_CASE(\"case {number}\") {{ note(); REQUIRE(1 == 1); }}\n");
-    check("#include <catch_amalgamated.hpp>", case, &[Path::new(&include), &object]);
+    check("catch2-v3", "#include <catch_amalgamated.hpp>", case, &[Path::new(&include), &object]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::pytest::python;
+use super::{go::go_cache, pytest::python};
 use crate::support::{requirement, world::TestWorld};
 
 /// Outcome and message of each step, by its name.
@@ -56,6 +56,7 @@ fn subtests_of_go_are_steps() {
         return;
     }
     let world = TestWorld::new();
+    world.env("GOCACHE", go_cache().to_str().unwrap());
     world.write("go.mod", "module example.com/steps\n\ngo 1.19\n");
     world.write(
         "steps_test.go",

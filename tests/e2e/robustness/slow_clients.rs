@@ -17,12 +17,12 @@ use crate::support::{
 const UPDATES: &str = "testing/testUpdates/tests";
 /// The results of this many cases are several times larger than all queues and sockets between a test and the
 /// client.
-const CASES: usize = 10_000;
+const CASES: usize = 5_000;
 /// Bytes that each of them prints.
 const PRINTS: usize = 12 << 10;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
 /// would be larger.
-const COORDINATOR_MIB: u64 = 55;
+const COORDINATOR_MIB: u64 = 50;
 /// Memory limit of a worker or the watchdog: held outputs (8 MiB), and two update batches in the queue beside
 /// the one that is made, each with journal, changes and texts of that much. It does not depend on the number
 /// of cases, whose outputs alone are larger.

@@ -115,7 +115,8 @@ fn check_throttled(throttled: usize, handling: MessageHandling) {
     let script = ["p".repeat(90), "cwfpa".to_owned(), "p".repeat(30), "kpc".to_owned()].concat().repeat(3);
     let world = TestWorld::with_gtest("faults");
     world.env("HEELER_FIXTURE_SCRIPT", &script);
-    world.write("heeler.toml", "[profile.default]\njobs = 2\nretries = 1\ndrain-timeout = \"200ms\"\n");
+    let settings = "jobs = 2\nretries = 1\ndrain-timeout = \"200ms\"\ncrash-capture = \"off\"\n";
+    world.write("heeler.toml", &format!("[profile.default]\n{settings}"));
     let choose = move |number| match number {
         _ if number == throttled => ListenerBehaviour::ReadsAtRate(1 << 10, Duration::from_millis(10)),
         _ => ListenerBehaviour::Normal,
@@ -174,10 +175,13 @@ fn death_of_watchdog_repeats_nothing_to_slow_client() {
 /// Runs trivial tests with a client whose handlers are busy for longer than a client has for its first
 /// answer, at each of its first messages.
 fn check_busy_once(handling: MessageHandling) {
-    for at in [0, 2, 3, 5] {
-        let busy_once = Some((at, Duration::from_secs(3)));
-        check_all_is_handled(500, MessageHandling { busy_once, ..handling });
-    }
+    // They mostly wait, so they may wait together.
+    std::thread::scope(|scope| {
+        for at in [0, 2, 3, 5] {
+            let busy_once = Some((at, Duration::from_secs(3)));
+            scope.spawn(move || check_all_is_handled(500, MessageHandling { busy_once, ..handling }));
+        }
+    });
 }
 
 #[test]

@@ -18,10 +18,10 @@ use crate::support::{
 };
 
 /// The output of this many cases is several times larger than all queues between a test and the client.
-const CASES: usize = 10_000;
+const CASES: usize = 5_000;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
-/// would be 120 MiB.
-const COORDINATOR_MIB: u64 = 60;
+/// would be 60 MiB.
+const COORDINATOR_MIB: u64 = 50;
 
 /// Returns the total size of the journals of all runs.
 fn journalled(world: &TestWorld) -> u64 {
