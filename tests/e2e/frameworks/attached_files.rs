@@ -14,6 +14,7 @@ use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::CheckedRun,
     fixtures::fixtures,
+    has_long_forms,
     process::signal,
     recorder::RecordedEvent,
     requirement,
@@ -247,20 +248,15 @@ fn ctest() -> AttachingProgram {
     AttachingProgram { world, expected }
 }
 
-/// Returns the built applications of MSTest, NUnit and xUnit, where they are at hand.
-fn real_applications() -> Vec<AttachingProgram> {
+/// Returns a built application of MSTest, NUnit or xUnit, where they are at hand.
+fn real_application(name: &str) -> Option<AttachingProgram> {
     let what = "applications of Microsoft Testing Platform";
-    let Some(applications) = requirement::directory_of("HEELER_MTP_APPLICATIONS", what) else {
-        return Vec::new();
-    };
-    let application = |name: &str| {
-        let world = TestWorld::new();
-        world.env("DOTNET_ROOT", applications.join("dotnet").to_str().unwrap());
-        let program = applications.join("apps").join(name);
-        world.write("heeler.toml", &format!("[[suite]]\nname = \"app\"\nmtp = \"{}\"\n", program.display()));
-        AttachingProgram { world, expected: vec![("Attach", Vec::new())] }
-    };
-    ["ms-suite/MsSuite", "nu-suite/NuSuite", "xu-suite/XuSuite"].map(application).into()
+    let applications = requirement::directory_of("HEELER_MTP_APPLICATIONS", what)?;
+    let world = TestWorld::new();
+    world.env("DOTNET_ROOT", applications.join("dotnet").to_str().unwrap());
+    let program = applications.join("apps").join(name);
+    world.write("heeler.toml", &format!("[[suite]]\nname = \"app\"\nmtp = \"{}\"\n", program.display()));
+    Some(AttachingProgram { world, expected: vec![("Attach", Vec::new())] })
 }
 
 /// Runs all tests for a client; checks that stream, nodes, response and reports agree.
@@ -309,28 +305,63 @@ fn discovered(events: &[RecordedEvent]) -> Vec<String> {
     tests.map(|node| node["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-#[test]
-fn attached_files_are_named_by_stream_nodes_response_and_reports() {
-    for program in [json_lines(), mtp(), ctest()].into_iter().chain(real_applications()) {
-        let mut checked = Vec::new();
-        for has_callback in [true, false] {
-            let _again = fs::remove_file(program.world.path("files/has failed once"));
-            checked.push(check_client(&program, has_callback));
-        }
+/// Runs all tests for these clients, which have a callback port or not, and then for the command line.
+fn check_program(program: &AttachingProgram, clients: &[bool]) {
+    let mut checked = Vec::new();
+    for has_callback in clients {
         let _again = fs::remove_file(program.world.path("files/has failed once"));
-        let live = of_reports(&program.world, &["run"]);
-        let recorded = of_reports(&program.world, &["report"]);
-        assert_eq!(live, recorded, "live and from the record");
-        checked.extend(live.into_iter().map(|(_, files)| files));
-        for (test, expected) in &program.expected {
-            for files in &checked {
-                let named = files.keys().find(|name| name.contains(test));
-                let named = named.unwrap_or_else(|| panic!("no files of {test}: {files:#?}"));
-                let found = contents(files, named);
-                assert!(expected.is_empty() || found == *expected, "{test}: {found:?}, {files:#?}");
-            }
+        checked.push(check_client(program, *has_callback));
+    }
+    let _again = fs::remove_file(program.world.path("files/has failed once"));
+    let live = of_reports(&program.world, &["run"]);
+    let recorded = of_reports(&program.world, &["report"]);
+    assert_eq!(live, recorded, "live and from the record");
+    checked.extend(live.into_iter().map(|(_, files)| files));
+    for (test, expected) in &program.expected {
+        for files in &checked {
+            let named = files.keys().find(|name| name.contains(test));
+            let named = named.unwrap_or_else(|| panic!("no files of {test}: {files:#?}"));
+            let found = contents(files, named);
+            assert!(expected.is_empty() || found == *expected, "{test}: {found:?}, {files:#?}");
         }
     }
+}
+
+#[test]
+fn attached_files_of_json_lines_are_named_by_stream_nodes_response_and_reports() {
+    check_program(&json_lines(), &[true, false]);
+}
+
+#[test]
+fn attached_files_of_mtp_are_named_by_stream_nodes_response_and_reports() {
+    check_program(&mtp(), &[true, false]);
+}
+
+#[test]
+fn attached_files_of_ctest_are_named_by_stream_nodes_response_and_reports() {
+    check_program(&ctest(), &[true, false]);
+}
+
+/// Checks a built application: in the gate for the command line only, because clients see of it what they see
+/// of any application.
+fn check_real_application(name: &str) {
+    let Some(program) = real_application(name) else { return };
+    check_program(&program, if has_long_forms() { &[true, false] } else { &[] });
+}
+
+#[test]
+fn attached_files_of_mstest_are_named_by_reports() {
+    check_real_application("ms-suite/MsSuite");
+}
+
+#[test]
+fn attached_files_of_nunit_are_named_by_reports() {
+    check_real_application("nu-suite/NuSuite");
+}
+
+#[test]
+fn attached_files_of_xunit_are_named_by_reports() {
+    check_real_application("xu-suite/XuSuite");
 }
 
 #[test]

@@ -8,8 +8,11 @@ use std::{
     path::Path,
 };
 
-use super::pytest::{PytestRun, python, pythons, run, run_with, world};
-use crate::support::world::{TestWorld, run as command_run};
+use super::pytest::{PytestRun, SETTINGS, python, pythons, run, run_with, world};
+use crate::support::{
+    has_long_forms,
+    world::{TestWorld, run as command_run},
+};
 
 /// Returns the number of lines of a file that tests append to, and empties it.
 fn take_lines(world: &TestWorld, name: &str) -> usize {
@@ -74,32 +77,44 @@ fn hanging_in_tear_down(scope: &str) -> String {
 
 #[test]
 fn tear_down_of_a_shared_fixture_that_hangs_has_a_limit_without_a_time_limit() {
-    let settings = "[profile.default]\nstartup-timeout = \"1s\"\ngrace-period = \"200ms\"\ndumps = \"off\"\n";
+    for python in &pythons() {
+        // They mostly wait, so they may wait together.
+        std::thread::scope(|threads| {
+            for scope in ["class", "module", "session"] {
+                threads.spawn(move || check_hanging_tear_down(python, scope));
+            }
+        });
+    }
+}
+
+fn check_hanging_tear_down(python: &Path, scope: &str) {
     let limit = "(four times startup-timeout) in the tear-down of";
     let tests = ["TestOne::test_one", "TestOne::test_two", "test_three"];
-    for python in pythons() {
-        // The last test of a class or module has its tear-down; that of a session is behind all tests.
-        for (scope, late) in [("class", Some(tests[1])), ("module", Some(tests[2])), ("session", None)] {
-            let world = world(&[]);
-            world.write("heeler.toml", settings);
-            world.write("test_one.py", &hanging_in_tear_down(scope));
-            let run = run_with(&world, &python, &["-j1"]);
-            for name in tests {
-                let (outcome, said) = match late {
-                    Some(late) if late == name => {
-                        ("timed-out", format!("{limit} the fixture server (test_one.py:5)"))
-                    }
-                    _ => ("passed", String::new()),
-                };
-                run.assert_outcome(&format!("test_one.py::{name}"), outcome, &said);
+    // The last test of a class or module has its tear-down; that of a session is behind all tests.
+    let late = match scope {
+        "class" => Some(tests[1]),
+        "module" => Some(tests[2]),
+        _ => None,
+    };
+    let world = world(&[]);
+    let settings = "startup-timeout = \"1s\"\ngrace-period = \"200ms\"\ndumps = \"off\"\n";
+    world.write("heeler.toml", &format!("[profile.default]\n{settings}"));
+    world.write("test_one.py", &hanging_in_tear_down(scope));
+    let run = run_with(&world, python, &["-j1"]);
+    for name in tests {
+        let (outcome, said) = match late {
+            Some(late) if late == name => {
+                ("timed-out", format!("{limit} the fixture server (test_one.py:5)"))
             }
-            let failures: Vec<_> = run.program_failures.iter().map(ToString::to_string).collect();
-            assert_eq!(failures.len(), usize::from(late.is_none()), "{scope}: {}", run.command);
-            for failure in failures {
-                assert!(failure.contains("server (test_one.py:5) (tear-down)"), "{failure}");
-                assert!(failure.contains(limit), "{failure}");
-            }
-        }
+            _ => ("passed", String::new()),
+        };
+        run.assert_outcome(&format!("test_one.py::{name}"), outcome, &said);
+    }
+    let failures: Vec<_> = run.program_failures.iter().map(ToString::to_string).collect();
+    assert_eq!(failures.len(), usize::from(late.is_none()), "{scope}: {}", run.command);
+    for failure in failures {
+        assert!(failure.contains("server (test_one.py:5) (tear-down)"), "{failure}");
+        assert!(failure.contains(limit), "{failure}");
     }
 }
 
@@ -185,7 +200,13 @@ fn second_file_of_one_name_has_the_error_of_pytest_and_costs_no_other() {
 
 /// Writes three tests of which one fails, and this conftest file; runs them.
 fn run_under(python: &Path, conftest: &str) -> PytestRun {
+    run_under_with("", python, conftest)
+}
+
+/// The same with further settings.
+fn run_under_with(settings: &str, python: &Path, conftest: &str) -> PytestRun {
     let world = world(&[]);
+    world.write("heeler.toml", &format!("{SETTINGS}{settings}"));
     world.write("conftest.py", conftest);
     world.write(
         "test_few.py",
@@ -230,30 +251,34 @@ fn conftest_that_takes_the_channel_away_is_an_error_that_says_so() {
     // Without the descriptors to which it writes between tests, output belongs to no test for certain.
     let replaced = "import os\ndef pytest_collection_finish():\n    null = os.open('/dev/null', os.O_WRONLY)\n    \
                     for descriptor in range(4, 9):\n        os.dup2(null, descriptor)\n";
-    let run = run_under(&python, replaced);
+    let run = run_under_with("startup-timeout = \"10s\"\n", &python, replaced);
     assert_eq!(run.ends.len(), 3, "{}", run.command);
     run.assert_outcome("test_few.py::test_a", "passed", "");
     run.assert_outcome("test_few.py::test_b", "failed", "assert 1 == 2");
 }
 
 #[test]
-fn thousands_of_items_with_long_and_strange_ids_are_run() {
+fn items_with_long_and_strange_ids_are_run() {
     let Some(python) = python() else { return };
     let world = world(&[]);
+    // Together the ids are longer than the arguments of a process may be, 2 MiB.
+    let count = if has_long_forms() { 2000 } else { 700 };
     world.write(
         "pytest.ini",
         "[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support = true\n",
     );
     world.write(
         "test_ids.py",
-        "import pytest\n\n@pytest.mark.parametrize('n', range(2000), ids=lambda n: f'{n}-' + 'länger☃ \"::[]/' * 200)\n\
-         def test(n):\n    assert n != 1000\n",
+        &format!(
+            "import pytest\n\n@pytest.mark.parametrize('n', range({count}), ids=lambda n: f'{{n}}-' + 'länger☃ \"::[]/' * 200)\n\
+             def test(n):\n    assert n != 500\n"
+        ),
     );
     let run = run(&world, &python, &[]);
-    assert_eq!(run.ends.len(), 2000, "{}", &run.command.stderr);
+    assert_eq!(run.ends.len(), count, "{}", &run.command.stderr);
     let failed: Vec<&String> =
         run.ends.iter().filter(|(_, end)| end["outcome"] != "passed").map(|(name, _)| name).collect();
-    assert!(failed.len() == 1 && failed[0].starts_with("test_ids.py::test[1000-länger☃"), "{failed:?}");
+    assert!(failed.len() == 1 && failed[0].starts_with("test_ids.py::test[500-länger☃"), "{failed:?}");
 }
 
 #[test]

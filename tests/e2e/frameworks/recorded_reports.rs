@@ -6,6 +6,7 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 use super::{command, go::Toolchain, mcp, pytest};
 use crate::support::{
     fixtures::{self, Catch2Version, fixtures},
+    has_long_forms,
     world::TestWorld,
 };
 
@@ -19,9 +20,11 @@ fn check(world: &TestWorld, words: &[&str]) {
     fn options(requests: &[String; 2]) -> Vec<&str> {
         requests.iter().flat_map(|request| ["--report", request.as_str()]).collect()
     }
-    // The second run has a history and a retry.
-    for more in [&[][..], &["--retries", "1"]] {
-        let ran = world.run(&[&["run"], words, more, options(&live).as_slice()].concat());
+    // The second run has a history. A run with a retry has all that one without has.
+    let runs: &[&[&str]] =
+        if has_long_forms() { &[&[], &["--retries", "1"]] } else { &[&["--retries", "1"]] };
+    for more in runs {
+        let ran = world.run(&[&["run"], words, *more, options(&live).as_slice()].concat());
         world.run(&[&["report", "latest"], options(&later).as_slice()].concat()).assert_code(0);
         for format in FORMATS {
             let (live, later) =

@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::support::{
+    has_long_forms,
     http_peer::HttpServer,
     world::{FinishedCommand, TestWorld, run},
 };
@@ -275,18 +276,19 @@ fn run_behind_filter(transport: Transport, library: &str, client: impl Fn(&TestW
     world.check_tidy();
 }
 
-/// Both transports, with both libraries of the server.
+/// Both transports, with both libraries of the server. The gate has each once, the long form every pair.
 const FILTERED: [(Transport, &str); 4] = [
     (Transport::StandardStreams, "v1"),
+    (Transport::Http, "v2"),
     (Transport::StandardStreams, "v2"),
     (Transport::Http, "v1"),
-    (Transport::Http, "v2"),
 ];
 
 #[test]
 fn filter_is_invisible_to_python_clients() {
+    let count = if has_long_forms() { 4 } else { 2 };
     for version in ["1", "2"] {
-        for (transport, library) in FILTERED {
+        for (transport, library) in FILTERED.into_iter().take(count) {
             run_behind_filter(transport, library, |world, _| {
                 let script = client("python/sees_no_tests.py");
                 world.command(Command::new(python(version)), &[script.to_str().unwrap(), library])

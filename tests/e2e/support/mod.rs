@@ -34,6 +34,12 @@ fn fake() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_heeler-fake"))
 }
 
+/// Returns whether tests take their long forms (`HEELER_LONG_FORMS`), which they do every week, but not in
+/// the gate.
+pub(crate) fn has_long_forms() -> bool {
+    std::env::var_os("HEELER_LONG_FORMS").is_some()
+}
+
 /// Returns the directory of this repository's tests.
 fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))

@@ -21,9 +21,9 @@ pub(crate) fn search_all(scenario: ModelScenario) {
     }
 }
 
-/// Returns whether the largest scenarios are searched as well (`HEELER_ALL_SCENARIOS`), which takes minutes.
+/// Returns whether the largest scenarios are searched as well (`HEELER_LONG_FORMS`), which takes minutes.
 pub(crate) fn has_long_form() -> bool {
-    std::env::var_os("HEELER_ALL_SCENARIOS").is_some()
+    std::env::var_os("HEELER_LONG_FORMS").is_some()
 }
 
 pub(crate) fn faults(deaths: u8, failures: u8, cancels: u8) -> ModelFaults {
@@ -59,7 +59,8 @@ fn lost_guards_blame_no_test() {
     let lost = |guards| ModelFaults { guards, ..ModelFaults::default() };
     search_all(abstract_scenario(plan(&[0, 0, 1], |_, _| {}), 2, lost(3)));
     let retried = plan(&[0, 0], |place, test| test.retries.count = u32::from(place == 0));
-    search_all(abstract_scenario(retried, 1, ModelFaults { failures: 1, deaths: 1, ..lost(2) }));
+    let guards = if has_long_form() { 2 } else { 1 };
+    search_all(abstract_scenario(retried, 1, ModelFaults { failures: 1, deaths: 1, ..lost(guards) }));
     search_all(ModelScenario { faults: lost(2), ..callback_scenario(0) });
 }
 
@@ -137,7 +138,8 @@ fn run_that_shares_its_workers_survives_a_death() {
 #[test]
 fn lent_workers_that_die_and_come_back_do_not_stop_the_run() {
     let plan = plan(&[0, 0], |_, test| test.is_isolated = true);
-    search_all(abstract_scenario(plan, 1, ModelFaults { loans: 3, ..faults(2, 0, 0) }));
+    let loans = if has_long_form() { 3 } else { 2 };
+    search_all(abstract_scenario(plan, 1, ModelFaults { loans, ..faults(2, 0, 0) }));
 }
 
 /// Returns a scenario of one program whose tests take much longer than expected, so that those that one
@@ -192,7 +194,7 @@ fn processes_that_wait_are_used_and_further_ones_start_in_time() {
         plan.tests[1].retries.count = 1;
         ModelScenario { plan, ..scenario }
     };
-    search_all(retried(waiting(2, faults(1, 1, 0))));
+    search_all(retried(waiting(2, faults(u8::from(has_long_form()), 1, 0))));
 }
 
 /// Returns a scenario of a run to which tests are added.
@@ -232,7 +234,8 @@ fn unrunnable_tests_are_reported_and_the_others_run() {
 
 #[test]
 fn two_deaths_of_any_process_lose_nothing() {
-    search_all(callback_scenario(deaths(2)));
+    let programs: &[u32] = if has_long_form() { &[0, 0, 1] } else { &[0, 0] };
+    search_all(ModelScenario { plan: plan(programs, |_, _| {}), ..callback_scenario(deaths(2)) });
 }
 
 #[test]

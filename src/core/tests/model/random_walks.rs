@@ -8,6 +8,7 @@ use std::time::Duration;
 use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
 
 use crate::{
+    exhaustive::has_long_form,
     scenario::{
         ClientModel, ModelFaults, ModelScenario, ProcessModel, QueueModel, abstract_scenario,
         callback_scenario, plan,
@@ -16,7 +17,6 @@ use crate::{
     world::{EXPENSIVE, SHORT},
 };
 
-const STEPS: usize = 500_000;
 const RANDOM_SCENARIOS: u64 = 400;
 
 fn walk_all(scenario: &ModelScenario, steps: usize, seed: u64) {
@@ -34,7 +34,8 @@ fn walk_large(client: ClientModel, change: impl Fn(&mut SchedulingPlan)) {
     let processes = ProcessModel::Arbitrary;
     let scenario = ModelScenario { plan, workers: 3, client, processes, faults, ..callback_scenario(0) };
     let seed = number_from_env("HEELER_MODEL_SEED", 1) as u64;
-    walk_all(&scenario, number_from_env("HEELER_MODEL_STEPS", STEPS), seed);
+    let steps = if has_long_form() { 2_000_000 } else { 200_000 };
+    walk_all(&scenario, number_from_env("HEELER_MODEL_STEPS", steps), seed);
 }
 
 #[test]

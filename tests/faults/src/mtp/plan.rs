@@ -176,17 +176,15 @@ impl MtpPlan {
     }
 
     /// Draws the round of a seed with a single fault at one point: the number selects from all possible
-    /// actions at all points, cyclically.
+    /// actions at all points, cyclically: first the death at each point, then all errors, then all pauses.
     pub(crate) fn at_point(seed: u64, number: usize) -> Self {
         let pause = Duration::from_millis(300);
-        let doings = |point: &'static FaultPoint| {
-            let error = point.error.map(|_| PointAction::Error("ENOSPC"));
-            [PointAction::Kill, PointAction::Stop(pause)]
-                .into_iter()
-                .chain(error)
-                .map(move |doing| (point, doing))
-        };
-        let all: Vec<_> = POINTS.iter().flat_map(doings).collect();
+        let errors = POINTS.iter().filter(|point| point.error.is_some());
+        let all: Vec<(&'static FaultPoint, PointAction)> =
+            (POINTS.iter().map(|point| (point, PointAction::Kill)))
+                .chain(errors.map(|point| (point, PointAction::Error("ENOSPC"))))
+                .chain(POINTS.iter().map(|point| (point, PointAction::Stop(pause))))
+                .collect();
         let (point, doing) = all[number % all.len()];
         let fault = PlannedFault {
             action: InjectedAction::At(point, 1, doing),
