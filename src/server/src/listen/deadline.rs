@@ -1,8 +1,8 @@
 //! Deadlines of sessions.
 
-use std::future::pending;
+use std::{future::pending, time::Duration};
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// Waits until a deadline of a session; forever without one.
 ///
@@ -12,4 +12,15 @@ pub(crate) async fn wait_for_deadline(until: Option<Instant>) {
         Some(until) => sleep_until(until).await,
         None => pending().await,
     }
+}
+
+/// Waits for the end of something that a session has started, and names it if that takes too long.
+///
+/// Cancel safe: as `end` is.
+pub(crate) async fn await_end<T>(what: &str, limit: Duration, end: impl Future<Output = T>) -> Option<T> {
+    let ended = timeout(limit, end).await.ok();
+    if ended.is_none() {
+        tracing::warn!("{what} did not end within {} s", limit.as_secs());
+    }
+    ended
 }

@@ -7,8 +7,8 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use crate::discovery::{ProgramFinder, ProgramSource};
-use crate::scheduler::SchedulerHandle;
+use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
+use crate::scheduler::{ClientRegistration, SchedulerHandle, UpdateDelivery};
 use heeler_config::ResolvedSettings;
 use heeler_protocol::control::CallbackAddress;
 use heeler_run_store::Provenance;
@@ -114,6 +114,38 @@ pub struct SessionOptions {
     pub notices: Vec<String>,
     /// How the runs of the session were started, recorded for later commands.
     pub provenance: Provenance,
+}
+
+impl SessionOptions {
+    /// Returns the parameters of a session with a client that started the server and gets no more than these
+    /// programs.
+    #[must_use]
+    pub fn new(settings: Arc<ResolvedSettings>, sources: Vec<ProgramSource>) -> Self {
+        Self {
+            settings,
+            sources,
+            finder: None,
+            client_host: "127.0.0.1".to_owned(),
+            callback: None,
+            exit_with: None,
+            initialize_within: None,
+            is_debug: false,
+            allows_program_options: true,
+            notices: Vec::new(),
+            provenance: Provenance::default(),
+        }
+    }
+
+    /// Returns how the session registers with the scheduler.
+    #[must_use]
+    pub fn registration(&self, delivery: UpdateDelivery) -> ClientRegistration {
+        ClientRegistration {
+            delivery,
+            sources: self.sources.clone(),
+            finder: self.finder.clone(),
+            listing: ListingSettings::of_session(&self.settings),
+        }
+    }
 }
 
 /// A command from the owner of a session.

@@ -5,7 +5,8 @@
 //! - `deadline`: waits for deadlines of sessions.
 //! - `front_end`: what a front end is; `front_ends`: their list.
 //! - `loopback_http`: what front ends over HTTP have in common.
-//! - `session_output`: what a session sends.
+//! - `session_link`: the connection of a session, and what ends it from outside; `session_output`: what a
+//!   session sends.
 //! - `stall_watch`: a client that reads nothing.
 
 mod accept;
@@ -13,15 +14,17 @@ mod deadline;
 mod front_end;
 mod front_ends;
 pub(crate) mod loopback_http;
+mod session_link;
 mod session_output;
 mod stall_watch;
 
 pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
-pub(crate) use deadline::wait_for_deadline;
+pub(crate) use deadline::{await_end, wait_for_deadline};
 pub use front_end::{
     ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FrontEnd, ServingSession, SessionCommand,
     SessionEnd, SessionOptions, TcpTransport,
 };
 pub use front_ends::{FRONT_ENDS, front_end};
-pub(crate) use session_output::SessionOutput;
-pub(crate) use stall_watch::StallWatch;
+pub use session_link::{LinkEvent, LinkLimits, SessionLink};
+pub use session_output::SessionOutput;
+use stall_watch::StallWatch;

@@ -10,7 +10,7 @@ use super::StallWatch;
 
 /// The frames for a client, in order.
 #[derive(Debug)]
-pub(crate) struct SessionOutput {
+pub struct SessionOutput {
     outbox: Outbox,
     link: LinkTask,
     /// Frames that found no room in the connection.
@@ -28,7 +28,7 @@ impl SessionOutput {
     }
 
     /// Sends a frame at once, or queues it behind those that wait already.
-    pub(crate) fn send(&mut self, frame: Bytes) {
+    pub fn send(&mut self, frame: Bytes) {
         if !self.unsent.is_empty() {
             return self.unsent.push_back(frame);
         }
@@ -49,6 +49,7 @@ impl SessionOutput {
         self.unsent.len()
     }
 
+    /// Returns whether frames wait.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -74,13 +75,18 @@ impl SessionOutput {
         watch.is_stalled(&self.outbox, self.has_unsent())
     }
 
-    /// Sends what waits, and closes the connection.
+    /// Returns whether the client can be sent nothing more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.is_closed()
+    }
+
+    /// Sends what waits, and closes the connection. Returns whether everything was sent: the client may be
+    /// gone before.
     ///
     /// Cancel safe: yes, because dropping the connection closes it as well.
-    pub(crate) async fn finish(mut self) {
+    pub(crate) async fn finish(mut self) -> bool {
         while self.has_unsent() && self.send_first().await {}
         self.outbox.close();
-        // The client may be gone before it has read everything.
-        let _gone = self.link.join().await;
+        self.link.join().await.is_ok()
     }
 }

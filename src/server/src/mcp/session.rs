@@ -7,7 +7,6 @@ mod dispatch;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    convert::Infallible,
     sync::Arc,
     time::Duration,
 };
@@ -15,15 +14,14 @@ use std::{
 use heeler_core::error_chain;
 use heeler_protocol::{
     control::{RunUpdates, TestUpdate},
-    mcp::{self, CallToolResult, EraResult, LineDecoder, PeerLine, ResultCaching, TestsAnswer, method},
+    mcp::{self, CallToolResult, EraResult, LineDecoder, ResultCaching, TestsAnswer, method},
     mtp::{ClientMembers, LogLevel},
     rpc::{RequestId, RpcError},
 };
-use heeler_transport::{Inbox, LinkError};
 use tokio::{
     sync::mpsc,
     task::{self, JoinSet},
-    time::{Instant, timeout},
+    time::Instant,
 };
 
 use super::{
@@ -32,15 +30,14 @@ use super::{
     selection::{self, PlannedRun},
     tasks::EndedTasks,
 };
-use crate::discovery::{Catalogue, ListingSettings};
+use crate::discovery::Catalogue;
 use crate::listen::{
-    ClientStream, SessionCommand, SessionEnd, SessionOptions, SessionOutput, wait_for_deadline,
+    ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions, await_end,
+    wait_for_deadline,
 };
-use crate::pool::{ProcessExitWatch, wait_for_exit};
 use crate::run::{PreparedRun, ReportWriter, RunOutcome, RunPlan, discard_run, record_run};
 use crate::scheduler::{
-    ClientEvent, ClientLogLine, ClientRegistration, RequestNumber, RunClient, SchedulerGone, SchedulerHandle,
-    UpdateDelivery,
+    ClientEvent, ClientLogLine, RequestNumber, RunClient, SchedulerGone, SchedulerHandle, UpdateDelivery,
 };
 
 /// Maximum number of calls in progress. A client that opens more does not keep track of them.
@@ -59,14 +56,8 @@ pub(super) async fn serve(
     scheduler: SchedulerHandle,
     commands: mpsc::Receiver<SessionCommand>,
 ) -> SessionEnd {
-    let registration = ClientRegistration {
-        delivery: UpdateDelivery::Events,
-        sources: options.sources.clone(),
-        finder: options.finder.clone(),
-        listing: ListingSettings::of_session(&options.settings),
-    };
-    match scheduler.register(registration).await {
-        Ok(client) => McpSession::new(stream, options, scheduler, client).serve(commands).await,
+    match scheduler.register(options.registration(UpdateDelivery::Events)).await {
+        Ok(client) => McpSession::new(stream, options, scheduler, client, commands).serve().await,
         Err(gone) => {
             tracing::error!(error = error_chain(&gone), "a session can't begin");
             SessionEnd::Disconnected
@@ -81,27 +72,10 @@ enum JobOutput {
 }
 
 enum SessionEvent {
-    Command(SessionCommand),
-    Line(PeerLine),
-    /// The client has closed its end, or the connection broke.
-    InputEnded,
+    Link(LinkEvent<LineDecoder>),
     Scheduler(Option<ClientEvent>),
     Job(Result<(task::Id, JobOutput), task::JoinError>),
-    /// A queued line was sent.
-    Sent,
     ProgressDue,
-    ParentDied,
-    /// The client has sent nothing in time.
-    Silent,
-    /// What is left at the end takes too long.
-    EndDeadline,
-}
-
-/// How the session is about to end.
-#[derive(Debug, Clone, Copy)]
-struct PendingEnd {
-    end: SessionEnd,
-    deadline: Instant,
 }
 
 struct McpSession {
@@ -109,9 +83,9 @@ struct McpSession {
     /// For sessions of the tools that test this server.
     scheduler: SchedulerHandle,
     client: RunClient,
-    inbox: Inbox<LineDecoder>,
-    /// While something waits in it, nothing more is read.
-    output: SessionOutput,
+    /// Until a client that has connected by itself has begun, a line that is no message ends the session: the
+    /// client is a browser, which an attacker's page made connect.
+    link: SessionLink<LineDecoder>,
     /// In order of arrival; the numbers are also those of the scheduler's requests.
     calls: BTreeMap<RequestNumber, OpenCall>,
     next_call: u64,
@@ -120,11 +94,6 @@ struct McpSession {
     /// The calls of the jobs.
     job_calls: HashMap<task::Id, RequestNumber>,
     reports: ReportWriter,
-    parent: Option<ProcessExitWatch>,
-    /// Deadline for the first message of a client that has connected by itself. Until then, a line that is no
-    /// message ends the session: the client is a browser, which an attacker's page made connect.
-    first_message_deadline: Option<Instant>,
-    ending: Option<PendingEnd>,
 }
 
 impl McpSession {
@@ -133,34 +102,33 @@ impl McpSession {
         options: SessionOptions,
         scheduler: SchedulerHandle,
         client: RunClient,
+        commands: mpsc::Receiver<SessionCommand>,
     ) -> Self {
-        let (outbox, inbox, link) = heeler_transport::open(stream, LineDecoder::default());
-        let parent = options.exit_with.and_then(|pid| i32::try_from(pid).ok());
-        let parent = parent.and_then(|pid| ProcessExitWatch::watch(heeler_sys::process::Pid(pid)).ok());
+        // While a line waits, nothing more is read.
+        let limits =
+            LinkLimits { begin: options.initialize_within, unsent_frames: 1, ..LinkLimits::default() };
+        let mut link = SessionLink::open(stream, LineDecoder::default(), commands, limits);
+        link.watch_owner(&options);
         Self {
             scheduler,
             client,
-            inbox,
-            output: SessionOutput::new(outbox, link),
+            link,
             calls: BTreeMap::new(),
             next_call: 0,
             ended_tasks: EndedTasks::default(),
             jobs: JoinSet::new(),
             job_calls: HashMap::new(),
             reports: ReportWriter::new(&options.settings.run.reports),
-            parent,
-            first_message_deadline: options.initialize_within.map(|limit| Instant::now() + limit),
-            ending: None,
             options,
         }
     }
 
-    async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
+    async fn serve(mut self) -> SessionEnd {
         let end = loop {
-            if let Some(ending) = self.ending.filter(|_| self.calls.is_empty()) {
-                break ending.end;
+            if self.link.is_ending() && self.calls.is_empty() {
+                break SessionEnd::Exit;
             }
-            let event = self.next_event(&mut commands).await;
+            let event = self.next_event().await;
             match self.on_event(event).await {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
@@ -174,22 +142,16 @@ impl McpSession {
         end
     }
 
-    async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
+    async fn next_event(&mut self) -> SessionEvent {
         let now = Instant::now();
         let waiting = self.calls.values().filter(|call| !call.is_cancelled);
         let progress = waiting.filter_map(|call| call.progress.as_ref()?.due(now)).min();
         // Progress waits until the client reads.
-        let progress = progress.filter(|_| !self.output.has_unsent());
-        let end = self.ending.map(|ending| ending.deadline);
-        let reads = !self.output.has_unsent() && self.ending.is_none();
+        let progress = progress.filter(|_| !self.link.output.has_unsent());
+        let is_reading = !self.link.is_ending();
         tokio::select! {
             biased;
-            Some(command) = commands.recv() => SessionEvent::Command(command),
-            () = wait_for_exit(self.parent.as_ref()) => SessionEvent::ParentDied,
-            () = wait_for_deadline(end) => SessionEvent::EndDeadline,
-            () = wait_for_deadline(self.first_message_deadline) => SessionEvent::Silent,
-            _ = self.output.send_first(), if self.output.has_unsent() => SessionEvent::Sent,
-            line = self.inbox.next(), if reads => event_of(line),
+            event = self.link.next_event(is_reading) => SessionEvent::Link(event),
             Some(job) = self.jobs.join_next_with_id() => SessionEvent::Job(job),
             event = self.client.next_event() => SessionEvent::Scheduler(event),
             () = wait_for_deadline(progress) => SessionEvent::ProgressDue,
@@ -199,38 +161,47 @@ impl McpSession {
     /// Handles an event; returns the end of the session if it ends at once.
     async fn on_event(&mut self, event: SessionEvent) -> Result<Option<SessionEnd>, SchedulerGone> {
         match event {
-            SessionEvent::Command(SessionCommand::Exit) => {
-                let limit = EXIT_DEADLINE + self.options.settings.run.grace_period;
-                self.begin_end(SessionEnd::Exit, limit);
-                self.cancel_all().await?;
-            }
-            SessionEvent::Command(SessionCommand::Pause(done)) => self.client.pause(done).await?,
-            SessionEvent::Command(SessionCommand::Resume) => self.client.resume().await?,
-            SessionEvent::Line(line) => {
-                return self.on_line(&line).await;
-            }
-            SessionEvent::InputEnded => {
-                // The client waits for no run; what it has asked about earlier ones is read in a moment.
-                self.calls.retain(|_, call| matches!(call.work, CallWork::Job | CallWork::PlanRun));
-                self.begin_end(SessionEnd::Exit, SHUTDOWN_DEADLINE);
-            }
+            SessionEvent::Link(event) => return self.on_link_event(event).await,
             SessionEvent::Scheduler(Some(event)) => self.on_scheduler_event(event).await?,
             SessionEvent::Scheduler(None) => return Err(SchedulerGone),
             SessionEvent::Job(job) => self.on_job(job).await?,
-            SessionEvent::Sent => {}
             SessionEvent::ProgressDue => self.send_due_progress(),
-            SessionEvent::ParentDied => return Ok(Some(SessionEnd::ParentDied)),
-            SessionEvent::Silent => {
-                tracing::warn!("a client sent nothing in time, and its connection is closed");
-                return Ok(Some(SessionEnd::Disconnected));
-            }
-            SessionEvent::EndDeadline => return Ok(self.ending.map(|ending| ending.end)),
         }
         Ok(None)
     }
 
-    fn begin_end(&mut self, end: SessionEnd, limit: Duration) {
-        self.ending.get_or_insert(PendingEnd { end, deadline: Instant::now() + limit });
+    async fn on_link_event(
+        &mut self,
+        event: LinkEvent<LineDecoder>,
+    ) -> Result<Option<SessionEnd>, SchedulerGone> {
+        match event {
+            LinkEvent::Command(SessionCommand::Exit) => {
+                self.link.end_within(EXIT_DEADLINE + self.options.settings.run.grace_period);
+                self.cancel_all().await?;
+            }
+            LinkEvent::Command(SessionCommand::Pause(done)) => self.client.pause(done).await?,
+            LinkEvent::Command(SessionCommand::Resume) => self.client.resume().await?,
+            LinkEvent::Message(line) => return self.on_line(&line).await,
+            LinkEvent::InputEnded => self.on_input_end(),
+            LinkEvent::Unreadable(error) => {
+                tracing::debug!(error = error_chain(&error), "a client's input ended");
+                self.on_input_end();
+            }
+            LinkEvent::Sent | LinkEvent::Unwritable => {}
+            LinkEvent::EndTimedOut => {
+                tracing::debug!(calls = self.calls.len(), "calls of a session did not end in time");
+                return Ok(Some(SessionEnd::Exit));
+            }
+            LinkEvent::Over(end) => return Ok(Some(end)),
+        }
+        Ok(None)
+    }
+
+    /// Ends the session. The client waits for no run; what it has asked about earlier ones is read in a
+    /// moment.
+    fn on_input_end(&mut self) {
+        self.calls.retain(|_, call| matches!(call.work, CallWork::Job | CallWork::PlanRun));
+        self.link.end_within(SHUTDOWN_DEADLINE);
     }
 
     async fn cancel_all(&mut self) -> Result<(), SchedulerGone> {
@@ -325,7 +296,7 @@ impl McpSession {
     async fn start_run(&mut self, number: RequestNumber, planned: PlannedRun) -> Result<(), SchedulerGone> {
         let PlannedRun { prepared: PreparedRun { plan, warnings }, settings } = planned;
         let is_wanted = |call: &&mut OpenCall| !call.is_cancelled;
-        let Some(call) = self.calls.get_mut(&number).filter(is_wanted).filter(|_| self.ending.is_none())
+        let Some(call) = self.calls.get_mut(&number).filter(is_wanted).filter(|_| !self.link.is_ending())
         else {
             discard_run(&plan);
             self.finish(number, CallToolResult::error("cancelled".to_owned()));
@@ -406,7 +377,7 @@ impl McpSession {
         let due = self.calls.values_mut().filter(|call| !call.is_cancelled);
         let due: Vec<_> = due.filter_map(|call| call.progress.as_mut()?.take_due(now)).collect();
         for params in due {
-            self.output.send(mcp::encode_notification(method::PROGRESS, &params));
+            self.link.output.send(mcp::encode_notification(method::PROGRESS, &params));
         }
     }
 
@@ -424,23 +395,21 @@ impl McpSession {
         }
         if !call.is_cancelled {
             let result = EraResult::new(result, call.era, ResultCaching::Volatile);
-            self.output.send(mcp::encode_result(&call.id, &result));
+            self.link.output.send(mcp::encode_result(&call.id, &result));
         }
     }
 
     fn refuse(&mut self, id: &RequestId, error: &RpcError) {
-        self.output.send(mcp::encode_error(id, error));
+        self.link.output.send(mcp::encode_error(id, error));
     }
 
     /// Ends the runs and the jobs, and writes the last lines.
     async fn shut_down(mut self) {
         self.jobs.abort_all();
         let limit = EXIT_DEADLINE + self.options.settings.run.grace_period;
-        if timeout(limit, self.client.leave()).await.is_err() {
-            tracing::warn!("the runs of a session did not end within {} s", limit.as_secs());
-        }
+        await_end("the runs of a session", limit, self.client.leave()).await;
         self.reports.finish().await;
-        let _unread = timeout(SHUTDOWN_DEADLINE, self.output.finish()).await;
+        self.link.finish(SHUTDOWN_DEADLINE).await;
     }
 }
 
@@ -456,16 +425,5 @@ impl RunningCall {
     pub(super) fn describe(&self) -> String {
         let Self { run_id, ended, selected, failed, .. } = self;
         format!("run {run_id}: {} of {selected} tests, {failed} failed", ended.len())
-    }
-}
-
-fn event_of(line: Result<Option<PeerLine>, LinkError<Infallible>>) -> SessionEvent {
-    match line {
-        Ok(Some(line)) => SessionEvent::Line(line),
-        Ok(None) => SessionEvent::InputEnded,
-        Err(error) => {
-            tracing::debug!(error = error_chain(&error), "a client's input ended");
-            SessionEvent::InputEnded
-        }
     }
 }

@@ -22,6 +22,6 @@ impl FrontEnd for MtpFrontEnd {
         scheduler: SchedulerHandle,
         commands: mpsc::Receiver<SessionCommand>,
     ) -> ServingSession {
-        Box::pin(session::ServerSession::new(stream, options, scheduler).serve(commands))
+        Box::pin(session::ServerSession::new(stream, options, scheduler, commands).serve())
     }
 }

@@ -12,14 +12,13 @@ use std::{collections::HashMap, net::IpAddr, time::Duration};
 use heeler_protocol::{
     frame::{FrameDecoder, FrameError},
     mtp::{LogLevel, LogMessage, log_frame, log_frames},
-    rpc::{self, RequestId, RpcError, RpcMessage, code},
+    rpc::{self, RequestId, RpcError, code},
 };
 use heeler_sys::process::is_no_such_process;
-use heeler_transport::{Inbox, LinkError};
+use heeler_transport::LinkError;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::Instant,
 };
 
 use super::{
@@ -29,9 +28,9 @@ use super::{
     requests::RequestCommand,
 };
 use crate::listen::{
-    ClientStream, SessionCommand, SessionEnd, SessionOptions, SessionOutput, StallWatch, wait_for_deadline,
+    ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions, await_end,
 };
-use crate::pool::{MainBarriers, ProcessExitWatch, wait_for_exit};
+use crate::pool::MainBarriers;
 use crate::run::ReportWriter;
 use crate::scheduler::SchedulerHandle;
 
@@ -42,27 +41,18 @@ const MAX_OPEN_REQUESTS: usize = 64;
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for ending all processes after the client is gone.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
-
-/// Time limit for a message's headers, which are a few dozen bytes and written at once. Between messages, and
-/// in the middle of a long body, a client has unlimited time.
+/// Time limit for a message's headers.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A session with one client.
 pub(super) struct ServerSession {
-    inbox: Inbox<FrameDecoder>,
-    /// While something waits in it, nothing more is read from the client, but its owner's commands and the
-    /// death of watched processes are still handled.
-    output: SessionOutput,
+    link: SessionLink<FrameDecoder>,
     options: SessionOptions,
     /// Properties of the client, once it is initialized.
     client_properties: Option<ClientProperties>,
     phase: SessionPhase,
-    /// Deadline for the responses to cancelled requests.
-    cancel_deadline: Option<Instant>,
     /// Requests of the method `exit`, which are answered last.
     exit_requests: Vec<RequestId>,
-    /// Deadline for `initialize`.
-    initialize_deadline: Option<Instant>,
     commands: Option<mpsc::Sender<RequestCommand>>,
     /// Barriers on this connection, which the client answers.
     main_barriers: MainBarriers,
@@ -77,10 +67,6 @@ pub(super) struct ServerSession {
     /// Notifies the client of changed programs, if it wants that.
     program_watch: JoinSet<()>,
     scheduler: SchedulerHandle,
-    /// Whether the client reads.
-    stall_watch: StallWatch,
-    /// Processes whose death ends the session.
-    watched_processes: Vec<ProcessExitWatch>,
     /// A process whose death ends the session, and that was dead already.
     dead_process: Option<u32>,
     /// The client is sent what is queued, although the session ends without its request.
@@ -96,38 +82,33 @@ struct OpenRequest {
 }
 
 enum SessionEvent {
-    /// A queued response was sent.
-    Sent,
-    Message(Result<RpcMessage, rpc::InvalidMessage>),
-    Disconnected,
-    /// The client's stream can't be read any further.
-    Unreadable(LinkError<FrameError>),
-    /// The client has not initialized in time.
-    InitializeTimedOut,
-    /// Cancelled requests have not ended in time.
-    CancelTimedOut,
+    Link(LinkEvent<FrameDecoder>),
     RequestFinished(RequestId),
     RequestsEnded,
-    Command(SessionCommand),
-    ParentDied,
-    /// It is time to check whether the client reads.
-    StallCheck,
 }
 
 impl ServerSession {
     /// Begins a session on a connection.
-    pub(super) fn new(stream: ClientStream, options: SessionOptions, scheduler: SchedulerHandle) -> Self {
-        let (client, mut inbox, link) = heeler_transport::open(stream, FrameDecoder::default());
-        inbox.limit_heads(HEADERS_DEADLINE);
+    pub(super) fn new(
+        stream: ClientStream,
+        options: SessionOptions,
+        scheduler: SchedulerHandle,
+        commands: mpsc::Receiver<SessionCommand>,
+    ) -> Self {
+        let limits = LinkLimits {
+            head: Some(HEADERS_DEADLINE),
+            stall: Some(options.settings.run.client_stall_timeout),
+            begin: options.initialize_within,
+            not_begun: "did not initialize",
+            // While a response waits, nothing more is read.
+            unsent_frames: 1,
+        };
         let (done_sender, done) = mpsc::channel(MAX_OPEN_REQUESTS);
         let mut session = Self {
-            inbox,
-            output: SessionOutput::new(client, link),
+            link: SessionLink::open(stream, FrameDecoder::default(), commands, limits),
             client_properties: None,
             phase: SessionPhase::Serving,
-            cancel_deadline: None,
             exit_requests: Vec::new(),
-            initialize_deadline: options.initialize_within.map(|limit| Instant::now() + limit),
             commands: None,
             main_barriers: MainBarriers::new(crate::run::delivery_limits(&options.settings)),
             client_responses: None,
@@ -137,8 +118,6 @@ impl ServerSession {
             requests: JoinSet::new(),
             program_watch: JoinSet::new(),
             scheduler,
-            stall_watch: StallWatch::new(options.settings.run.client_stall_timeout),
-            watched_processes: Vec::new(),
             dead_process: None,
             has_last_message: false,
             reports: ReportWriter::new(&options.settings.run.reports),
@@ -151,14 +130,14 @@ impl ServerSession {
     /// Serves the client until the session ends; nothing of the session is left when this returns.
     ///
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
-    pub(super) async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
+    pub(super) async fn serve(mut self) -> SessionEnd {
         let end = loop {
             if let Some(process) = self.dead_process {
                 tracing::error!("{}", dead_process_text(process));
                 self.has_last_message = true;
                 break SessionEnd::ParentDied;
             }
-            let event = self.next_event(&mut commands).await;
+            let event = self.next_event().await;
             if let Some(end) = self.on_event(event) {
                 break end;
             }
@@ -174,36 +153,33 @@ impl ServerSession {
     /// Handles an event; returns the end of the session if it ends at once.
     fn on_event(&mut self, event: SessionEvent) -> Option<SessionEnd> {
         match event {
-            SessionEvent::Message(Ok(message)) => self.on_message(message),
-            SessionEvent::Message(Err(invalid)) => {
-                self.output.send(rpc::encode_error(&invalid.id, &invalid.error))
-            }
-            SessionEvent::Sent => {}
-            SessionEvent::Disconnected => return Some(SessionEnd::Disconnected),
-            SessionEvent::Unreadable(error) => {
+            SessionEvent::RequestFinished(id) => drop(self.open_requests.remove(&id)),
+            SessionEvent::RequestsEnded => self.on_requests_ended(),
+            SessionEvent::Link(event) => return self.on_link_event(event),
+        }
+        None
+    }
+
+    fn on_link_event(&mut self, event: LinkEvent<FrameDecoder>) -> Option<SessionEnd> {
+        match event {
+            LinkEvent::Message(body) => match rpc::parse(&body) {
+                Ok(message) => self.on_message(message),
+                Err(invalid) => self.link.output.send(rpc::encode_error(&invalid.id, &invalid.error)),
+            },
+            LinkEvent::Sent | LinkEvent::Unwritable => {}
+            LinkEvent::InputEnded => return Some(SessionEnd::Disconnected),
+            LinkEvent::Unreadable(error) => {
                 self.on_unreadable_stream(&error);
                 return Some(SessionEnd::Disconnected);
             }
-            SessionEvent::InitializeTimedOut => {
-                tracing::warn!("a client did not initialize in time, and its connection is closed");
-                return Some(SessionEnd::Disconnected);
-            }
-            SessionEvent::CancelTimedOut => {
+            LinkEvent::EndTimedOut => {
                 tracing::warn!("cancelled requests did not end in time");
                 return Some(SessionEnd::Disconnected);
             }
-            SessionEvent::RequestFinished(id) => drop(self.open_requests.remove(&id)),
-            SessionEvent::RequestsEnded => self.on_requests_ended(),
-            SessionEvent::Command(SessionCommand::Exit) => self.on_end_order(EndOrder::OwnerExit),
-            SessionEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
-            SessionEvent::Command(SessionCommand::Resume) => self.resume(),
-            SessionEvent::ParentDied => return Some(SessionEnd::ParentDied),
-            SessionEvent::StallCheck => {
-                if self.output.is_stalled(&mut self.stall_watch) {
-                    tracing::warn!("a client has stopped reading, and its connection is closed");
-                    return Some(SessionEnd::Disconnected);
-                }
-            }
+            LinkEvent::Command(SessionCommand::Exit) => self.on_end_order(EndOrder::OwnerExit),
+            LinkEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
+            LinkEvent::Command(SessionCommand::Resume) => self.resume(),
+            LinkEvent::Over(end) => return Some(end),
         }
         None
     }
@@ -225,24 +201,22 @@ impl ServerSession {
     fn log(&mut self, level: LogLevel, message: String) {
         let Some(form) = self.client_properties.as_ref().map(ClientProperties::log_form) else { return };
         for frame in log_frames(form, None, vec![LogMessage::new(level, message)]) {
-            self.output.send(frame);
+            self.link.output.send(frame);
         }
     }
 
     fn on_end_order(&mut self, order: EndOrder) {
         self.phase = self.phase.after(order);
-        if self.phase == SessionPhase::Cancelling && self.cancel_deadline.is_none() {
+        if self.phase == SessionPhase::Cancelling && !self.link.is_ending() {
             self.cancel(|_, _| true);
-            self.cancel_deadline =
-                Some(Instant::now() + EXIT_DEADLINE + self.options.settings.run.grace_period);
+            self.link.end_within(EXIT_DEADLINE + self.options.settings.run.grace_period);
         }
     }
 
-    async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
-        let (first, second) = (self.watched_processes.first(), self.watched_processes.get(1));
+    async fn next_event(&mut self) -> SessionEvent {
         tokio::select! {
+            // A client that has the response to a request may use its ids in the next.
             biased;
-            Some(command) = commands.recv() => SessionEvent::Command(command),
             Some(id) = self.finished_requests.recv() => SessionEvent::RequestFinished(id),
             Some(ended) = self.requests.join_next() => {
                 if let Err(error) = ended {
@@ -250,17 +224,7 @@ impl ServerSession {
                 }
                 SessionEvent::RequestsEnded
             }
-            () = wait_for_exit(first) => SessionEvent::ParentDied,
-            () = wait_for_exit(second) => SessionEvent::ParentDied,
-            () = wait_for_deadline(self.initialize_deadline), if self.client_properties.is_none() => SessionEvent::InitializeTimedOut,
-            () = wait_for_deadline(self.cancel_deadline) => SessionEvent::CancelTimedOut,
-            () = self.stall_watch.next_check() => SessionEvent::StallCheck,
-            _ = self.output.send_first(), if self.output.has_unsent() => SessionEvent::Sent,
-            body = self.inbox.next(), if !self.output.has_unsent() => match body {
-                Ok(Some(body)) => SessionEvent::Message(rpc::parse(&body)),
-                Ok(None) => SessionEvent::Disconnected,
-                Err(error) => SessionEvent::Unreadable(error),
-            },
+            event = self.link.next_event(true) => SessionEvent::Link(event),
         }
     }
 
@@ -268,12 +232,11 @@ impl ServerSession {
         let Some(process) = process.filter(|process| ![0, std::process::id()].contains(process)) else {
             return;
         };
-        let Ok(pid) = i32::try_from(process) else { return };
         if !self.options.settings.run.is_client_watched {
             return;
         }
-        match ProcessExitWatch::watch(heeler_sys::process::Pid(pid)) {
-            Ok(watched) => self.watched_processes.push(watched),
+        match self.link.watch_process(process) {
+            Ok(()) => {}
             // The process id of a client on another machine is meaningless here.
             Err(error) if is_no_such_process(&error) && is_this_machine(&self.options.client_host) => {
                 self.dead_process = Some(process);
@@ -299,13 +262,15 @@ impl ServerSession {
     /// the scheduler has panicked.
     fn on_requests_ended(&mut self) {
         self.commands = None;
-        self.output.send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
+        self.link
+            .output
+            .send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
         for id in std::mem::take(&mut self.open_requests).into_keys() {
             let error = RpcError::new(
                 code::INTERNAL_ERROR,
                 "internal error in Heeler while it processed this request",
             );
-            self.output.send(rpc::encode_error(&id, &error));
+            self.link.output.send(rpc::encode_error(&id, &error));
         }
     }
 
@@ -331,16 +296,14 @@ impl ServerSession {
                 while self.requests.join_next().await.is_some() {}
             })
         };
-        if tokio::time::timeout(deadline, drain).await.is_err() {
-            tracing::warn!("the session's requests did not end within {} s", deadline.as_secs());
-        }
+        await_end("the requests of a session", deadline, drain).await;
         self.requests.shutdown().await;
         self.reports.finish().await;
         if end == SessionEnd::Exit || self.has_last_message {
             for id in std::mem::take(&mut self.exit_requests) {
-                self.output.send(rpc::encode_result(&id, &serde_json::json!({})));
+                self.link.output.send(rpc::encode_result(&id, &serde_json::json!({})));
             }
-            let _elapsed = tokio::time::timeout(SHUTDOWN_DEADLINE, self.output.finish()).await;
+            self.link.finish(SHUTDOWN_DEADLINE).await;
         }
     }
 }

@@ -29,6 +29,6 @@ impl FrontEnd for RspFrontEnd {
         scheduler: SchedulerHandle,
         commands: mpsc::Receiver<SessionCommand>,
     ) -> ServingSession {
-        Box::pin(session::RspSession::new(stream, options, scheduler).serve(commands))
+        Box::pin(session::RspSession::new(stream, options, scheduler, commands).serve())
     }
 }

@@ -31,7 +31,7 @@ impl McpSession {
         let (id, error) = match line {
             PeerLine::Message(line) => match mcp::read_message(line) {
                 Ok(message) => {
-                    self.first_message_deadline = None;
+                    self.link.mark_begun();
                     return self.on_message(message).await.map(|()| None);
                 }
                 Err(InvalidMessage { id, error }) => (id, error),
@@ -42,7 +42,7 @@ impl McpSession {
             }
         };
         self.refuse(&id, &error);
-        if self.first_message_deadline.is_some() {
+        if self.link.awaits_beginning() {
             tracing::warn!("a client began with a line that is no message, and its connection is closed");
             return Ok(Some(SessionEnd::Disconnected));
         }
@@ -80,7 +80,7 @@ impl McpSession {
             (method::TOOLS_CALL, _) => return self.on_call(id, request, params).await,
             (method::INITIALIZE, _) => match read_params::<InitializeParams>(method, params) {
                 Ok(params) => {
-                    self.output.send(mcp::encode_result(
+                    self.link.output.send(mcp::encode_result(
                         &id,
                         &InitializeResult::new(&params.protocol_version, INSTRUCTIONS),
                     ));
@@ -89,7 +89,7 @@ impl McpSession {
             },
             (method::DISCOVER, _) => {
                 let result = EraResult::new(DiscoverResult::new(INSTRUCTIONS), era, ResultCaching::Stable);
-                self.output.send(mcp::encode_result(&id, &result));
+                self.link.output.send(mcp::encode_result(&id, &result));
             }
             (method::TOOLS_LIST, _) => match read_params::<ListToolsParams>(method, params) {
                 // There is one page.
@@ -100,14 +100,14 @@ impl McpSession {
                 }
                 Ok(ListToolsParams { cursor: None }) => {
                     let result = EraResult::new(mcp::list_of_tools(), era, ResultCaching::Stable);
-                    self.output.send(mcp::encode_result(&id, &result));
+                    self.link.output.send(mcp::encode_result(&id, &result));
                 }
                 Err(error) => self.refuse(&id, &error),
             },
             (method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL, Era::Modern) => {
                 return self.on_task_request(&id, method, params).await;
             }
-            (method::PING, Era::Legacy) => self.output.send(mcp::encode_result(&id, &EmptyObject {})),
+            (method::PING, Era::Legacy) => self.link.output.send(mcp::encode_result(&id, &EmptyObject {})),
             _ => {
                 let message = format!("the method {:?} is not supported", mcp::shortened(method));
                 self.refuse(&id, &RpcError::new(code::METHOD_NOT_FOUND, message));
@@ -267,7 +267,7 @@ impl McpSession {
         call.progress = None;
         let (id, task) = (call.id.clone(), handle.working(call.work.describe(), now));
         call.task = Some(handle);
-        self.output.send(mcp::encode_result(&id, &CreateTaskResult::new(task)));
+        self.link.output.send(mcp::encode_result(&id, &CreateTaskResult::new(task)));
     }
 
     async fn on_task_request(
@@ -299,12 +299,12 @@ impl McpSession {
         };
         if method == method::TASKS_GET {
             let result = EraResult::new(task, Era::Modern, ResultCaching::Volatile);
-            self.output.send(mcp::encode_result(id, &result));
+            self.link.output.send(mcp::encode_result(id, &result));
             return Ok(());
         }
         // No task wants input, so that an update has nothing to do.
         let result = EraResult::new(EmptyObject {}, Era::Modern, ResultCaching::Volatile);
-        self.output.send(mcp::encode_result(id, &result));
+        self.link.output.send(mcp::encode_result(id, &result));
         let Some(number) = number.filter(|_| method == method::TASKS_CANCEL) else { return Ok(()) };
         if let Some(call) = self.calls.get_mut(&number) {
             call.is_cancelled = true;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{MAX_OPEN_REQUESTS, OpenRequest, ServerSession, dead_process_text};
-use crate::discovery::{CurrentProgram, ListingSettings, ProgramSource, watch_programs};
+use crate::discovery::{CurrentProgram, ProgramSource, watch_programs};
 use crate::mtp::{
     debugger::{ClientResponse, DebugSession, DebuggerRequests},
     ending::EndOrder,
@@ -20,7 +20,7 @@ use crate::mtp::{
     run,
 };
 use crate::pool::ResponseKind;
-use crate::scheduler::{ClientRegistration, UpdateDelivery};
+use crate::scheduler::UpdateDelivery;
 
 /// Capacity of the command queue to the requests: for each request its start and one cancel, and the pauses
 /// of an impatient user.
@@ -46,7 +46,7 @@ impl ServerSession {
             RpcMessage::Notification { method, .. } if requires_response(&method) => {
                 let message = format!("expected an id in the request {method:?}: a number or a string");
                 let error = RpcError::new(code::INVALID_REQUEST, message);
-                self.output.send(rpc::encode_error(&RequestId::Null, &error));
+                self.link.output.send(rpc::encode_error(&RequestId::Null, &error));
             }
             RpcMessage::Notification { method, params } if self.client_properties.is_some() => {
                 self.on_notification(&method, params.as_deref());
@@ -67,13 +67,14 @@ impl ServerSession {
     fn on_initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
         match self.try_initialize(params) {
             Ok(result) => {
-                self.output.send(rpc::encode_result(id, &result));
+                self.link.mark_begun();
+                self.link.output.send(rpc::encode_result(id, &result));
                 self.probe_answers();
                 for notice in std::mem::take(&mut self.options.notices) {
                     self.log(LogLevel::Warning, notice);
                 }
             }
-            Err(error) => self.output.send(rpc::encode_error(id, &error)),
+            Err(error) => self.link.output.send(rpc::encode_error(id, &error)),
         }
     }
 
@@ -81,7 +82,7 @@ impl ServerSession {
     fn probe_answers(&mut self) {
         let has_port = self.client_properties.as_ref().is_some_and(ClientProperties::has_callback_port);
         if has_port || self.options.callback.is_some() {
-            self.main_barriers.probes().into_iter().for_each(|frame| self.output.send(frame));
+            self.main_barriers.probes().into_iter().for_each(|frame| self.link.output.send(frame));
         }
     }
 
@@ -115,17 +116,12 @@ impl ServerSession {
         if facts.testing.extensions.program_changes {
             self.watch_programs();
         }
-        let registration = ClientRegistration {
-            delivery: UpdateDelivery::Frames {
-                callback: callback.or_else(|| facts.callback(&self.options.client_host)),
-                main_connection: self.output.outbox(),
-                main_barriers: self.main_barriers.clone(),
-                limits: crate::run::delivery_limits(&settings),
-            },
-            sources: std::mem::take(&mut self.options.sources),
-            finder: self.options.finder.clone(),
-            listing: ListingSettings::of_session(&settings),
-        };
+        let registration = self.options.registration(UpdateDelivery::Frames {
+            callback: callback.or_else(|| facts.callback(&self.options.client_host)),
+            main_connection: self.link.output.outbox(),
+            main_barriers: self.main_barriers.clone(),
+            limits: crate::run::delivery_limits(&settings),
+        });
         let debuggers = DebuggerRequests::new(
             client_responses,
             DebugSession {
@@ -138,7 +134,7 @@ impl ServerSession {
             provenance: self.options.provenance.clone(),
             has_attachments_stream: facts.testing.attachments_support,
             log_form: facts.log_form(),
-            outbox: self.output.outbox(),
+            outbox: self.link.output.outbox(),
             reports: self.reports.clone(),
         };
         let scheduler = self.scheduler.clone();
@@ -162,13 +158,13 @@ impl ServerSession {
             suite: Some(source.program.suite.clone()),
         };
         let known = self.options.sources.iter().map(program).collect();
-        self.program_watch.spawn(watch_programs(finder, known, self.output.outbox()));
+        self.program_watch.spawn(watch_programs(finder, known, self.link.output.outbox()));
     }
 
     fn on_request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
         if let Err(error) = self.enqueue_request(&id, method, params) {
             self.end_refused_streams(method, params);
-            self.output.send(rpc::encode_error(&id, &error));
+            self.link.output.send(rpc::encode_error(&id, &error));
         }
     }
 
@@ -183,7 +179,7 @@ impl ServerSession {
         };
         let Some(run_id) = params::readable_run_id(params) else { return };
         if !self.open_requests.values().any(|open| open.run_id == run_id) {
-            run::end_frames(has_attachments, &run_id).for_each(|frame| self.output.send(frame));
+            run::end_frames(has_attachments, &run_id).for_each(|frame| self.link.output.send(frame));
         }
     }
 

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
-use heeler_run_store::Provenance;
 use tokio::{io::AsyncWriteExt as _, sync::mpsc, time::timeout};
 
 use super::ServerSession;
@@ -16,19 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn options(dir: &std::path::Path) -> SessionOptions {
     let text = "[profile.default]\nclient-stall-timeout = \"100ms\"\n";
     let config = Config::parse(&dir.join("heeler.toml"), text).unwrap();
-    SessionOptions {
-        settings: Arc::new(ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap()),
-        sources: Vec::new(),
-        finder: None,
-        client_host: String::new(),
-        callback: None,
-        exit_with: None,
-        initialize_within: None,
-        is_debug: false,
-        allows_program_options: true,
-        notices: Vec::new(),
-        provenance: Provenance::default(),
-    }
+    let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
+    SessionOptions::new(Arc::new(settings), Vec::new())
 }
 
 fn scheduler() -> SchedulerHandle {
@@ -54,13 +42,12 @@ async fn client_that_reads_nothing_is_disconnected() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ours, theirs) = tokio::io::duplex(32);
     let (_commands, receiver) = mpsc::channel(1);
-    let session = ServerSession::new(Box::new(theirs), options(dir.path()), scheduler());
+    let session = ServerSession::new(Box::new(theirs), options(dir.path()), scheduler(), receiver);
     let client = async {
         ours.write_all(&request(1)).await.unwrap();
         // The answer does not fit into the connection, and stays there.
         ours
     };
-    let (end, _ours) =
-        timeout(PATIENCE, async { tokio::join!(session.serve(receiver), client) }).await.unwrap();
+    let (end, _ours) = timeout(PATIENCE, async { tokio::join!(session.serve(), client) }).await.unwrap();
     assert_eq!(end, SessionEnd::Disconnected);
 }

@@ -20,7 +20,7 @@ impl RspSession {
         match message {
             RpcMessage::Request { id, method, params } => {
                 let (result, notifications) = self.answer(&method, params.as_deref()).await?;
-                self.output.queue(match result {
+                self.link.output.queue(match result {
                     Ok(result) => rpc::encode_result(&id, &result),
                     Err(error) => rpc::encode_error(&id, &error),
                 });
@@ -79,9 +79,9 @@ impl RspSession {
     }
 
     async fn start(&mut self, launch: &LaunchParams) -> Result<Answer, SchedulerGone> {
-        let started = match self.end_deadline {
-            Some(_) => Err("the server is ending".to_owned()),
-            None => self.runs.start(launch).await?,
+        let started = match self.link.is_ending() {
+            true => Err("the server is ending".to_owned()),
+            false => self.runs.start(launch).await?,
         };
         Ok(match started {
             Ok(notifications) => (Ok(start_result(Status::success())), notifications),

@@ -25,7 +25,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    discovery::{Catalogue, ListingSettings, ProgramSource, TestSelection},
+    discovery::{Catalogue, ProgramSource, TestSelection},
     listen::SessionOptions,
     rsp::{
         launch::LaunchOptions,
@@ -213,12 +213,8 @@ impl SuiteRuns {
                 true => (self.options.sources.clone(), self.options.finder.clone()),
                 false => (vec![self.suites[place].source.clone()], None),
             };
-            let registration = ClientRegistration {
-                delivery: UpdateDelivery::Events,
-                sources,
-                finder,
-                listing: ListingSettings::of_session(self.settings()),
-            };
+            let registration =
+                ClientRegistration { sources, finder, ..self.options.registration(UpdateDelivery::Events) };
             self.suites[place].client = Some(self.scheduler.register(registration).await?);
         }
         self.suites[place].client.as_ref().ok_or(SchedulerGone)

@@ -1,0 +1,229 @@
+//! What the sessions of all front ends have in common: a connection that is read and written, and everything
+//! that ends a session from outside. A front end sets the limits and says what its messages mean.
+
+use std::{future::pending, io, time::Duration};
+
+use heeler_protocol::StreamDecoder;
+use heeler_sys::process::Pid;
+use heeler_transport::{Inbox, LinkError};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+
+use super::{SessionCommand, SessionEnd, SessionOptions, SessionOutput, StallWatch, wait_for_deadline};
+use crate::pool::{ProcessExitWatch, wait_for_exit};
+
+/// The limits of a session's connection; the default has none.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkLimits {
+    /// Time limit for the head of a message, which is a few dozen bytes and written at once. Between
+    /// messages, and in the middle of a long body, a client has unlimited time.
+    pub head: Option<Duration>,
+    /// Time in which a client has to read something while there is something to read.
+    pub stall: Option<Duration>,
+    /// Time limit for the beginning of the session, for a client that has connected by itself.
+    pub begin: Option<Duration>,
+    /// How a client failed that has not begun in time, as the log says it.
+    pub not_begun: &'static str,
+    /// Number of frames that wait for the client from which nothing more is read from it.
+    pub unsent_frames: usize,
+}
+
+impl Default for LinkLimits {
+    fn default() -> Self {
+        Self { head: None, stall: None, begin: None, not_begun: "sent nothing", unsent_frames: usize::MAX }
+    }
+}
+
+/// What happens on a session's connection.
+#[derive(Debug)]
+pub enum LinkEvent<D: StreamDecoder> {
+    /// The owner of the session wants something.
+    Command(SessionCommand),
+    /// The client has sent this.
+    Message(D::Item),
+    /// The client has closed its end.
+    InputEnded,
+    /// The client's stream can't be read any further.
+    Unreadable(LinkError<D::Error>),
+    /// A frame that waited was sent.
+    Sent,
+    /// The client can be sent nothing more, and what waited is dropped. What it has sent is still read.
+    Unwritable,
+    /// The session has not ended within the limit of [`SessionLink::end_within`].
+    EndTimedOut,
+    /// The session ends at once.
+    Over(SessionEnd),
+}
+
+/// The connection of a session.
+#[derive(Debug)]
+pub struct SessionLink<D: StreamDecoder> {
+    inbox: Inbox<D>,
+    has_input_ended: bool,
+    has_output_ended: bool,
+    /// What is sent to the client.
+    pub output: SessionOutput,
+    commands: mpsc::Receiver<SessionCommand>,
+    limits: LinkLimits,
+    stall_watch: Option<StallWatch>,
+    begin_deadline: Option<Instant>,
+    end_deadline: Option<Instant>,
+    /// Processes whose death ends the session: the one that the owner names, and the client's own.
+    watched_processes: Vec<ProcessExitWatch>,
+}
+
+impl<D: StreamDecoder> SessionLink<D> {
+    /// Opens the connection of a session.
+    pub fn open(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        decoder: D,
+        commands: mpsc::Receiver<SessionCommand>,
+        limits: LinkLimits,
+    ) -> Self {
+        let (outbox, mut inbox, link) = heeler_transport::open(stream, decoder);
+        if let Some(limit) = limits.head {
+            inbox.limit_heads(limit);
+        }
+        Self {
+            inbox,
+            has_input_ended: false,
+            has_output_ended: false,
+            output: SessionOutput::new(outbox, link),
+            commands,
+            limits,
+            stall_watch: limits.stall.map(StallWatch::new),
+            begin_deadline: limits.begin.map(|limit| Instant::now() + limit),
+            end_deadline: None,
+            watched_processes: Vec::new(),
+        }
+    }
+
+    /// Ends the session when this process dies.
+    ///
+    /// # Errors
+    /// There is no process with this id, or the system has no descriptor for it.
+    pub(crate) fn watch_process(&mut self, process: u32) -> io::Result<()> {
+        let pid = i32::try_from(process).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        self.watched_processes.push(ProcessExitWatch::watch(Pid(pid))?);
+        Ok(())
+    }
+
+    /// Ends the session when the process dies on which its options say that it depends.
+    pub(crate) fn watch_owner(&mut self, options: &SessionOptions) {
+        if let Some(process) = options.exit_with
+            && let Err(error) = self.watch_process(process)
+        {
+            tracing::warn!(process, %error, "the owner of a session can't be watched");
+        }
+    }
+
+    /// Lifts the limit for the beginning of the session: the client has begun it.
+    pub(crate) fn mark_begun(&mut self) {
+        self.begin_deadline = None;
+    }
+
+    /// Returns whether the client still has to begin the session, within its limit.
+    pub(crate) fn awaits_beginning(&self) -> bool {
+        self.begin_deadline.is_some()
+    }
+
+    /// Limits the time until the session ends, unless that is limited already.
+    pub(crate) fn end_within(&mut self, limit: Duration) {
+        self.end_deadline.get_or_insert_with(|| Instant::now() + limit);
+    }
+
+    /// Returns whether the session is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.end_deadline.is_some()
+    }
+
+    /// Waits for the next event; messages are read only if `is_reading`.
+    ///
+    /// Cancel safe: yes, because nothing that was received is lost, and a frame is queued until it is sent.
+    pub async fn next_event(&mut self, is_reading: bool) -> LinkEvent<D> {
+        let is_reading =
+            is_reading && !self.has_input_ended && self.output.unsent() < self.limits.unsent_frames;
+        if self.output.is_closed() && !self.has_output_ended {
+            self.has_output_ended = true;
+            return LinkEvent::Unwritable;
+        }
+        loop {
+            let Self { inbox, output, commands, limits, stall_watch, watched_processes, .. } = self;
+            let (first, second) = (watched_processes.first(), watched_processes.get(1));
+            tokio::select! {
+                // What is rare and urgent comes before what may always be ready.
+                biased;
+                Some(command) = commands.recv() => return LinkEvent::Command(command),
+                () = wait_for_exit(first) => return LinkEvent::Over(SessionEnd::ParentDied),
+                () = wait_for_exit(second) => return LinkEvent::Over(SessionEnd::ParentDied),
+                () = wait_for_deadline(self.end_deadline) => return LinkEvent::EndTimedOut,
+                () = wait_for_deadline(self.begin_deadline) => {
+                    tracing::warn!("a client {} in time, and its connection is closed", limits.not_begun);
+                    return LinkEvent::Over(SessionEnd::Disconnected);
+                }
+                () = next_check(stall_watch) => {}
+                event = transfer(output, inbox, is_reading) => {
+                    self.has_input_ended |=
+                        matches!(event, LinkEvent::InputEnded | LinkEvent::Unreadable(_));
+                    self.has_output_ended |= matches!(event, LinkEvent::Unwritable);
+                    return event;
+                }
+            }
+            if let Some(watch) = &mut self.stall_watch
+                && self.output.is_stalled(watch)
+            {
+                tracing::warn!("a client has stopped reading, and its connection is closed");
+                return LinkEvent::Over(SessionEnd::Disconnected);
+            }
+        }
+    }
+
+    /// Refuses further commands: the owner sees that the session is about to end.
+    pub(crate) fn refuse_commands(&mut self) {
+        self.commands.close();
+    }
+
+    /// Sends what waits, and closes the connection, within a limit. Returns whether everything was sent.
+    ///
+    /// Cancel safe: yes, because dropping the connection closes it as well.
+    pub async fn finish(self, limit: Duration) -> bool {
+        let sent = timeout(limit, self.output.finish()).await;
+        if sent.is_err() {
+            tracing::warn!("a client did not read the end of its session within {} s", limit.as_secs());
+        }
+        sent.unwrap_or(false)
+    }
+}
+
+async fn next_check(watch: &mut Option<StallWatch>) {
+    match watch {
+        Some(watch) => watch.next_check().await,
+        None => pending().await,
+    }
+}
+
+/// Sends or reads, in random order, so that a flood in one direction does not hold the other one up.
+async fn transfer<D: StreamDecoder>(
+    output: &mut SessionOutput,
+    inbox: &mut Inbox<D>,
+    is_reading: bool,
+) -> LinkEvent<D> {
+    tokio::select! {
+        is_open = output.send_first(), if output.has_unsent() => {
+            if is_open {
+                return LinkEvent::Sent;
+            }
+            output.clear();
+            LinkEvent::Unwritable
+        }
+        item = inbox.next(), if is_reading => match item {
+            Ok(Some(item)) => LinkEvent::Message(item),
+            Ok(None) => LinkEvent::InputEnded,
+            Err(error) => LinkEvent::Unreadable(error),
+        },
+        else => pending().await,
+    }
+}
