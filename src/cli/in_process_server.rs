@@ -61,17 +61,9 @@ impl InProcessServer {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let callbacks = listen_for_callbacks();
         let options = SessionOptions {
-            settings,
-            sources,
-            finder: None,
-            client_host: "127.0.0.1".to_owned(),
             callback: callbacks.as_ref().map(|callbacks| callbacks.address().clone()),
-            exit_with: None,
-            initialize_within: None,
-            is_debug: false,
-            allows_program_options: true,
-            notices: Vec::new(),
             provenance,
+            ..SessionOptions::new(settings, sources)
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();

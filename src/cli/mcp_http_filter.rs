@@ -26,7 +26,8 @@ use heeler_protocol::{
     rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
 };
 use heeler_server::listen::ListenError;
-use tokio::{net::TcpListener, time::Instant};
+use heeler_transport::accept::TrustedListener;
+use tokio::time::Instant;
 
 use super::{
     exit::CommandError,
@@ -59,7 +60,7 @@ const REPLACED_HEADERS: [HeaderName; 4] =
 pub(super) async fn serve_filtered(port: u16, server: &LocalUrl) -> Result<(), CommandError> {
     let address = format!("127.0.0.1:{port}");
     let failed = |source| CommandError::Listen(ListenError::Tcp { address: address.clone(), source });
-    let listener = TcpListener::bind(&address).await.map_err(failed)?;
+    let listener = TrustedListener::bind(&address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     eprintln!("heeler: listening on http://{bound}{}", server.path());

@@ -1,6 +1,6 @@
 //! `heeler serve`, and the form in which an editor starts Heeler.
 
-use std::{sync::Arc, time::Duration};
+use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
@@ -14,10 +14,9 @@ use super::{
 use heeler_config::ResolvedSettings;
 use heeler_server::{
     listen::{
-        self, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd, SessionOptions,
-        TcpTransport,
+        self, Announcement, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd,
+        SessionOptions, TcpAddress,
     },
-    mcp,
     pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerOptions},
 };
@@ -28,47 +27,59 @@ const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(5);
 /// Warning for an address that other machines can reach: the protocol has no authentication.
 const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the tests and read their results";
 
+/// How clients reach a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ServerTransport {
+    /// One client, which has started this process, on standard input and output.
+    StandardStreams,
+    Tcp(TcpAddress),
+    Local(PathBuf),
+}
+
 /// Serves until the clients end or the user ends the server.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, CommandError> {
     let named = arguments.protocol.as_deref().and_then(listen::front_end);
     let front_end = named.unwrap_or(FRONT_ENDS[0]);
     let mut options = session_options(front_end, &arguments.served)?;
     options.is_debug = arguments.is_debug;
-    if arguments.is_stdio {
-        return serve_standard_streams(front_end, options).await;
+    let address = arguments.port.map(|port| format!("127.0.0.1:{port}")).or(arguments.listen.clone());
+    let transport = match (address, &arguments.pipe) {
+        _ if arguments.is_stdio => ServerTransport::StandardStreams,
+        (Some(address), _) => ServerTransport::Tcp(TcpAddress::Named(address)),
+        (None, Some(path)) => ServerTransport::Local(path.clone()),
+        // The parser requires one transport.
+        (None, None) => return Ok(CliExitCode::Success),
+    };
+    serve_clients(front_end, options, &transport).await
+}
+
+/// Serves clients of any protocol until they end or the user ends the server.
+pub(super) async fn serve_clients(
+    front_end: &'static dyn FrontEnd,
+    options: SessionOptions,
+    transport: &ServerTransport,
+) -> Result<CliExitCode, CommandError> {
+    if *transport == ServerTransport::StandardStreams {
+        let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
+        // Standard output belongs to the client.
+        let scheduler = SchedulerOptions::new(&options.settings, WorkerStdout::StandardError);
+        return serve_session(front_end, Box::new(stream), options, scheduler).await;
     }
     let (scheduler, scheduler_task) =
         SchedulerHandle::start(SchedulerOptions::new(&options.settings, WorkerStdout::StandardOutput));
     let server = ClientServer { front_end, options, scheduler };
     let (stop, stopped) = mpsc::channel(1);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let address = arguments.port.map(|port| format!("127.0.0.1:{port}")).or(arguments.listen.clone());
     let serving = async {
-        match (&address, &arguments.pipe) {
-            (Some(address), _) if front_end.tcp_transport() == TcpTransport::Http => {
-                mcp::serve_http(address, &server, |url| eprintln!("heeler: listening on {url}"), stopped)
-                    .await
+        match transport {
+            ServerTransport::Tcp(address) => {
+                listen::serve_tcp(address, &server, |bound| announce(front_end, bound), stopped).await
             }
-            (Some(address), _) => {
-                listen::serve_tcp(
-                    address,
-                    &server,
-                    |address| {
-                        eprintln!("heeler: listening on {address}");
-                        if !address.ip().is_loopback() {
-                            eprintln!("heeler: {NO_AUTHENTICATION}");
-                        }
-                    },
-                    stopped,
-                )
-                .await
-            }
-            (None, Some(path)) => {
+            ServerTransport::Local(path) => {
                 let ready = || eprintln!("heeler: listening on {}", path.display());
                 listen::serve_local(path, &server, ready, stopped).await
             }
-            // The parser requires one transport.
-            (None, None) => Ok(()),
+            ServerTransport::StandardStreams => Ok(()),
         }
     };
     let ending = async {
@@ -86,15 +97,20 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     served.map(|()| CliExitCode::Success).map_err(CommandError::Listen)
 }
 
-/// Serves the client on standard input and output.
-pub(super) async fn serve_standard_streams(
-    front_end: &dyn FrontEnd,
-    options: SessionOptions,
-) -> Result<CliExitCode, CommandError> {
-    let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
-    // Standard output belongs to the client.
-    let scheduler = SchedulerOptions::new(&options.settings, WorkerStdout::StandardError);
-    serve_session(front_end, Box::new(stream), options, scheduler).await
+fn announce(front_end: &dyn FrontEnd, bound: SocketAddr) {
+    match front_end.announcement(bound) {
+        Announcement::Diagnostic(address) => {
+            eprintln!("heeler: listening on {address}");
+            if !bound.ip().is_loopback() {
+                eprintln!("heeler: {NO_AUTHENTICATION}");
+            }
+        }
+        Announcement::Output(line) => {
+            let mut stdout = std::io::stdout();
+            // A closed pipe means that nobody reads the line.
+            let _closed = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+        }
+    }
 }
 
 /// Serves the editor that started this process.
@@ -139,17 +155,9 @@ fn session_options(
     };
     let provenance = rerun::provenance(&named, None);
     Ok(SessionOptions {
-        settings: Arc::new(settings),
-        sources: sources.clone(),
-        finder: Some(Arc::new(SourceFinder::new(config, named, sources))),
-        client_host: "127.0.0.1".to_owned(),
-        callback: None,
-        exit_with: None,
-        initialize_within: None,
-        is_debug: false,
-        allows_program_options: true,
-        notices: Vec::new(),
+        finder: Some(Arc::new(SourceFinder::new(config, named, sources.clone()))),
         provenance,
+        ..SessionOptions::new(Arc::new(settings), sources)
     })
 }
 

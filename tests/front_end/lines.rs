@@ -11,25 +11,27 @@
 //!         error RUN TEXT     the run could not begin; nothing of it follows
 //! ```
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, str::from_utf8, sync::Arc, time::Duration};
 
 use heeler_protocol::{
     control::{RunUpdates, TestUpdate},
+    mcp::{LineDecoder, PeerLine},
     mtp::ClientMembers,
 };
 use heeler_server::{
-    discovery::{Catalogue, ListingSettings, TestSelection},
-    listen::{ClientStream, FrontEnd, ServingSession, SessionCommand, SessionEnd, SessionOptions},
+    discovery::{Catalogue, TestSelection},
+    listen::{
+        ClientStream, FrontEnd, LinkEvent, LinkLimits, ServingSession, SessionCommand, SessionEnd,
+        SessionLink, SessionOptions,
+    },
     run::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run},
     scheduler::{
-        BuildRequest, ClientEvent, ClientRegistration, RequestNumber, RunClient, SchedulerGone,
-        SchedulerHandle, UpdateDelivery,
+        BuildRequest, ClientEvent, RequestNumber, RunClient, SchedulerGone, SchedulerHandle, UpdateDelivery,
     },
 };
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, WriteHalf},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
+
+use crate::PATIENCE;
 
 /// The front end.
 #[derive(Debug)]
@@ -57,28 +59,23 @@ async fn serve(
     stream: ClientStream,
     options: SessionOptions,
     scheduler: SchedulerHandle,
-    mut commands: mpsc::Receiver<SessionCommand>,
+    commands: mpsc::Receiver<SessionCommand>,
 ) -> Result<SessionEnd, SchedulerGone> {
-    let registration = ClientRegistration {
-        delivery: UpdateDelivery::Events,
-        sources: options.sources.clone(),
-        finder: options.finder.clone(),
-        listing: ListingSettings::of_session(&options.settings),
-    };
-    let client = scheduler.register(registration).await?;
-    let (read, writer) = tokio::io::split(stream);
-    let mut lines = BufReader::new(read).lines();
-    let mut session = LineSession { options, client, writer, runs: BTreeMap::new(), next: 0 };
+    let client = scheduler.register(options.registration(UpdateDelivery::Events)).await?;
+    let link = SessionLink::open(stream, LineDecoder::default(), commands, LinkLimits::default());
+    let mut session = LineSession { options, client, link, runs: BTreeMap::new(), next: 0 };
     let end = loop {
         tokio::select! {
-            Some(command) = commands.recv() => match command {
-                SessionCommand::Exit => break SessionEnd::Exit,
-                SessionCommand::Pause(done) => session.client.pause(done).await?,
-                SessionCommand::Resume => session.client.resume().await?,
-            },
-            line = lines.next_line() => match line {
-                Ok(Some(line)) => session.on_line(&line).await?,
-                Ok(None) | Err(_) => break SessionEnd::Disconnected,
+            event = session.link.next_event(true) => match event {
+                LinkEvent::Command(SessionCommand::Exit) => break SessionEnd::Exit,
+                LinkEvent::Command(SessionCommand::Pause(done)) => session.client.pause(done).await?,
+                LinkEvent::Command(SessionCommand::Resume) => session.client.resume().await?,
+                LinkEvent::Message(PeerLine::Message(line)) => {
+                    session.on_line(from_utf8(&line).unwrap()).await?;
+                }
+                LinkEvent::Over(end) => break end,
+                LinkEvent::Sent | LinkEvent::Unwritable => {}
+                _ => break SessionEnd::Disconnected,
             },
             event = session.client.next_event() => {
                 session.on_event(event.ok_or(SchedulerGone)?).await?;
@@ -86,6 +83,7 @@ async fn serve(
         }
     };
     session.client.leave().await;
+    session.link.finish(PATIENCE).await;
     Ok(end)
 }
 
@@ -99,7 +97,7 @@ struct LineRun {
 struct LineSession {
     options: SessionOptions,
     client: RunClient,
-    writer: WriteHalf<ClientStream>,
+    link: SessionLink<LineDecoder>,
     runs: BTreeMap<RequestNumber, LineRun>,
     next: u64,
 }
@@ -120,7 +118,7 @@ impl LineSession {
                 None => Ok(()),
             },
             _ => {
-                self.write(&format!("log what is {line:?}?")).await;
+                self.write(&format!("log what is {line:?}?"));
                 Ok(())
             }
         }
@@ -131,24 +129,24 @@ impl LineSession {
             ClientEvent::Listed { request, catalogue: Ok(catalogue) } => {
                 self.start_run(request, &catalogue).await?;
             }
-            ClientEvent::Listed { request, catalogue: Err(error) } => self.fail(request, &error).await,
+            ClientEvent::Listed { request, catalogue: Err(error) } => self.fail(request, &error),
             ClientEvent::Log { lines, .. } => {
                 for line in lines {
-                    self.write(&format!("log {}", line.message)).await;
+                    self.write(&format!("log {}", line.message));
                 }
             }
             ClientEvent::RunRefused { request, plan, error } => {
                 discard_run(&plan);
-                self.fail(request, &error).await;
+                self.fail(request, &error);
             }
-            ClientEvent::Updates(updates) => self.on_updates(updates).await,
+            ClientEvent::Updates(updates) => self.on_updates(updates),
             ClientEvent::RunEnded { request, plan, outcome } => {
                 let _warning = record_run(&self.options.settings, &plan, &outcome, Duration::ZERO);
                 if let Some(run) = self.runs.remove(&request) {
-                    self.write(&format!("over {} {}", run.id, run.finished)).await;
+                    self.write(&format!("over {} {}", run.id, run.finished));
                 }
             }
-            ClientEvent::FinishRun(_) => self.write("log frames for a client that takes typed updates").await,
+            ClientEvent::FinishRun(_) => self.write("log frames for a client that takes typed updates"),
             ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::DebuggeeGone(_) => {}
@@ -175,16 +173,16 @@ impl LineSession {
                 self.client.start_run(request, Box::new(plan), ClientMembers::default()).await
             }
             Err(error) => {
-                self.fail(request, &error.to_string()).await;
+                self.fail(request, &error.to_string());
                 Ok(())
             }
         }
     }
 
-    async fn on_updates(&mut self, RunUpdates { run, updates }: RunUpdates) {
+    fn on_updates(&mut self, RunUpdates { run, updates }: RunUpdates) {
         for update in updates {
             match update {
-                TestUpdate::Started { uid, .. } => self.write(&format!("begin {run} {uid}")).await,
+                TestUpdate::Started { uid, .. } => self.write(&format!("begin {run} {uid}")),
                 TestUpdate::Finished { uid, result } => {
                     let of_run = self.runs.values_mut().find(|one| one.id == run);
                     of_run.into_iter().for_each(|run| run.finished += 1);
@@ -194,25 +192,23 @@ impl LineSession {
                             write!(line, " actual {actual} expected {expected}").unwrap();
                         }
                     }
-                    self.write(&line).await;
+                    self.write(&line);
                 }
                 TestUpdate::ProgramFailed(failure) => {
-                    self.write(&format!("log {}: {}", failure.suite, failure.message)).await;
+                    self.write(&format!("log {}: {}", failure.suite, failure.message));
                 }
                 TestUpdate::Completed => {}
             }
         }
     }
 
-    async fn fail(&mut self, request: RequestNumber, error: &str) {
+    fn fail(&mut self, request: RequestNumber, error: &str) {
         if let Some(run) = self.runs.remove(&request) {
-            self.write(&format!("error {} {error}", run.id)).await;
+            self.write(&format!("error {} {error}", run.id));
         }
     }
 
-    /// Writes a line. A client that is gone is noticed by the reader.
-    async fn write(&mut self, line: &str) {
-        let line = format!("{}\n", line.replace('\n', " "));
-        let _gone = self.writer.write_all(line.as_bytes()).await;
+    fn write(&mut self, line: &str) {
+        self.link.output.send(format!("{}\n", line.replace('\n', " ")).into());
     }
 }

@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, os::unix::fs::symlink, path::Path, sync::Arc, t
 
 use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
 use heeler_protocol::control::TestProgram;
-use heeler_run_store::Provenance;
 use heeler_server::{
     discovery::ProgramSource,
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
@@ -50,19 +49,8 @@ impl LineClient {
             framework: Some("json-lines".to_owned()),
             ..TestProgram::default()
         };
-        let options = SessionOptions {
-            settings: Arc::new(settings),
-            sources: vec![ProgramSource { program, config_suite: None }],
-            finder: None,
-            client_host: String::new(),
-            callback: None,
-            exit_with: None,
-            initialize_within: None,
-            is_debug: false,
-            allows_program_options: true,
-            notices: Vec::new(),
-            provenance: Provenance::default(),
-        };
+        let sources = vec![ProgramSource { program, config_suite: None }];
+        let options = SessionOptions::new(Arc::new(settings), sources);
         let (handle, scheduler) = SchedulerHandle::start(SchedulerOptions {
             program: env!("CARGO_BIN_EXE_heeler").into(),
             slots: 2,

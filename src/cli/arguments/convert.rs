@@ -97,7 +97,7 @@ pub(super) fn fail_fast(word: &str) -> Result<FailFast, ArgumentValueError> {
 
 /// Accepts the names of the protocols that clients may speak.
 pub(super) fn protocols() -> PossibleValuesParser {
-    PossibleValuesParser::new(heeler_server::listen::FRONT_ENDS.map(|one| one.name()))
+    PossibleValuesParser::new(heeler_server::listen::program_front_ends().map(|one| one.name()))
 }
 
 /// Parses a debugger command, split into words by the rules of a shell.

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use heeler_run_store::Provenance;
 use heeler_server::{connect::ConnectFrontEnd, listen::SessionOptions};
 
 use crate::cli::{
     arguments::ClientArguments,
     configuration::load_config,
     exit::{CliExitCode, CommandError},
-    serve::serve_standard_streams,
+    serve::{ServerTransport, serve_clients},
 };
 
 /// Answers the cases of the suite that has started this process, until it has no more.
@@ -18,18 +17,9 @@ pub(super) async fn relay(client: &ClientArguments) -> Result<CliExitCode, Comma
     let settings = super::client_settings(&config, client)?;
     let source = super::program_of(client)?;
     let options = SessionOptions {
-        settings: Arc::new(settings),
-        sources: vec![source],
-        finder: None,
-        client_host: String::new(),
-        callback: None,
         // Without the suite nobody reads the answers.
         exit_with: Some(std::os::unix::process::parent_id()),
-        initialize_within: None,
-        is_debug: false,
-        allows_program_options: false,
-        notices: Vec::new(),
-        provenance: Provenance::default(),
+        ..SessionOptions::new(Arc::new(settings), vec![source])
     };
-    serve_standard_streams(&ConnectFrontEnd, options).await
+    serve_clients(&ConnectFrontEnd, options, &ServerTransport::StandardStreams).await
 }

@@ -9,8 +9,8 @@ use std::{
 use heeler_core::TestResult;
 use heeler_protocol::connect::JudgeReport;
 use heeler_server::{
-    connect::{CaseEvent, serve_observed},
-    listen::{ClientStream, ServingSession, SessionCommand, SessionEnd, SessionOptions},
+    connect::{CaseEvent, ConnectFrontEnd},
+    listen::{ClientStream, FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
     scheduler::SchedulerHandle,
 };
 use heeler_transport::local::{AcceptError, LocalListener};
@@ -218,10 +218,13 @@ impl<'a> RoundDriver<'a> {
         self.has_asked = true;
         self.last_progress = Instant::now();
         // Cases whose judge has died are not run to their end.
-        let options = SessionOptions { exit_with: Some(self.judge_pid), ..self.context.session.clone() };
+        let options = SessionOptions {
+            exit_with: Some(self.judge_pid),
+            case_observer: Some(observer),
+            ..self.context.session.clone()
+        };
         let scheduler = self.context.scheduler.clone();
-        let session: ServingSession = serve_observed(stream, options, scheduler, commands, observer);
-        self.session.spawn(session);
+        self.session.spawn(ConnectFrontEnd.serve(stream, options, scheduler, commands));
     }
 
     fn on_case(&mut self, event: CaseEvent, output: &mut RunOutput<'_>) {

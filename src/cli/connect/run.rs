@@ -268,19 +268,7 @@ impl ConnectRun<'_> {
         settings.run.keep_runs = NonZeroU32::MAX;
         settings.state_dir = parts_dir.to_owned();
         let options = SchedulerOptions::new(&settings, WorkerStdout::StandardError);
-        let session = SessionOptions {
-            settings: Arc::new(settings),
-            sources: vec![program_of(&self.arguments.client)?],
-            finder: None,
-            client_host: String::new(),
-            callback: None,
-            exit_with: None,
-            initialize_within: None,
-            is_debug: false,
-            allows_program_options: false,
-            notices: Vec::new(),
-            provenance: Provenance::default(),
-        };
+        let session = SessionOptions::new(Arc::new(settings), vec![program_of(&self.arguments.client)?]);
         let (scheduler, task) = SchedulerHandle::start(options);
         Ok((scheduler, task, session))
     }

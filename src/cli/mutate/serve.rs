@@ -1,14 +1,14 @@
 //! `heeler serve mutation`, `heeler serve stdio` and `heeler serve socket`: servers of the Mutation Server
 //! Protocol. The first method of a client decides which version it speaks.
 
-use std::{io::Write as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
 use heeler_mutation::DirectoryMutationService;
 use heeler_server::{
-    listen,
+    listen::{ListenError, SessionOptions, TcpAddress},
     mutation::{
-        FirstMethod, MutationListener, MutationServer, MutationService, MutationSessionOptions, ProgressForm,
-        serve_stream,
+        FirstMethod, MutationFrontEnd, MutationServer, MutationService, MutationSessionOptions, ProgressForm,
     },
 };
 
@@ -16,7 +16,7 @@ use super::run_test_finder::RunTestFinder;
 use crate::cli::{
     arguments::{MutationServerArguments, MutationServerTransport, ProgressFormArgument},
     exit::{CliExitCode, CommandError},
-    signals::{SignalListener, SignalRequest},
+    serve::{ServerTransport, serve_clients},
 };
 
 /// Time limit for the first method of a connection.
@@ -30,7 +30,7 @@ pub(in crate::cli) async fn serve_mutants(
     let build = arguments.build.options();
     build.check_tests().map_err(CommandError::Mutate)?;
     let service: Arc<dyn MutationService> = Arc::new(DirectoryMutationService {
-        directory,
+        directory: directory.clone(),
         build,
         finder: &RunTestFinder,
         config_file: arguments.general.config_file.clone(),
@@ -40,33 +40,30 @@ pub(in crate::cli) async fn serve_mutants(
         ProgressFormArgument::List => ProgressForm::List,
         ProgressFormArgument::Object => ProgressForm::Object,
     };
-    let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let stop = async move { while signals.next().await != SignalRequest::End {} };
-    match arguments.transport {
-        MutationServerTransport::Stdio => {
-            let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
-            let options = MutationSessionOptions {
-                first_method: FirstMethod::AnyOfV04,
-                progress_form,
-                begin_within: None,
-            };
-            serve_stream(stream, service, options, stop).await;
-        }
+    let (first_method, begin_within) = match arguments.transport {
+        MutationServerTransport::Stdio => (FirstMethod::AnyOfV04, None),
+        MutationServerTransport::Socket => (FirstMethod::AnyOfV04, Some(BEGIN_LIMIT)),
+        MutationServerTransport::Mutation => (FirstMethod::Handshake, Some(BEGIN_LIMIT)),
+    };
+    let transport = match arguments.transport {
+        MutationServerTransport::Stdio => ServerTransport::StandardStreams,
         MutationServerTransport::Socket | MutationServerTransport::Mutation => {
-            let first_method = match arguments.transport {
-                MutationServerTransport::Socket => FirstMethod::AnyOfV04,
-                MutationServerTransport::Stdio | MutationServerTransport::Mutation => FirstMethod::Handshake,
-            };
-            let options =
-                MutationSessionOptions { first_method, progress_form, begin_within: Some(BEGIN_LIMIT) };
-            let listener = MutationListener::bind(arguments.address, arguments.port.unwrap_or(0)).await;
-            let listener = listener.map_err(CommandError::BindMutationServer)?;
-            let mut stdout = std::io::stdout();
-            // Who started the server reads the port; a closed pipe means that nobody does.
-            let _closed = writeln!(stdout, "Server is listening on port: {}", listener.port())
-                .and_then(|()| stdout.flush());
-            listener.serve(MutationServer { service, options }, stop).await;
+            let port = arguments.port.unwrap_or(0);
+            ServerTransport::Tcp(TcpAddress::Loopback { address: arguments.address, port })
         }
+    };
+    let options = MutationSessionOptions { first_method, progress_form, begin_within };
+    // Each project has settings of its own, which may be wrong only when a client opens it.
+    let settings =
+        ResolvedSettings::resolve(&Config::without_file(&directory), CommandLineSettings::default());
+    let options = SessionOptions {
+        mutation: Some(MutationServer::new(service, options)),
+        ..SessionOptions::new(Arc::new(settings.map_err(CommandError::Profile)?), Vec::new())
+    };
+    match serve_clients(&MutationFrontEnd, options, &transport).await {
+        Err(CommandError::Listen(ListenError::Tcp { source, .. })) => {
+            Err(CommandError::BindMutationServer(source))
+        }
+        served => served,
     }
-    Ok(CliExitCode::Success)
 }

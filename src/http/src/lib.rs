@@ -25,8 +25,7 @@ pub use hyper::{
     body::Incoming,
     header::{self, HeaderName, HeaderValue},
 };
-pub use server::{HttpService, STALL_LIMIT, serve, serve_connection};
-pub use stall_limit::StallLimited;
+pub use server::{FINISH_LIMIT, HttpService, MAX_CONNECTIONS, STALL_LIMIT, serve, serve_connection};
 #[cfg(feature = "websocket")]
 pub use websocket::{
     InvalidHandshake, PendingWebSocket, WebSocketEnd, WebSocketError, WebSocketInput, WebSocketReceiver,

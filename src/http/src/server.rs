@@ -4,20 +4,16 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::{Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{HttpBody, bytes_body, stall_limit::StallLimited};
-use heeler_transport::tcp::{PromptTcpStream, UnknownPeerPolicy, verify_peer};
+use heeler_transport::accept::{
+    ConnectionTasks, StopSignal, TcpConnection, TrustedListener, accept_connections,
+};
 
 /// Maximum number of connections. Further ones wait until one is closed; a client with a request in progress
 /// uses one.
-const MAX_CONNECTIONS: usize = 64;
+pub const MAX_CONNECTIONS: usize = 64;
 /// Time limit for the headers of a request, also of the next one on an open connection.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum size of the headers of a request.
@@ -27,9 +23,7 @@ const MAX_HEADERS: usize = 100;
 /// Time in which a client has to read something of what is sent.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time for the last responses, once the server stops.
-const FINISH_LIMIT: Duration = Duration::from_secs(1);
-/// Time between two attempts to accept a connection, when the system has no resources left for one.
-const ACCEPT_RETRY: Duration = Duration::from_millis(20);
+pub const FINISH_LIMIT: Duration = Duration::from_secs(1);
 
 /// What answers requests.
 pub trait HttpService: Send + Sync + 'static {
@@ -45,51 +39,20 @@ pub trait HttpService: Send + Sync + 'static {
 /// the responses that are in progress.
 ///
 /// Cancel safe: yes, because the connections are closed.
-pub async fn serve<S: HttpService>(listener: TcpListener, service: Arc<S>, stop: impl Future<Output = ()>) {
-    let mut connections = JoinSet::new();
-    let (stopping, stopped) = watch::channel(false);
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        tokio::select! {
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, peer)) => match verify_peer(&stream, UnknownPeerPolicy::Refuse) {
-                    Ok(()) => {
-                        connections.spawn(serve_stream(stream, Arc::clone(&service), stopped.clone()));
-                    }
-                    Err(error) => tracing::warn!(%peer, %error, "a connection was refused"),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was refused");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            },
-            Some(ended) = connections.join_next() => note_end(ended),
-            () = &mut stop => break,
-        }
-    }
+pub async fn serve<S: HttpService>(
+    mut listener: TrustedListener,
+    service: Arc<S>,
+    stop: impl Future<Output = ()>,
+) {
+    let mut connections = ConnectionTasks::new(MAX_CONNECTIONS, |connection: TcpConnection, stopped| {
+        serve_connection(connection.stream, Arc::clone(&service), stopped)
+    });
+    accept_connections(&mut listener, &mut connections, stop).await;
     drop(listener);
-    stopping.send_replace(true);
-    let finished = async {
-        while let Some(ended) = connections.join_next().await {
-            note_end(ended);
-        }
-    };
-    if timeout(FINISH_LIMIT, finished).await.is_err() {
+    connections.stop();
+    if !connections.finish(FINISH_LIMIT).await {
         tracing::debug!("connections of HTTP clients are closed");
     }
-}
-
-fn note_end(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a connection of an HTTP client failed inside");
-    }
-}
-
-async fn serve_stream<S: HttpService>(stream: TcpStream, service: Arc<S>, stopped: watch::Receiver<bool>) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection keeps Nagle's delay");
-    }
-    serve_connection(PromptTcpStream::new(stream), service, stopped).await;
 }
 
 /// Returns whether the headers are longer than allowed. The library limits only its buffer, and one read may
@@ -107,11 +70,11 @@ fn too_long_headers() -> Response<HttpBody> {
     response
 }
 
-/// Serves a connection that was accepted, until it ends; once `stopped` is true, the response in progress is
+/// Serves a connection that was accepted, until it ends; once the server stops, the response in progress is
 /// its last. The connection may be upgraded, after which it belongs to the service.
 ///
 /// Cancel safe: yes, because the connection is closed.
-pub async fn serve_connection<T, S>(stream: T, service: Arc<S>, mut stopped: watch::Receiver<bool>)
+pub async fn serve_connection<T, S>(stream: T, service: Arc<S>, mut stopped: StopSignal)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: HttpService,
@@ -132,7 +95,7 @@ where
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let served = tokio::select! {
         served = &mut connection => served,
-        () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => {
+        () = stopped.stopped() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

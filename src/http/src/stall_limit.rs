@@ -14,7 +14,7 @@ use tokio::{
 
 /// A stream whose writes fail after they have made no progress for too long.
 #[derive(Debug)]
-pub struct StallLimited<S> {
+pub(crate) struct StallLimited<S> {
     stream: S,
     limit: Duration,
     /// The end of the time for the write that waits.
@@ -24,7 +24,7 @@ pub struct StallLimited<S> {
 
 impl<S> StallLimited<S> {
     /// Takes a stream; `limit` is the time for a write that makes no progress.
-    pub fn new(stream: S, limit: Duration) -> Self {
+    pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, stalled: Box::pin(tokio::time::sleep(limit)), is_waiting: false }
     }
 

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use heeler_protocol::mcp::http::LocalUrl;
+use heeler_transport::accept::TrustedListener;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -58,7 +59,7 @@ struct Server {
 }
 
 async fn server() -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TrustedListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (notices, dropped) = mpsc::channel(16);
     let (stop, stopped) = oneshot::channel::<()>();

@@ -4,6 +4,7 @@
 //! for a peer. The meaning of a connection (a lease, a run, a session) belongs to the crates above.
 //!
 //! - [`open`]: turns any stream into an [`Outbox`], an [`Inbox`] and the [`LinkTask`] that writes.
+//! - [`accept`]: the loop that accepts connections, and its listeners.
 //! - [`local`]: local sockets that accept only the current user.
 //! - [`tcp`]: dialling, with a deadline and without delay.
 //! - [`control`]: typed packets between Heeler's own processes.
@@ -16,6 +17,7 @@ mod outbox;
 mod tests;
 mod writer;
 
+pub mod accept;
 pub mod callback;
 pub mod control;
 pub mod local;

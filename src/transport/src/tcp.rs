@@ -163,6 +163,16 @@ impl PromptTcpStream {
     pub fn new(stream: TcpStream) -> Self {
         Self(stream)
     }
+
+    /// Looks at the next bytes without taking them; waits for the first.
+    ///
+    /// Cancel safe: yes, because nothing is taken.
+    ///
+    /// # Errors
+    /// The connection can't be read.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(bytes).await
+    }
 }
 
 impl AsyncRead for PromptTcpStream {

@@ -2,7 +2,8 @@
 //! answers, and many processes of the client under test. To the suite it is one client that answers every
 //! case exactly once, in any order.
 //!
-//! - `front_end`: serves a suite, also with an observer.
+//! - `front_end`: the protocol's entry among the front ends.
+//! - `case_event`: events for an observer of the cases.
 //! - `session`: the connection to the suite, and the runs.
 //! - `cases`: which cases wait, run and are answered. Pure.
 //! - `durations`: how long cases are expected to take. Pure.
@@ -10,11 +11,13 @@
 //! - `answer`: the answer of a case that its client has not answered.
 
 mod answer;
+mod case_event;
 mod cases;
 mod durations;
 mod front_end;
 mod listing;
 mod session;
 
-pub use front_end::{CaseEvent, ConnectFrontEnd, serve_observed};
+pub use case_event::CaseEvent;
+pub use front_end::ConnectFrontEnd;
 pub use listing::{FRAMEWORK, ListCasesError, case_catalogue, list_cases};

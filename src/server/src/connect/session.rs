@@ -3,24 +3,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io,
     time::{Duration, Instant},
 };
 
-use bytes::{Buf as _, BytesMut};
+use bytes::Bytes;
 use data_encoding::BASE64;
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::{
-    StreamDecoder as _,
     connect::{MessageDecoder, REQUEST_LIMIT_BYTES, append_message, decode_request},
     control::{ListedTest, RunUpdates, TestUpdate},
     mtp::ClientMembers,
 };
-use heeler_sys::process::Pid;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf},
-    sync::mpsc,
-};
+use heeler_transport::LinkError;
+use tokio::sync::mpsc;
 
 use super::{
     CaseEvent,
@@ -30,16 +25,20 @@ use super::{
     listing::{case_catalogue, listed_case},
 };
 use crate::{
-    discovery::{Catalogue, ListingSettings, TestRef, TestSelection},
-    listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline},
-    pool::{ProcessExitWatch, wait_for_exit},
+    discovery::{Catalogue, TestRef, TestSelection},
+    listen::{
+        ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions,
+        await_end, wait_for_deadline,
+    },
     run::{PlanContext, PreparedRun, RunPlan, discard_run, plan_tests, prepare_open_run, record_run},
-    scheduler::{ClientEvent, ClientRegistration, RequestNumber, RunClient, SchedulerHandle, UpdateDelivery},
+    scheduler::{ClientEvent, RequestNumber, RunClient, SchedulerHandle, UpdateDelivery},
 };
 
-/// Bytes of answers that wait for the suite, from which no further result is taken: a suite that does not
-/// read slows the run, and loses nothing.
-const ANSWER_BACKLOG_BYTES: usize = 1 << 20;
+/// Time for the suite to read the last answers; it ends a client that says nothing for as long.
+const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(20);
+/// Time limit for the end of the session's processes, beyond the tests' grace period.
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Serves a conformance suite until all of its cases are answered and it has no more. Without an observer,
 /// warnings and what clients write to standard error go to standard error.
 pub(super) async fn serve(
@@ -47,131 +46,85 @@ pub(super) async fn serve(
     options: SessionOptions,
     scheduler: SchedulerHandle,
     commands: mpsc::Receiver<SessionCommand>,
-    observer: Option<mpsc::Sender<CaseEvent>>,
 ) -> SessionEnd {
-    let registration = ClientRegistration {
-        delivery: UpdateDelivery::Events,
-        sources: options.sources.clone(),
-        finder: None,
-        listing: ListingSettings::of_session(&options.settings),
-    };
+    let registration = options.registration(UpdateDelivery::Events);
     // The scheduler ends only with its process.
     let Ok(client) = scheduler.register(registration).await else { return SessionEnd::Disconnected };
-    let (reader, writer) = tokio::io::split(stream);
-    let mut session = ConnectSession {
-        suite: options.exit_with.and_then(watched_process),
+    let decoder = MessageDecoder::new(REQUEST_LIMIT_BYTES);
+    let mut link = SessionLink::open(stream, decoder, commands, LinkLimits::default());
+    link.watch_owner(&options);
+    let session = ConnectSession {
         options,
         client,
-        reader,
-        writer,
-        input: BytesMut::new(),
+        link,
         is_input_cut: false,
-        decoder: MessageDecoder::new(REQUEST_LIMIT_BYTES),
-        output: BytesMut::new(),
         cases: Cases::default(),
         durations: CaseDurations::default(),
         run_ids: HashMap::new(),
         started: Instant::now(),
-        observer,
     };
-    let end = session.run(commands).await;
-    session.client.leave().await;
-    end
-}
-
-fn watched_process(process: u32) -> Option<ProcessExitWatch> {
-    let process = i32::try_from(process).ok().map(Pid)?;
-    ProcessExitWatch::watch(process)
-        .inspect_err(|error| tracing::warn!(%error, "the conformance suite is not watched"))
-        .ok()
+    session.serve().await
 }
 
 struct ConnectSession {
     options: SessionOptions,
     client: RunClient,
-    reader: ReadHalf<ClientStream>,
-    writer: WriteHalf<ClientStream>,
-    /// What has been read and is no whole request yet.
-    input: BytesMut,
+    /// While an answer waits in it, no further result is taken: a suite that does not read slows the run, and
+    /// loses nothing.
+    link: SessionLink<MessageDecoder>,
     /// The input has ended within a request.
     is_input_cut: bool,
-    decoder: MessageDecoder,
-    /// Answers that are not written yet.
-    output: BytesMut,
     cases: Cases,
     durations: CaseDurations,
     run_ids: HashMap<String, RequestNumber>,
-    /// The process of the suite.
-    suite: Option<ProcessExitWatch>,
     started: Instant,
-    observer: Option<mpsc::Sender<CaseEvent>>,
 }
 
 /// What a session waits for.
 enum SessionEvent {
-    Command(SessionCommand),
-    Read(io::Result<usize>),
-    Written(io::Result<usize>),
+    Link(LinkEvent<MessageDecoder>),
     RunDue,
     Client(Option<ClientEvent>),
-    SuiteExited,
 }
 
 impl ConnectSession {
-    async fn run(&mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
-        loop {
-            if self.cases.is_over() && self.output.is_empty() {
-                // The end of the output tells the suite that nothing follows.
-                let _gone = self.writer.shutdown().await;
-                return if self.is_input_cut { SessionEnd::Disconnected } else { SessionEnd::Exit };
+    async fn serve(mut self) -> SessionEnd {
+        let end = loop {
+            if self.cases.is_over() {
+                break None;
             }
-            let event = self.next_event(&mut commands).await;
+            let event = self.next_event().await;
             if let Some(end) = self.handle(event).await {
-                return end;
+                break Some(end);
             }
-        }
+        };
+        let limit = LEAVE_LIMIT + self.options.settings.run.grace_period;
+        let end = match end {
+            Some(end) => end,
+            None => {
+                // The end of the output tells the suite that nothing follows.
+                let is_answered = self.link.finish(LAST_ANSWERS_LIMIT).await;
+                if is_answered && !self.is_input_cut { SessionEnd::Exit } else { SessionEnd::Disconnected }
+            }
+        };
+        await_end("the runs of a session", limit, self.client.leave()).await;
+        end
     }
 
-    async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
+    async fn next_event(&mut self) -> SessionEvent {
         let due = self.cases.due_at().map(|due| tokio::time::Instant::from_std(self.started + due));
-        let is_behind = self.output.len() >= ANSWER_BACKLOG_BYTES;
+        let is_behind = self.link.output.has_unsent();
         tokio::select! {
-            Some(command) = commands.recv() => SessionEvent::Command(command),
-            read = self.reader.read_buf(&mut self.input), if self.cases.has_room() => SessionEvent::Read(read),
-            written = self.writer.write(&self.output), if !self.output.is_empty() => {
-                SessionEvent::Written(written)
-            }
+            event = self.link.next_event(self.cases.has_room()) => SessionEvent::Link(event),
             () = wait_for_deadline(due) => SessionEvent::RunDue,
             event = self.client.next_event(), if !is_behind => SessionEvent::Client(event),
-            () = wait_for_exit(self.suite.as_ref()) => SessionEvent::SuiteExited,
         }
     }
 
     /// Handles an event; returns how the session ends, if it does.
     async fn handle(&mut self, event: SessionEvent) -> Option<SessionEnd> {
         match event {
-            SessionEvent::Command(SessionCommand::Exit) => Some(match self.cases.has_open() {
-                true => SessionEnd::Disconnected,
-                false => SessionEnd::Exit,
-            }),
-            SessionEvent::Command(SessionCommand::Pause(done)) => {
-                self.client.pause(done).await.err().map(|_| SessionEnd::Disconnected)
-            }
-            SessionEvent::Command(SessionCommand::Resume) => {
-                self.client.resume().await.err().map(|_| SessionEnd::Disconnected)
-            }
-            SessionEvent::Read(Ok(0) | Err(_)) => {
-                self.end_of_input().await;
-                None
-            }
-            SessionEvent::Read(Ok(_)) => (!self.read_requests().await).then_some(SessionEnd::Disconnected),
-            SessionEvent::Written(Ok(count)) if count > 0 => {
-                self.output.advance(count);
-                // Standard output is written by a thread, and has been written only once it is flushed.
-                let is_flushed = !self.output.is_empty() || self.writer.flush().await.is_ok();
-                (!is_flushed).then_some(SessionEnd::Disconnected)
-            }
-            SessionEvent::Written(_) | SessionEvent::SuiteExited => Some(SessionEnd::Disconnected),
+            SessionEvent::Link(event) => self.on_link_event(event).await,
             SessionEvent::RunDue => {
                 self.run_gathered().await;
                 self.close_run_at_end().await;
@@ -187,49 +140,74 @@ impl ConnectSession {
         }
     }
 
-    async fn end_of_input(&mut self) {
-        if !self.input.is_empty() {
-            self.is_input_cut = true;
-            self.warn("the conformance suite's output ends in the middle of a request".to_owned()).await;
+    async fn on_link_event(&mut self, event: LinkEvent<MessageDecoder>) -> Option<SessionEnd> {
+        match event {
+            LinkEvent::Command(SessionCommand::Exit) => Some(match self.cases.has_open() {
+                true => SessionEnd::Disconnected,
+                false => SessionEnd::Exit,
+            }),
+            LinkEvent::Command(SessionCommand::Pause(done)) => {
+                self.client.pause(done).await.err().map(|_| SessionEnd::Disconnected)
+            }
+            LinkEvent::Command(SessionCommand::Resume) => {
+                self.client.resume().await.err().map(|_| SessionEnd::Disconnected)
+            }
+            LinkEvent::Message(bytes) => self.on_request(bytes).await,
+            LinkEvent::Unreadable(LinkError::Decode(error)) => self.refuse_input(&error.to_string()).await,
+            LinkEvent::Unreadable(LinkError::CutOff { .. }) => {
+                self.is_input_cut = true;
+                self.warn("the conformance suite's output ends in the middle of a request".to_owned()).await;
+                self.end_input().await;
+                None
+            }
+            LinkEvent::InputEnded | LinkEvent::Unreadable(_) => {
+                self.end_input().await;
+                None
+            }
+            LinkEvent::Sent => None,
+            // The suite takes no more answers, or has exited. The end has no limit: it comes at once.
+            LinkEvent::Unwritable | LinkEvent::Over(_) | LinkEvent::EndTimedOut => {
+                Some(SessionEnd::Disconnected)
+            }
         }
+    }
+
+    async fn end_input(&mut self) {
         self.cases.end();
         self.close_run_at_end().await;
     }
 
     async fn warn(&mut self, warning: String) {
-        match &self.observer {
+        match &self.options.case_observer {
             Some(_) => self.observe(CaseEvent::Warning(warning)).await,
             None => eprintln!("heeler: {warning}"),
         }
     }
 
     async fn observe(&mut self, event: CaseEvent) {
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &self.options.case_observer {
             // An observer that is gone needs nothing more; the session goes on for the suite.
             let _gone = observer.send(event).await;
         }
     }
 
-    /// Reads the requests that have arrived; returns whether the input is a sequence of requests so far.
-    async fn read_requests(&mut self) -> bool {
-        let problem = loop {
-            let bytes = match self.decoder.decode(&mut self.input) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => return true,
-                Err(error) => break error.to_string(),
-            };
-            match decode_request(&bytes) {
-                Ok(request) if !request.test_name.is_empty() => {
-                    self.cases.add(OpenCase { request, bytes }, self.started.elapsed());
-                }
-                Ok(_) => break "a request has no name".to_owned(),
-                Err(error) => break format!("a request cannot be read: {error}"),
+    async fn on_request(&mut self, bytes: Bytes) -> Option<SessionEnd> {
+        match decode_request(&bytes) {
+            Ok(request) if !request.test_name.is_empty() => {
+                self.cases.add(OpenCase { request, bytes }, self.started.elapsed());
+                None
             }
-        };
+            Ok(_) => self.refuse_input("a request has no name").await,
+            Err(error) => self.refuse_input(&format!("a request cannot be read: {error}")).await,
+        }
+    }
+
+    /// Ends the session, because the input is no sequence of requests.
+    async fn refuse_input(&mut self, problem: &str) -> Option<SessionEnd> {
         let input = "standard input is no sequence of conformance requests, as connectconformance writes them to its \
                      client";
         self.warn(format!("{input}: {problem}")).await;
-        false
+        Some(SessionEnd::Disconnected)
     }
 
     /// Has the gathered cases run.
@@ -327,7 +305,7 @@ impl ConnectSession {
                     if let Some(duration) = result.duration_us {
                         self.durations.record(&case.request.test_name, Duration::from_micros(duration));
                     }
-                    if self.observer.is_none() {
+                    if self.options.case_observer.is_none() {
                         eprint!("{}", result.stderr);
                     }
                     self.answer(case.request.test_name, *result).await;
@@ -379,6 +357,6 @@ impl ConnectSession {
     fn write_answer(&mut self, answer: &[u8]) {
         let mut message = Vec::new();
         append_message(&mut message, answer);
-        self.output.extend_from_slice(&message);
+        self.link.output.send(message.into());
     }
 }

@@ -1,21 +1,35 @@
 //! Opens and accepts client connections.
 
-use std::{future::pending, io, net::IpAddr, path::Path, sync::mpsc as blocking, time::Duration};
+use std::{
+    fmt,
+    future::pending,
+    io,
+    net::{IpAddr, SocketAddr},
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, mpsc as blocking},
+    time::Duration,
+};
 
+use heeler_http::MAX_CONNECTIONS;
 use heeler_transport::{
+    accept::{
+        ChangeFuture, ConnectionSet, ConnectionTasks, Listener, TcpConnection, TrustedListener,
+        accept_connections,
+    },
     local,
-    tcp::{self, PromptTcpStream, UnknownPeerPolicy},
+    tcp::{self, PromptTcpStream},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
     sync::mpsc,
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
 
-use super::{ConnectionPolicy, FrontEnd, SessionCommand, SessionEnd, SessionOptions};
-use crate::scheduler::SchedulerHandle;
+use super::{
+    ClientServer, ClientStream, ConnectionPolicy, PortService, SessionCommand, SessionEnd, SessionOptions,
+};
 
 /// Time limit for connecting to a client that started the server and should be listening already.
 const DIAL_DEADLINE: Duration = Duration::from_secs(30);
@@ -106,53 +120,57 @@ async fn reserve_threads() -> io::Result<()> {
     Ok(())
 }
 
+/// Where a server listens on TCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TcpAddress {
+    /// An address and port, such as `127.0.0.1:4711`.
+    Named(String),
+    /// A port of the loopback interface: of this address, or of both families.
+    Loopback { address: Option<IpAddr>, port: u16 },
+}
+
+impl TcpAddress {
+    async fn bind(&self) -> io::Result<TrustedListener> {
+        match self {
+            Self::Named(address) => TrustedListener::bind(address).await,
+            Self::Loopback { address, port } => TrustedListener::bind_loopback(*address, *port).await,
+        }
+    }
+}
+
+impl fmt::Display for TcpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(address) => f.write_str(address),
+            Self::Loopback { address: Some(address), port } => SocketAddr::new(*address, *port).fmt(f),
+            Self::Loopback { address: None, port } => write!(f, "localhost:{port}"),
+        }
+    }
+}
+
 /// Serves clients on a TCP address until `stop` is closed or a client ends the server. Accepts local
 /// connections only from processes of this user or of root; if the address is reachable from other machines,
 /// accepts every connection from there. Calls `ready` with the bound address.
 ///
 /// # Errors
-/// The address can't be bound.
+/// The address can't be bound, or clients of this protocol can't be served there.
 ///
-/// Cancel safe: yes, because sessions detect their end by themselves.
+/// Cancel safe: no, because what clients have started would be left to detect the end by itself.
 pub async fn serve_tcp(
-    address: &str,
+    address: &TcpAddress,
     server: &ClientServer,
-    ready: impl FnOnce(std::net::SocketAddr),
-    mut stop: mpsc::Receiver<()>,
+    ready: impl FnOnce(SocketAddr),
+    stop: mpsc::Receiver<()>,
 ) -> Result<(), ListenError> {
-    let failed = |source| ListenError::Tcp { address: address.to_owned(), source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    ready(listener.local_addr().map_err(failed)?);
-    let mut sessions = SessionSet::new(server);
-    loop {
-        tokio::select! {
-            accepted = listener.accept(), if sessions.has_capacity() => match accepted {
-                // Refused before a session begins, so that other users can't occupy this user's session
-                // slots.
-                Ok((stream, peer)) if let Err(error) = tcp::verify_peer(&stream, UnknownPeerPolicy::Refuse) => {
-                    tracing::warn!(%peer, error = heeler_core::error_chain(&error), "a connection was refused");
-                }
-                Ok((stream, peer)) => {
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "a connection keeps Nagle's delay");
-                    }
-                    let origin = match stream.local_addr() {
-                        Ok(own) => client_origin(own.ip(), peer.ip()),
-                        Err(_) => ClientOrigin::OtherMachine,
-                    };
-                    sessions.admit(NewConnection {
-                        stream: PromptTcpStream::new(stream),
-                        client_host: peer.ip().to_string(),
-                        origin,
-                    });
-                }
-                Err(error) => back_off(&error).await,
-            },
-            change = sessions.next_change() => if sessions.apply(change) == ServerState::Ending { break },
-            _ = stop.recv() => break,
-        }
+    let failed = |source| ListenError::Tcp { address: address.to_string(), source };
+    let listener = address.bind().await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    let service = server.front_end.port_service(server, bound).map_err(failed)?;
+    ready(bound);
+    match service {
+        Some(service) => serve_port(listener, service, stop).await,
+        None => serve_sessions(listener, server, stop).await,
     }
-    sessions.shut_down().await;
     Ok(())
 }
 
@@ -167,28 +185,52 @@ pub async fn serve_local(
     path: &Path,
     server: &ClientServer,
     ready: impl FnOnce(),
-    mut stop: mpsc::Receiver<()>,
+    stop: mpsc::Receiver<()>,
 ) -> Result<(), ListenError> {
-    let mut listener = local::LocalListener::bind(path)
+    let listener = local::LocalListener::bind(path)
         .map_err(|source| ListenError::Local { path: path.display().to_string(), source })?;
     ready();
-    let mut sessions = SessionSet::new(server);
-    loop {
-        tokio::select! {
-            accepted = listener.accept(), if sessions.has_capacity() => match accepted {
-                Ok(stream) => sessions.admit(NewConnection {
-                    stream,
-                    client_host: "127.0.0.1".to_owned(),
-                    origin: ClientOrigin::ThisMachine,
-                }),
-                Err(error) => back_off(&error).await,
-            },
-            change = sessions.next_change() => if sessions.apply(change) == ServerState::Ending { break },
-            _ = stop.recv() => break,
-        }
-    }
-    sessions.shut_down().await;
+    serve_sessions(listener, server, stop).await;
     Ok(())
+}
+
+/// Serves each connection with a session of its own.
+async fn serve_sessions<L>(mut listener: L, server: &ClientServer, mut stop: mpsc::Receiver<()>)
+where
+    L: Listener<Connection: Into<NewConnection>>,
+{
+    let mut sessions = SessionSet::new(server.clone());
+    accept_connections(&mut listener, &mut sessions, async {
+        let (Some(()) | None) = stop.recv().await;
+    })
+    .await;
+    sessions.shut_down().await;
+}
+
+/// Serves connections that are not one session each.
+async fn serve_port(
+    mut listener: TrustedListener,
+    service: Arc<dyn PortService>,
+    mut stop: mpsc::Receiver<()>,
+) {
+    let serving = Arc::clone(&service);
+    let mut connections = ConnectionTasks::new(MAX_CONNECTIONS, move |connection, stopped| {
+        Arc::clone(&serving).serve(connection, stopped)
+    });
+    let stopped = async {
+        tokio::select! {
+            _ = stop.recv() => {}
+            () = service.failed() => tracing::error!("the session of the HTTP clients has ended"),
+        }
+    };
+    accept_connections(&mut listener, &mut connections, stopped).await;
+    drop(listener);
+    connections.stop();
+    service.end().await;
+    let limit = service.finish_limit();
+    if !connections.finish(limit).await {
+        tracing::warn!("not all connections ended within {} s", limit.as_secs());
+    }
 }
 
 /// Where a client runs.
@@ -205,33 +247,33 @@ fn client_origin(own: IpAddr, peer: IpAddr) -> ClientOrigin {
     if peer.is_loopback() || peer == own { ClientOrigin::ThisMachine } else { ClientOrigin::OtherMachine }
 }
 
-/// Waits after a failed `accept`, so that an error that recurs at once (no file descriptors left) does not
-/// spin.
-async fn back_off(error: &(dyn std::error::Error + Sync)) {
-    tracing::warn!(%error, "a connection was refused");
-    tokio::time::sleep(Duration::from_millis(20)).await;
-}
-
-/// How each client that connects is served.
-#[derive(Debug)]
-pub struct ClientServer {
-    pub front_end: &'static dyn FrontEnd,
-    /// Parameters of each session.
-    pub options: SessionOptions,
-    /// The scheduler of all sessions.
-    pub scheduler: SchedulerHandle,
-}
-
 /// A connection that was accepted.
-struct NewConnection<S> {
-    stream: S,
+struct NewConnection {
+    stream: ClientStream,
     client_host: String,
     origin: ClientOrigin,
 }
 
+impl From<TcpConnection> for NewConnection {
+    fn from(TcpConnection { stream, peer, own }: TcpConnection) -> Self {
+        let origin = match own {
+            Some(own) => client_origin(own.ip(), peer.ip()),
+            None => ClientOrigin::OtherMachine,
+        };
+        Self { stream: Box::new(stream), client_host: peer.ip().to_string(), origin }
+    }
+}
+
+impl From<local::LocalStream> for NewConnection {
+    fn from(stream: local::LocalStream) -> Self {
+        let client_host = "127.0.0.1".to_owned();
+        Self { stream: Box::new(stream), client_host, origin: ClientOrigin::ThisMachine }
+    }
+}
+
 /// A connection that waits for the end of the session before it.
-struct WaitingConnection<S> {
-    connection: NewConnection<S>,
+struct WaitingConnection {
+    connection: NewConnection,
     /// It is closed at this time if the client before it is still there.
     deadline: Instant,
 }
@@ -243,26 +285,15 @@ enum SessionChange {
     NotReplaced,
 }
 
-/// Whether the server goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ServerState {
-    Serving,
-    /// A client has ended it.
-    Ending,
-}
-
-struct SessionSet<'a, S> {
-    server: &'a ClientServer,
+struct SessionSet {
+    server: ClientServer,
     running: JoinSet<SessionEnd>,
     commands: Vec<mpsc::Sender<SessionCommand>>,
-    waiting: Option<WaitingConnection<S>>,
+    waiting: Option<WaitingConnection>,
 }
 
-impl<'a, S> SessionSet<'a, S>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    fn new(server: &'a ClientServer) -> Self {
+impl SessionSet {
+    fn new(server: ClientServer) -> Self {
         Self { server, running: JoinSet::new(), commands: Vec::new(), waiting: None }
     }
 
@@ -270,27 +301,7 @@ where
         self.server.front_end.connection_policy()
     }
 
-    /// Returns whether a connection can be accepted.
-    fn has_capacity(&self) -> bool {
-        match self.policy() {
-            ConnectionPolicy::Concurrent => self.running.len() < MAX_SESSIONS,
-            // A further connection is accepted and closed, so that its client need not wait.
-            ConnectionPolicy::OneAtATime => self.waiting.is_none(),
-        }
-    }
-
-    /// Begins the session of a connection, or lets it wait for the end of the session before it.
-    fn admit(&mut self, connection: NewConnection<S>) {
-        match self.policy() {
-            ConnectionPolicy::OneAtATime if !self.running.is_empty() => {
-                let deadline = Instant::now() + REPLACEMENT_WAIT;
-                self.waiting = Some(WaitingConnection { connection, deadline });
-            }
-            ConnectionPolicy::OneAtATime | ConnectionPolicy::Concurrent => self.spawn_session(connection),
-        }
-    }
-
-    fn spawn_session(&mut self, connection: NewConnection<S>) {
+    fn spawn_session(&mut self, connection: NewConnection) {
         let NewConnection { stream, client_host, origin } = connection;
         // Otherwise silent connections would occupy the session slots of clients.
         let options = &self.server.options;
@@ -304,14 +315,14 @@ where
         let (sender, commands) = mpsc::channel(1);
         self.commands.retain(|sender| !sender.is_closed());
         self.commands.push(sender);
-        let ClientServer { front_end, scheduler, .. } = self.server;
-        self.running.spawn(front_end.serve(Box::new(stream), options, scheduler.clone(), commands));
+        let ClientServer { front_end, scheduler, .. } = &self.server;
+        self.running.spawn(front_end.serve(stream, options, scheduler.clone(), commands));
     }
 
     /// Waits for the next change; forever while there is nothing to wait for.
     ///
     /// Cancel safe: yes, because the end of a session is either still in the set or returned.
-    async fn next_change(&mut self) -> SessionChange {
+    async fn wait_for_change(&mut self) -> SessionChange {
         let Self { running, commands, waiting, .. } = self;
         // A client that is gone has closed the channel of its commands: its session is about to end.
         let is_replaced = commands.iter().all(mpsc::Sender::is_closed);
@@ -335,8 +346,8 @@ where
         }
     }
 
-    /// Applies a change; returns whether the server goes on.
-    fn apply(&mut self, change: SessionChange) -> ServerState {
+    /// Applies a change; breaks if a client has ended the server.
+    fn apply(&mut self, change: SessionChange) -> ControlFlow<()> {
         match change {
             SessionChange::Ended(ended) => {
                 match &ended {
@@ -344,7 +355,7 @@ where
                     Err(error) => tracing::error!(%error, "a session failed"),
                 }
                 if let Ok(SessionEnd::Shutdown) = ended {
-                    return ServerState::Ending;
+                    return ControlFlow::Break(());
                 }
                 if let Some(WaitingConnection { connection, .. }) = self.waiting.take() {
                     self.spawn_session(connection);
@@ -359,7 +370,7 @@ where
                 }
             }
         }
-        ServerState::Serving
+        ControlFlow::Continue(())
     }
 
     async fn shut_down(mut self) {
@@ -371,6 +382,35 @@ where
         while let Some(ended) = self.running.join_next().await {
             tracing::debug!(?ended, "a session ended");
         }
+    }
+}
+
+impl<C: Into<NewConnection>> ConnectionSet<C> for SessionSet {
+    fn has_room(&self) -> bool {
+        match self.policy() {
+            ConnectionPolicy::Concurrent => self.running.len() < MAX_SESSIONS,
+            // A further connection is accepted and closed, so that its client need not wait.
+            ConnectionPolicy::OneAtATime => self.waiting.is_none(),
+        }
+    }
+
+    /// Begins the session of a connection, or lets it wait for the end of the session before it.
+    fn admit(&mut self, connection: C) {
+        let connection = connection.into();
+        match self.policy() {
+            ConnectionPolicy::OneAtATime if !self.running.is_empty() => {
+                let deadline = Instant::now() + REPLACEMENT_WAIT;
+                self.waiting = Some(WaitingConnection { connection, deadline });
+            }
+            ConnectionPolicy::OneAtATime | ConnectionPolicy::Concurrent => self.spawn_session(connection),
+        }
+    }
+
+    fn next_change(&mut self) -> ChangeFuture<'_> {
+        Box::pin(async {
+            let change = self.wait_for_change().await;
+            self.apply(change)
+        })
     }
 }
 

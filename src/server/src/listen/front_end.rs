@@ -1,13 +1,18 @@
 //! The front end trait: each protocol that clients speak implements it.
 
-use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, future::pending, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
+use heeler_transport::accept::{StopSignal, TcpConnection};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{mpsc, oneshot},
 };
 
+#[cfg(feature = "connect")]
+use crate::connect::CaseEvent;
 use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
+#[cfg(feature = "mutation")]
+use crate::mutation::MutationServer;
 use crate::scheduler::{ClientRegistration, SchedulerHandle, UpdateDelivery};
 use heeler_config::ResolvedSettings;
 use heeler_protocol::control::CallbackAddress;
@@ -26,17 +31,36 @@ pub type ServingSession = Pin<Box<dyn Future<Output = SessionEnd> + Send>>;
 
 /// A protocol that clients speak.
 pub trait FrontEnd: Debug + Sync {
-    /// Returns the word by which `heeler serve` selects it.
+    /// Returns the word that names it on the command line.
     fn name(&self) -> &'static str;
+
+    /// Returns whether clients are served the tests of programs, as `heeler serve` finds them. Others have a
+    /// command of their own, which composes the options of their sessions.
+    fn serves_programs(&self) -> bool {
+        true
+    }
 
     /// Returns how clients are served if the user names no transport.
     fn default_transport(&self) -> DefaultTransport {
         DefaultTransport::AnyPort
     }
 
-    /// Returns how clients speak on a TCP port.
-    fn tcp_transport(&self) -> TcpTransport {
-        TcpTransport::Stream
+    /// Returns what serves the connections of a TCP port, if each is not a session of its own: over HTTP, a
+    /// message is a request, and clients share sessions.
+    ///
+    /// # Errors
+    /// Clients can't be served on this address.
+    fn port_service(
+        &self,
+        _server: &ClientServer,
+        _bound: SocketAddr,
+    ) -> io::Result<Option<Arc<dyn PortService>>> {
+        Ok(None)
+    }
+
+    /// Returns how the server says on which TCP address it listens.
+    fn announcement(&self, bound: SocketAddr) -> Announcement {
+        Announcement::Diagnostic(bound.to_string())
     }
 
     /// Returns how many clients a listening server serves at the same time.
@@ -70,13 +94,33 @@ pub enum DefaultTransport {
     StandardStreams,
 }
 
-/// How clients of a protocol speak on a TCP port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TcpTransport {
-    /// A connection is a client, whose messages follow each other.
-    Stream,
-    /// Each message is the body of an HTTP request.
-    Http,
+/// How a server says where it listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Announcement {
+    /// The address, for people.
+    Diagnostic(String),
+    /// A line of standard output, which the program reads that started the server.
+    Output(String),
+}
+
+/// Something that is waited for.
+pub type PortFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Serves the connections of a TCP port, where each is not a session of its own.
+pub trait PortService: Debug + Send + Sync {
+    /// Serves a connection until it ends or the server stops.
+    fn serve(self: Arc<Self>, connection: TcpConnection, stopped: StopSignal) -> PortFuture<'static>;
+
+    /// Returns when what the connections share has ended by itself.
+    fn failed(&self) -> PortFuture<'_> {
+        Box::pin(pending())
+    }
+
+    /// Ends what the connections share, once the server stops.
+    fn end(&self) -> PortFuture<'_>;
+
+    /// Returns the time for the ends of the connections after that.
+    fn finish_limit(&self) -> Duration;
 }
 
 /// How many clients a listening server serves at the same time.
@@ -114,6 +158,12 @@ pub struct SessionOptions {
     pub notices: Vec<String>,
     /// How the runs of the session were started, recorded for later commands.
     pub provenance: Provenance,
+    /// What finds and tests mutants, for clients that ask for them.
+    #[cfg(feature = "mutation")]
+    pub mutation: Option<MutationServer>,
+    /// Takes the events of a conformance suite's cases, and slows the session while it does not.
+    #[cfg(feature = "connect")]
+    pub case_observer: Option<mpsc::Sender<CaseEvent>>,
 }
 
 impl SessionOptions {
@@ -133,6 +183,10 @@ impl SessionOptions {
             allows_program_options: true,
             notices: Vec::new(),
             provenance: Provenance::default(),
+            #[cfg(feature = "mutation")]
+            mutation: None,
+            #[cfg(feature = "connect")]
+            case_observer: None,
         }
     }
 
@@ -146,6 +200,16 @@ impl SessionOptions {
             listing: ListingSettings::of_session(&self.settings),
         }
     }
+}
+
+/// How each client that connects is served.
+#[derive(Debug, Clone)]
+pub struct ClientServer {
+    pub front_end: &'static dyn FrontEnd,
+    /// Parameters of each session.
+    pub options: SessionOptions,
+    /// The scheduler of all sessions.
+    pub scheduler: SchedulerHandle,
 }
 
 /// A command from the owner of a session.

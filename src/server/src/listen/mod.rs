@@ -18,13 +18,13 @@ mod session_link;
 mod session_output;
 mod stall_watch;
 
-pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
+pub use accept::{ListenError, TcpAddress, dial, serve_local, serve_tcp, standard_streams};
 pub(crate) use deadline::{await_end, wait_for_deadline};
 pub use front_end::{
-    ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FrontEnd, ServingSession, SessionCommand,
-    SessionEnd, SessionOptions, TcpTransport,
+    Announcement, ByteStream, ClientServer, ClientStream, ConnectionPolicy, DefaultTransport, FrontEnd,
+    PortFuture, PortService, ServingSession, SessionCommand, SessionEnd, SessionOptions,
 };
-pub use front_ends::{FRONT_ENDS, front_end};
+pub use front_ends::{FRONT_ENDS, front_end, program_front_ends};
 pub use session_link::{LinkEvent, LinkLimits, SessionLink};
 pub use session_output::SessionOutput;
 use stall_watch::StallWatch;

@@ -1,10 +1,13 @@
 //! The entry of the Model Context Protocol among the front ends.
 
+use std::{io, net::SocketAddr, sync::Arc};
+
 use tokio::sync::mpsc;
 
-use super::session;
+use super::{http, session};
 use crate::listen::{
-    ClientStream, DefaultTransport, FrontEnd, ServingSession, SessionCommand, SessionOptions, TcpTransport,
+    Announcement, ClientServer, ClientStream, DefaultTransport, FrontEnd, PortService, ServingSession,
+    SessionCommand, SessionOptions,
 };
 use crate::scheduler::SchedulerHandle;
 
@@ -22,8 +25,19 @@ impl FrontEnd for McpFrontEnd {
         DefaultTransport::StandardStreams
     }
 
-    fn tcp_transport(&self) -> TcpTransport {
-        TcpTransport::Http
+    /// Clients speak HTTP on a port, and share a session.
+    fn port_service(
+        &self,
+        server: &ClientServer,
+        bound: SocketAddr,
+    ) -> io::Result<Option<Arc<dyn PortService>>> {
+        http::port_url(bound)?;
+        Ok(Some(http::port_service(server)))
+    }
+
+    fn announcement(&self, bound: SocketAddr) -> Announcement {
+        let url = http::port_url(bound).map(|url| url.to_string());
+        Announcement::Diagnostic(url.unwrap_or_else(|_| bound.to_string()))
     }
 
     /// `list_tests` and `run_tests` do; agents give up a server that is slow to answer `initialize`.

@@ -18,4 +18,3 @@ mod session;
 mod tasks;
 
 pub use front_end::McpFrontEnd;
-pub use http::serve_http;

@@ -1,13 +1,15 @@
 //! Requests of HTTP: messages by `POST`, all notifications by `GET`, and the begin of WebSocket connections.
 //! All clients of plain HTTP are one session. A request ends when its client closes the connection.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use heeler_http::{
-    HttpBody, HttpService, Incoming, Method, PendingWebSocket, Request, Response, StatusCode,
-    accept_websocket, is_websocket_request,
+    HttpBody, Incoming, Method, PendingWebSocket, Request, Response, StatusCode, accept_websocket,
+    is_websocket_request,
 };
 use heeler_protocol::{
     mcp::http::EVENTS_TYPE,
@@ -29,28 +31,47 @@ use crate::listen::loopback_http::{
 const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// Answers requests.
 pub(super) struct Endpoint {
-    /// The session of all clients of plain HTTP.
-    pub(super) inputs: mpsc::Sender<SessionInput>,
-    pub(super) watchers: Watchers,
-    /// New WebSocket connections.
-    pub(super) sockets: mpsc::Sender<PendingWebSocket>,
-}
-
-impl HttpService for Endpoint {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<HttpBody> {
-        let refused =
-            |refusal: Refusal| refusal.into_response("GET, POST", |id, error| error_body(id, error).into());
-        self.answer(request).await.unwrap_or_else(refused)
-    }
+    /// The session of all clients of plain HTTP, until the server stops.
+    inputs: Mutex<Option<mpsc::Sender<SessionInput>>>,
+    watchers: Watchers,
 }
 
 impl Endpoint {
-    async fn answer(&self, mut request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
+    pub(super) fn new(inputs: mpsc::Sender<SessionInput>) -> Self {
+        Self { inputs: Mutex::new(Some(inputs)), watchers: Watchers::default() }
+    }
+
+    /// Ends the session of the clients of plain HTTP.
+    pub(super) fn refuse_messages(&self) {
+        *self.inputs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Answers a request. The WebSocket that it may open is left in `socket`.
+    pub(super) async fn respond(
+        &self,
+        request: Request<Incoming>,
+        socket: &Mutex<Option<PendingWebSocket>>,
+    ) -> Response<HttpBody> {
+        let refused =
+            |refusal: Refusal| refusal.into_response("GET, POST", |id, error| error_body(id, error).into());
+        self.answer(request, socket).await.unwrap_or_else(refused)
+    }
+
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        socket: &Mutex<Option<PendingWebSocket>>,
+    ) -> Result<Response<HttpBody>, Refusal> {
         let headers = request.headers();
         check_local(headers)?;
         let accepts_events = accepts(headers, EVENTS_TYPE);
         match *request.method() {
-            Method::GET if is_websocket_request(headers) => self.open_socket(&mut request),
+            Method::GET if is_websocket_request(headers) => {
+                let (response, pending) = accept_websocket(&mut request, BODY_LIMIT_BYTES)
+                    .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+                *socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(pending);
+                Ok(response)
+            }
             Method::GET if accepts_events => self.watch(),
             Method::POST => {
                 check_json(headers)?;
@@ -61,15 +82,6 @@ impl Endpoint {
                 let expected = "expected POST with a message, a WebSocket, or GET of events";
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, expected))
             }
-        }
-    }
-
-    fn open_socket(&self, request: &mut Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
-        let (response, pending) = accept_websocket(request, BODY_LIMIT_BYTES)
-            .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        match self.sockets.try_send(pending) {
-            Ok(()) => Ok(response),
-            Err(_) => Err(unavailable()),
         }
     }
 
@@ -93,9 +105,10 @@ impl Endpoint {
         let delivery =
             if accepts_events { ResultDelivery::Notifications } else { ResultDelivery::InResponse };
         let channel = ReplyChannel { sender, delivery, watchers: Some(self.watchers.clone()) };
-        if self.inputs.send(SessionInput { body, channel }).await.is_err() {
-            return Err(unavailable());
-        }
+        let inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let inputs = inputs.ok_or_else(unavailable)?;
+        inputs.send(SessionInput { body, channel }).await.map_err(|_| unavailable())?;
+        drop(inputs);
         match replies.recv().await {
             // A notification, or a batch of them.
             None => Ok(empty_response(StatusCode::NO_CONTENT)),

@@ -2,7 +2,8 @@
 //! WebSocket and HTTP, 0.4 over streams with `Content-Length`. The first method of a session decides,
 //! whatever carries it. What finds and tests mutants is behind the trait [`MutationService`].
 //!
-//! - `service`: the trait, and what a request asks of it.
+//! - `front_end`: the protocol's entry among the front ends.
+//! - `service`: the trait, and what the sessions of a server share.
 //! - `selection`: the mutants that a request selects; pure.
 //! - `rendering`: results as both versions write them; pure.
 //! - `config_path`: the path of a configuration file; pure.
@@ -11,11 +12,12 @@
 //! - `stream`: a session on a stream.
 //! - `websocket`: a session on a WebSocket connection.
 //! - `http`: the session of all clients of plain HTTP.
-//! - `listener`: accepts connections, whose first bytes decide.
+//! - `port`: the connections of a port, whose first bytes decide.
 
 mod config_path;
+mod front_end;
 mod http;
-mod listener;
+mod port;
 mod rendering;
 mod responder;
 mod selection;
@@ -24,10 +26,9 @@ mod session;
 mod stream;
 mod websocket;
 
-pub use listener::{MutationListener, MutationServer};
+pub use front_end::MutationFrontEnd;
 pub use selection::{InvalidGlob, MutantSelection};
 pub use service::{
-    Cancellation, Canceller, MutationProject, MutationService, MutationServiceError, ServiceFuture,
+    Cancellation, Canceller, FirstMethod, MutationProject, MutationServer, MutationService,
+    MutationServiceError, MutationSessionOptions, ProgressForm, ServiceFuture,
 };
-pub use session::{FirstMethod, MutationSessionOptions, ProgressForm};
-pub use stream::serve_stream;

@@ -1,13 +1,15 @@
-//! What finds and tests mutants for the sessions.
+//! What finds and tests mutants for the sessions, and what the sessions of a server share.
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
+    time::Duration,
 };
 
 use heeler_mutant_model::MutantResult;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::MutantSelection;
 
@@ -44,6 +46,57 @@ pub trait MutationProject: Send + Sync + 'static {
         results: mpsc::Sender<MutantResult>,
         cancellation: Cancellation,
     ) -> ServiceFuture<()>;
+}
+
+/// Which methods may begin a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstMethod {
+    /// Only those that name a version: `initialize` or `configure`.
+    Handshake,
+    /// Also requests of 0.4, whose clients start the server themselves.
+    AnyOfV04,
+}
+
+/// How partial results are written in 0.0.1-alpha.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProgressForm {
+    /// As the specification says.
+    #[default]
+    List,
+    /// As a client expects that differs from it.
+    Object,
+}
+
+/// Parameters of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct MutationSessionOptions {
+    pub first_method: FirstMethod,
+    pub progress_form: ProgressForm,
+    /// Time limit for the first method; `None` for a client that started the server.
+    pub begin_within: Option<Duration>,
+}
+
+/// What all sessions of a process share.
+#[derive(Clone)]
+pub struct MutationServer {
+    pub(super) service: Arc<dyn MutationService>,
+    pub(super) options: MutationSessionOptions,
+    /// Whoever tests mutants holds its one permit, since a run uses the whole machine. It is fair.
+    pub(super) run_queue: Arc<Semaphore>,
+}
+
+impl MutationServer {
+    /// Returns a server on whose service no run is in progress.
+    #[must_use]
+    pub fn new(service: Arc<dyn MutationService>, options: MutationSessionOptions) -> Self {
+        Self { service, options, run_queue: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl fmt::Debug for MutationServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MutationServer").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 /// Why an operation of the service failed. The text is for people.

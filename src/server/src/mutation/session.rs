@@ -32,18 +32,18 @@ use heeler_protocol::{
     rpc::{InvalidMessage, RequestId, RpcError, RpcMessage, code},
 };
 use tokio::{
-    sync::{Semaphore, mpsc},
+    sync::mpsc,
     task::{JoinError, JoinSet},
-    time::{Instant, timeout},
+    time::Instant,
 };
 
 use self::request::{RequestContext, WaitingRequest};
 use super::{
-    Canceller, MutationProject, MutationService, MutationServiceError,
+    Canceller, FirstMethod, MutationProject, MutationServer, MutationServiceError,
     config_path::config_path,
     responder::{RawParams, ReplyChannel, Responder},
 };
-use crate::listen::wait_for_deadline;
+use crate::listen::{await_end, wait_for_deadline};
 
 /// Maximum number of requests of a client in progress. Further ones are refused.
 const MAX_REQUESTS: usize = 64;
@@ -52,53 +52,11 @@ pub(super) const INPUT_QUEUE: usize = 16;
 /// Time limit for ending what a client started, once it is gone.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// Which methods may begin a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstMethod {
-    /// Only those that name a version: `initialize` or `configure`.
-    Handshake,
-    /// Also requests of 0.4, whose clients start the server themselves.
-    AnyOfV04,
-}
-
-/// How partial results are written in 0.0.1-alpha.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ProgressForm {
-    /// As the specification says.
-    #[default]
-    List,
-    /// As a client expects that differs from it.
-    Object,
-}
-
-/// Parameters of a session.
-#[derive(Debug, Clone, Copy)]
-pub struct MutationSessionOptions {
-    pub first_method: FirstMethod,
-    pub progress_form: ProgressForm,
-    /// Time limit for the first method; `None` for a client that started the server.
-    pub begin_within: Option<Duration>,
-}
-
 /// A body that a client sent, and where it is answered.
 #[derive(Debug)]
 pub(super) struct SessionInput {
     pub(super) body: Bytes,
     pub(super) channel: ReplyChannel,
-}
-
-/// What all sessions of a process share.
-#[derive(Clone)]
-pub(super) struct SessionHost {
-    pub(super) service: Arc<dyn MutationService>,
-    /// Whoever tests mutants holds its one permit, since a run uses the whole machine. It is fair.
-    pub(super) run_queue: Arc<Semaphore>,
-}
-
-impl SessionHost {
-    pub(super) fn new(service: Arc<dyn MutationService>) -> Self {
-        Self { service, run_queue: Arc::new(Semaphore::new(1)) }
-    }
 }
 
 /// Requests in progress, by their ids.
@@ -144,8 +102,7 @@ enum TaskEnd {
 }
 
 pub(super) struct Session {
-    host: SessionHost,
-    options: MutationSessionOptions,
+    server: MutationServer,
     state: SessionState,
     open: OpenRequests,
     tasks: JoinSet<TaskEnd>,
@@ -161,14 +118,13 @@ enum SessionEvent {
 }
 
 impl Session {
-    pub(super) fn new(host: SessionHost, options: MutationSessionOptions) -> Self {
+    pub(super) fn new(server: MutationServer) -> Self {
         Self {
-            host,
-            options,
             state: SessionState::Undecided,
             open: OpenRequests::default(),
             tasks: JoinSet::new(),
-            begin_deadline: options.begin_within.map(|limit| Instant::now() + limit),
+            begin_deadline: server.options.begin_within.map(|limit| Instant::now() + limit),
+            server,
         }
     }
 
@@ -190,10 +146,8 @@ impl Session {
         }
         drop(inputs);
         self.open.lock().values().for_each(Canceller::cancel);
-        let ended = timeout(END_LIMIT, async { while self.tasks.join_next().await.is_some() {} }).await;
-        if ended.is_err() {
-            tracing::warn!("what a client had started did not end within {} s", END_LIMIT.as_secs());
-        }
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        await_end("what a client had started", END_LIMIT, ended).await;
     }
 
     async fn next_event(&mut self, inputs: &mut mpsc::Receiver<SessionInput>) -> SessionEvent {
@@ -269,7 +223,7 @@ impl Session {
                 self.configure(id, params, responder)
             }
             (None, method::DISCOVER | method::MUTATION_TEST)
-                if self.options.first_method == FirstMethod::AnyOfV04 =>
+                if self.server.options.first_method == FirstMethod::AnyOfV04 =>
             {
                 self.begin_opening(ProtocolVersion::V04, None, None);
                 self.begin_request(id, method, params, responder)
@@ -359,7 +313,7 @@ impl Session {
         };
         self.state = SessionState::Opening { version, previous, held: Vec::new() };
         let mut opening = JoinSet::new();
-        opening.spawn(self.host.service.open(file));
+        opening.spawn(self.server.service.open(file));
         self.tasks.spawn(async move {
             let project = request::outcome_of(&mut opening).await;
             TaskEnd::Opened { request, project }
@@ -410,8 +364,8 @@ impl Session {
     fn spawn_request(&mut self, request: WaitingRequest, project: Arc<dyn MutationProject>) {
         let context = RequestContext {
             project,
-            run_queue: Arc::clone(&self.host.run_queue),
-            progress_form: self.options.progress_form,
+            run_queue: Arc::clone(&self.server.run_queue),
+            progress_form: self.server.options.progress_form,
             open: self.open.clone(),
         };
         self.tasks.spawn(async move {

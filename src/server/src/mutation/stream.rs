@@ -1,123 +1,95 @@
 //! A session on a stream with `Content-Length`: standard input and output, or a TCP connection.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use bytes::Bytes;
-use heeler_http::{STALL_LIMIT, StallLimited};
+use heeler_http::STALL_LIMIT;
 use heeler_protocol::{
-    frame::{self, FrameDecoder, FrameError},
+    frame::{self, FrameDecoder},
     mutation::BODY_LIMIT_BYTES,
 };
-use heeler_transport::{Inbox, LinkError, Outbox};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
     task::JoinSet,
-    time::timeout,
 };
 
 use super::{
-    MutationService, MutationSessionOptions,
+    MutationServer,
     responder::{Reply, ReplyChannel, ResultDelivery},
-    session::{INPUT_QUEUE, Session, SessionHost, SessionInput},
+    session::{INPUT_QUEUE, Session, SessionInput},
 };
+use crate::listen::{LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink};
 
-/// Time limit for a message's headers, which are a few dozen bytes and written at once. Between messages, and
-/// in the middle of a body, a client has unlimited time.
+/// Time limit for a message's headers.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 /// Number of replies that wait for the connection.
 pub(super) const REPLY_QUEUE: usize = 64;
 /// Time limit for sending what is queued, at the end of the session.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(3);
 
-/// Serves one client on a stream, until the stream ends or `stop` is over. Everything that the client started
-/// has ended then.
+/// Serves one client on a stream, until the stream or the owner ends the session. Everything that the client
+/// started has ended then.
 ///
 /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
-pub async fn serve_stream<S>(
-    stream: S,
-    service: Arc<dyn MutationService>,
-    options: MutationSessionOptions,
-    stop: impl Future<Output = ()>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    serve_framed(stream, SessionHost::new(service), options, stop).await;
-}
-
-/// Serves as [`serve_stream`] does, as one of several clients.
-///
-/// Cancel safe: no, as [`serve_stream`].
 pub(super) async fn serve_framed<S>(
     stream: S,
-    host: SessionHost,
-    options: MutationSessionOptions,
-    stop: impl Future<Output = ()>,
-) where
+    server: MutationServer,
+    commands: mpsc::Receiver<SessionCommand>,
+) -> SessionEnd
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let decoder = FrameDecoder::with_limit(BODY_LIMIT_BYTES);
-    let (outbox, mut inbox, mut link) =
-        heeler_transport::open(StallLimited::new(stream, STALL_LIMIT), decoder);
-    inbox.limit_heads(HEADERS_DEADLINE);
+    // The limit for the beginning is that of the session, which WebSocket clients have as well.
+    let limits =
+        LinkLimits { head: Some(HEADERS_DEADLINE), stall: Some(STALL_LIMIT), ..LinkLimits::default() };
+    let mut link = SessionLink::open(stream, FrameDecoder::with_limit(BODY_LIMIT_BYTES), commands, limits);
     let (inputs, session_inputs) = mpsc::channel(INPUT_QUEUE);
-    let (sender, replies) = mpsc::channel(REPLY_QUEUE);
+    let (sender, mut replies) = mpsc::channel(REPLY_QUEUE);
     let channel = ReplyChannel { sender, delivery: ResultDelivery::Notifications, watchers: None };
     let mut session = JoinSet::new();
-    session.spawn(Session::new(host, options).serve(session_inputs));
-    let mut writing = JoinSet::new();
-    writing.spawn(write_replies(replies, outbox.clone()));
-    tokio::select! {
-        () = read_bodies(&mut inbox, &inputs, channel.clone()) => {}
-        _ = writing.join_next() => {}
-        // It ends by itself where no first request arrives.
-        _ = session.join_next() => {}
-        () = stop => {}
-    }
+    session.spawn(Session::new(server).serve(session_inputs));
+    let end = loop {
+        let has_room = inputs.capacity() > 0;
+        tokio::select! {
+            event = link.next_event(has_room) => match event {
+                LinkEvent::Message(body) => {
+                    // There is room; a session that has ended is noticed below.
+                    let _ended = inputs.try_send(SessionInput { body, channel: channel.clone() });
+                }
+                LinkEvent::Sent | LinkEvent::Command(SessionCommand::Resume | SessionCommand::Pause(_)) => {}
+                LinkEvent::Command(SessionCommand::Exit)
+                | LinkEvent::InputEnded
+                | LinkEvent::Unwritable
+                | LinkEvent::EndTimedOut => break SessionEnd::Exit,
+                LinkEvent::Unreadable(error) => {
+                    let error = heeler_core::error_chain(&error);
+                    tracing::error!("a connection is closed: failed to {error}");
+                    break SessionEnd::Exit;
+                }
+                LinkEvent::Over(end) => break end,
+            },
+            Ok(_permit) = inputs.reserve(), if !has_room => {}
+            Some(reply) = replies.recv(), if !link.output.has_unsent() => send(&mut link, reply),
+            // It ends by itself where no first request arrives.
+            _ = session.join_next() => break SessionEnd::Disconnected,
+        }
+    };
+    // What the client has started is cancelled, and answered.
     drop((inputs, channel));
+    while let Some(reply) = replies.recv().await {
+        send(&mut link, reply);
+    }
     while let Some(ended) = session.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a session failed inside");
         }
     }
-    let last_words = async {
-        while writing.join_next().await.is_some() {}
-        outbox.close();
-        // The client may be gone before it has read everything.
-        let _gone = link.join().await;
-    };
-    if timeout(LAST_WORDS_LIMIT, last_words).await.is_err() {
-        tracing::debug!("a client did not read the end of its session");
-    }
+    link.finish(LAST_WORDS_LIMIT).await;
+    end
 }
 
-async fn read_bodies(
-    inbox: &mut Inbox<FrameDecoder>,
-    inputs: &mpsc::Sender<SessionInput>,
-    channel: ReplyChannel,
-) {
-    loop {
-        let body: Result<Option<Bytes>, LinkError<FrameError>> = inbox.next().await;
-        match body {
-            Ok(Some(body)) => {
-                if inputs.send(SessionInput { body, channel: channel.clone() }).await.is_err() {
-                    return;
-                }
-            }
-            Ok(None) => return,
-            Err(error) => {
-                tracing::error!("a connection is closed: failed to {}", heeler_core::error_chain(&error));
-                return;
-            }
-        }
-    }
-}
-
-async fn write_replies(mut replies: mpsc::Receiver<Reply>, outbox: Outbox) {
-    while let Some(reply) = replies.recv().await {
-        let (Reply::Notification(body) | Reply::Response(body)) = reply else { continue };
-        if outbox.send(frame::encode(&body)).await.is_err() {
-            return;
-        }
+fn send(link: &mut SessionLink<FrameDecoder>, reply: Reply) {
+    if let Reply::Notification(body) | Reply::Response(body) = reply {
+        link.output.send(frame::encode(&body));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use heeler_http::{
     PendingWebSocket, WebSocketEnd, WebSocketError, WebSocketInput, WebSocketReceiver, WebSocketSender,
 };
+use heeler_transport::accept::StopSignal;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -12,9 +13,9 @@ use tokio::{
 };
 
 use super::{
-    MutationSessionOptions,
+    MutationServer,
     responder::{Reply, ReplyChannel, ResultDelivery},
-    session::{INPUT_QUEUE, Session, SessionHost, SessionInput},
+    session::{INPUT_QUEUE, Session, SessionInput},
     stream::REPLY_QUEUE,
 };
 
@@ -25,14 +26,13 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(50);
 /// Time limit for the response that begins a connection, and for the end of one.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves a client until its connection ends or `stop` is over. Everything that it started has ended then.
+/// Serves a client until its connection ends or the server stops. Everything that it started has ended then.
 ///
 /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
 pub(super) async fn serve_websocket(
     pending: PendingWebSocket,
-    host: SessionHost,
-    options: MutationSessionOptions,
-    stop: impl Future<Output = ()>,
+    server: MutationServer,
+    mut stopped: StopSignal,
 ) {
     let (sender, mut receiver) = match timeout(HANDSHAKE_LIMIT, pending.open()).await {
         Ok(Ok(halves)) => halves,
@@ -46,7 +46,7 @@ pub(super) async fn serve_websocket(
     let (replies, reply_receiver) = mpsc::channel(REPLY_QUEUE);
     let channel = ReplyChannel { sender: replies, delivery: ResultDelivery::Notifications, watchers: None };
     let mut session = JoinSet::new();
-    session.spawn(Session::new(host, options).serve(session_inputs));
+    session.spawn(Session::new(server).serve(session_inputs));
     let mut writing = JoinSet::new();
     let (end_sender, end) = mpsc::channel(1);
     writing.spawn(write_messages(reply_receiver, sender, end));
@@ -55,7 +55,7 @@ pub(super) async fn serve_websocket(
         _ = writing.join_next() => None,
         // It ends by itself where no first request arrives.
         _ = session.join_next() => Some(WebSocketEnd::Refused),
-        () = stop => Some(WebSocketEnd::GoingAway),
+        () = stopped.stopped() => Some(WebSocketEnd::GoingAway),
     };
     drop((inputs, channel));
     match reason {

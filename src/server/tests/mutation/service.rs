@@ -6,12 +6,18 @@ use std::{
     time::Duration,
 };
 
+use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
 use heeler_mutant_model::{
     ForeignMutant, ForeignSource, Language, Mutant, MutantId, MutantResult, MutantStatus, Position,
 };
-use heeler_server::mutation::{
-    Cancellation, FirstMethod, MutantSelection, MutationListener, MutationProject, MutationServer,
-    MutationService, MutationServiceError, MutationSessionOptions, ProgressForm, ServiceFuture,
+use heeler_server::{
+    listen::{ClientServer, SessionOptions, TcpAddress, serve_tcp},
+    mutation::{
+        Cancellation, FirstMethod, MutantSelection, MutationFrontEnd, MutationProject, MutationServer,
+        MutationService, MutationServiceError, MutationSessionOptions, ProgressForm, ServiceFuture,
+    },
+    pool::WorkerStdout,
+    scheduler::{SchedulerHandle, SchedulerOptions},
 };
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
@@ -176,11 +182,28 @@ pub(crate) fn options() -> MutationSessionOptions {
     }
 }
 
+/// Returns the front end with this service, and a scheduler that it does not need.
+pub(crate) fn client_server(service: &TestService, options: MutationSessionOptions) -> ClientServer {
+    let config = Config::without_file("/".as_ref());
+    let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
+    let (scheduler, _task) = SchedulerHandle::start(SchedulerOptions {
+        program: "/nowhere".into(),
+        slots: 1,
+        worker_stdout: WorkerStdout::Discarded,
+        has_concurrent_runs: true,
+        starts_workers_early: false,
+        upcoming_run: None,
+    });
+    let mutation = Some(MutationServer::new(Arc::new(service.clone()), options));
+    let options = SessionOptions { mutation, ..SessionOptions::new(Arc::new(settings), Vec::new()) };
+    ClientServer { front_end: &MutationFrontEnd, options, scheduler }
+}
+
 /// A listening server.
 pub(crate) struct TestServer {
     pub(crate) port: u16,
     pub(crate) service: TestService,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<mpsc::Sender<()>>,
     tasks: JoinSet<()>,
 }
 
@@ -190,14 +213,16 @@ impl TestServer {
     }
 
     pub(crate) async fn start_with(options: MutationSessionOptions) -> Self {
-        let listener = MutationListener::bind(None, 0).await.unwrap();
-        let port = listener.port();
         let service = TestService::new();
-        let (stop, stopped) = oneshot::channel::<()>();
+        let server = client_server(&service, options);
+        let (stop, stopped) = mpsc::channel(1);
+        let (ready, port) = oneshot::channel();
         let mut tasks = JoinSet::new();
-        let server = MutationServer { service: Arc::new(service.clone()), options };
-        tasks.spawn(listener.serve(server, async { drop(stopped.await) }));
-        Self { port, service, stop: Some(stop), tasks }
+        tasks.spawn(async move {
+            let address = TcpAddress::Loopback { address: None, port: 0 };
+            serve_tcp(&address, &server, |bound| ready.send(bound.port()).unwrap(), stopped).await.unwrap();
+        });
+        Self { port: port.await.unwrap(), service, stop: Some(stop), tasks }
     }
 
     /// Stops the server, and waits until it has ended.

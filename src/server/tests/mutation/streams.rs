@@ -1,44 +1,49 @@
 //! Streams of clients that start the server themselves, and connections that are no clients.
 
-use std::sync::Arc;
+use std::error::Error as _;
 
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     net::TcpStream,
-    sync::oneshot,
+    sync::mpsc,
     task::JoinSet,
     time::timeout,
 };
 
-use heeler_server::mutation::{FirstMethod, MutationListener, MutationSessionOptions, serve_stream};
+use heeler_server::{
+    listen::{SessionCommand, SessionEnd, TcpAddress, serve_tcp},
+    mutation::{FirstMethod, MutationSessionOptions},
+};
 
 use crate::{
     client::TestClient,
-    service::{DEADLINE, MUTANTS, TestServer, TestService, options},
+    service::{DEADLINE, MUTANTS, TestServer, TestService, client_server, options},
 };
 
 /// A session on a stream as `serve stdio` has it.
 struct StreamServer {
     client: TestClient<DuplexStream>,
     service: TestService,
-    stop: oneshot::Sender<()>,
-    session: JoinSet<()>,
+    commands: mpsc::Sender<SessionCommand>,
+    session: JoinSet<SessionEnd>,
 }
 
 fn stream_server() -> StreamServer {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let service = TestService::new();
     let options = MutationSessionOptions { first_method: FirstMethod::AnyOfV04, ..options() };
-    let (stop, stopped) = oneshot::channel::<()>();
+    let server = client_server(&service, options);
+    let (commands, receiver) = mpsc::channel(1);
     let mut session = JoinSet::new();
-    session.spawn(serve_stream(theirs, Arc::new(service.clone()), options, async { drop(stopped.await) }));
-    StreamServer { client: TestClient::new(ours), service, stop, session }
+    session.spawn(server.front_end.serve(Box::new(theirs), server.options, server.scheduler, receiver));
+    StreamServer { client: TestClient::new(ours), service, commands, session }
 }
 
 impl StreamServer {
     async fn wait_for_end(&mut self) {
-        timeout(DEADLINE, self.session.join_next()).await.unwrap().unwrap().unwrap();
+        let end = timeout(DEADLINE, self.session.join_next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(end, SessionEnd::Exit);
     }
 }
 
@@ -136,8 +141,7 @@ async fn end_of_input_and_a_stop_cancel_and_end_the_session() {
         server.client.request(1, "mutationTest", json!({})).await;
         server.service.wait_for(|counts| counts.started == 1).await;
         if is_stop {
-            let (stop, _) = oneshot::channel();
-            drop(std::mem::replace(&mut server.stop, stop));
+            server.commands.send(SessionCommand::Exit).await.unwrap();
         } else {
             server.client.half_close().await;
         }
@@ -155,10 +159,16 @@ async fn both_addresses_of_loopback_are_served_and_no_other() {
         let mut client = TestClient::new(TcpStream::connect((address, server.port)).await.unwrap());
         client.initialize().await;
     }
-    let error = MutationListener::bind(Some("0.0.0.0".parse().unwrap()), 0).await.unwrap_err();
-    assert_eq!(error.to_string(), "expected an address of the loopback interface, got 0.0.0.0");
-    let taken = MutationListener::bind(None, server.port).await.unwrap_err();
-    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    for (address, port, expected) in [
+        (Some("0.0.0.0".parse().unwrap()), 0, "expected an address of the loopback interface, got 0.0.0.0"),
+        (None, server.port, "Address already in use (os error 98)"),
+    ] {
+        let refused = client_server(&TestService::new(), options());
+        let (_stop, stopped) = mpsc::channel(1);
+        let address = TcpAddress::Loopback { address, port };
+        let served = serve_tcp(&address, &refused, |_| panic!("it listens"), stopped).await;
+        assert_eq!(served.unwrap_err().source().unwrap().to_string(), expected);
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     handshakes::Handshakes,
-    relay::{ClientRequest, Relay, RelayedAnswer, SessionGone},
+    relay::{ClientRequest, Relay, RelayedAnswer, SessionGone, SharedSession},
 };
 use crate::listen::loopback_http::{
     Refusal, accepts, check_json, check_local, empty_response, events_response, json_response,
@@ -43,6 +43,7 @@ const BODY_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Endpoint {
     relay: Relay,
+    session: SharedSession,
     handshakes: Mutex<Handshakes>,
 }
 
@@ -69,8 +70,13 @@ impl HttpService for Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn new(relay: Relay) -> Self {
-        Self { relay, handshakes: Mutex::default() }
+    pub(super) fn new(relay: Relay, session: SharedSession) -> Self {
+        Self { relay, session, handshakes: Mutex::default() }
+    }
+
+    /// Returns the session of all clients.
+    pub(super) fn session(&self) -> &SharedSession {
+        &self.session
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {

@@ -20,7 +20,7 @@ use heeler_protocol::{
 use heeler_transport::Inbox;
 use serde_json::Value;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
 
@@ -86,19 +86,26 @@ pub(super) struct Relay {
     next_number: Arc<AtomicU64>,
 }
 
-/// The session's end is in the hand of its owner.
+/// The session of all clients.
 #[derive(Debug)]
-pub(super) struct SessionOwner {
+pub(super) struct SharedSession {
     commands: mpsc::Sender<SessionCommand>,
-    ended: oneshot::Receiver<()>,
+    ended: watch::Receiver<bool>,
+    _relaying: JoinSet<()>,
 }
 
-impl SessionOwner {
+impl SharedSession {
     /// Ends the session: runs are cancelled and their calls answered.
-    pub(super) async fn end(&mut self) {
-        // Both fail only if it has ended.
+    pub(super) async fn end(&self) {
+        // A session that has ended takes no command.
         let _gone = self.commands.send(SessionCommand::Exit).await;
-        let _gone = (&mut self.ended).await;
+        self.ended().await;
+    }
+
+    /// Waits for the end of the session.
+    pub(super) async fn ended(&self) {
+        // A session that has failed is gone as well.
+        let (Ok(_) | Err(_)) = self.ended.clone().wait_for(|has_ended| *has_ended).await;
     }
 }
 
@@ -123,10 +130,10 @@ pub(super) struct SessionGone;
 
 impl Relay {
     /// Starts the session, and the task that relays, which ends with it.
-    pub(super) fn start(server: &ClientServer, tasks: &mut JoinSet<()>) -> (Self, SessionOwner) {
+    pub(super) fn start(server: &ClientServer) -> (Self, SharedSession) {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let (owner, owned) = mpsc::channel(1);
-        let (ending, ended) = oneshot::channel();
+        let (ending, ended) = watch::channel(false);
         let ClientServer { front_end, options, scheduler } = server;
         let session = front_end.serve(Box::new(theirs), options.clone(), scheduler.clone(), owned);
         let (commands, receiver) = mpsc::channel(QUEUED_COMMANDS);
@@ -137,14 +144,14 @@ impl Relay {
             inbox,
             open: HashMap::new(),
         };
+        let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let (end, ()) = tokio::join!(session, relaying.run());
             tracing::debug!(?end, "the session of the HTTP clients ended");
-            // Whoever waited for it may be gone.
-            let _unheard = ending.send(());
+            ending.send_replace(true);
         });
         let relay = Self { commands, next_number: Arc::new(AtomicU64::new(1)) };
-        (relay, SessionOwner { commands: owner, ended })
+        (relay, SharedSession { commands: owner, ended, _relaying: tasks })
     }
 
     /// Passes a request to the session; its answer comes alone.

@@ -20,9 +20,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{OpenRequests, ProgressForm, rpc_error};
+use super::{OpenRequests, rpc_error};
 use crate::mutation::{
-    Cancellation, Canceller, MutantSelection, MutationProject, MutationServiceError,
+    Cancellation, Canceller, MutantSelection, MutationProject, MutationServiceError, ProgressForm,
     rendering::{AwaitedMutants, discovered, mutants_in_files, tested},
     responder::{RawParams, Responder, ResultDelivery},
 };

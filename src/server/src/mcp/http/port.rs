@@ -1,0 +1,46 @@
+//! Serves the connections of a port.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use heeler_http as http;
+use heeler_protocol::mcp::http::LocalUrl;
+use heeler_transport::accept::{StopSignal, TcpConnection};
+
+use super::{
+    endpoint::{self, Endpoint},
+    relay::Relay,
+};
+use crate::listen::{ClientServer, PortFuture, PortService};
+
+/// Returns the address of the server on a port, which is a port of the loopback interface.
+pub(in crate::mcp) fn port_url(bound: SocketAddr) -> io::Result<LocalUrl> {
+    LocalUrl::parse(&format!("http://{bound}{}", endpoint::PATH)).map_err(|_| {
+        let expected = "expected an address of the loopback interface, such as 127.0.0.1:3000";
+        io::Error::new(io::ErrorKind::InvalidInput, expected)
+    })
+}
+
+/// Starts the session of all clients of a port.
+pub(in crate::mcp) fn port_service(server: &ClientServer) -> Arc<dyn PortService> {
+    let (relay, session) = Relay::start(server);
+    Arc::new(Endpoint::new(relay, session))
+}
+
+impl PortService for Endpoint {
+    fn serve(self: Arc<Self>, connection: TcpConnection, stopped: StopSignal) -> PortFuture<'static> {
+        Box::pin(http::serve_connection(connection.stream, self, stopped))
+    }
+
+    /// The session ends with the scheduler.
+    fn failed(&self) -> PortFuture<'_> {
+        Box::pin(self.session().ended())
+    }
+
+    fn end(&self) -> PortFuture<'_> {
+        Box::pin(self.session().end())
+    }
+
+    fn finish_limit(&self) -> Duration {
+        http::FINISH_LIMIT
+    }
+}
