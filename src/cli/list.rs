@@ -7,9 +7,10 @@ use super::{
     display::{self, OutputStream, RunDisplay},
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
-    run::{describe_empty_selection, discover, is_unlisted_program},
+    run::{describe_empty_selection, discover},
+    run_output::RunOutput,
     run_view::{RunView, display_options},
-    select::{check_filters, select},
+    select::{check_filters, is_unlisted_program, select},
     signals::SignalListener,
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
@@ -49,7 +50,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     )
     .await
     .map_err(CommandError::Client)?;
-    let mut watch = RunView::new(events, display, signals);
+    let mut watch = RunView::new(events, RunOutput::new(display, None, signals));
     let Some(Some(nodes)) = discover(&here, &mut watch).await? else { return Ok(CliExitCode::Aborted) };
     here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
     let (broken, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_unlisted_program);

@@ -13,8 +13,8 @@
 //! - `mutate`: finds, lists and tests the mutants of sources.
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
-//! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
-//!   from terminal and system.
+//! - `in_process_server`: a session in this process; `run_output`: the user's side of a run; `run_view`: of a
+//!   session in this process; `signals`: signals from terminal and system.
 //! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and
 //!   errors.
 
@@ -43,6 +43,7 @@ mod report_job;
 mod rerun;
 mod run;
 pub(crate) mod run_events;
+mod run_output;
 mod run_view;
 mod runs;
 mod select;

@@ -1,7 +1,6 @@
 //! `heeler run`: discovers, selects, runs, displays and reports tests.
 
 use std::{
-    collections::BTreeSet,
     future::Future,
     io::IsTerminal as _,
     os::fd::AsFd as _,
@@ -9,26 +8,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{ExecutionState, LogLevel, TestNode, key};
+use heeler_protocol::mtp::{LogLevel, TestNode, key};
 use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
-    display::{
-        DisplayKind, DisplayOptions, ListedProgram, OutputStream, OutputTarget, RunDisplay, RunHead,
-        SummaryExtras, TypedLineSource,
-    },
+    display::{DisplayOptions, ListedProgram, OutputStream, OutputTarget, RunDisplay, TypedLineSource},
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
-    report_job::{ReportJob, WrittenReports, passed_outputs},
+    report_job::passed_outputs,
     rerun::{self, RerunPlan},
     run_events::RunEventPrinter,
-    run_view::{RunView, display_options},
-    select::{TestSelection, check_filters, select},
+    run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
+    run_view::RunView,
+    select::{TestSelection, check_filters, is_unlisted_program},
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
-use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode, StatusLevel};
+use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode};
 use heeler_report::{ReportRequest, RunSummary, RunVerdict};
 use heeler_run_store::RunTimes;
 use heeler_server::discovery::ProgramSource;
@@ -39,17 +36,12 @@ const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs tests and reports their results.
 pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, CommandError> {
-    let mut events = RunEventPrinter::of(arguments.format);
-    let result = run_tests(arguments, &mut events).await;
-    if let Some(events) = events {
-        events.end(&result);
-    }
-    result
+    with_run_events(arguments.format, async |events| run_tests(arguments, events).await).await
 }
 
 async fn run_tests(
     arguments: &RunArguments,
-    events_out: &mut Option<RunEventPrinter>,
+    events_out: Option<&mut RunEventPrinter>,
 ) -> Result<CliExitCode, CommandError> {
     let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let mut settings =
@@ -66,7 +58,7 @@ async fn run_tests(
     let reports = std::mem::take(&mut settings.run.reports);
     let settings = Arc::new(settings);
     check_filters(&settings)?;
-    let options = run_display_options(arguments, &settings, events_out.is_some())?;
+    let options = display_options(arguments, &settings, events_out.is_some())?;
     let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
@@ -89,7 +81,7 @@ async fn run_tests(
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
     // Standard output belongs to the event stream.
-    let worker_stdout = match events_out {
+    let worker_stdout = match &events_out {
         Some(_) => WorkerStdout::StandardError,
         None => WorkerStdout::StandardOutput,
     };
@@ -98,8 +90,8 @@ async fn run_tests(
     let start =
         InProcessServer::start(Arc::clone(&settings), sources, provenance, client, worker_stdout, use_of);
     let (here, events) = start.await.map_err(CommandError::Client)?;
-    let mut watch = RunView::new(events, display, signals).with_debugger(arguments.debugger.clone());
-    watch.run_events = events_out.take();
+    let output = RunOutput::new(display, events_out, signals);
+    let mut watch = RunView::new(events, output).with_debugger(arguments.debugger.clone());
     let exit = RunCommand {
         here: &here,
         watch: &mut watch,
@@ -113,7 +105,6 @@ async fn run_tests(
     }
     .run()
     .await;
-    *events_out = watch.run_events.take();
     let Ok(Some(exit)) = exit else {
         // The user forced an immediate exit, or the session is broken: the watchdog detects the exit and
         // cleans up.
@@ -124,22 +115,15 @@ async fn run_tests(
 }
 
 /// Returns how the run is displayed.
-fn run_display_options(
+fn display_options(
     arguments: &RunArguments,
     settings: &ResolvedSettings,
     has_event_stream: bool,
 ) -> Result<DisplayOptions, CommandError> {
-    let mut options = display_options(&arguments.general, settings, OutputStream::StandardError);
+    let mut options = run_display_options(&arguments.general, settings, has_event_stream);
     if settings.run.capture == CaptureStrategy::Shown && arguments.reporting.shown.failure_output.is_none() {
         // It has been shown while the test ran.
         options.failure_output = OutputTiming::Never;
-    }
-    if has_event_stream
-        && options.kind == DisplayKind::Live
-        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
-    {
-        // The lines of the event stream would be written into the live view.
-        options.kind = DisplayKind::Plain;
     }
     if let Some(debugger) = &arguments.debugger {
         options.slow_after = UNLIMITED;
@@ -162,9 +146,9 @@ fn typed_line_source() -> TypedLineSource {
     Box::new(move || heeler_sys::terminal::take_typed_lines(stdin.as_fd()).unwrap_or(0))
 }
 
-struct RunCommand<'a> {
+struct RunCommand<'a, 'e> {
     here: &'a InProcessServer,
-    watch: &'a mut RunView,
+    watch: &'a mut RunView<'e>,
     settings: &'a ResolvedSettings,
     is_debug: bool,
     run_id: String,
@@ -176,7 +160,7 @@ struct RunCommand<'a> {
     reports: Vec<ReportRequest>,
 }
 
-impl RunCommand<'_> {
+impl RunCommand<'_, '_> {
     /// Returns the exit code; `None` when the user forces an immediate exit.
     async fn run(&mut self) -> Result<Option<CliExitCode>, CommandError> {
         let nodes = match self.discover().await? {
@@ -185,37 +169,24 @@ impl RunCommand<'_> {
             None => return Ok(None),
         };
         if !nodes.is_empty() && nodes.iter().all(is_unlisted_program) {
-            self.watch.fail("no program could be listed, so there is nothing to run");
+            self.watch.output.fail("no program could be listed, so there is nothing to run");
             return Ok(Some(CliExitCode::Setup));
         }
         // They have been shown, and the run reports them once more.
         let errors = nodes.iter().filter(|node| is_unlisted_program(node));
-        self.watch.display.skip_known_errors(errors.filter_map(|node| node.error_message.clone()));
+        self.watch.output.display.skip_known_errors(errors.filter_map(|node| node.error_message.clone()));
         let found = nodes.iter().filter(|node| !is_unlisted_program(node)).count();
-        let nodes = match &self.rerun {
-            Some(rerun) => match rerun.select_nodes(nodes, &mut self.watch.display) {
-                Ok(nodes) => nodes,
-                Err(none) => {
-                    self.watch.fail(&none);
-                    return Ok(Some(CliExitCode::ZeroTests));
-                }
-            },
-            None => nodes,
-        };
-        let selection = select(nodes, self.settings)?;
-        if let Some(warning) = selection.split_warning {
-            self.watch.display.log(LogLevel::Warning, warning);
-        }
+        let selection = self.watch.output.select(nodes, self.rerun.as_ref(), self.settings)?;
+        let Some(selection) = selection else { return Ok(Some(CliExitCode::ZeroTests)) };
         if let Some(programs) = self.without_run.take() {
             return Ok(Some(self.end_without_run(programs, &selection)));
         }
         if selection.chosen.is_empty() {
-            self.watch.fail(&describe_empty_selection(found));
+            self.watch.output.fail(&describe_empty_selection(found));
             return Ok(Some(CliExitCode::ZeroTests));
         }
         let run_id = self.run_id.clone();
-        // Programs that can't be listed are reported beside the tests and not counted as tests.
-        let head = self.run_head(&run_id, &selection);
+        let head = selection.run_head(&run_id, self.settings, self.rerun.as_ref(), self.run_notes());
         let summary = RunSummary::new(Some(head.tests)).with_passed_outputs(passed_outputs(self.settings));
         self.watch.begin(&head, summary);
         let TestSelection { chosen, shard, .. } = selection;
@@ -231,14 +202,14 @@ impl RunCommand<'_> {
         let start_utc = heeler_run_store::wall_clock().to_string();
         let began = Instant::now();
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
-            self.watch.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
+            self.watch.output.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
             let times = RunTimes { start_utc, duration: began.elapsed() };
             self.finish(&run_id, times, true).await?;
             return Ok(None);
         };
         if let Ok(result) = &answer {
-            self.watch.summary.add_leaks(&result.leaks);
-            self.watch.summary.add_shared_processes(&result.largest);
+            self.watch.output.summary.add_leaks(&result.leaks);
+            self.watch.output.summary.add_shared_processes(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
         let times = RunTimes { start_utc, duration: began.elapsed() };
@@ -254,7 +225,7 @@ impl RunCommand<'_> {
     /// Returns the discovered nodes. The inner option is `None` when the user cancelled, the outer one when
     /// the user forces an immediate exit.
     async fn discover(&mut self) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
-        self.watch.display.show_phase("Listing", "tests", Instant::now());
+        self.watch.output.display.show_phase("Listing", "tests", Instant::now());
         let nodes = discover(self.here, self.watch).await?;
         Ok(nodes)
     }
@@ -273,10 +244,10 @@ impl RunCommand<'_> {
                 program.tests += 1;
             }
         }
-        self.watch.display.show_listed_programs(&programs, selection.left_out, Instant::now());
+        self.watch.output.display.show_listed_programs(&programs, selection.left_out, Instant::now());
         for node in &broken {
             let text = node.error_message.as_deref().unwrap_or(&node.uid);
-            self.watch.display.log(LogLevel::Error, text);
+            self.watch.output.display.log(LogLevel::Error, text);
         }
         if broken.is_empty() { CliExitCode::Success } else { CliExitCode::Setup }
     }
@@ -285,9 +256,7 @@ impl RunCommand<'_> {
         self.watch.await_response(self.here, run_id, request).await
     }
 
-    fn run_head(&self, run_id: &str, selection: &TestSelection) -> RunHead {
-        let suite = |node: &TestNode| node.text_member(key::SUITE).map(ToOwned::to_owned);
-        let programs: BTreeSet<_> = selection.chosen.iter().filter_map(suite).collect();
+    fn run_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let ShuffleMode::Seed(seed) = self.settings.run.shuffle {
             notes.push(format!("shuffled with seed {seed}"));
@@ -300,47 +269,22 @@ impl RunCommand<'_> {
             Some(time) => notes.push(format!("repeated for {time:?}")),
             None => {}
         }
-        if let Some(shard) = &selection.shard {
-            notes.push(format!("partition {} of {}", shard.partition, shard.digest));
-        }
-        notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
-        let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
-        RunHead {
-            run: run_id.to_owned(),
-            tests,
-            filtered: selection.left_out,
-            programs: programs.len(),
-            workers: self.settings.run.jobs.slots().get().min(tests),
-            expected: selection.expected.clone(),
-            notes,
-        }
+        notes
     }
 
-    /// Writes the reports and prints the summary. The inner option is `None` when the user does not wait for
-    /// a report that is being written.
     async fn finish(
         &mut self,
         run_id: &str,
         seen: RunTimes,
         is_cancelled: bool,
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
-        let summary = Arc::new(std::mem::take(&mut self.watch.summary));
-        let job = ReportJob::new(self.settings, self.reports.clone(), run_id, Arc::clone(&summary), seen);
-        let duration = job.duration();
-        if let Some(events) = &mut self.watch.run_events {
-            events.set_totals(&summary, duration);
-        }
-        let WrittenReports { files, failed, is_left } = self.watch.finish_reports(job).await;
-        // At the status level `all`, the slowest and largest tests are listed however small the values are.
-        let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
         let mut problems = self.watch.take_problems();
         if self.has_no_doctests {
             problems.push("documentation tests were not run (--no-doc)".to_owned());
         }
-        let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
-        // A closed pipe (`heeler run | head`) is not a failure of the tests.
-        let _closed = self.watch.display.end(&summary, &end);
-        failed.map_or(Ok((!is_left).then_some(summary)), |error| Err(CommandError::Report(error)))
+        let (settings, reports) = (self.settings, self.reports.clone());
+        let run = EndedRun { settings, reports, run_id, times: seen, problems, is_cancelled };
+        self.watch.output.finish(run).await
     }
 }
 
@@ -353,7 +297,7 @@ fn listed_program(source: &ProgramSource) -> ListedProgram {
 /// the user forces an immediate exit.
 pub(super) async fn discover(
     here: &InProcessServer,
-    watch: &mut RunView,
+    watch: &mut RunView<'_>,
 ) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
     let run_id = Uuid::new_v4().to_string();
     let request = TestRequest { run_id: run_id.clone(), ..TestRequest::default() };
@@ -362,11 +306,6 @@ pub(super) async fn discover(
     };
     let nodes = watch.take_discovered();
     Ok(Some(if is_cancelled(answer)? { None } else { Some(nodes) }))
-}
-
-/// Returns whether a discovered node represents a program that could not be listed.
-pub(super) fn is_unlisted_program(node: &TestNode) -> bool {
-    node.state == Some(ExecutionState::Error)
 }
 
 fn is_cancelled<T>(answer: Result<T, ClientError>) -> Result<bool, CommandError> {

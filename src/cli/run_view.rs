@@ -13,31 +13,22 @@ use tokio::time::{Interval, MissedTickBehavior};
 use super::{
     arguments::GeneralArguments,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
-    display::{self, OutputStream, RunDisplay, RunHead},
+    display::{self, OutputStream, RunHead},
     in_process_server::InProcessServer,
-    report_job::{ReportJob, WrittenReports},
-    run_events::RunEventPrinter,
-    signals::{SignalListener, SignalRequest},
+    run_output::RunOutput,
+    signals::SignalRequest,
 };
 use heeler_client::{ClientEvent, EventStream};
 use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_report::RunSummary;
 
-/// Interval between display ticks.
-const TICK: Duration = Duration::from_millis(100);
-
 /// Interval between checks of the debugger: the longest delay before a test is handed over to it.
 const DEBUGGER_TICK: Duration = Duration::from_millis(5);
 
 /// The user's view of a session.
-pub(super) struct RunView {
-    pub(super) display: RunDisplay,
-    pub(super) summary: RunSummary,
-    /// Where results are printed for programs, if they are.
-    pub(super) run_events: Option<RunEventPrinter>,
+pub(super) struct RunView<'a> {
+    pub(super) output: RunOutput<'a>,
     events: EventStream,
-    signals: SignalListener,
-    ticks: Interval,
     /// When the debuggers are checked: at fixed times, regardless of the number of events.
     debugger_ticks: Interval,
     discovered: Vec<TestNode>,
@@ -58,21 +49,14 @@ enum PendingOutput {
     Log(LogLevel, String),
 }
 
-impl RunView {
-    pub(super) fn new(events: EventStream, display: RunDisplay, signals: SignalListener) -> Self {
-        let interval = |period| {
-            let mut interval = tokio::time::interval(period);
-            interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            interval
-        };
+impl<'a> RunView<'a> {
+    pub(super) fn new(events: EventStream, output: RunOutput<'a>) -> Self {
+        let mut debugger_ticks = tokio::time::interval(DEBUGGER_TICK);
+        debugger_ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self {
-            display,
-            summary: RunSummary::new(None),
-            run_events: None,
+            output,
             events,
-            signals,
-            ticks: interval(TICK),
-            debugger_ticks: interval(DEBUGGER_TICK),
+            debugger_ticks,
             discovered: Vec::new(),
             problems: Vec::new(),
             is_running: false,
@@ -91,29 +75,7 @@ impl RunView {
     /// Begins a run: later changes are counted in this summary and displayed as its results.
     pub(super) fn begin(&mut self, head: &RunHead, summary: RunSummary) {
         self.is_running = true;
-        self.summary = summary;
-        if let Some(events) = &mut self.run_events {
-            events.begin(head);
-        }
-        self.display.begin(head, Instant::now());
-    }
-
-    /// Ends a run that the user leaves at once: tests without a result are interrupted, or never ran.
-    pub(super) fn interrupt<'a>(&mut self, selected: impl IntoIterator<Item = &'a TestNode>) {
-        let ended = self.summary.records().len();
-        self.summary.interrupt(selected);
-        if let Some(events) = &mut self.run_events {
-            // Those that have not started are not run.
-            self.summary.records()[ended..].iter().for_each(|record| events.print_end(record, true));
-        }
-    }
-
-    /// Reports an error that ends the command.
-    pub(super) fn fail(&mut self, text: &str) {
-        self.display.log(LogLevel::Error, text);
-        if let Some(events) = &mut self.run_events {
-            events.set_error(text);
-        }
+        self.output.begin(head, summary);
     }
 
     pub(super) fn take_discovered(&mut self) -> Vec<TestNode> {
@@ -140,7 +102,7 @@ impl RunView {
         loop {
             tokio::select! {
                 biased;
-                wish = self.signals.next() => match wish {
+                wish = self.output.signals.next() => match wish {
                     SignalRequest::End if self.is_cancel_requested => return None,
                     SignalRequest::End => self.cancel(here, run_id).await,
                     SignalRequest::Pause => self.pause(here).await,
@@ -148,9 +110,9 @@ impl RunView {
                 // Infrequent enough not to delay the other branches, and placed before the branches that may
                 // always be ready.
                 _ = self.debugger_ticks.tick(), if self.debuggers.is_busy() => self.step_debugger(here).await,
-                _ = self.ticks.tick() => {
+                _ = self.output.ticks.tick() => {
                     if !self.debuggers.has_terminal() {
-                        self.display.tick(Instant::now());
+                        self.output.tick();
                     }
                 }
                 event = self.events.next() => if let Some(event) = event { self.on_event(event) },
@@ -166,13 +128,6 @@ impl RunView {
         }
     }
 
-    /// Prints the outputs that are shown at the end of a run, and writes its reports.
-    ///
-    /// Cancel safe: no, as [`ReportJob::finish`].
-    pub(super) async fn finish_reports(&mut self, job: ReportJob) -> WrittenReports {
-        job.finish(&mut self.display, &mut self.signals).await
-    }
-
     /// Waits until the user has left the debugger.
     async fn await_debugger(&mut self, here: &InProcessServer) {
         while self.debuggers.is_busy() {
@@ -183,7 +138,7 @@ impl RunView {
 
     async fn step_debugger(&mut self, here: &InProcessServer) {
         if !self.debuggers.has_terminal() {
-            self.display.hide();
+            self.output.display.hide();
         }
         let (request, success) = match self.debuggers.step() {
             DebuggerAction::Nothing => return,
@@ -205,8 +160,10 @@ impl RunView {
     fn show_pending_output(&mut self) {
         for one in std::mem::take(&mut self.pending_output) {
             match one {
-                PendingOutput::Changes(changes) => self.display.apply_changes(&changes, Instant::now()),
-                PendingOutput::Log(level, text) => self.display.log(level, &text),
+                PendingOutput::Changes(changes) => {
+                    self.output.display.apply_changes(&changes, Instant::now())
+                }
+                PendingOutput::Log(level, text) => self.output.display.log(level, &text),
             }
         }
     }
@@ -216,7 +173,7 @@ impl RunView {
         if self.debuggers.has_terminal() {
             self.pending_output.push(PendingOutput::Log(level, text));
         } else {
-            self.display.log(level, &text);
+            self.output.display.log(level, &text);
         }
     }
 
@@ -230,30 +187,22 @@ impl RunView {
     /// Stops the tests, then this process; continues both when the user resumes the process.
     async fn pause(&mut self, here: &InProcessServer) {
         here.pause().await;
-        self.display.pause(Instant::now());
+        self.output.display.pause(Instant::now());
         if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
             tracing::warn!(%error, "the process could not be stopped");
         }
-        self.display.resume(Instant::now());
+        self.output.display.resume(Instant::now());
         here.resume().await;
     }
 
     fn on_event(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Changes { changes, .. } if self.is_running => {
-                for change in &changes {
-                    if let Some(events) = &mut self.run_events {
-                        events.print_change(&change.node, &self.summary);
-                    }
-                    self.summary.apply(std::slice::from_ref(change));
-                }
-                if let Some(events) = &mut self.run_events {
-                    events.flush();
-                }
+                self.output.count(&changes);
                 if self.debuggers.has_terminal() {
                     self.pending_output.push(PendingOutput::Changes(changes));
                 } else {
-                    self.display.apply_changes(&changes, Instant::now());
+                    self.output.display.apply_changes(&changes, Instant::now());
                 }
             }
             ClientEvent::Changes { changes, .. } => {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use heeler_core::partition::{PartitionRule, TestPartition};
-use heeler_protocol::mtp::{RunShard, TestNode, key};
+use heeler_protocol::mtp::{ExecutionState, RunShard, TestNode, key};
 
-use super::{exit::CommandError, run::is_unlisted_program};
+use super::{display::RunHead, exit::CommandError, rerun::RerunPlan};
 use heeler_config::filter::{Filter, FilterSubject};
 use heeler_config::{PartitionKind, ResolvedSettings, RunIgnored};
 use heeler_run_store::history::{self, HistoryStore, TestHistory};
@@ -26,6 +26,35 @@ pub(super) struct TestSelection {
     pub(super) split_warning: Option<&'static str>,
 }
 
+impl TestSelection {
+    /// Returns the head of a run of these tests, with its own notes first. Programs that can't be listed are
+    /// reported beside the tests and not counted as tests.
+    pub(super) fn run_head(
+        &self,
+        run_id: &str,
+        settings: &ResolvedSettings,
+        rerun: Option<&RerunPlan>,
+        mut notes: Vec<String>,
+    ) -> RunHead {
+        if let Some(shard) = &self.shard {
+            notes.push(format!("partition {} of {}", shard.partition, shard.digest));
+        }
+        notes.extend(rerun.map(RerunPlan::describe));
+        let programs: HashSet<_> =
+            self.chosen.iter().filter_map(|node| node.text_member(key::SUITE)).collect();
+        let tests = self.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
+        RunHead {
+            run: run_id.to_owned(),
+            tests,
+            filtered: self.left_out,
+            programs: programs.len(),
+            workers: settings.run.jobs.slots().get().min(tests),
+            expected: self.expected.clone(),
+            notes,
+        }
+    }
+}
+
 /// Warning for a split by time without durations that all machines share.
 const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names: time:k/n needs --partition-history, the \
     same durations on all machines, since partitions by different durations would leave tests out";
@@ -35,6 +64,11 @@ struct PartitionedTests {
     chosen: Vec<TestNode>,
     shard: Option<RunShard>,
     warning: Option<&'static str>,
+}
+
+/// Returns whether a discovered node represents a program that could not be listed.
+pub(super) fn is_unlisted_program(node: &TestNode) -> bool {
+    node.state == Some(ExecutionState::Error)
 }
 
 /// Returns an error for a filter that depends on a history that is off.

@@ -7,7 +7,6 @@
 //! - `round`: one run of the judge, with the session that runs its cases.
 //! - `verdicts`: the results of cases, from Heeler's records and the judge's verdicts. Pure.
 //! - `reproduce`: the command that runs a failed case again.
-//! - `run_output`: what the user sees of a run.
 
 mod case_patterns;
 mod forward;
@@ -17,7 +16,6 @@ mod relay;
 mod reproduce;
 mod round;
 mod run;
-mod run_output;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

@@ -20,11 +20,11 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{
-    judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
-    run_output::{RunOutput, RunningCase},
+use super::judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases};
+use crate::cli::{
+    run_output::{RunOutput, RunningTest},
+    signals::SignalRequest,
 };
-use crate::cli::signals::SignalRequest;
 
 /// Capacity of the queue of case events: the user's side takes them faster than cases end.
 const EVENT_QUEUE_CAPACITY: usize = 256;
@@ -233,13 +233,13 @@ impl<'a> RoundDriver<'a> {
             CaseEvent::Started { name, worker } => {
                 if let Some(uid) = self.context.uids.get(&name) {
                     let (suite, worker) = (self.context.suite, worker.0);
-                    output.start_case(&RunningCase { uid, name: &name, suite, worker });
+                    output.start_test(&RunningTest { uid, name: &name, suite, worker });
                 }
                 self.running.insert(name);
             }
             CaseEvent::Ended { name, result } => {
                 if let Some(uid) = self.context.uids.get(&name) {
-                    output.answer_case(uid);
+                    output.await_verdict(uid);
                 }
                 self.running.remove(&name);
                 self.answered.insert(name, *result);

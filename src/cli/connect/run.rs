@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_config::{Config, ResolvedSettings, StatusLevel};
+use heeler_config::{Config, ResolvedSettings};
 use heeler_core::{Attempt, NotRunReason, Outcome, TestId, TestResult, retry_random};
 use heeler_report::{ReportRequest, RunSummary};
 use heeler_run_store::{DIR_NAME, Provenance, RunTimes};
@@ -30,19 +30,18 @@ use super::{
     program_of,
     reproduce::Reproduction,
     round::{Round, RoundContext, RoundStop, run_judge},
-    run_output::RunOutput,
     verdicts::{UnjudgedReason, attempt_of, final_result, judged_results, unjudged_results},
 };
 use crate::cli::{
     arguments::ConnectRunArguments,
     configuration::load_config,
-    display::{DisplayKind, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
+    display::{OutputStream, RunDisplay},
     exit::{CliExitCode, CommandError},
-    report_job::{ReportJob, WrittenReports, passed_outputs},
+    report_job::passed_outputs,
     rerun::{self, RerunPlan},
     run::{describe_empty_selection, exit_code_for},
     run_events::RunEventPrinter,
-    run_view::display_options,
+    run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
     select::{TestSelection, check_filters, select},
     signals::{SignalListener, SignalRequest},
     sources::NamedSources,
@@ -57,12 +56,7 @@ const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the cases and reports their results.
 pub(super) async fn run(arguments: &ConnectRunArguments) -> Result<CliExitCode, CommandError> {
-    let mut events = RunEventPrinter::of(arguments.format);
-    let result = run_cases(arguments, events.as_mut()).await;
-    if let Some(events) = events {
-        events.end(&result);
-    }
-    result
+    with_run_events(arguments.format, async |events| run_cases(arguments, events).await).await
 }
 
 async fn run_cases(
@@ -77,7 +71,8 @@ async fn run_cases(
     let judge = judge_command(&arguments.judge)?;
     let source = program_of(&arguments.client)?;
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
-    let display = run_display(arguments, &settings, events.is_some());
+    let options = run_display_options(&arguments.client.general, &settings, events.is_some());
+    let display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let mut output = RunOutput::new(display, events, signals);
     output.display.show_phase("Listing", "cases of the judge", Instant::now());
@@ -85,20 +80,9 @@ async fn run_cases(
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let nodes = case_nodes(&cases);
     let found = nodes.len();
-    let nodes = match &rerun {
-        Some(rerun) => match rerun.select_nodes(nodes, &mut output.display) {
-            Ok(nodes) => nodes,
-            Err(none) => {
-                output.fail(&none);
-                return Ok(CliExitCode::ZeroTests);
-            }
-        },
-        None => nodes,
+    let Some(selection) = output.select(nodes, rerun.as_ref(), &settings)? else {
+        return Ok(CliExitCode::ZeroTests);
     };
-    let selection = select(nodes, &settings)?;
-    if let Some(warning) = selection.split_warning {
-        output.warn(warning);
-    }
     if selection.chosen.is_empty() {
         output.fail(&describe_empty_selection(found));
         return Ok(CliExitCode::ZeroTests);
@@ -117,18 +101,6 @@ fn run_command_line(arguments: &ConnectRunArguments) -> heeler_config::CommandLi
         ..super::case_settings(&arguments.client)
     };
     command_line
-}
-
-fn run_display(arguments: &ConnectRunArguments, settings: &ResolvedSettings, has_events: bool) -> RunDisplay {
-    let mut options = display_options(&arguments.client.general, settings, OutputStream::StandardError);
-    if has_events
-        && options.kind == DisplayKind::Live
-        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
-    {
-        // The lines of the event stream would be written into the live view.
-        options.kind = DisplayKind::Plain;
-    }
-    RunDisplay::new(options, OutputStream::StandardError.writer())
 }
 
 struct ConnectRun<'a> {
@@ -150,7 +122,7 @@ struct JudgedRun {
 
 impl ConnectRun<'_> {
     async fn run(
-        mut self,
+        self,
         selection: &TestSelection,
         output: &mut RunOutput<'_>,
     ) -> Result<CliExitCode, CommandError> {
@@ -158,7 +130,9 @@ impl ConnectRun<'_> {
         let start_utc = heeler_run_store::wall_clock().to_string();
         let run_id = Uuid::new_v4().to_string();
         let record = self.begin_record(&run_id, selection, output)?;
-        self.begin_output(&run_id, selection, output);
+        let head = selection.run_head(&run_id, &self.settings, self.rerun.as_ref(), Vec::new());
+        let outputs = passed_outputs(&self.settings);
+        output.begin(&head, RunSummary::new(Some(head.tests)).with_passed_outputs(outputs));
         let parts_dir = record.dir().join(PARTS_DIR);
         let (scheduler, scheduler_task, session) = self.start_scheduler(&parts_dir)?;
         let uids = uids_of(&self.cases.catalogue);
@@ -193,7 +167,17 @@ impl ConnectRun<'_> {
         }
         remove_parts(&parts_dir);
         let is_cancelled = matches!(stop, Some(RoundStop::Cancelled));
-        let exit = self.finish(output, &run_id, RunTimes { start_utc, duration }, is_cancelled).await?;
+        let run = EndedRun {
+            settings: &self.settings,
+            reports: self.reports,
+            run_id: &run_id,
+            times: RunTimes { start_utc, duration },
+            problems: Vec::new(),
+            is_cancelled,
+        };
+        let summary = output.finish(run).await?;
+        let exit = summary
+            .map_or(CliExitCode::Aborted, |summary| exit_code_for(&summary, &self.settings, is_cancelled));
         match stop {
             Some(RoundStop::Judge(error)) => Err(CommandError::Judge(error)),
             _ => Ok(exit),
@@ -229,26 +213,6 @@ impl ConnectRun<'_> {
         ComposedRun::begin(plan).map_err(CommandError::Manifest)
     }
 
-    fn begin_output(&self, run_id: &str, selection: &TestSelection, output: &mut RunOutput<'_>) {
-        let mut notes = Vec::new();
-        if let Some(shard) = &selection.shard {
-            notes.push(format!("partition {} of {}", shard.partition, shard.digest));
-        }
-        notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
-        let tests = selection.chosen.len();
-        let head = RunHead {
-            run: run_id.to_owned(),
-            tests,
-            filtered: selection.left_out,
-            programs: 1,
-            workers: self.settings.run.jobs.slots().get().min(tests),
-            expected: selection.expected.clone(),
-            notes,
-        };
-        let summary = RunSummary::new(Some(tests)).with_passed_outputs(passed_outputs(&self.settings));
-        output.begin(&head, summary);
-    }
-
     fn reproduction(&self) -> Reproduction {
         Reproduction {
             dir: super::working_directory().to_string_lossy().into_owned(),
@@ -271,34 +235,6 @@ impl ConnectRun<'_> {
         let session = SessionOptions::new(Arc::new(settings), vec![program_of(&self.arguments.client)?]);
         let (scheduler, task) = SchedulerHandle::start(options);
         Ok((scheduler, task, session))
-    }
-
-    /// Writes the reports and prints the summary.
-    async fn finish(
-        &mut self,
-        output: &mut RunOutput<'_>,
-        run_id: &str,
-        seen: RunTimes,
-        is_cancelled: bool,
-    ) -> Result<CliExitCode, CommandError> {
-        let summary = Arc::new(std::mem::take(&mut output.summary));
-        let requests = std::mem::take(&mut self.reports);
-        let job = ReportJob::new(&self.settings, requests, run_id, Arc::clone(&summary), seen);
-        let duration = job.duration();
-        if let Some(events) = &mut output.events {
-            events.set_totals(&summary, duration);
-        }
-        let WrittenReports { files, failed, is_left } =
-            job.finish(&mut output.display, &mut output.signals).await;
-        let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let end = SummaryExtras { duration, slowest, problems: Vec::new(), files, is_cancelled };
-        // A closed pipe is not a failure of the tests.
-        let _closed = output.display.end(&summary, &end);
-        match failed {
-            Some(error) => Err(CommandError::Report(error)),
-            None if is_left => Ok(CliExitCode::Aborted),
-            None => Ok(exit_code_for(&summary, &self.settings, is_cancelled)),
-        }
     }
 }
 
@@ -467,7 +403,7 @@ impl<'a> CaseRounds<'a> {
     fn show(&self, tests: &[TestId], output: &mut RunOutput<'_>) {
         for test in tests {
             if let Some(result) = &self.results[test.index()] {
-                output.end_case(self.record.report(*test, result));
+                output.end_test(self.record.report(*test, result));
             }
         }
     }
