@@ -29,10 +29,7 @@ use heeler_server::listen::ListenError;
 use heeler_transport::accept::TrustedListener;
 use tokio::time::Instant;
 
-use super::{
-    exit::CommandError,
-    signals::{SignalListener, SignalRequest},
-};
+use super::{exit::CommandError, signals::SignalListener};
 
 /// Time limit for connecting to the server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -64,8 +61,8 @@ pub(super) async fn serve_filtered(port: u16, server: &LocalUrl) -> Result<(), C
     let bound = listener.local_addr().map_err(failed)?;
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     eprintln!("heeler: listening on http://{bound}{}", server.path());
-    let stop = async { while signals.next().await != SignalRequest::End {} };
-    http::serve(listener, Arc::new(HttpFilter { server: server.clone() }), stop).await;
+    let filter = Arc::new(HttpFilter { server: server.clone() });
+    http::serve(listener, filter, signals.end_requested()).await;
     Ok(())
 }
 

@@ -83,10 +83,10 @@ pub(super) async fn serve_clients(
         }
     };
     let ending = async {
-        while signals.next().await != SignalRequest::End {}
+        signals.end_requested().await;
         drop(stop);
         // A second signal exits at once; the watchdogs detect the exit and clean up.
-        while signals.next().await != SignalRequest::End {}
+        signals.end_requested().await;
     };
     let served = tokio::select! {
         served = serving => served,

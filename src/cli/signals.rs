@@ -60,6 +60,13 @@ impl SignalListener {
             }
         }
     }
+
+    /// Waits until the user asks for the end.
+    ///
+    /// Cancel safe: yes, as [`SignalListener::next`].
+    pub(super) async fn end_requested(&mut self) {
+        while self.next().await != SignalRequest::End {}
+    }
 }
 
 /// The signals that are passed on to a wrapped process.

@@ -32,7 +32,7 @@ use crate::cli::{
     run::describe_empty_selection,
     run_view::display_options,
     select::{check_filters, select},
-    signals::{SignalListener, SignalRequest},
+    signals::SignalListener,
 };
 
 /// Time for the judge to ask all cases, each of which is answered at once: some 5,000 take one second.
@@ -134,7 +134,7 @@ async fn list_judge(
         () = tokio::time::sleep(LISTING_LIMIT) => {
             Err(CommandError::Judge(JudgeError::Listing { limit: LISTING_LIMIT }))
         }
-        () = end_requested(signals) => {
+        () = signals.end_requested() => {
             judge.end().await;
             return Ok(None);
         }
@@ -155,10 +155,6 @@ async fn list_judge(
     let known_failing = report.findings.into_iter().filter_map(is_known).collect();
     let catalogue = case_catalogue(vec![client], cases);
     Ok(Some(CaseList::new(catalogue, known_failing)))
-}
-
-async fn end_requested(signals: &mut SignalListener) {
-    while signals.next().await != SignalRequest::End {}
 }
 
 /// Answers what the judge asks until it has exited; `None` if it has never connected.

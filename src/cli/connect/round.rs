@@ -85,14 +85,10 @@ pub(super) async fn run_judge(
         Some(RoundStop::Left) => Err(RoundStop::Left),
         Some(stop) => tokio::select! {
             () = judge.judge.end() => Err(stop),
-            () = leave_requested(output) => Err(RoundStop::Left),
+            () = output.signals.end_requested() => Err(RoundStop::Left),
         },
     };
     Round { answered, end }
-}
-
-async fn leave_requested(output: &mut RunOutput<'_>) {
-    while output.signals.next().await != SignalRequest::End {}
 }
 
 /// A running judge, and the socket where the judge finds its client.
