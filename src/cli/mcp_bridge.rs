@@ -84,10 +84,10 @@ struct Bridge {
     server: Arc<HttpPeer>,
     /// The requests that have no answer yet; each returns its id.
     requests: JoinSet<RequestId>,
-    open: HashMap<RequestId, OpenRequest>,
+    open: HashMap<RequestId, BridgedRequest>,
 }
 
-struct OpenRequest {
+struct BridgedRequest {
     task: AbortHandle,
     /// Whether closing the connection cancels it.
     is_modern: bool,
@@ -107,7 +107,7 @@ impl Bridge {
                     server.request(request).await;
                     id
                 });
-                self.open.insert(id, OpenRequest { task, is_modern });
+                self.open.insert(id, BridgedRequest { task, is_modern });
             }
             Ok(RpcMessage::Notification { method, params }) => {
                 if !self.cancel(&method, params.as_deref()) {
@@ -158,7 +158,7 @@ struct HttpPeer {
 
 /// Why a request has no answer of the server.
 #[derive(Debug, thiserror::Error)]
-enum NoAnswer {
+enum BridgeError {
     #[error(transparent)]
     Http(#[from] heeler_http::HttpClientError),
     #[error(transparent)]
@@ -193,7 +193,7 @@ impl HttpPeer {
         verb: &str,
         headers: &[(&'static str, String)],
         body: Bytes,
-    ) -> Result<HttpExchange, NoAnswer> {
+    ) -> Result<HttpExchange, BridgeError> {
         let mut request = Request::builder().method(verb).uri(self.url.path());
         request = request.header(header::ACCEPT, format!("{JSON_TYPE}, {EVENTS_TYPE}"));
         if !body.is_empty() {
@@ -211,7 +211,8 @@ impl HttpPeer {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        let request = request.body(bytes_body(body)).map_err(|error| NoAnswer::Build(error.to_string()))?;
+        let request =
+            request.body(bytes_body(body)).map_err(|error| BridgeError::Build(error.to_string()))?;
         Ok(send_request(&self.url, request, Instant::now() + CONNECT_LIMIT).await?)
     }
 
@@ -224,7 +225,7 @@ impl HttpPeer {
         }
     }
 
-    async fn pass_answer(&self, request: &PeerRequest) -> Result<(), NoAnswer> {
+    async fn pass_answer(&self, request: &PeerRequest) -> Result<(), BridgeError> {
         let mut exchange = self.send("POST", &request.headers, request.body.clone()).await?;
         let response = exchange.response();
         let status = response.status();
@@ -239,7 +240,7 @@ impl HttpPeer {
                     self.write(mcp::encode_error(&request.id, &error)).await;
                     Ok(())
                 }
-                Ok(_) | Err(_) => Err(NoAnswer::Status { status, body }),
+                Ok(_) | Err(_) => Err(BridgeError::Status { status, body }),
             };
         }
         let session = single_header(response.headers(), mcp_header::SESSION_ID).ok().flatten();
@@ -254,9 +255,9 @@ impl HttpPeer {
                             return Ok(());
                         }
                     }
-                    match exchange.next_bytes().await.map_err(NoAnswer::Stream)? {
+                    match exchange.next_bytes().await.map_err(BridgeError::Stream)? {
                         Some(bytes) => buffer.extend_from_slice(&bytes),
-                        None => return Err(NoAnswer::StreamEnd),
+                        None => return Err(BridgeError::StreamEnd),
                     }
                 }
             }
@@ -265,7 +266,7 @@ impl HttpPeer {
                 self.pass(request, &body, session.as_deref()).await;
                 Ok(())
             }
-            _ => Err(NoAnswer::MediaType { media_type }),
+            _ => Err(BridgeError::MediaType { media_type }),
         }
     }
 

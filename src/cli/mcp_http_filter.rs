@@ -72,18 +72,18 @@ struct HttpFilter {
 
 impl HttpService for HttpFilter {
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<HttpBody> {
-        self.pass(request).await.unwrap_or_else(Refusal::into_response)
+        self.pass(request).await.unwrap_or_else(FilterRefusal::into_response)
     }
 }
 
 /// A response of the filter in place of the server's.
-struct Refusal {
+struct FilterRefusal {
     status: StatusCode,
     /// A message, unless nothing is to be said.
     message: Bytes,
 }
 
-impl Refusal {
+impl FilterRefusal {
     fn new(status: StatusCode, id: &RequestId, code: i64, text: impl Into<String>) -> Self {
         Self { status, message: mcp::encode_error(id, &RpcError::new(code, text)) }
     }
@@ -102,11 +102,12 @@ impl Refusal {
 }
 
 impl HttpFilter {
-    async fn pass(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
+    async fn pass(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, FilterRefusal> {
         let (mut parts, body) = request.into_parts();
         check_request_head(&parts.method, &parts.headers)?;
         let read = read_body(body, LINE_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
-        let body = read.map_err(|error| Refusal::of_request(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let body =
+            read.map_err(|error| FilterRefusal::of_request(StatusCode::BAD_REQUEST, error.to_string()))?;
         let mut filter = ToolFilter::for_any_list();
         let body = filtered_body(&mut filter, &body, &parts.headers)?;
         for name in &REPLACED_HEADERS {
@@ -121,7 +122,7 @@ impl HttpFilter {
         let exchange = send_request(&self.server, request, Instant::now() + CONNECT_LIMIT).await;
         let exchange = exchange.map_err(|error| {
             let text = format!("the server {} does not answer: {}", self.server, error_chain(&error));
-            Refusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text)
+            FilterRefusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text)
         })?;
         let headers = exchange.response().headers();
         if has_no_body {
@@ -132,7 +133,7 @@ impl HttpFilter {
         }
         check_content(headers).map_err(|error| {
             let text = format!("the response of the server can't be filtered: {error}");
-            Refusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text)
+            FilterRefusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text)
         })?;
         Ok(if has_media_type(headers, EVENTS_TYPE) {
             let server = self.server.clone();
@@ -164,26 +165,26 @@ fn check_content(headers: &HeaderMap) -> Result<(), UnreadableContent> {
 }
 
 /// Refuses requests of other sites, and those whose body another reader may read differently.
-fn check_request_head(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_request_head(method: &Method, headers: &HeaderMap) -> Result<(), FilterRefusal> {
     let host = HeaderField::from(single_header(headers, "host"));
     let origin = HeaderField::from(single_header(headers, "origin"));
     check_local_request(host, origin)
-        .map_err(|foreign| Refusal::of_request(StatusCode::FORBIDDEN, foreign.to_string()))?;
+        .map_err(|foreign| FilterRefusal::of_request(StatusCode::FORBIDDEN, foreign.to_string()))?;
     if *method == Method::CONNECT {
-        return Err(Refusal::of_request(StatusCode::METHOD_NOT_ALLOWED, "expected no tunnel"));
+        return Err(FilterRefusal::of_request(StatusCode::METHOD_NOT_ALLOWED, "expected no tunnel"));
     }
     check_content(headers)
-        .map_err(|error| Refusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_string()))
+        .map_err(|error| FilterRefusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_string()))
 }
 
 /// Returns what is passed to the server of a client's message.
-fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> Result<Bytes, FilterRefusal> {
     // A lenient server may believe the header.
     let names = headers.iter().filter(|(name, _)| name.as_str().replace('_', "-") == mcp_header::NAME);
     for (_, value) in names {
         let Some(name) = value.to_str().ok().and_then(decode_header_value) else {
             let text = format!("expected in the header {}: text or base64", mcp_header::NAME);
-            return Err(Refusal::new(
+            return Err(FilterRefusal::new(
                 StatusCode::BAD_REQUEST,
                 &request_id(body),
                 mcp::error_code::HEADER_MISMATCH,
@@ -193,26 +194,31 @@ fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> 
         // A list of names is what some servers make of a header that is repeated.
         if name.split(',').any(|name| is_test_tool(name.trim())) {
             let text = format!("Unknown tool: {}", mcp::shortened(&name));
-            return Err(Refusal::new(StatusCode::OK, &request_id(body), code::INVALID_PARAMS, text));
+            return Err(FilterRefusal::new(StatusCode::OK, &request_id(body), code::INVALID_PARAMS, text));
         }
     }
     if plain_text(body).is_none() {
         let error = UnreadableContent::Text.to_string();
-        return Err(Refusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+        return Err(FilterRefusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
     }
     let is_json = !headers.contains_key(header::CONTENT_TYPE) || has_media_type(headers, JSON_TYPE);
     if is_json && !is_readable_message(body) {
         let message = "expected a message in JSON";
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, &RequestId::Null, code::PARSE_ERROR, message));
+        return Err(FilterRefusal::new(
+            StatusCode::BAD_REQUEST,
+            &RequestId::Null,
+            code::PARSE_ERROR,
+            message,
+        ));
     }
     let mut out = FilterOutput::default();
     filter.on_client_message(body, &mut out);
     if !out.to_client.is_empty() {
         // Of a batch nothing is passed on: its answers would come in two responses.
-        return Err(Refusal { status: StatusCode::OK, message: out.to_client.freeze() });
+        return Err(FilterRefusal { status: StatusCode::OK, message: out.to_client.freeze() });
     }
     if out.to_server.is_empty() && !body.is_empty() {
-        return Err(Refusal { status: StatusCode::ACCEPTED, message: Bytes::new() });
+        return Err(FilterRefusal { status: StatusCode::ACCEPTED, message: Bytes::new() });
     }
     Ok(out.to_server.freeze())
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
-    display::{DisplayOptions, ListedProgram, OutputStream, OutputTarget, RunDisplay, TypedLineSource},
+    display::{DisplayOptions, OutputStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource},
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
     report_job::passed_outputs,
@@ -21,7 +21,7 @@ use super::{
     run_events::RunEventPrinter,
     run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
     run_view::RunView,
-    select::{TestSelection, check_filters, is_unlisted_program},
+    select::{RunSelection, check_filters, is_unlisted_program},
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
@@ -153,7 +153,7 @@ struct RunCommand<'a, 'e> {
     is_debug: bool,
     run_id: String,
     /// With `--no-run`, the programs whose tests are listed.
-    without_run: Option<Vec<ListedProgram>>,
+    without_run: Option<Vec<ProgramTestCount>>,
     /// `--no-doc` is given.
     has_no_doctests: bool,
     rerun: Option<RerunPlan>,
@@ -189,7 +189,7 @@ impl RunCommand<'_, '_> {
         let head = selection.run_head(&run_id, self.settings, self.rerun.as_ref(), self.run_notes());
         let summary = RunSummary::new(Some(head.tests)).with_passed_outputs(passed_outputs(self.settings));
         self.watch.begin(&head, summary);
-        let TestSelection { chosen, shard, .. } = selection;
+        let RunSelection { chosen, shard, .. } = selection;
         let only_uid = |uid| TestNode { uid, ..TestNode::default() };
         let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
         let request = TestRequest {
@@ -233,8 +233,8 @@ impl RunCommand<'_, '_> {
     /// Ends a command with `--no-run`: reports the programs and their selected tests.
     fn end_without_run(
         &mut self,
-        mut programs: Vec<ListedProgram>,
-        selection: &TestSelection,
+        mut programs: Vec<ProgramTestCount>,
+        selection: &RunSelection,
     ) -> CliExitCode {
         let (broken, tests): (Vec<_>, Vec<_>) =
             selection.chosen.iter().partition(|node| is_unlisted_program(node));
@@ -288,9 +288,9 @@ impl RunCommand<'_, '_> {
     }
 }
 
-fn listed_program(source: &ProgramSource) -> ListedProgram {
+fn listed_program(source: &ProgramSource) -> ProgramTestCount {
     let path = source.program.path.as_path().display().to_string();
-    ListedProgram { suite: source.program.suite.clone(), path, tests: 0 }
+    ProgramTestCount { suite: source.program.suite.clone(), path, tests: 0 }
 }
 
 /// Discovers all tests of a session. The inner option is `None` when the user cancelled, the outer one when

@@ -20,7 +20,7 @@ use super::{
     rerun::RerunPlan,
     run_events::RunEventPrinter,
     run_view::display_options,
-    select::{TestSelection, select},
+    select::{RunSelection, select},
     signals::SignalListener,
 };
 
@@ -105,7 +105,7 @@ impl<'a> RunOutput<'a> {
         nodes: Vec<TestNode>,
         rerun: Option<&RerunPlan>,
         settings: &ResolvedSettings,
-    ) -> Result<Option<TestSelection>, CommandError> {
+    ) -> Result<Option<RunSelection>, CommandError> {
         let nodes = match rerun {
             Some(rerun) => match rerun.select_nodes(nodes, &mut self.display) {
                 Ok(nodes) => nodes,

@@ -15,7 +15,7 @@ use heeler_config::{PartitionKind, ResolvedSettings, RunIgnored};
 use heeler_run_store::history::{self, HistoryStore, TestHistory};
 
 /// The selected tests, and the number of the others.
-pub(super) struct TestSelection {
+pub(super) struct RunSelection {
     pub(super) chosen: Vec<TestNode>,
     pub(super) left_out: usize,
     /// Durations of the selected tests in earlier runs.
@@ -26,7 +26,7 @@ pub(super) struct TestSelection {
     pub(super) split_warning: Option<&'static str>,
 }
 
-impl TestSelection {
+impl RunSelection {
     /// Returns the head of a run of these tests, with its own notes first. Programs that can't be listed are
     /// reported beside the tests and not counted as tests.
     pub(super) fn run_head(
@@ -88,7 +88,7 @@ pub(super) fn check_filters(settings: &ResolvedSettings) -> Result<(), CommandEr
 pub(super) fn select(
     nodes: Vec<TestNode>,
     settings: &ResolvedSettings,
-) -> Result<TestSelection, CommandError> {
+) -> Result<RunSelection, CommandError> {
     let all = nodes.len();
     let past = |nodes: &[TestNode]| match settings.run.is_history_kept {
         true => read_history(&settings.state_dir, nodes),
@@ -108,7 +108,7 @@ pub(super) fn select(
     let PartitionedTests { chosen, shard, warning } = apply_partition(chosen, settings)?;
     let ours: HashSet<&str> = chosen.iter().map(|node| node.uid.as_str()).collect();
     expected.retain(|uid, _| ours.contains(uid.as_str()));
-    Ok(TestSelection { left_out: all - chosen.len(), chosen, expected, shard, split_warning: warning })
+    Ok(RunSelection { left_out: all - chosen.len(), chosen, expected, shard, split_warning: warning })
 }
 
 fn filter_nodes(

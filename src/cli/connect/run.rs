@@ -14,7 +14,7 @@ use heeler_report::{ReportRequest, RunSummary};
 use heeler_run_store::{DIR_NAME, Provenance, RunTimes};
 use heeler_server::{
     connect::FRAMEWORK,
-    discovery::TestSelection as SelectedUids,
+    discovery::TestSelection,
     listen::SessionOptions,
     pool::WorkerStdout,
     run::{ComposedRun, ComposedRunEnd, PlanContext, PreparedRun, RunRequest, prepare_run},
@@ -42,7 +42,7 @@ use crate::cli::{
     run::{describe_empty_selection, exit_code_for},
     run_events::RunEventPrinter,
     run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
-    select::{TestSelection, check_filters, select},
+    select::{RunSelection, check_filters},
     signals::{SignalListener, SignalRequest},
     sources::NamedSources,
 };
@@ -123,7 +123,7 @@ struct JudgedRun {
 impl ConnectRun<'_> {
     async fn run(
         self,
-        selection: &TestSelection,
+        selection: &RunSelection,
         output: &mut RunOutput<'_>,
     ) -> Result<CliExitCode, CommandError> {
         let began = Instant::now();
@@ -188,7 +188,7 @@ impl ConnectRun<'_> {
     fn begin_record(
         &self,
         run_id: &str,
-        selection: &TestSelection,
+        selection: &RunSelection,
         output: &mut RunOutput<'_>,
     ) -> Result<ComposedRun, CommandError> {
         let named = NamedSources {
@@ -199,7 +199,7 @@ impl ConnectRun<'_> {
         let provenance = rerun::provenance(&named, self.rerun.as_ref());
         let provenance = Provenance { shard: selection.shard.clone(), ..provenance };
         let uids = selection.chosen.iter().map(|node| node.uid.clone()).collect();
-        let selection = SelectedUids { uids: Some(uids), filter: None };
+        let selection = TestSelection { uids: Some(uids), filter: None };
         let request =
             RunRequest { run_id, selection: &selection, is_debugged: false, has_attachments_stream: false };
         let context = PlanContext {

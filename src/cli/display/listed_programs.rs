@@ -9,7 +9,7 @@ use heeler_report::sanitise;
 
 /// A program that is built, and whose tests are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListedProgram {
+pub(crate) struct ProgramTestCount {
     pub(crate) suite: String,
     pub(crate) path: String,
     /// Number of its tests that are selected.
@@ -18,11 +18,11 @@ pub(crate) struct ListedProgram {
 
 /// Returns a line for each program, then one for all. Paths below `root` are shown relative to it.
 pub(super) fn listed_program_lines(
-    programs: &[ListedProgram],
+    programs: &[ProgramTestCount],
     filtered: usize,
     root: &str,
 ) -> Vec<StyledLine> {
-    let program_line = |program: &ListedProgram| {
+    let program_line = |program: &ProgramTestCount| {
         let path = sanitise::one_line(relative_path(&program.path, root)).into_owned();
         StyledLine::with_label(Style::Dim, "program")
             .with(Style::Suite, cut_name(&program.suite, NAME_COLUMNS))

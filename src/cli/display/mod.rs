@@ -32,7 +32,7 @@ pub(crate) mod mutants;
 pub(crate) mod mutation;
 pub(crate) mod runs;
 
-pub(crate) use listed_programs::ListedProgram;
+pub(crate) use listed_programs::ProgramTestCount;
 pub(crate) use options::{
     DisplayKind, DisplayOptions, OutputStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
     kind_for,

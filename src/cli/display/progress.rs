@@ -74,7 +74,7 @@ pub(super) struct DisplayProgress {
 
 /// A test or a group that has ended.
 #[derive(Debug, Clone, Copy)]
-struct EndedTest<'a> {
+struct CountedEnd<'a> {
     uid: &'a str,
     outcome: Outcome,
     is_group: bool,
@@ -147,7 +147,7 @@ impl DisplayProgress {
         let is_group = heeler_report::is_group(node);
         if let Some(outcome) = outcome_of_node(node) {
             let is_leaky = node.members.contains_key(key::LEAKED);
-            return self.record_end(&EndedTest { uid: &node.uid, outcome, is_group, is_leaky }, now);
+            return self.record_end(&CountedEnd { uid: &node.uid, outcome, is_group, is_leaky }, now);
         }
         if is_group {
             return ProgressEvent::Nothing;
@@ -162,7 +162,7 @@ impl DisplayProgress {
     /// Records the report of a test that has ended.
     pub(super) fn apply_report(&mut self, report: &TestReport, now: Instant) -> ProgressEvent {
         let TestReport { uid, outcome, is_group, .. } = report;
-        let ended = EndedTest { uid, outcome: *outcome, is_group: *is_group, is_leaky: report.is_leaky() };
+        let ended = CountedEnd { uid, outcome: *outcome, is_group: *is_group, is_leaky: report.is_leaky() };
         self.record_end(&ended, now)
     }
 
@@ -185,8 +185,8 @@ impl DisplayProgress {
 
     /// Records an end. A group is not a test: of its outcomes only a failure of the program itself counts,
     /// once.
-    fn record_end(&mut self, ended: &EndedTest<'_>, now: Instant) -> ProgressEvent {
-        let EndedTest { uid, outcome, is_group, is_leaky } = *ended;
+    fn record_end(&mut self, ended: &CountedEnd<'_>, now: Instant) -> ProgressEvent {
+        let CountedEnd { uid, outcome, is_group, is_leaky } = *ended;
         if is_group {
             return if outcome.is_failure() && self.ended.insert(uid.into(), outcome).is_none() {
                 ProgressEvent::Ended(outcome)

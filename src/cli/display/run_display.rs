@@ -8,7 +8,7 @@ use std::{
 use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode, key};
 
 use super::{
-    DisplayKind, DisplayOptions, ListedProgram, RunHead, Style, StyledLine, SummaryExtras,
+    DisplayKind, DisplayOptions, ProgramTestCount, RunHead, Style, StyledLine, SummaryExtras,
     format::{self, NAME_COLUMNS, SuiteNames, count_of, grouped_number},
     github,
     listed_programs::listed_program_lines,
@@ -17,7 +17,7 @@ use super::{
     same_failures::ShownFailures,
     screen::LiveScreen,
     summary,
-    test_line::{self, DetailLevel, TestOutputs},
+    test_line::{self, DetailLevel, ShownOutputs},
 };
 use heeler_config::{OutputTiming, StatusLevel};
 use heeler_core::Outcome;
@@ -96,7 +96,12 @@ impl RunDisplay {
     }
 
     /// Shows the programs whose tests are listed and not run. `filtered` tests of them are not selected.
-    pub(crate) fn show_listed_programs(&mut self, programs: &[ListedProgram], filtered: usize, now: Instant) {
+    pub(crate) fn show_listed_programs(
+        &mut self,
+        programs: &[ProgramTestCount],
+        filtered: usize,
+        now: Instant,
+    ) {
         self.phase = None;
         self.print_lines(&listed_program_lines(programs, filtered, &self.options.root));
         self.flush(now);
@@ -254,8 +259,8 @@ impl RunDisplay {
         }
         let outputs = match self.options.failure_output {
             OutputTiming::Final => None,
-            OutputTiming::Never => Some(TestOutputs::Hidden),
-            OutputTiming::Immediate | OutputTiming::ImmediateFinal => Some(TestOutputs::Shown),
+            OutputTiming::Never => Some(ShownOutputs::Hidden),
+            OutputTiming::Immediate | OutputTiming::ImmediateFinal => Some(ShownOutputs::Shown),
         };
         let earlier = outputs.and_then(|_| self.shown_failures.earlier(record));
         let manner = self.detail_level(suites);
@@ -331,7 +336,7 @@ impl RunDisplay {
             } else if whole.has_passed() {
                 test_line::output_sections(&whole, &manner)
             } else {
-                test_line::failure_details(&whole, &manner, TestOutputs::Shown)
+                test_line::failure_details(&whole, &manner, ShownOutputs::Shown)
             };
             self.print_lines(&line);
             if !block.is_empty() {

@@ -93,7 +93,7 @@ pub(super) fn folded(line: StyledLine, earlier: Option<&str>) -> StyledLine {
 
 /// Whether the details of a failure include what the test wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TestOutputs {
+pub(super) enum ShownOutputs {
     Shown,
     Hidden,
 }
@@ -121,7 +121,7 @@ fn push_sections(lines: &mut Vec<StyledLine>, sections: &[(&str, Option<&str>)],
 pub(super) fn failure_details(
     record: &TestReport,
     manner: &DetailLevel<'_>,
-    outputs: TestOutputs,
+    outputs: ShownOutputs,
 ) -> Vec<StyledLine> {
     let at = |location| StyledLine::with_label(Style::Dim, "at").with_plain(location);
     let places = places_of_failures(record, manner.root);
@@ -131,7 +131,7 @@ pub(super) fn failure_details(
         places.into_iter().map(at).collect()
     };
     let output = |pick: fn(&FailureDetail) -> Option<&String>| {
-        record.detail_text(pick).filter(|_| outputs == TestOutputs::Shown)
+        record.detail_text(pick).filter(|_| outputs == ShownOutputs::Shown)
     };
     let stdout = output(|detail| detail.stdout.as_ref());
     let stderr = output(|detail| detail.stderr.as_ref());

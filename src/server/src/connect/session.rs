@@ -81,7 +81,7 @@ struct ConnectSession {
 }
 
 /// What a session waits for.
-enum SessionEvent {
+enum ConnectEvent {
     Link(LinkEvent<MessageDecoder>),
     RunDue,
     Client(Option<ClientEvent>),
@@ -111,26 +111,26 @@ impl ConnectSession {
         end
     }
 
-    async fn next_event(&mut self) -> SessionEvent {
+    async fn next_event(&mut self) -> ConnectEvent {
         let due = self.cases.due_at().map(|due| tokio::time::Instant::from_std(self.started + due));
         let is_behind = self.link.output.has_unsent();
         tokio::select! {
-            event = self.link.next_event(self.cases.has_room()) => SessionEvent::Link(event),
-            () = wait_for_deadline(due) => SessionEvent::RunDue,
-            event = self.client.next_event(), if !is_behind => SessionEvent::Client(event),
+            event = self.link.next_event(self.cases.has_room()) => ConnectEvent::Link(event),
+            () = wait_for_deadline(due) => ConnectEvent::RunDue,
+            event = self.client.next_event(), if !is_behind => ConnectEvent::Client(event),
         }
     }
 
     /// Handles an event; returns how the session ends, if it does.
-    async fn handle(&mut self, event: SessionEvent) -> Option<SessionEnd> {
+    async fn handle(&mut self, event: ConnectEvent) -> Option<SessionEnd> {
         match event {
-            SessionEvent::Link(event) => self.on_link_event(event).await,
-            SessionEvent::RunDue => {
+            ConnectEvent::Link(event) => self.on_link_event(event).await,
+            ConnectEvent::RunDue => {
                 self.run_gathered().await;
                 self.close_run_at_end().await;
                 None
             }
-            SessionEvent::Client(event) => match event {
+            ConnectEvent::Client(event) => match event {
                 Some(event) => {
                     self.on_client_event(event).await;
                     None

@@ -20,13 +20,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A refused request: the status, and the error that says why.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct HttpRefusal {
     pub(crate) status: StatusCode,
     id: RequestId,
     error: RpcError,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, id: RequestId::Null, error: RpcError::new(code::INVALID_REQUEST, message) }
     }
@@ -51,22 +51,22 @@ impl Refusal {
 }
 
 /// Refuses requests that a page of another site may have sent.
-pub(crate) fn check_local(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_local(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     check_local_request(
         HeaderField::from(single_header(headers, "host")),
         HeaderField::from(single_header(headers, "origin")),
     )
-    .map_err(|foreign| Refusal::new(StatusCode::FORBIDDEN, foreign.to_string()))
+    .map_err(|foreign| HttpRefusal::new(StatusCode::FORBIDDEN, foreign.to_string()))
 }
 
 /// Refuses bodies of other types than JSON. A page of another site can't send this type unasked.
-pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     let media_type = single_header(headers, "content-type").ok().flatten().unwrap_or_default();
     if is_media_type(media_type, JSON_TYPE) {
         return Ok(());
     }
     let expected = format!("expected a body of the type {JSON_TYPE}");
-    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected))
+    Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected))
 }
 
 /// Returns whether the client names a type among those that it accepts.
@@ -82,14 +82,14 @@ pub(crate) async fn read_message_body(
     body: Incoming,
     limit_bytes: usize,
     within: Duration,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, HttpRefusal> {
     read_body(body, limit_bytes, Instant::now() + within).await.map_err(|error| {
         let status = match error {
             ReadBodyError::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ReadBodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
             ReadBodyError::Broken(_) => StatusCode::BAD_REQUEST,
         };
-        Refusal::new(status, error.to_string())
+        HttpRefusal::new(status, error.to_string())
     })
 }
 

@@ -71,7 +71,7 @@ enum JobOutput {
     Planned(Result<Box<PlannedRun>, String>),
 }
 
-enum SessionEvent {
+enum McpEvent {
     Link(LinkEvent<LineDecoder>),
     Scheduler(Option<ClientEvent>),
     Job(Result<(task::Id, JobOutput), task::JoinError>),
@@ -142,7 +142,7 @@ impl McpSession {
         end
     }
 
-    async fn next_event(&mut self) -> SessionEvent {
+    async fn next_event(&mut self) -> McpEvent {
         let now = Instant::now();
         let waiting = self.calls.values().filter(|call| !call.is_cancelled);
         let progress = waiting.filter_map(|call| call.progress.as_ref()?.due(now)).min();
@@ -151,21 +151,21 @@ impl McpSession {
         let is_reading = !self.link.is_ending();
         tokio::select! {
             biased;
-            event = self.link.next_event(is_reading) => SessionEvent::Link(event),
-            Some(job) = self.jobs.join_next_with_id() => SessionEvent::Job(job),
-            event = self.client.next_event() => SessionEvent::Scheduler(event),
-            () = wait_for_deadline(progress) => SessionEvent::ProgressDue,
+            event = self.link.next_event(is_reading) => McpEvent::Link(event),
+            Some(job) = self.jobs.join_next_with_id() => McpEvent::Job(job),
+            event = self.client.next_event() => McpEvent::Scheduler(event),
+            () = wait_for_deadline(progress) => McpEvent::ProgressDue,
         }
     }
 
     /// Handles an event; returns the end of the session if it ends at once.
-    async fn on_event(&mut self, event: SessionEvent) -> Result<Option<SessionEnd>, SchedulerGone> {
+    async fn on_event(&mut self, event: McpEvent) -> Result<Option<SessionEnd>, SchedulerGone> {
         match event {
-            SessionEvent::Link(event) => return self.on_link_event(event).await,
-            SessionEvent::Scheduler(Some(event)) => self.on_scheduler_event(event).await?,
-            SessionEvent::Scheduler(None) => return Err(SchedulerGone),
-            SessionEvent::Job(job) => self.on_job(job).await?,
-            SessionEvent::ProgressDue => self.send_due_progress(),
+            McpEvent::Link(event) => return self.on_link_event(event).await,
+            McpEvent::Scheduler(Some(event)) => self.on_scheduler_event(event).await?,
+            McpEvent::Scheduler(None) => return Err(SchedulerGone),
+            McpEvent::Job(job) => self.on_job(job).await?,
+            McpEvent::ProgressDue => self.send_due_progress(),
         }
         Ok(None)
     }

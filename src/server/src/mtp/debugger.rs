@@ -20,7 +20,7 @@ use heeler_protocol::{
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::requests::OpenRequests;
+use super::requests::TestRequests;
 use crate::scheduler::{ClientLogLine, DebuggeeLease, DebuggeeWaiting, SchedulerGone};
 
 /// First id of requests that the server sends. The ids are numbers because `$/cancelRequest` accepts no
@@ -29,7 +29,7 @@ use crate::scheduler::{ClientLogLine, DebuggeeLease, DebuggeeWaiting, SchedulerG
 const FIRST_REQUEST_ID: u64 = 1 << 30;
 
 /// A client's response to a request of the server.
-pub(super) struct ClientResponse {
+pub(super) struct DebuggerResponse {
     pub(super) id: RequestId,
     pub(super) outcome: Result<Option<Box<RawValue>>, RpcError>,
 }
@@ -45,7 +45,7 @@ pub(super) struct DebugSession {
 
 /// Debugger requests that the client has not responded to.
 pub(super) struct DebuggerRequests {
-    client_responses: mpsc::Receiver<ClientResponse>,
+    client_responses: mpsc::Receiver<DebuggerResponse>,
     is_available: bool,
     is_debug_session: bool,
     /// The client does not implement `client/attachDebugger`, so it is requested to launch.
@@ -72,7 +72,7 @@ enum DebuggerRequestKind {
 }
 
 impl DebuggerRequests {
-    pub(super) fn new(client_responses: mpsc::Receiver<ClientResponse>, session: DebugSession) -> Self {
+    pub(super) fn new(client_responses: mpsc::Receiver<DebuggerResponse>, session: DebugSession) -> Self {
         let DebugSession { is_available, is_debug_session } = session;
         Self {
             client_responses,
@@ -97,7 +97,7 @@ impl DebuggerRequests {
     /// Returns the client's next response; waits forever after the session has closed the channel.
     ///
     /// Cancel safe: yes, because a response is either still in the channel or returned.
-    pub(super) async fn next_response(&mut self) -> ClientResponse {
+    pub(super) async fn next_response(&mut self) -> DebuggerResponse {
         match self.client_responses.recv().await {
             Some(answer) => answer,
             None => std::future::pending().await,
@@ -113,7 +113,7 @@ impl DebuggerRequests {
     }
 }
 
-impl OpenRequests {
+impl TestRequests {
     /// Requests a debugger from the client for a test that waits for one.
     pub(super) fn request_debugger(&mut self, debuggee: DebuggeeWaiting) {
         let id = RequestId::number(self.debuggers.next_id);
@@ -133,8 +133,8 @@ impl OpenRequests {
         self.queue_frame(frame);
     }
 
-    pub(super) async fn on_client_response(&mut self, answer: ClientResponse) -> Result<(), SchedulerGone> {
-        let ClientResponse { id, outcome } = answer;
+    pub(super) async fn on_client_response(&mut self, answer: DebuggerResponse) -> Result<(), SchedulerGone> {
+        let DebuggerResponse { id, outcome } = answer;
         // A request that was withdrawn or never sent is not in the list.
         for open in self
             .debuggers

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    debugger::{ClientResponse, DebuggerRequests},
+    debugger::{DebuggerRequests, DebuggerResponse},
     discover::{self, cancelled_error},
     params::TestsRequest,
     run,
@@ -63,7 +63,7 @@ pub(super) enum RequestCommand {
 }
 
 /// Progress of a request.
-enum JobProgress {
+enum RequestStage {
     AwaitingListing,
     /// Sends discovered tests to the client, from index `next` on.
     SendingTests {
@@ -76,11 +76,11 @@ enum JobProgress {
 
 struct OpenJob {
     job: Box<RequestJob>,
-    progress: JobProgress,
+    progress: RequestStage,
 }
 
 /// Properties of the client and its session that requests need.
-pub(super) struct RequestContext {
+pub(super) struct TestRequestContext {
     pub(super) settings: Arc<ResolvedSettings>,
     /// Recorded with each run: how it was started.
     pub(super) provenance: Provenance,
@@ -99,8 +99,8 @@ enum Outgoing {
 }
 
 /// The requests in progress of a session.
-pub(super) struct OpenRequests {
-    context: RequestContext,
+pub(super) struct TestRequests {
+    context: TestRequestContext,
     client: RunClient,
     pub(super) debuggers: DebuggerRequests,
     /// In order of arrival.
@@ -116,7 +116,7 @@ enum RequestEvent {
     /// The session has closed its command channel.
     CommandsClosed,
     /// The client has responded to a request of the server.
-    ClientResponse(ClientResponse),
+    DebuggerResponse(DebuggerResponse),
     Scheduler(Option<ClientEvent>),
     /// The first of the queued frames was sent.
     Sent,
@@ -125,9 +125,9 @@ enum RequestEvent {
     SendDiscoveryUpdates,
 }
 
-impl OpenRequests {
+impl TestRequests {
     pub(super) fn new(
-        context: RequestContext,
+        context: TestRequestContext,
         client: RunClient,
         debuggers: DebuggerRequests,
         finished: mpsc::Sender<RequestId>,
@@ -161,7 +161,7 @@ impl OpenRequests {
             match self.next_event(&mut commands).await {
                 RequestEvent::Command(command) => self.on_command(command).await?,
                 RequestEvent::CommandsClosed => commands = None,
-                RequestEvent::ClientResponse(response) => self.on_client_response(response).await?,
+                RequestEvent::DebuggerResponse(response) => self.on_client_response(response).await?,
                 RequestEvent::Scheduler(Some(event)) => self.on_event(event).await?,
                 RequestEvent::Scheduler(None) => return Err(SchedulerGone),
                 RequestEvent::Sent => self.report_finished().await,
@@ -175,7 +175,7 @@ impl OpenRequests {
     async fn next_event(&mut self, commands: &mut Option<mpsc::Receiver<RequestCommand>>) -> RequestEvent {
         let deadline = self.debuggers.next_deadline();
         let has_tests_to_send = self.outgoing.is_empty()
-            && self.jobs.values().any(|open| matches!(open.progress, JobProgress::SendingTests { .. }));
+            && self.jobs.values().any(|open| matches!(open.progress, RequestStage::SendingTests { .. }));
         let command = async {
             match commands {
                 Some(commands) => commands.recv().await,
@@ -192,7 +192,7 @@ impl OpenRequests {
         tokio::select! {
             biased;
             command = command => command.map_or(RequestEvent::CommandsClosed, RequestEvent::Command),
-            response = self.debuggers.next_response() => RequestEvent::ClientResponse(response),
+            response = self.debuggers.next_response() => RequestEvent::DebuggerResponse(response),
             () = send_first(&self.context.outbox, &mut self.outgoing), if !self.outgoing.is_empty() => {
                 RequestEvent::Sent
             }
@@ -208,7 +208,7 @@ impl OpenRequests {
                 let number = RequestNumber(self.next_job);
                 self.next_job += 1;
                 let build = self.build_request(&job);
-                self.jobs.insert(number, OpenJob { job, progress: JobProgress::AwaitingListing });
+                self.jobs.insert(number, OpenJob { job, progress: RequestStage::AwaitingListing });
                 self.client.list(number, build).await
             }
             RequestCommand::Cancel(id) => self.cancel(&id).await,
@@ -229,7 +229,7 @@ impl OpenRequests {
         let Some(number) = found else { return Ok(()) };
         self.client.cancel(number).await?;
         if let Some(open) = self.jobs.get(&number)
-            && !matches!(open.progress, JobProgress::Running)
+            && !matches!(open.progress, RequestStage::Running)
         {
             self.fail(number, &cancelled_error());
             self.report_finished().await;
@@ -254,7 +254,7 @@ impl OpenRequests {
                 if let Some(text) = warning {
                     self.log(LogLevel::Warning, text);
                 }
-                let RequestContext { reports, outbox, log_form, .. } = &self.context;
+                let TestRequestContext { reports, outbox, log_form, .. } = &self.context;
                 let (outbox, log_form) = (outbox.clone(), *log_form);
                 reports.start(&plan.run_dir, move |warning| log_at_once(&outbox, log_form, warning));
                 self.queue(run::final_frames(&job, &plan, &outcome));
@@ -285,11 +285,11 @@ impl OpenRequests {
         match open.job.kind {
             JobKind::Discover => {
                 let wanted = discover::requested_tests(&catalogue, &open.job.request);
-                open.progress = JobProgress::SendingTests { catalogue, wanted, next: 0 };
+                open.progress = RequestStage::SendingTests { catalogue, wanted, next: 0 };
                 Ok(())
             }
             JobKind::Run => {
-                open.progress = JobProgress::Running;
+                open.progress = RequestStage::Running;
                 self.begin_run(request, &catalogue).await
             }
         }
@@ -340,7 +340,7 @@ impl OpenRequests {
         let mut frames = Vec::new();
         let mut over = Vec::new();
         for (number, open) in &mut self.jobs {
-            let JobProgress::SendingTests { catalogue, wanted, next } = &mut open.progress else { continue };
+            let RequestStage::SendingTests { catalogue, wanted, next } = &mut open.progress else { continue };
             frames.push(discover::next_update(catalogue, &open.job.request, wanted, next));
             if *next >= wanted.len() {
                 over.push(*number);
@@ -349,7 +349,7 @@ impl OpenRequests {
         self.queue(frames);
         for number in over {
             let Some(OpenJob { job, progress }) = self.jobs.remove(&number) else { continue };
-            if let JobProgress::SendingTests { catalogue, wanted, .. } = progress {
+            if let RequestStage::SendingTests { catalogue, wanted, .. } = progress {
                 self.queue(discover::final_frames(Some(&catalogue), &job, Ok(wanted.len())));
             }
             self.outgoing.push_back(Outgoing::Finished(job.id));
@@ -363,8 +363,8 @@ impl OpenRequests {
         let frames = match job.kind {
             JobKind::Discover => {
                 let catalogue = match &progress {
-                    JobProgress::SendingTests { catalogue, .. } => Some(catalogue.as_ref()),
-                    JobProgress::AwaitingListing | JobProgress::Running => None,
+                    RequestStage::SendingTests { catalogue, .. } => Some(catalogue.as_ref()),
+                    RequestStage::AwaitingListing | RequestStage::Running => None,
                 };
                 discover::final_frames(catalogue, &job, Err(error))
             }

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    debugger::ClientResponse,
+    debugger::DebuggerResponse,
     ending::{EndOrder, SessionPhase},
     initialize::ClientProperties,
     requests::RequestCommand,
@@ -57,11 +57,11 @@ pub(super) struct ServerSession {
     /// Barriers on this connection, which the client answers.
     main_barriers: MainBarriers,
     /// The client's responses to requests of the server.
-    client_responses: Option<mpsc::Sender<ClientResponse>>,
+    client_responses: Option<mpsc::Sender<DebuggerResponse>>,
     finished_requests: mpsc::Receiver<RequestId>,
     finished_requests_sender: Option<mpsc::Sender<RequestId>>,
     /// Requests without a response so far.
-    open_requests: HashMap<RequestId, OpenRequest>,
+    open_requests: HashMap<RequestId, OpenTestRequest>,
     /// The task that executes the requests.
     requests: JoinSet<()>,
     /// Notifies the client of changed programs, if it wants that.
@@ -76,12 +76,12 @@ pub(super) struct ServerSession {
 }
 
 /// A request without a response so far.
-struct OpenRequest {
+struct OpenTestRequest {
     run_id: String,
     is_cancelled: bool,
 }
 
-enum SessionEvent {
+enum MtpEvent {
     Link(LinkEvent<FrameDecoder>),
     RequestFinished(RequestId),
     RequestsEnded,
@@ -151,11 +151,11 @@ impl ServerSession {
     }
 
     /// Handles an event; returns the end of the session if it ends at once.
-    fn on_event(&mut self, event: SessionEvent) -> Option<SessionEnd> {
+    fn on_event(&mut self, event: MtpEvent) -> Option<SessionEnd> {
         match event {
-            SessionEvent::RequestFinished(id) => drop(self.open_requests.remove(&id)),
-            SessionEvent::RequestsEnded => self.on_requests_ended(),
-            SessionEvent::Link(event) => return self.on_link_event(event),
+            MtpEvent::RequestFinished(id) => drop(self.open_requests.remove(&id)),
+            MtpEvent::RequestsEnded => self.on_requests_ended(),
+            MtpEvent::Link(event) => return self.on_link_event(event),
         }
         None
     }
@@ -213,18 +213,18 @@ impl ServerSession {
         }
     }
 
-    async fn next_event(&mut self) -> SessionEvent {
+    async fn next_event(&mut self) -> MtpEvent {
         tokio::select! {
             // A client that has the response to a request may use its ids in the next.
             biased;
-            Some(id) = self.finished_requests.recv() => SessionEvent::RequestFinished(id),
+            Some(id) = self.finished_requests.recv() => MtpEvent::RequestFinished(id),
             Some(ended) = self.requests.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(%error, "the requests of a session failed");
                 }
-                SessionEvent::RequestsEnded
+                MtpEvent::RequestsEnded
             }
-            event = self.link.next_event(true) => SessionEvent::Link(event),
+            event = self.link.next_event(true) => MtpEvent::Link(event),
         }
     }
 

@@ -23,20 +23,20 @@ use super::{
     stream::REPLY_QUEUE,
 };
 use crate::listen::loopback_http::{
-    Refusal, accepts, check_json, check_local, empty_response, events_response, json_response,
+    HttpRefusal, accepts, check_json, check_local, empty_response, events_response, json_response,
     read_message_body,
 };
 
 /// Time limit for the body of a request.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// Answers requests.
-pub(super) struct Endpoint {
+pub(super) struct MutationEndpoint {
     /// The session of all clients of plain HTTP, until the server stops.
     inputs: Mutex<Option<mpsc::Sender<SessionInput>>>,
     watchers: Watchers,
 }
 
-impl Endpoint {
+impl MutationEndpoint {
     pub(super) fn new(inputs: mpsc::Sender<SessionInput>) -> Self {
         Self { inputs: Mutex::new(Some(inputs)), watchers: Watchers::default() }
     }
@@ -52,8 +52,9 @@ impl Endpoint {
         request: Request<Incoming>,
         socket: &Mutex<Option<PendingWebSocket>>,
     ) -> Response<HttpBody> {
-        let refused =
-            |refusal: Refusal| refusal.into_response("GET, POST", |id, error| error_body(id, error).into());
+        let refused = |refusal: HttpRefusal| {
+            refusal.into_response("GET, POST", |id, error| error_body(id, error).into())
+        };
         self.answer(request, socket).await.unwrap_or_else(refused)
     }
 
@@ -61,14 +62,14 @@ impl Endpoint {
         &self,
         mut request: Request<Incoming>,
         socket: &Mutex<Option<PendingWebSocket>>,
-    ) -> Result<Response<HttpBody>, Refusal> {
+    ) -> Result<Response<HttpBody>, HttpRefusal> {
         let headers = request.headers();
         check_local(headers)?;
         let accepts_events = accepts(headers, EVENTS_TYPE);
         match *request.method() {
             Method::GET if is_websocket_request(headers) => {
                 let (response, pending) = accept_websocket(&mut request, BODY_LIMIT_BYTES)
-                    .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+                    .map_err(|error| HttpRefusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
                 *socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(pending);
                 Ok(response)
             }
@@ -80,13 +81,13 @@ impl Endpoint {
             }
             _ => {
                 let expected = "expected POST with a message, a WebSocket, or GET of events";
-                Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, expected))
+                Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, expected))
             }
         }
     }
 
     /// Returns all notifications from now on.
-    fn watch(&self) -> Result<Response<HttpBody>, Refusal> {
+    fn watch(&self) -> Result<Response<HttpBody>, HttpRefusal> {
         let mut notifications = self.watchers.watch().ok_or_else(unavailable)?;
         let (sender, events) = mpsc::channel(1);
         let mut forwarding = JoinSet::new();
@@ -100,7 +101,7 @@ impl Endpoint {
         Ok(events_response(events, forwarding))
     }
 
-    async fn on_body(&self, body: Bytes, accepts_events: bool) -> Result<Response<HttpBody>, Refusal> {
+    async fn on_body(&self, body: Bytes, accepts_events: bool) -> Result<Response<HttpBody>, HttpRefusal> {
         let (sender, mut replies) = mpsc::channel(REPLY_QUEUE);
         let delivery =
             if accepts_events { ResultDelivery::Notifications } else { ResultDelivery::InResponse };
@@ -145,6 +146,6 @@ fn event(body: &[u8]) -> Bytes {
     event.freeze()
 }
 
-fn unavailable() -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "expected fewer clients, or the server is about to end")
+fn unavailable() -> HttpRefusal {
+    HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "expected fewer clients, or the server is about to end")
 }

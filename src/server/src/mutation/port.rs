@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     MutationServer, MutationSessionOptions,
-    http::Endpoint,
+    http::MutationEndpoint,
     session::{INPUT_QUEUE, Session},
     stream::serve_framed,
     websocket::serve_websocket,
@@ -39,7 +39,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// A port of a server.
 pub(super) struct MutationPort {
     server: MutationServer,
-    endpoint: Endpoint,
+    endpoint: MutationEndpoint,
     /// The session of all clients of plain HTTP, until the server stops.
     http_session: Mutex<JoinSet<()>>,
 }
@@ -67,7 +67,7 @@ impl MutationPort {
         let session = Session::new(MutationServer { options, ..server.clone() });
         let mut http_session = JoinSet::new();
         http_session.spawn(session.serve(http_inputs));
-        Self { server, endpoint: Endpoint::new(inputs), http_session: Mutex::new(http_session) }
+        Self { server, endpoint: MutationEndpoint::new(inputs), http_session: Mutex::new(http_session) }
     }
 
     async fn serve_http(self: Arc<Self>, stream: PromptTcpStream, stopped: StopSignal) {

@@ -37,7 +37,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::request::{RequestContext, WaitingRequest};
+use self::request::{MutationRequestContext, WaitingRequest};
 use super::{
     Canceller, FirstMethod, MutationProject, MutationServer, MutationServiceError,
     config_path::config_path,
@@ -61,9 +61,9 @@ pub(super) struct SessionInput {
 
 /// Requests in progress, by their ids.
 #[derive(Debug, Clone, Default)]
-struct OpenRequests(Arc<Mutex<HashMap<RequestId, Canceller>>>);
+struct OpenMutationRequests(Arc<Mutex<HashMap<RequestId, Canceller>>>);
 
-impl OpenRequests {
+impl OpenMutationRequests {
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Canceller>> {
         // A map can't be half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -104,12 +104,12 @@ enum TaskEnd {
 pub(super) struct Session {
     server: MutationServer,
     state: SessionState,
-    open: OpenRequests,
+    open: OpenMutationRequests,
     tasks: JoinSet<TaskEnd>,
     begin_deadline: Option<Instant>,
 }
 
-enum SessionEvent {
+enum MutationEvent {
     Input(SessionInput),
     TaskEnded(Result<TaskEnd, JoinError>),
     NotBegun,
@@ -121,7 +121,7 @@ impl Session {
     pub(super) fn new(server: MutationServer) -> Self {
         Self {
             state: SessionState::Undecided,
-            open: OpenRequests::default(),
+            open: OpenMutationRequests::default(),
             tasks: JoinSet::new(),
             begin_deadline: server.options.begin_within.map(|limit| Instant::now() + limit),
             server,
@@ -135,13 +135,13 @@ impl Session {
     pub(super) async fn serve(mut self, mut inputs: mpsc::Receiver<SessionInput>) {
         loop {
             match self.next_event(&mut inputs).await {
-                SessionEvent::Input(SessionInput { body, channel }) => self.on_body(&body, &channel).await,
-                SessionEvent::TaskEnded(ended) => self.on_task_end(ended).await,
-                SessionEvent::NotBegun => {
+                MutationEvent::Input(SessionInput { body, channel }) => self.on_body(&body, &channel).await,
+                MutationEvent::TaskEnded(ended) => self.on_task_end(ended).await,
+                MutationEvent::NotBegun => {
                     tracing::warn!("a client sent no first request in time, and its connection is closed");
                     break;
                 }
-                SessionEvent::Gone => break,
+                MutationEvent::Gone => break,
             }
         }
         drop(inputs);
@@ -150,12 +150,12 @@ impl Session {
         await_end("what a client had started", END_LIMIT, ended).await;
     }
 
-    async fn next_event(&mut self, inputs: &mut mpsc::Receiver<SessionInput>) -> SessionEvent {
+    async fn next_event(&mut self, inputs: &mut mpsc::Receiver<SessionInput>) -> MutationEvent {
         let begin_deadline = self.begin_deadline.filter(|_| matches!(self.state, SessionState::Undecided));
         tokio::select! {
-            input = inputs.recv() => input.map_or(SessionEvent::Gone, SessionEvent::Input),
-            Some(ended) = self.tasks.join_next() => SessionEvent::TaskEnded(ended),
-            () = wait_for_deadline(begin_deadline) => SessionEvent::NotBegun,
+            input = inputs.recv() => input.map_or(MutationEvent::Gone, MutationEvent::Input),
+            Some(ended) = self.tasks.join_next() => MutationEvent::TaskEnded(ended),
+            () = wait_for_deadline(begin_deadline) => MutationEvent::NotBegun,
         }
     }
 
@@ -362,7 +362,7 @@ impl Session {
     }
 
     fn spawn_request(&mut self, request: WaitingRequest, project: Arc<dyn MutationProject>) {
-        let context = RequestContext {
+        let context = MutationRequestContext {
             project,
             run_queue: Arc::clone(&self.server.run_queue),
             progress_form: self.server.options.progress_form,

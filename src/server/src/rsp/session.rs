@@ -16,7 +16,7 @@ use heeler_protocol::{
 };
 use tokio::sync::mpsc;
 
-use self::runs::{RunEvent, SuiteRuns};
+use self::runs::{SuiteRunEvent, SuiteRuns};
 use crate::{
     listen::{
         ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions,
@@ -45,9 +45,9 @@ pub(super) struct RspSession {
     reports: ReportWriter,
 }
 
-enum SessionEvent {
+enum RspEvent {
     Link(LinkEvent<FrameDecoder>),
-    Run(RunEvent),
+    Run(SuiteRunEvent),
 }
 
 /// What becomes of the session after an event.
@@ -106,19 +106,19 @@ impl RspSession {
         end
     }
 
-    async fn next_event(&mut self) -> SessionEvent {
+    async fn next_event(&mut self) -> RspEvent {
         let has_room = self.link.output.unsent() < MAX_QUEUED_FRAMES;
         // In random order, so that a flood of one kind of event does not keep the others waiting.
         tokio::select! {
-            event = self.link.next_event(true) => SessionEvent::Link(event),
-            event = self.runs.next_event(has_room) => SessionEvent::Run(event),
+            event = self.link.next_event(true) => RspEvent::Link(event),
+            event = self.runs.next_event(has_room) => RspEvent::Run(event),
         }
     }
 
-    async fn on_event(&mut self, event: SessionEvent) -> Result<Continuation, SchedulerGone> {
+    async fn on_event(&mut self, event: RspEvent) -> Result<Continuation, SchedulerGone> {
         match event {
-            SessionEvent::Link(event) => return self.on_link_event(event).await,
-            SessionEvent::Run(event) => {
+            RspEvent::Link(event) => return self.on_link_event(event).await,
+            RspEvent::Run(event) => {
                 let notifications = self.runs.on_event(event).await?;
                 self.queue(notifications);
             }

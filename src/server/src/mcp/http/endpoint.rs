@@ -11,10 +11,10 @@ use std::{
 
 use super::{
     handshakes::Handshakes,
-    relay::{ClientRequest, Relay, RelayedAnswer, SessionGone, SharedSession},
+    relay::{Relay, RelayedAnswer, RelayedCall, SessionGone, SharedSession},
 };
 use crate::listen::loopback_http::{
-    Refusal, accepts, check_json, check_local, empty_response, events_response, json_response,
+    HttpRefusal, accepts, check_json, check_local, empty_response, events_response, json_response,
     read_message_body,
 };
 use heeler_http::{
@@ -41,7 +41,7 @@ const BODY_LIMIT_BYTES: usize = 1 << 20;
 const BODY_LIMIT: Duration = Duration::from_secs(10);
 /// The server's endpoint.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct McpEndpoint {
     relay: Relay,
     session: SharedSession,
     handshakes: Mutex<Handshakes>,
@@ -62,14 +62,14 @@ struct MessageHead {
     handshake: Option<String>,
 }
 
-impl HttpService for Endpoint {
+impl HttpService for McpEndpoint {
     async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<HttpBody> {
-        let refused = |refusal: Refusal| refusal.into_response("POST, DELETE", mcp::encode_error);
+        let refused = |refusal: HttpRefusal| refusal.into_response("POST, DELETE", mcp::encode_error);
         self.answer(request).await.unwrap_or_else(refused)
     }
 }
 
-impl Endpoint {
+impl McpEndpoint {
     pub(super) fn new(relay: Relay, session: SharedSession) -> Self {
         Self { relay, session, handshakes: Mutex::default() }
     }
@@ -79,7 +79,7 @@ impl Endpoint {
         &self.session
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, HttpRefusal> {
         let head = read_head(request.method(), request.uri().path(), request.headers())?;
         match head {
             RequestHead::EndHandshake(id) => {
@@ -93,7 +93,7 @@ impl Endpoint {
                 let (parts, body) = request.into_parts();
                 let body = read_message_body(body, BODY_LIMIT_BYTES, BODY_LIMIT).await?;
                 let message = mcp::read_message(&body)
-                    .map_err(|InvalidMessage { id, error }| Refusal::of_message(&id, error))?;
+                    .map_err(|InvalidMessage { id, error }| HttpRefusal::of_message(&id, error))?;
                 self.on_message(message, head, &parts.headers).await
             }
         }
@@ -104,10 +104,10 @@ impl Endpoint {
         message: RpcMessage,
         head: MessageHead,
         headers: &HeaderMap,
-    ) -> Result<Response<HttpBody>, Refusal> {
+    ) -> Result<Response<HttpBody>, HttpRefusal> {
         match message {
             RpcMessage::Request { id, method, params } => {
-                let refused = |error| Refusal::of_message(&id, error);
+                let refused = |error| HttpRefusal::of_message(&id, error);
                 check_message_headers(&method, params.as_deref(), |name| {
                     HeaderField::from(single_header(headers, name))
                 })
@@ -122,7 +122,7 @@ impl Endpoint {
                 let new_handshake = handshake.clone().filter(|_| is_initialize);
                 // A call may take long; everything else is answered at once.
                 let wants_events = head.accepts_events && method == method::TOOLS_CALL;
-                let request = ClientRequest { id, method, params, handshake };
+                let request = RelayedCall { id, method, params, handshake };
                 let mut response = match wants_events {
                     true => self.respond_with_events(request).await?,
                     false => self.respond_with_message(request, era).await?,
@@ -149,16 +149,16 @@ impl Endpoint {
         }
     }
 
-    async fn respond_with_events(&self, request: ClientRequest) -> Result<Response<HttpBody>, Refusal> {
+    async fn respond_with_events(&self, request: RelayedCall) -> Result<Response<HttpBody>, HttpRefusal> {
         let (open, events) = self.relay.request_events(request).await.map_err(session_gone)?;
         Ok(events_response(events, open))
     }
 
     async fn respond_with_message(
         &self,
-        request: ClientRequest,
+        request: RelayedCall,
         era: Era,
-    ) -> Result<Response<HttpBody>, Refusal> {
+    ) -> Result<Response<HttpBody>, HttpRefusal> {
         let (_open, answer) = self.relay.request(request).await.map_err(session_gone)?;
         let RelayedAnswer { error_code, message } =
             answer.await.map_err(|_cancelled| session_gone(SessionGone))?;
@@ -184,21 +184,21 @@ impl Endpoint {
         id
     }
 
-    fn known_handshake(&self, id: Option<String>) -> Result<String, Refusal> {
+    fn known_handshake(&self, id: Option<String>) -> Result<String, HttpRefusal> {
         let Some(id) = id else {
             let expected =
                 format!("expected initialize, then its {} in each request", mcp_header::SESSION_ID);
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, expected));
+            return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, expected));
         };
         if self.lock_handshakes().touch(&id) { Ok(id) } else { Err(unknown_handshake()) }
     }
 }
 
 /// Reads the head of a request.
-fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, Refusal> {
+fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, HttpRefusal> {
     check_local(headers)?;
     if path != PATH {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
+        return Err(HttpRefusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
     }
     let handshake = match HeaderField::from(single_header(headers, mcp_header::SESSION_ID)) {
         HeaderField::Absent => None,
@@ -212,24 +212,29 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
             let accepts_json = ["*/*", "application/*", JSON_TYPE].iter().any(|one| accepts(headers, one));
             if headers.contains_key(header::ACCEPT) && !accepts_json {
                 let expected = format!("expected a client that accepts {JSON_TYPE}");
-                return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, expected));
+                return Err(HttpRefusal::new(StatusCode::NOT_ACCEPTABLE, expected));
             }
             Ok(RequestHead::Message(MessageHead { accepts_events, handshake }))
         }
         (&Method::DELETE, Some(id)) => Ok(RequestHead::EndHandshake(id)),
         (&Method::DELETE, None) => Err(unknown_handshake()),
         // There is nothing to be said without a request.
-        _ => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "expected POST, or DELETE to end a session")),
+        _ => {
+            Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "expected POST, or DELETE to end a session"))
+        }
     }
 }
 
-fn unknown_handshake() -> Refusal {
+fn unknown_handshake() -> HttpRefusal {
     let message = format!("expected the {} of a session that has not ended", mcp_header::SESSION_ID);
-    Refusal::new(StatusCode::NOT_FOUND, message)
+    HttpRefusal::new(StatusCode::NOT_FOUND, message)
 }
 
-fn session_gone(_: SessionGone) -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the request was cancelled, or the server is about to end")
+fn session_gone(_: SessionGone) -> HttpRefusal {
+    HttpRefusal::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the request was cancelled, or the server is about to end",
+    )
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use heeler_protocol::mcp::http::LocalUrl;
 use heeler_transport::accept::{StopSignal, TcpConnection};
 
 use super::{
-    endpoint::{self, Endpoint},
+    endpoint::{self, McpEndpoint},
     relay::Relay,
 };
 use crate::listen::{ClientServer, PortFuture, PortService};
@@ -23,10 +23,10 @@ pub(in crate::mcp) fn port_url(bound: SocketAddr) -> io::Result<LocalUrl> {
 /// Starts the session of all clients of a port.
 pub(in crate::mcp) fn port_service(server: &ClientServer) -> Arc<dyn PortService> {
     let (relay, session) = Relay::start(server);
-    Arc::new(Endpoint::new(relay, session))
+    Arc::new(McpEndpoint::new(relay, session))
 }
 
-impl PortService for Endpoint {
+impl PortService for McpEndpoint {
     fn serve(self: Arc<Self>, connection: TcpConnection, stopped: StopSignal) -> PortFuture<'static> {
         Box::pin(http::serve_connection(connection.stream, self, stopped))
     }

@@ -53,7 +53,7 @@ pub(super) struct RelayedAnswer {
 
 /// A request of a client.
 #[derive(Debug)]
-pub(super) struct ClientRequest {
+pub(super) struct RelayedCall {
     pub(super) id: RequestId,
     pub(super) method: String,
     pub(super) params: Option<Box<serde_json::value::RawValue>>,
@@ -65,7 +65,7 @@ pub(super) struct ClientRequest {
 enum RelayCommand {
     Open {
         number: u64,
-        request: Box<ClientRequest>,
+        request: Box<RelayedCall>,
         sink: AnswerSink,
     },
     /// The client does not wait any more.
@@ -111,12 +111,12 @@ impl SharedSession {
 
 /// A request that the session works on, which is cancelled when this is dropped.
 #[derive(Debug)]
-pub(super) struct OpenRequest {
+pub(super) struct OpenCallGuard {
     number: u64,
     commands: mpsc::Sender<RelayCommand>,
 }
 
-impl Drop for OpenRequest {
+impl Drop for OpenCallGuard {
     fn drop(&mut self) {
         if self.commands.try_send(RelayCommand::Cancel { number: self.number }).is_err() {
             tracing::debug!("the relay of HTTP clients has ended");
@@ -157,8 +157,8 @@ impl Relay {
     /// Passes a request to the session; its answer comes alone.
     pub(super) async fn request(
         &self,
-        request: ClientRequest,
-    ) -> Result<(OpenRequest, oneshot::Receiver<RelayedAnswer>), SessionGone> {
+        request: RelayedCall,
+    ) -> Result<(OpenCallGuard, oneshot::Receiver<RelayedAnswer>), SessionGone> {
         let (sender, answer) = oneshot::channel();
         Ok((self.open(request, AnswerSink::Message(sender)).await?, answer))
     }
@@ -166,17 +166,17 @@ impl Relay {
     /// Passes a request to the session; what it sends about it comes as events.
     pub(super) async fn request_events(
         &self,
-        request: ClientRequest,
-    ) -> Result<(OpenRequest, mpsc::Receiver<Bytes>), SessionGone> {
+        request: RelayedCall,
+    ) -> Result<(OpenCallGuard, mpsc::Receiver<Bytes>), SessionGone> {
         let (sender, events) = mpsc::channel(QUEUED_MESSAGES);
         Ok((self.open(request, AnswerSink::Events(sender)).await?, events))
     }
 
-    async fn open(&self, request: ClientRequest, sink: AnswerSink) -> Result<OpenRequest, SessionGone> {
+    async fn open(&self, request: RelayedCall, sink: AnswerSink) -> Result<OpenCallGuard, SessionGone> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let open = RelayCommand::Open { number, request: Box::new(request), sink };
         self.commands.send(open).await.map_err(|_| SessionGone)?;
-        Ok(OpenRequest { number, commands: self.commands.clone() })
+        Ok(OpenCallGuard { number, commands: self.commands.clone() })
     }
 
     /// Cancels a client's request, or all of them.
@@ -224,7 +224,7 @@ impl Relaying {
     fn on_command(&mut self, command: RelayCommand) {
         match command {
             RelayCommand::Open { number, request, sink } => {
-                let ClientRequest { id, method, params, handshake } = *request;
+                let RelayedCall { id, method, params, handshake } = *request;
                 let RelayedRequest { line, progress_token } =
                     RelayedRequest::new(number, &method, params.as_deref());
                 self.open.insert(number, OpenSink { id, progress_token, handshake, sink });

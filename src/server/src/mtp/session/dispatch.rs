@@ -9,14 +9,14 @@ use heeler_protocol::{
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{MAX_OPEN_REQUESTS, OpenRequest, ServerSession, dead_process_text};
+use super::{MAX_OPEN_REQUESTS, OpenTestRequest, ServerSession, dead_process_text};
 use crate::discovery::{CurrentProgram, ProgramSource, watch_programs};
 use crate::mtp::{
-    debugger::{ClientResponse, DebugSession, DebuggerRequests},
+    debugger::{DebugSession, DebuggerRequests, DebuggerResponse},
     ending::EndOrder,
     initialize::{self, ClientProperties},
     params,
-    requests::{JobKind, OpenRequests, RequestCommand, RequestContext, RequestJob},
+    requests::{JobKind, RequestCommand, RequestJob, TestRequestContext, TestRequests},
     run,
 };
 use crate::pool::ResponseKind;
@@ -56,7 +56,7 @@ impl ServerSession {
             RpcMessage::Response { id, outcome } => {
                 if let Some(answers) = &self.client_responses {
                     // A response to an unknown id does no harm.
-                    drop(answers.try_send(ClientResponse { id, outcome }));
+                    drop(answers.try_send(DebuggerResponse { id, outcome }));
                 }
             }
             // Notifications before `initialize` are dropped.
@@ -129,7 +129,7 @@ impl ServerSession {
                 is_debug_session: self.options.is_debug,
             },
         );
-        let context = RequestContext {
+        let context = TestRequestContext {
             settings,
             provenance: self.options.provenance.clone(),
             has_attachments_stream: facts.testing.attachments_support,
@@ -140,7 +140,7 @@ impl ServerSession {
         let scheduler = self.scheduler.clone();
         self.requests.spawn(async move {
             match scheduler.register(registration).await {
-                Ok(client) => OpenRequests::new(context, client, debuggers, finished).serve(receiver).await,
+                Ok(client) => TestRequests::new(context, client, debuggers, finished).serve(receiver).await,
                 Err(gone) => {
                     tracing::error!(error = heeler_core::error_chain(&gone), "a session can't begin")
                 }
@@ -237,7 +237,7 @@ impl ServerSession {
                 begun: Instant::now(),
             })))
             .map_err(|_| full())?;
-        self.open_requests.insert(id.clone(), OpenRequest { run_id, is_cancelled: false });
+        self.open_requests.insert(id.clone(), OpenTestRequest { run_id, is_cancelled: false });
         if kind == JobKind::Run && self.main_barriers.has_stopped() {
             self.probe_answers();
         }
@@ -262,7 +262,7 @@ impl ServerSession {
     }
 
     /// Cancels the open requests that match, each once: a second cancel has no effect.
-    pub(super) fn cancel(&mut self, is_meant: impl Fn(&RequestId, &OpenRequest) -> bool) {
+    pub(super) fn cancel(&mut self, is_meant: impl Fn(&RequestId, &OpenTestRequest) -> bool) {
         let Some(commands) = &self.commands else { return };
         for (id, open) in &mut self.open_requests {
             if !open.is_cancelled && is_meant(id, open) {

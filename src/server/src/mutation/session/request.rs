@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{OpenRequests, rpc_error};
+use super::{OpenMutationRequests, rpc_error};
 use crate::mutation::{
     Cancellation, Canceller, MutantSelection, MutationProject, MutationServiceError, ProgressForm,
     rendering::{AwaitedMutants, discovered, mutants_in_files, tested},
@@ -46,11 +46,11 @@ pub(super) struct WaitingRequest {
 }
 
 /// What a request is served with.
-pub(super) struct RequestContext {
+pub(super) struct MutationRequestContext {
     pub(super) project: Arc<dyn MutationProject>,
     pub(super) run_queue: Arc<Semaphore>,
     pub(super) progress_form: ProgressForm,
-    pub(super) open: OpenRequests,
+    pub(super) open: OpenMutationRequests,
 }
 
 /// What a request asks for.
@@ -84,7 +84,7 @@ impl WaitingRequest {
     /// Serves the request and answers it.
     ///
     /// Cancel safe: no, because the request would not be answered.
-    pub(super) async fn run(self, context: RequestContext) {
+    pub(super) async fn run(self, context: MutationRequestContext) {
         let Self { id, method, params, responder, mut cancellation } = self;
         let work = match read_work(&method, params, &context) {
             Ok(work) => work,
@@ -128,7 +128,7 @@ impl WaitingRequest {
 async fn answer(
     id: &RequestId,
     responder: &Responder,
-    context: &RequestContext,
+    context: &MutationRequestContext,
     result: Result<ServerResult, RequestFailure>,
 ) {
     // The client may use the id again as soon as it has the answer.
@@ -148,7 +148,7 @@ impl RequestFailure {
     }
 }
 
-fn read_work(method: &str, params: RawParams, context: &RequestContext) -> Result<Work, RpcError> {
+fn read_work(method: &str, params: RawParams, context: &MutationRequestContext) -> Result<Work, RpcError> {
     let params = params.as_deref();
     let directory = context.project.directory();
     let globs = |globs: Option<Vec<String>>| {
@@ -202,7 +202,7 @@ pub(super) async fn outcome_of<T: 'static>(
 
 async fn discover(
     selection: MutantSelection,
-    context: &RequestContext,
+    context: &MutationRequestContext,
     gone: std::pin::Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Vec<MutantResult>, RequestFailure> {
     let (canceller, cancellation) = Canceller::new();
@@ -221,7 +221,7 @@ async fn discover(
 struct TestRun {
     id: RequestId,
     responder: Responder,
-    context: RequestContext,
+    context: MutationRequestContext,
     results: TestResults,
 }
 

@@ -63,12 +63,12 @@ struct Suite {
 /// A run in progress.
 struct ActiveRun {
     request: RequestNumber,
-    stage: RunStage,
+    stage: SuiteRunStage,
     view: SuiteRun,
     begun: Instant,
 }
 
-enum RunStage {
+enum SuiteRunStage {
     /// Waits for the listing, from which the tests are selected.
     Listing(Box<LaunchOptions>),
     /// The tests are being selected by earlier runs.
@@ -85,7 +85,7 @@ pub(super) struct FinishedSelection {
 }
 
 /// What happens to the runs.
-pub(super) enum RunEvent {
+pub(super) enum SuiteRunEvent {
     /// An event of a suite's client; `None` if the scheduler is gone.
     Scheduler(usize, Option<ClientEvent>),
     Selected(Box<FinishedSelection>),
@@ -200,7 +200,7 @@ impl SuiteRuns {
         let suite = &mut self.suites[place];
         let (begun, run_id) = (Instant::now(), Uuid::new_v4().to_string());
         let (view, notifications) = SuiteRun::begin(suite.handle.clone(), run_id, begun);
-        let stage = RunStage::Listing(Box::new(options));
+        let stage = SuiteRunStage::Listing(Box::new(options));
         suite.run = Some(ActiveRun { request, stage, view, begun });
         Ok(Ok(notifications))
     }
@@ -270,7 +270,7 @@ impl SuiteRuns {
             false => client.cancel(run.request).await?,
         }
         let mut notifications = run.view.on_cancel();
-        if !matches!(run.stage, RunStage::Running) {
+        if !matches!(run.stage, SuiteRunStage::Running) {
             // Nothing more is reported of a listing.
             notifications.extend(suite.end_run(&SuiteRunEnd::CancelledBefore));
         }
@@ -323,7 +323,7 @@ impl SuiteRuns {
     /// Waits for the next event; of the scheduler only if there is room for what it leads to.
     ///
     /// Cancel safe: yes, because an event is either still in its queue or returned.
-    pub(super) async fn next_event(&mut self, has_room: bool) -> RunEvent {
+    pub(super) async fn next_event(&mut self, has_room: bool) -> SuiteRunEvent {
         let due = self.active().filter_map(|run| run.view.next_progress()).min();
         let progress_due = async {
             match due {
@@ -334,8 +334,8 @@ impl SuiteRuns {
         let Self { suites, selections, last, .. } = self;
         let selected = async {
             match selections.join_next().await {
-                Some(Ok(finished)) => RunEvent::Selected(Box::new(finished)),
-                Some(Err(error)) => RunEvent::SelectionFailed(error.to_string()),
+                Some(Ok(finished)) => SuiteRunEvent::Selected(Box::new(finished)),
+                Some(Err(error)) => SuiteRunEvent::SelectionFailed(error.to_string()),
                 None => pending().await,
             }
         };
@@ -348,31 +348,31 @@ impl SuiteRuns {
         tokio::select! {
             biased;
             selected = selected => selected,
-            () = progress_due => RunEvent::ProgressDue,
-            (place, event) = of_clients => RunEvent::Scheduler(place, event),
+            () = progress_due => SuiteRunEvent::ProgressDue,
+            (place, event) = of_clients => SuiteRunEvent::Scheduler(place, event),
         }
     }
 
     /// Handles an event; returns what to send.
     pub(super) async fn on_event(
         &mut self,
-        event: RunEvent,
+        event: SuiteRunEvent,
     ) -> Result<Vec<ServerNotification>, SchedulerGone> {
         match event {
-            RunEvent::Scheduler(place, event) => {
+            SuiteRunEvent::Scheduler(place, event) => {
                 self.last = place;
                 self.on_client_event(place, event.ok_or(SchedulerGone)?).await
             }
-            RunEvent::Selected(finished) => self.on_selected(*finished).await,
-            RunEvent::SelectionFailed(error) => {
+            SuiteRunEvent::Selected(finished) => self.on_selected(*finished).await,
+            SuiteRunEvent::SelectionFailed(error) => {
                 tracing::error!(error, "the selection of tests failed");
                 let end = SuiteRunEnd::Failed("internal error in Heeler".to_owned());
-                let is_selecting = |run: &ActiveRun| matches!(run.stage, RunStage::Selecting(_));
+                let is_selecting = |run: &ActiveRun| matches!(run.stage, SuiteRunStage::Selecting(_));
                 let affected =
                     self.suites.iter_mut().filter(|suite| suite.run.as_ref().is_some_and(is_selecting));
                 Ok(affected.flat_map(|suite| suite.end_run(&end)).collect())
             }
-            RunEvent::ProgressDue => {
+            SuiteRunEvent::ProgressDue => {
                 let now = Instant::now();
                 let runs = self.suites.iter_mut().filter_map(|suite| suite.run.as_mut());
                 Ok(runs.filter_map(|run| run.view.on_progress_due(now)).collect())
@@ -425,16 +425,16 @@ impl SuiteRuns {
         let Some(run) = suite.run.as_mut().filter(|run| run.request == request) else {
             return Ok(Vec::new());
         };
-        let RunStage::Listing(options) = &run.stage else { return Ok(Vec::new()) };
+        let SuiteRunStage::Listing(options) = &run.stage else { return Ok(Vec::new()) };
         let options = options.clone();
         let id = suite.handle.id.clone();
         if !options.depends_on_earlier_runs() {
             let selected = select_suite_tests(&catalogue, &id, &options, &self.options.settings);
-            run.stage = RunStage::Selecting(options);
+            run.stage = SuiteRunStage::Selecting(options);
             let finished = FinishedSelection { suite: place, request, catalogue, selected };
             return self.on_selected(finished).await;
         }
-        run.stage = RunStage::Selecting(options.clone());
+        run.stage = SuiteRunStage::Selecting(options.clone());
         let settings = Arc::clone(&self.options.settings);
         self.selections.spawn_blocking(move || {
             let selected = select_suite_tests(&catalogue, &id, &options, &settings);
@@ -454,13 +454,13 @@ impl SuiteRuns {
             Err(reason) => return Ok(suite.end_request(request, &SuiteRunEnd::Failed(reason))),
         };
         let (Some(client), Some(run)) = (&suite.client, &mut suite.run) else { return Ok(Vec::new()) };
-        let RunStage::Selecting(options) = &run.stage else { return Ok(Vec::new()) };
+        let SuiteRunStage::Selecting(options) = &run.stage else { return Ok(Vec::new()) };
         if run.request != request {
             return Ok(Vec::new());
         }
         match plan_run(run.view.run_id(), &catalogue, options, selected, &self.options) {
             Ok(PreparedRun { plan, warnings }) => {
-                run.stage = RunStage::Running;
+                run.stage = SuiteRunStage::Running;
                 run.view.set_selected(plan.tests.len());
                 let notifications = warnings.iter().map(|text| run.view.log(text)).collect();
                 client.start_run(request, Box::new(plan), ClientMembers::default()).await?;
