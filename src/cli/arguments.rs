@@ -19,7 +19,8 @@ mod normalise;
 mod other_tools;
 mod parse;
 mod pytest;
-#[cfg(all(test, feature = "connect", feature = "mutation"))]
+#[cfg(test)]
+#[cfg(all(feature = "connect", feature = "mutation"))]
 mod reference;
 mod shown_results;
 #[cfg(test)]

@@ -25,6 +25,7 @@ fn parse_error(line: &str) -> String {
     assert_eq!(refusal.exit_code(), 5, "{refusal}");
     match refusal {
         ParseArgumentsError::Editor { source } => source.to_string(),
+        left_out @ ParseArgumentsError::LeftOut { .. } => left_out.to_string(),
         ParseArgumentsError::Arguments(error) => {
             error.to_string().lines().next().unwrap_or_default().to_owned()
         }
