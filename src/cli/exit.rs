@@ -26,37 +26,39 @@ pub(super) enum CommandError {
     /// The configuration can't be read.
     #[error("read the configuration")]
     Config(#[source] ConfigError),
-    #[cfg(feature = "connect")]
     /// The client under test is not there.
+    #[cfg(feature = "connect")]
     #[error("find the client under test \"{name}\": there is no such program")]
     NoClient {
         /// Name or path of the program.
         name: String,
     },
-    #[cfg(feature = "connect")]
     /// The judge of the conformance suite is not installed.
+    #[cfg(feature = "connect")]
     #[error(
         "find the judge {name}: there is no such program; install it with Go 1.24 or later: go install \
          connectrpc.com/conformance/cmd/connectconformance@v1.0.7, and add \"$(go env GOPATH)/bin\" to PATH, \
          or name the program with --judge PATH"
     )]
     NoJudge { name: String },
-    #[cfg(feature = "connect")]
     /// The judge has not reported its verdicts, or they contradict what it was answered.
+    #[cfg(feature = "connect")]
     #[error("run the judge")]
     Judge(#[source] JudgeError),
-    #[cfg(feature = "connect")]
     /// The cases of the judge can't be listed.
+    #[cfg(feature = "connect")]
     #[error("list the cases of the judge")]
     ListCases(#[source] ListCasesError),
-    #[cfg(feature = "connect")]
     /// The process that the judge takes for its client can't reach its heeler.
+    #[cfg(feature = "connect")]
     #[error("connect to the heeler that started the judge")]
     Forward(#[source] heeler_transport::local::ConnectError),
     /// No directory for the journals of a run can be made.
+    #[cfg(feature = "connect")]
     #[error("make a directory for the run")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
     /// The beginning of a run can't be recorded.
+    #[cfg(feature = "connect")]
     #[error("write the manifest of the run")]
     Manifest(#[source] std::io::Error),
     /// The profile does not exist.
@@ -141,17 +143,18 @@ pub(super) enum CommandError {
     /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
-    #[cfg(feature = "mutation")]
     /// The server of mutants can't listen.
+    #[cfg(feature = "mutation")]
     #[error("listen for clients of the Mutation Server Protocol")]
     BindMutationServer(#[source] std::io::Error),
+    #[cfg(feature = "mutation")]
     #[error("find the directory of this process")]
     CurrentDirectory(#[source] std::io::Error),
     /// A report file can't be written.
     #[error(transparent)]
     Report(ReportFileError),
-    #[cfg(feature = "mutation")]
     /// The mutants can't be found or tested.
+    #[cfg(feature = "mutation")]
     #[error("test mutants")]
     Mutate(#[source] heeler_mutation::MutateError),
     /// A minidump can't be read.
@@ -193,14 +196,11 @@ impl CommandError {
             | Self::NothingToRun
             | Self::ManualPages { .. }
             | Self::NoDebugger { .. }
-            | Self::RunDirectory(_)
-            | Self::Manifest(_)
             | Self::NoAdapter { .. }
             | Self::CheckAdapter(_)
             | Self::NoServer { .. }
             | Self::RunServer(_)
             | Self::Listen(_)
-            | Self::CurrentDirectory(_)
             | Self::Dump(_)
             | Self::Report(_) => CliExitCode::Setup,
             #[cfg(feature = "connect")]
@@ -208,9 +208,11 @@ impl CommandError {
             | Self::NoJudge { .. }
             | Self::Judge(_)
             | Self::ListCases(_)
-            | Self::Forward(_) => CliExitCode::Setup,
+            | Self::Forward(_)
+            | Self::RunDirectory(_)
+            | Self::Manifest(_) => CliExitCode::Setup,
             #[cfg(feature = "mutation")]
-            Self::BindMutationServer(_) => CliExitCode::Setup,
+            Self::BindMutationServer(_) | Self::CurrentDirectory(_) => CliExitCode::Setup,
             Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
         }
     }

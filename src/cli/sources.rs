@@ -38,6 +38,7 @@ use mcp::McpSource;
 use mtp::MtpSource;
 use programs::ProgramsSource;
 use pytest::PytestSource;
+#[cfg(feature = "mutation")]
 pub(super) use pytest::find_interpreter;
 pub(super) use test_source::{DebugData, SourcesError};
 use test_source::{PhaseDisplay, SourceContext, TestSource, absolute_text};

@@ -167,6 +167,7 @@ impl DisplayProgress {
     }
 
     /// Records that a test has ended, and that its outcome is decided later.
+    #[cfg(feature = "connect")]
     pub(super) fn await_verdict(&mut self, uid: &str, now: Instant) {
         self.remove_running(uid);
         if !self.ended.contains_key(uid) && self.unjudged.insert(uid.into()) {

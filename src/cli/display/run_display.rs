@@ -125,6 +125,7 @@ impl RunDisplay {
     }
 
     /// Shows that a test has ended, whose outcome is decided later.
+    #[cfg(feature = "connect")]
     pub(crate) fn await_verdict(&mut self, uid: &str, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.await_verdict(uid, now);

@@ -34,8 +34,10 @@ pub use driver::RunOutcome;
 pub(crate) use driver::{DriverClient, RunDriver, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;
 pub use plan::{PlannedTests, RunPlan, SelectedTest};
+#[cfg(feature = "connect")]
+pub(crate) use prepare::prepare_open_run;
 pub use prepare::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run};
-pub(crate) use prepare::{plan_tests, prepare_open_run, prepare_planned_run};
+pub(crate) use prepare::{plan_tests, prepare_planned_run};
 pub(crate) use report_writer::ReportWriter;
 pub use resource_usage::RunResourceUsage;
 pub(crate) use test_history::HistorySnapshot;

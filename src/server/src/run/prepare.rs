@@ -55,6 +55,7 @@ pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Resul
 ///
 /// # Errors
 /// As [`prepare_run`].
+#[cfg_attr(not(feature = "connect"), expect(dead_code, reason = "only runs of Connect's suite are open"))]
 pub(crate) fn prepare_open_run(
     run_id: &str,
     planned: PlannedTests,

@@ -276,6 +276,7 @@ impl RunClient {
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as [`RunClient::list`].
+    #[cfg_attr(not(feature = "connect"), expect(dead_code, reason = "only runs of Connect's suite are open"))]
     pub(crate) async fn end_tests(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
         self.send(ClientCommand::EndTests { request }).await
     }
