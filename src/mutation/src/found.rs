@@ -239,7 +239,7 @@ impl FoundMutants {
 
     /// Ends what was started to find them.
     ///
-    /// Cancel safe: yes, as [`FoundByStryker::end`].
+    /// Cancel safe: yes, because StrykerJS ends with its guard's connection.
     pub async fn end(self) {
         if let Some(stryker) = self.stryker {
             stryker.end().await;
