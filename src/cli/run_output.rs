@@ -7,8 +7,12 @@ use std::{
 };
 
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_protocol::mtp::{ExecutionState, LogLevel, NodeChange, TestNode, key};
-use heeler_report::{ReportRequest, RunSummary, TestReport};
+#[cfg(feature = "connect")]
+use heeler_protocol::mtp::{ExecutionState, key};
+use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode};
+#[cfg(feature = "connect")]
+use heeler_report::TestReport;
+use heeler_report::{ReportRequest, RunSummary};
 use heeler_run_store::RunTimes;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -38,6 +42,7 @@ pub(super) struct RunOutput<'a> {
 }
 
 /// A test that is running.
+#[cfg(feature = "connect")]
 pub(super) struct RunningTest<'a> {
     pub(super) uid: &'a str,
     pub(super) name: &'a str,
@@ -133,6 +138,7 @@ impl<'a> RunOutput<'a> {
     }
 
     /// Shows that a test runs.
+    #[cfg(feature = "connect")]
     pub(super) fn start_test(&mut self, test: &RunningTest<'_>) {
         let mut node = TestNode::test(test.uid, test.name, ExecutionState::InProgress);
         node.members.insert(key::SUITE.to_owned(), test.suite.into());
@@ -156,11 +162,13 @@ impl<'a> RunOutput<'a> {
     }
 
     /// Shows that a test has ended, and awaits its verdict.
+    #[cfg(feature = "connect")]
     pub(super) fn await_verdict(&mut self, uid: &str) {
         self.display.await_verdict(uid, Instant::now());
     }
 
     /// Shows the result of a test.
+    #[cfg(feature = "connect")]
     pub(super) fn end_test(&mut self, report: TestReport) {
         if let Some(events) = &mut self.events {
             events.print_end(&report, self.summary.is_unfinished(&report.uid));

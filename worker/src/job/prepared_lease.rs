@@ -88,7 +88,10 @@ impl PreparedLease {
     }
 
     /// Decides what the process of a lease runs.
-    #[expect(clippy::result_large_err, reason = "a lease ends once, and its end is made where it is found out")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "a lease ends once, and its end is made where it is found out"
+    )]
     fn new(
         lease: WorkerLease,
         ProcessForm { iteration, has_pipes }: ProcessForm,
