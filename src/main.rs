@@ -12,7 +12,7 @@ use heeler_cargo::doctests;
 use heeler_protocol::control::WorkerId;
 
 /// What selects a role.
-enum Selector {
+enum RoleSelector {
     /// The name of the program: another program starts this one in the place of a tool.
     ProgramName(fn(&OsStr) -> bool),
     /// The first argument.
@@ -22,10 +22,10 @@ enum Selector {
 /// Runs a role with the remaining arguments; `None` if they are not those of its form.
 type RunRole = fn(&mut ArgsOs) -> Option<ExitCode>;
 
-use Selector::{Argument, ProgramName};
+use RoleSelector::{Argument, ProgramName};
 
 /// Every role but the command line, with the form of its arguments. Program names come first.
-const ROLES: &[(Selector, RunRole, &str)] = &[
+const ROLES: &[(RoleSelector, RunRole, &str)] = &[
     (ProgramName(doctests::is_recorder), |_| Some(doctests::record_start()), ""),
     #[cfg(feature = "mutation")]
     (ProgramName(heeler_mutate::is_rustc_wrapper), |_| Some(heeler_mutate::run_rustc_wrapper()), ""),

@@ -4,7 +4,7 @@ use std::{io::Write, sync::Arc, time::Instant};
 
 use super::{
     arguments::ListArguments,
-    display::{self, OutputStream, RunDisplay},
+    display::{self, DisplayStream, RunDisplay},
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
     run::{describe_empty_selection, discover},
@@ -27,10 +27,10 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     );
     let config = config.with_state_dir(&settings.state_dir);
     check_filters(&settings)?;
-    let mut options = display_options(&arguments.general, &settings, OutputStream::StandardOutput);
+    let mut options = display_options(&arguments.general, &settings, DisplayStream::StandardOutput);
     let (colour, root) = (options.colour, options.root.clone());
     options.kind = display::DisplayKind::Plain;
-    let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
+    let mut display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
     let named = NamedSources::from_arguments(&arguments.programs);

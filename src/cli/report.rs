@@ -12,7 +12,7 @@ use heeler_protocol::mtp::LogLevel;
 
 use super::{
     arguments::ReportArguments,
-    display::{self, OutputStream, RunDisplay, RunHead, SummaryExtras},
+    display::{self, DisplayStream, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
     report_job::passed_outputs,
     run_events::RunEventPrinter,
@@ -163,12 +163,12 @@ fn print_shards(
 
 /// Returns the display of runs that have ended, which need no live view.
 fn report_display(arguments: &ReportArguments, settings: &ResolvedSettings) -> RunDisplay {
-    let mut options = display_options(&arguments.general, settings, OutputStream::StandardOutput);
+    let mut options = display_options(&arguments.general, settings, DisplayStream::StandardOutput);
     if options.kind == display::DisplayKind::Live {
         options.kind = display::DisplayKind::Plain;
     }
     options.status_level = Some(settings.run.status_level.unwrap_or(StatusLevel::Fail));
-    RunDisplay::new(options, OutputStream::StandardOutput.writer())
+    RunDisplay::new(options, DisplayStream::StandardOutput.writer())
 }
 
 fn print_report(

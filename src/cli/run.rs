@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
-    display::{DisplayOptions, OutputStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource},
+    display::{DisplayOptions, DisplayStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource},
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
     report_job::passed_outputs,
@@ -59,7 +59,7 @@ async fn run_tests(
     let settings = Arc::new(settings);
     check_filters(&settings)?;
     let options = display_options(arguments, &settings, events_out.is_some())?;
-    let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
+    let mut display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
@@ -131,7 +131,7 @@ fn display_options(
             return Err(CommandError::NoDebugger { name: name.to_owned() });
         }
     }
-    if arguments.debugger.is_none() && OutputStream::StandardError.target() == OutputTarget::Terminal {
+    if arguments.debugger.is_none() && DisplayStream::StandardError.target() == OutputTarget::Terminal {
         options.typed_lines = typed_line_source();
     }
     Ok(options)

@@ -10,7 +10,7 @@ use super::{
     display::RunHead,
     exit::{CliExitCode, CommandError},
 };
-use heeler_report::{RunEnded, RunEvent, RunSummary, TestReport, is_group};
+use heeler_report::{RunEnded, RunEventLine, RunSummary, TestReport, is_group};
 
 /// Size of the lines that are written at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -42,7 +42,7 @@ impl RunEventPrinter {
         self.run = Some(head.run.clone());
         self.totals.test_count = head.tests;
         self.totals.filtered_out = head.filtered;
-        self.push(&RunEvent::run_started(&head.run, head.tests));
+        self.push(&RunEventLine::run_started(&head.run, head.tests));
         self.flush();
     }
 
@@ -56,7 +56,7 @@ impl RunEventPrinter {
         if let Some(report) = TestReport::whole_from_node(node) {
             self.print_end(&report, is_started);
         } else if node.state == Some(ExecutionState::InProgress) && !is_group(node) && !is_started {
-            self.push(&RunEvent::test_started(&node.uid, node.text_member(key::SUITE)));
+            self.push(&RunEventLine::test_started(&node.uid, node.text_member(key::SUITE)));
         }
     }
 
@@ -68,9 +68,9 @@ impl RunEventPrinter {
             return;
         }
         if !is_started && !report.is_group && !matches!(report.outcome, Outcome::NotRun(_)) {
-            self.push(&RunEvent::test_started(&report.uid, report.suite.as_deref()));
+            self.push(&RunEventLine::test_started(&report.uid, report.suite.as_deref()));
         }
-        self.push(&RunEvent::test_ended(report));
+        self.push(&RunEventLine::test_ended(report));
     }
 
     /// Sets the numbers of the last line.
@@ -94,11 +94,11 @@ impl RunEventPrinter {
         };
         let is_ok = totals.failed + totals.failed_programs + totals.not_run + totals.cancelled == 0;
         let ended = RunEnded { run: run.as_deref(), exit_code: exit_code as u8, error, ..totals };
-        self.push(&RunEvent::run_ended(ended, is_ok && exit_code == CliExitCode::Success));
+        self.push(&RunEventLine::run_ended(ended, is_ok && exit_code == CliExitCode::Success));
         self.flush();
     }
 
-    fn push(&mut self, event: &RunEvent<'_>) {
+    fn push(&mut self, event: &RunEventLine<'_>) {
         if self.is_closed {
             return;
         }

@@ -18,7 +18,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::{
     arguments::{GeneralArguments, RunFormat},
-    display::{DisplayKind, DisplayOptions, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
+    display::{DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
     report_job::{ReportJob, WrittenReports},
     rerun::RerunPlan,
@@ -81,10 +81,10 @@ pub(super) fn run_display_options(
     settings: &ResolvedSettings,
     has_events: bool,
 ) -> DisplayOptions {
-    let mut options = display_options(general, settings, OutputStream::StandardError);
+    let mut options = display_options(general, settings, DisplayStream::StandardError);
     if has_events
         && options.kind == DisplayKind::Live
-        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
+        && DisplayStream::StandardOutput.target() == OutputTarget::Terminal
     {
         // The lines of the event stream would be written into the live view.
         options.kind = DisplayKind::Plain;

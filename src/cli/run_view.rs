@@ -13,7 +13,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use super::{
     arguments::GeneralArguments,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
-    display::{self, OutputStream, RunHead},
+    display::{self, DisplayStream, RunHead},
     in_process_server::InProcessServer,
     run_output::RunOutput,
     signals::SignalRequest,
@@ -246,7 +246,7 @@ impl<'a> RunView<'a> {
 pub(super) fn display_options(
     general: &GeneralArguments,
     settings: &ResolvedSettings,
-    stream: OutputStream,
+    stream: DisplayStream,
 ) -> display::DisplayOptions {
     let variable = |name: &str| std::env::var(name).ok();
     let output = stream.target();

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::{
     arguments::RunsArguments,
-    display::{self, OutputStream, runs::RunsTableContext},
+    display::{self, DisplayStream, runs::RunsTableContext},
     exit::{CliExitCode, CommandError},
     run_view::display_options,
 };
@@ -20,7 +20,7 @@ pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, Comman
         prune_runs(&settings);
     }
     let all = heeler_run_store::list_runs(&settings.state_dir);
-    let options = display_options(&arguments.general, &settings, OutputStream::StandardOutput);
+    let options = display_options(&arguments.general, &settings, DisplayStream::StandardOutput);
     let surroundings = RunsTableContext {
         colour: options.colour,
         state_dir: settings.state_dir.display().to_string(),

@@ -13,7 +13,7 @@ const FILES: u64 = 2;
 const LARGEST_CIRCLE: usize = 5;
 const FILES_IN_CIRCLES: usize = 120;
 /// Maximum share of the type names that several types have.
-const SHARED_NAMES_PERCENT: f64 = 8.4;
+const SHARED_NAMES_PERCENT: f64 = 3.0;
 /// Maximum share of the public items that no other crate names.
 const UNUSED_PUBLIC_PERCENT: f64 = 5.0;
 

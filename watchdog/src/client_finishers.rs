@@ -15,11 +15,11 @@ use crate::{finish_frames::RelayRoute, finisher::RunFinisher};
 /// The finishers, by client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientFinishers {
-    clients: BTreeMap<ClientId, ClientEntry>,
+    clients: BTreeMap<ClientId, ClientFinish>,
 }
 
 #[derive(Debug)]
-struct ClientEntry {
+struct ClientFinish {
     relay: RelayRoute,
     /// `None` while it is moved into the task that sends a finish.
     finisher: Option<Box<RunFinisher>>,
@@ -34,7 +34,7 @@ impl ClientFinishers {
     pub(crate) fn add(&mut self, holders: StreamHolders, route: &ClientRoute, control: &ControlSender) {
         self.clients.entry(holders.client).or_insert_with(|| {
             let relay = RelayRoute::new(control.clone(), holders.client);
-            ClientEntry {
+            ClientFinish {
                 finisher: Some(Box::new(RunFinisher::new(relay.clone(), holders, route.clone()))),
                 relay,
                 queued: VecDeque::new(),

@@ -13,7 +13,7 @@ use heeler_recovery::{RunJournals, unfinished_result};
 
 /// A run that is open: begun and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OpenRun {
+pub(crate) struct UnfinishedRun {
     pub(crate) run: RunKey,
     pub(crate) route: ClientRoute,
     pub(crate) run_dir: OsText,
@@ -28,7 +28,7 @@ pub(crate) struct OpenRun {
 
 /// Returns the finish to send: the journalled results behind those that the client is proven to have of each
 /// worker, with their files, and a synthesized result for every other test.
-pub(crate) fn finish(open: OpenRun, proven: impl Fn(WorkerId) -> u64) -> FinishRequest {
+pub(crate) fn finish(open: UnfinishedRun, proven: impl Fn(WorkerId) -> u64) -> FinishRequest {
     let run_dir = open.run_dir.as_path();
     // Damage is reported when a journal is sent.
     let mut journals = RunJournals::read(run_dir).unwrap_or_default();
@@ -209,7 +209,7 @@ mod tests {
             journal::write(&mut journal, &record);
         }
         fs::write(dir.path().join("worker-7.journal"), &journal).unwrap();
-        let open = |plan| OpenRun {
+        let open = |plan| UnfinishedRun {
             run: RunKey::new(ClientId(1), "r"),
             route: ClientRoute::default(),
             run_dir: OsText::from(dir.path()),

@@ -33,7 +33,7 @@ use crate::client_finishers::{ClientFinishers, OrphanLimits, SentFinish, send_fi
 use crate::coordinator_process::CoordinatorProcess;
 use crate::finisher::RunFinisher;
 use crate::journal_reader;
-use crate::orphaned_run::{self, OpenRun};
+use crate::orphaned_run::{self, UnfinishedRun};
 use crate::unwritten_finishes::{UnwrittenFinish, UnwrittenFinishes};
 use crate::workers::WorkerProcesses;
 use heeler_core::error_chain;
@@ -190,7 +190,7 @@ struct WatchdogSession<'a> {
     workers: WorkerProcesses,
     finishers: ClientFinishers,
     /// The open runs, to be finished if the coordinator dies; as many as the coordinator has requests.
-    open_runs: Vec<OpenRun>,
+    open_runs: Vec<UnfinishedRun>,
     /// Finishes that were relayed, until the coordinator has written them.
     unwritten: UnwrittenFinishes,
     /// Locks on disk which mark that open and finishing runs still have a live watchdog.
@@ -317,7 +317,7 @@ impl WatchdogSession<'_> {
                 self.lock_run(&run, &run_dir);
                 self.add_finisher(run.client, &route);
                 self.open_runs.retain(|open| open.run != run);
-                self.open_runs.push(OpenRun {
+                self.open_runs.push(UnfinishedRun {
                     run,
                     route,
                     run_dir,

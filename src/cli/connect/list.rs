@@ -27,7 +27,7 @@ use super::{
 use crate::cli::{
     arguments::{ConnectListArguments, JudgeArguments},
     configuration::load_config,
-    display::{self, OutputStream},
+    display::{self, DisplayStream},
     exit::{CliExitCode, CommandError},
     run::describe_empty_selection,
     run_view::display_options,
@@ -57,7 +57,7 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     check_filters(&settings)?;
     let judge = judge_command(&arguments.judge)?;
     let source = program_of(&arguments.client)?;
-    let options = display_options(&arguments.client.general, &settings, OutputStream::StandardOutput);
+    let options = display_options(&arguments.client.general, &settings, DisplayStream::StandardOutput);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let listed = list_selectable(&arguments.judge, &judge, source, &mut signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };

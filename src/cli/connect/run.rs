@@ -35,7 +35,7 @@ use super::{
 use crate::cli::{
     arguments::ConnectRunArguments,
     configuration::load_config,
-    display::{OutputStream, RunDisplay},
+    display::{DisplayStream, RunDisplay},
     exit::{CliExitCode, CommandError},
     report_job::passed_outputs,
     rerun::{self, RerunPlan},
@@ -72,7 +72,7 @@ async fn run_cases(
     let source = program_of(&arguments.client)?;
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     let options = run_display_options(&arguments.client.general, &settings, events.is_some());
-    let display = RunDisplay::new(options, OutputStream::StandardError.writer());
+    let display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let mut output = RunOutput::new(display, events, signals);
     output.display.show_phase("Listing", "cases of the judge", Instant::now());

@@ -34,7 +34,7 @@ pub(crate) mod runs;
 
 pub(crate) use listed_programs::ProgramTestCount;
 pub(crate) use options::{
-    DisplayKind, DisplayOptions, OutputStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
+    DisplayKind, DisplayOptions, DisplayStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
     kind_for,
 };
 pub(crate) use progress::RunHead;

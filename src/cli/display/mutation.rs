@@ -14,7 +14,7 @@ use heeler_report::{
 };
 
 use super::{
-    DisplayKind, DisplayOptions, OutputStream,
+    DisplayKind, DisplayOptions, DisplayStream,
     format::{count_of, grouped_number, rough_duration},
     options::TerminalSizeSource,
     screen::LiveScreen,
@@ -76,7 +76,7 @@ pub(crate) struct MutationEnding {
 }
 
 impl MutationDisplay {
-    pub(crate) fn new(options: DisplayOptions, stream: OutputStream, now: Instant) -> Self {
+    pub(crate) fn new(options: DisplayOptions, stream: DisplayStream, now: Instant) -> Self {
         Self {
             kind: options.kind,
             colour: options.colour,

@@ -94,12 +94,12 @@ pub(crate) enum OutputTarget {
 /// error, so that standard output is free for the output of tests and for its event stream; the commands that
 /// print what they are asked for write to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OutputStream {
+pub(crate) enum DisplayStream {
     StandardOutput,
     StandardError,
 }
 
-impl OutputStream {
+impl DisplayStream {
     pub(crate) fn target(self) -> OutputTarget {
         let is_terminal = match self {
             Self::StandardOutput => io::stdout().is_terminal(),

@@ -19,7 +19,7 @@ use crate::cli::{
     arguments::MutateArguments,
     configuration::load_config,
     display::{
-        DisplayKind, OutputStream,
+        DisplayKind, DisplayStream,
         mutants::{MutantFormat, render_mutants},
         mutation::{MutationDisplay, MutationEnding},
     },
@@ -44,7 +44,7 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
         listed.map_err(CommandError::Mutate)?;
         return Ok(if has_mutants { CliExitCode::Success } else { CliExitCode::ZeroTests });
     }
-    let stream = OutputStream::StandardError;
+    let stream = DisplayStream::StandardError;
     let options = display_options(&arguments.general, &settings, stream);
     let mut display = MutationDisplay::new(options, stream, Instant::now());
     if !has_mutants {
@@ -106,7 +106,7 @@ fn list(
     settings: &ResolvedSettings,
     found: &FoundMutants,
 ) -> Result<(), MutateError> {
-    let options = display_options(&arguments.general, settings, OutputStream::StandardOutput);
+    let options = display_options(&arguments.general, settings, DisplayStream::StandardOutput);
     let mut stdout = BufWriter::new(std::io::stdout());
     let written = match arguments.format {
         MutantFormat::Human => {

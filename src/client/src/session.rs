@@ -30,7 +30,7 @@ use super::{
     callback::{self, CallbackListener, InProcessCallbacks},
     event_router::EventRouter,
     events::{ClientEvent, EventSource, EventStream},
-    start::{ServerProcess, ServerStartError},
+    start::{ServerStartError, StartedServer},
     test_request::TestRequest,
 };
 
@@ -204,7 +204,7 @@ pub struct Client {
     listener: JoinSet<()>,
     task: LinkTask,
     /// The server process, where it was started for this session.
-    pub(super) process: Option<ServerProcess>,
+    pub(super) process: Option<StartedServer>,
 }
 
 impl Client {

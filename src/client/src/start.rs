@@ -121,11 +121,11 @@ impl Client {
 
 /// A server process that this process started; a thread reaps it even when no task waits for it.
 #[derive(Debug)]
-pub(super) struct ServerProcess {
+pub(super) struct StartedServer {
     ended: oneshot::Receiver<()>,
 }
 
-impl ServerProcess {
+impl StartedServer {
     fn reap_in_background(mut child: SpawnedChild) -> io::Result<Self> {
         let (sender, ended) = oneshot::channel();
         let wait = move || {
@@ -148,7 +148,7 @@ impl ServerProcess {
     }
 }
 
-fn spawn_server(command: ServerCommand) -> Result<(UnixStream, ServerProcess), ServerStartError> {
+fn spawn_server(command: ServerCommand) -> Result<(UnixStream, StartedServer), ServerStartError> {
     let (ours, theirs) = heeler_sys::io::socket_pair().map_err(ServerStartError::Prepare)?;
     let output: OwnedFd = theirs.try_clone().map_err(ServerStartError::Prepare)?;
     let spawn = SpawnOptions {
@@ -161,7 +161,7 @@ fn spawn_server(command: ServerCommand) -> Result<(UnixStream, ServerProcess), S
     let child = heeler_sys::spawn::spawn(spawn).map_err(ServerStartError::Spawn)?;
     // If the thread cannot be started, the server exits because its input ends, and stays a zombie until this
     // process ends.
-    let process = ServerProcess::reap_in_background(child).map_err(ServerStartError::Prepare)?;
+    let process = StartedServer::reap_in_background(child).map_err(ServerStartError::Prepare)?;
     let stream = std::os::unix::net::UnixStream::from(ours);
     stream.set_nonblocking(true).map_err(ServerStartError::Prepare)?;
     Ok((UnixStream::from_std(stream).map_err(ServerStartError::Prepare)?, process))

@@ -142,7 +142,7 @@ impl KeptBaseline {
         // Of a process that was killed while it wrote.
         let _none = std::fs::remove_file(path.with_added_extension("part"));
         stream_file_atomically(path, |file| {
-            write_baseline(file, places, fingerprint, &MeasuredPrograms { programs, baseline })
+            write_baseline(file, places, fingerprint, &WrittenPrograms { programs, baseline })
         })
     }
 }
@@ -235,7 +235,7 @@ impl CachedPlaces {
 }
 
 /// The programs and what their tests took and reached.
-struct MeasuredPrograms<'a> {
+struct WrittenPrograms<'a> {
     programs: &'a [ProgramUids<'a>],
     baseline: &'a Baseline,
 }
@@ -244,9 +244,9 @@ fn write_baseline(
     file: &mut dyn io::Write,
     places: CachedPlaces,
     fingerprint: Fingerprint,
-    measured: &MeasuredPrograms<'_>,
+    measured: &WrittenPrograms<'_>,
 ) -> io::Result<()> {
-    let MeasuredPrograms { programs, baseline } = measured;
+    let WrittenPrograms { programs, baseline } = measured;
     let CachedPlaces { functions, mutants, by_number } = places;
     let reached = baseline.coverage.by_test();
     let counts = |program: usize, test: Option<usize>| {

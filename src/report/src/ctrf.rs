@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     FailureDetail, ReportContent, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
-    test_steps::{StepCounts, StepOutcome},
+    test_steps::{StepCounts, StepEnd},
 };
 
 /// The version of the specification whose schema the reports follow.
@@ -33,7 +33,7 @@ fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(
     let mut separator = "\n";
     for record in summary.records().iter().chain(summary.failed_groups()) {
         writer.write_all(separator.as_bytes())?;
-        serde_json::to_writer(&mut *writer, &TestEntry::of(&content.with_whole_detail(record)))?;
+        serde_json::to_writer(&mut *writer, &CtrfTest::of(&content.with_whole_detail(record)))?;
         separator = ",\n";
     }
     let mut environment = Map::new();
@@ -99,7 +99,7 @@ fn raw_status(outcome: Outcome) -> String {
 }
 
 /// The entry of one test.
-struct TestEntry<'a> {
+struct CtrfTest<'a> {
     /// All members but the outputs, in whose places there is `null`.
     members: Map<String, Value>,
     stdout: Option<&'a str>,
@@ -116,7 +116,7 @@ impl Serialize for OutputLines<'_> {
     }
 }
 
-impl Serialize for TestEntry<'_> {
+impl Serialize for CtrfTest<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.members.len()))?;
         for (name, value) in &self.members {
@@ -131,7 +131,7 @@ impl Serialize for TestEntry<'_> {
     }
 }
 
-impl<'a> TestEntry<'a> {
+impl<'a> CtrfTest<'a> {
     fn of(record: &'a TestReport) -> Self {
         let output = |pick: fn(&FailureDetail) -> Option<&String>| {
             let text = record.detail.as_deref().and_then(pick).map(String::as_str);
@@ -244,11 +244,11 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
 }
 
 fn step(part: &TestPartInfo) -> Value {
-    let status = match StepOutcome::of(part) {
-        StepOutcome::Passed => "passed",
-        StepOutcome::Failed => "failed",
-        StepOutcome::Skipped => "skipped",
-        StepOutcome::Unfinished => "other",
+    let status = match StepEnd::of(part) {
+        StepEnd::Passed => "passed",
+        StepEnd::Failed => "failed",
+        StepEnd::Skipped => "skipped",
+        StepEnd::Unfinished => "other",
     };
     match &part.message {
         Some(message) => json!({"name": part.name, "status": status, "extra": {"message": message}}),

@@ -19,7 +19,7 @@ use super::{
     FailureDetail, ReportContent, ReportError, ReportFormat, RunSummary, TestReport,
     junit_parts::{rerun_count, write_reruns, write_steps},
     sanitise::{headline, xml_text},
-    xml::{XmlElement, XmlWriter},
+    xml::{ElementStart, XmlWriter},
 };
 
 /// The suite name of tests that have none.
@@ -113,7 +113,7 @@ fn write_document(
     let suites = case_suites(summary);
     let all = CaseCounts::of(suites.iter().flat_map(|suite| &suite.records).copied(), steps);
     let mut xml = XmlWriter::begin(writer)?;
-    let mut root = XmlElement::new("testsuites")
+    let mut root = ElementStart::new("testsuites")
         .attribute("name", &xml_text(info.name))
         .attribute("tests", &all.tests.to_string())
         .attribute("skipped", &all.skipped.to_string())
@@ -156,7 +156,7 @@ fn write_suite(
     steps: StepCases,
 ) -> io::Result<()> {
     let counts = CaseCounts::of(suite.records.iter().copied(), steps);
-    let head = XmlElement::new("testsuite")
+    let head = ElementStart::new("testsuite")
         .attribute("name", &xml_text(suite.name))
         .attribute("tests", &counts.tests.to_string())
         .attribute("skipped", &counts.skipped.to_string())
@@ -203,9 +203,9 @@ fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
     }
     xml.open(head)?;
     if !properties.is_empty() {
-        xml.open(XmlElement::new("properties"))?;
+        xml.open(ElementStart::new("properties"))?;
         for (name, value) in properties {
-            xml.empty(XmlElement::new("property").attribute("name", name).attribute("value", &value))?;
+            xml.empty(ElementStart::new("property").attribute("name", name).attribute("value", &value))?;
         }
         xml.close("properties")?;
     }
@@ -229,9 +229,9 @@ pub(super) fn case_names(record: &TestReport) -> (&str, &str) {
     }
 }
 
-fn case_head(record: &TestReport) -> XmlElement {
+fn case_head(record: &TestReport) -> ElementStart {
     let (class, name) = case_names(record);
-    let mut head = XmlElement::new("testcase")
+    let mut head = ElementStart::new("testcase")
         .attribute("name", &xml_text(name))
         .attribute("classname", &xml_text(class));
     if let Some(start) = record.start_utc.as_deref().and_then(timestamp) {
@@ -257,7 +257,7 @@ fn write_status(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> 
         CaseKind::Failure => "failure",
         CaseKind::Error => "error",
     };
-    let mut status = XmlElement::new(tag);
+    let mut status = ElementStart::new(tag);
     if let Some(message) = record.detail_text(|detail| detail.message.as_ref()) {
         status = status.attribute("message", &xml_text(&headline(message)));
     }

@@ -8,8 +8,8 @@ use super::{
     FailureDetail, TestReport,
     junit::{CaseKind, case_names, failure_type, seconds},
     sanitise::{headline, xml_text},
-    test_steps::StepOutcome,
-    xml::{XmlElement, XmlWriter},
+    test_steps::StepEnd,
+    xml::{ElementStart, XmlWriter},
 };
 
 /// Writes a case for each step of a test, named as frameworks name subtests: `test/step`.
@@ -17,20 +17,20 @@ pub(super) fn write_steps(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::R
     let (class, name) = case_names(record);
     for part in record.detail.iter().flat_map(|detail| &detail.parts) {
         let name = format!("{name}/{}", part.name.replace(" > ", "/"));
-        let head = XmlElement::new("testcase")
+        let head = ElementStart::new("testcase")
             .attribute("name", &xml_text(&name))
             .attribute("classname", &xml_text(class));
-        let tag = match StepOutcome::of(part) {
-            StepOutcome::Passed => {
+        let tag = match StepEnd::of(part) {
+            StepEnd::Passed => {
                 xml.empty(head)?;
                 continue;
             }
-            StepOutcome::Skipped => "skipped",
-            StepOutcome::Failed => "failure",
-            StepOutcome::Unfinished => "error",
+            StepEnd::Skipped => "skipped",
+            StepEnd::Failed => "failure",
+            StepEnd::Unfinished => "error",
         };
         xml.open(head)?;
-        let status = XmlElement::new(tag);
+        let status = ElementStart::new(tag);
         match part.message.as_deref().filter(|message| !message.is_empty()) {
             Some(message) => {
                 let status = status.attribute("message", &xml_text(&headline(message)));
@@ -68,7 +68,7 @@ pub(super) fn write_reruns(
         (CaseKind::Skipped | CaseKind::Failure | CaseKind::Error, false) => "rerunError",
     };
     if detail.attempts.is_empty() {
-        return (0..count).try_for_each(|_| xml.text_in(XmlElement::new(tag(true)), ""));
+        return (0..count).try_for_each(|_| xml.text_in(ElementStart::new(tag(true)), ""));
     }
     detail
         .attempts
@@ -79,7 +79,7 @@ pub(super) fn write_reruns(
 fn write_rerun(xml: &mut XmlWriter<'_>, tag: &'static str, attempt: &Attempt) -> io::Result<()> {
     let exit = attempt.exit_reason.as_ref();
     let (signal, code) = (exit.and_then(|exit| exit.signal.as_deref()), exit.and_then(|exit| exit.code));
-    let mut head = XmlElement::new(tag)
+    let mut head = ElementStart::new(tag)
         .attribute("time", &seconds(Duration::from_micros(attempt.duration_us)))
         .attribute("message", &xml_text(&headline(&attempt.message)));
     if let Some(kind) = failure_type(attempt.outcome, signal, code) {

@@ -4,7 +4,7 @@
 //! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
 //! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
-//! - [`RunEvent`]: a line of the event stream of a run.
+//! - [`RunEventLine`]: a line of the event stream of a run.
 //! - `mutation`: reports of mutation testing.
 //! - [`workflow_command`]: escaping in workflow commands of GitHub Actions.
 //! - [`rough_duration`]: durations for people.
@@ -34,7 +34,7 @@ pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };
 pub use rough_duration::rough_duration;
-pub use run_events::{RunEnded, RunEvent};
+pub use run_events::{RunEnded, RunEventLine};
 pub use summary::{MemoryPeak, PassedOutputs, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};
 pub use test_report::{is_group, read_number, split_name};

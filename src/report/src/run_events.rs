@@ -7,7 +7,7 @@ use heeler_core::{Attempt, Outcome, OutcomeCounts};
 use heeler_protocol::mtp::{FailureInfo, TestPartInfo};
 use serde::Serialize;
 
-use super::{FailureDetail, RunSummary, TestReport, test_steps::StepOutcome};
+use super::{FailureDetail, RunSummary, TestReport, test_steps::StepEnd};
 
 /// The version of this format. Members may be added without a new version.
 const FORMAT_VERSION: u32 = 1;
@@ -17,11 +17,11 @@ const FORMAT_VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum RunEvent<'a> {
+pub enum RunEventLine<'a> {
     /// The beginning or the end of the run.
     Suite(SuiteEvent<'a>),
     /// The beginning or the end of a test.
-    Test(Box<TestEvent<'a>>),
+    Test(Box<TestEventLine<'a>>),
     /// A failure outside of tests. It is not counted as a test.
     Program(Box<ProgramEvent<'a>>),
 }
@@ -43,9 +43,9 @@ pub enum SuiteEvent<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum TestEvent<'a> {
+pub enum TestEventLine<'a> {
     /// The test runs; exactly once for each test that is not `not_run`.
-    Started(TestName<'a>),
+    Started(ReportedName<'a>),
     /// It passed, at whichever attempt.
     Ok(TestEnded<'a>),
     /// It failed, crashed, timed out or ended badly in another way.
@@ -123,7 +123,7 @@ pub struct RunEnded<'a> {
 /// The names of a test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct TestName<'a> {
+pub struct ReportedName<'a> {
     /// Its name as its framework has it.
     pub name: Cow<'a, str>,
     /// Its unique name in the run, as filters take it.
@@ -138,7 +138,7 @@ pub struct TestName<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestEnded<'a> {
     #[serde(flatten)]
-    pub name: TestName<'a>,
+    pub name: ReportedName<'a>,
     /// passed, flaky, failed, crashed, exited-early, out-of-memory, timed-out, idle, lost, interrupted,
     /// not-run, cancelled or skipped.
     pub outcome: String,
@@ -206,7 +206,7 @@ pub struct TestEnded<'a> {
     pub earlier_attempts: Vec<EarlierAttempt<'a>>,
     /// Processes that outlived the test's own process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub leaked_processes: Vec<LeakedProcess<'a>>,
+    pub leaked_processes: Vec<LeftProcess<'a>>,
 }
 
 /// One failure of a test.
@@ -276,14 +276,14 @@ pub struct EarlierAttempt<'a> {
 /// A process that outlived the test's own process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LeakedProcess<'a> {
+pub struct LeftProcess<'a> {
     pub pid: u32,
     pub command: &'a str,
     /// Whether it could not be killed.
     pub is_running: bool,
 }
 
-impl<'a> RunEvent<'a> {
+impl<'a> RunEventLine<'a> {
     /// Returns the first event of a run.
     #[must_use]
     pub fn run_started(run: &'a str, test_count: usize) -> Self {
@@ -294,8 +294,8 @@ impl<'a> RunEvent<'a> {
     #[must_use]
     pub fn test_started(uid: &'a str, suite: Option<&'a str>) -> Self {
         let name = super::test_report::without_suite(uid, suite);
-        let name = TestName { name: name.into(), uid: uid.into(), suite: suite.map(Cow::Borrowed) };
-        Self::Test(Box::new(TestEvent::Started(name)))
+        let name = ReportedName { name: name.into(), uid: uid.into(), suite: suite.map(Cow::Borrowed) };
+        Self::Test(Box::new(TestEventLine::Started(name)))
     }
 
     /// Returns the event of a test that has ended, or of a program that failed outside its tests.
@@ -306,10 +306,10 @@ impl<'a> RunEvent<'a> {
             return Self::Program(Box::new(ProgramEvent::Failed(ended)));
         }
         let event = match report.outcome {
-            Outcome::Passed | Outcome::Flaky => TestEvent::Ok(ended),
-            Outcome::Skipped => TestEvent::Ignored(ended),
-            Outcome::NotRun(_) => TestEvent::NotRun(ended),
-            Outcome::Cancelled => TestEvent::Cancelled(ended),
+            Outcome::Passed | Outcome::Flaky => TestEventLine::Ok(ended),
+            Outcome::Skipped => TestEventLine::Ignored(ended),
+            Outcome::NotRun(_) => TestEventLine::NotRun(ended),
+            Outcome::Cancelled => TestEventLine::Cancelled(ended),
             Outcome::Failed
             | Outcome::TimedOut
             | Outcome::Idle
@@ -317,7 +317,7 @@ impl<'a> RunEvent<'a> {
             | Outcome::ExitedEarly
             | Outcome::OutOfMemory
             | Outcome::Lost
-            | Outcome::Interrupted => TestEvent::Failed(ended),
+            | Outcome::Interrupted => TestEventLine::Failed(ended),
         };
         Self::Test(Box::new(event))
     }
@@ -358,7 +358,7 @@ impl RunEnded<'_> {
 
 impl<'a> TestEnded<'a> {
     fn new(report: &'a TestReport) -> Self {
-        let name = TestName {
+        let name = ReportedName {
             name: report.name().into(),
             uid: report.uid.as_str().into(),
             suite: report.suite.as_deref().map(Cow::Borrowed),
@@ -417,7 +417,7 @@ impl<'a> TestEnded<'a> {
             leaked_processes: detail
                 .leaked
                 .iter()
-                .map(|one| LeakedProcess { pid: one.pid, command: &one.command, is_running: one.is_running })
+                .map(|one| LeftProcess { pid: one.pid, command: &one.command, is_running: one.is_running })
                 .collect(),
             ..self
         }
@@ -455,7 +455,7 @@ impl<'a> From<&'a FailureInfo> for TestFailure<'a> {
 
 impl<'a> From<&'a TestPartInfo> for TestStep<'a> {
     fn from(part: &'a TestPartInfo) -> Self {
-        Self { name: &part.name, outcome: StepOutcome::of(part).as_str(), message: part.message.as_deref() }
+        Self { name: &part.name, outcome: StepEnd::of(part).as_str(), message: part.message.as_deref() }
     }
 }
 
@@ -486,7 +486,7 @@ mod tests {
 
     fn schema() -> Value {
         let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
-        let schema = settings.into_generator().into_root_schema_for::<RunEvent<'_>>();
+        let schema = settings.into_generator().into_root_schema_for::<RunEventLine<'_>>();
         serde_json::to_value(schema).unwrap()
     }
 
@@ -512,11 +512,11 @@ mod tests {
             node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         }
         let node: TestNode = serde_json::from_value(node).unwrap();
-        valid(&RunEvent::test_ended(&TestReport::whole_from_node(&node).unwrap()))
+        valid(&RunEventLine::test_ended(&TestReport::whole_from_node(&node).unwrap()))
     }
 
     #[track_caller]
-    fn valid(event: &RunEvent<'_>) -> Value {
+    fn valid(event: &RunEventLine<'_>) -> Value {
         let event = serde_json::to_value(event).unwrap();
         let validator = jsonschema::validator_for(&schema()).unwrap();
         let errors: Vec<_> = validator.iter_errors(&event).map(|error| error.to_string()).collect();
@@ -566,7 +566,7 @@ mod tests {
 
     #[test]
     fn first_and_last_event_are_of_the_suite() {
-        let first = valid(&RunEvent::run_started("r", 2));
+        let first = valid(&RunEventLine::run_started("r", 2));
         assert_eq!(
             first,
             json!({"type": "suite", "event": "started", "format_version": 1, "run": "r", "test_count": 2})
@@ -575,7 +575,7 @@ mod tests {
         let node = TestNode::test("a", "a", ExecutionState::Passed);
         summary.add_reports(TestReport::from_node(&node));
         let ended = RunEnded::of_summary(&summary, Duration::from_millis(1500));
-        let last = valid(&RunEvent::run_ended(RunEnded { run: Some("r"), exit_code: 2, ..ended }, false));
+        let last = valid(&RunEventLine::run_ended(RunEnded { run: Some("r"), exit_code: 2, ..ended }, false));
         assert_eq!(
             (&last["type"], &last["event"], &last["exec_time"]),
             (&json!("suite"), &json!("failed"), &json!(1.5))

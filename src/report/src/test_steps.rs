@@ -7,7 +7,7 @@ use heeler_protocol::mtp::TestPartInfo;
 
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StepOutcome {
+pub(super) enum StepEnd {
     Passed,
     Failed,
     Skipped,
@@ -15,7 +15,7 @@ pub(super) enum StepOutcome {
     Unfinished,
 }
 
-impl StepOutcome {
+impl StepEnd {
     /// Returns the outcome of a part of a node.
     pub(super) fn of(part: &TestPartInfo) -> Self {
         match part.state.as_str() {
@@ -53,11 +53,11 @@ impl StepCounts {
     pub(super) fn of(parts: &[TestPartInfo], left_out: u32) -> Self {
         let mut counts = Self { left_out, ..Self::default() };
         for part in parts {
-            *match StepOutcome::of(part) {
-                StepOutcome::Passed => &mut counts.passed,
-                StepOutcome::Failed => &mut counts.failed,
-                StepOutcome::Skipped => &mut counts.skipped,
-                StepOutcome::Unfinished => &mut counts.unfinished,
+            *match StepEnd::of(part) {
+                StepEnd::Passed => &mut counts.passed,
+                StepEnd::Failed => &mut counts.failed,
+                StepEnd::Skipped => &mut counts.skipped,
+                StepEnd::Unfinished => &mut counts.unfinished,
             } += 1;
         }
         counts
@@ -74,10 +74,10 @@ impl StepCounts {
     pub fn by_kind(self) -> BTreeMap<&'static str, u32> {
         let Self { passed, failed, skipped, unfinished, left_out } = self;
         let kinds = [
-            (StepOutcome::Passed.as_str(), passed),
-            (StepOutcome::Failed.as_str(), failed),
-            (StepOutcome::Skipped.as_str(), skipped),
-            (StepOutcome::Unfinished.as_str(), unfinished),
+            (StepEnd::Passed.as_str(), passed),
+            (StepEnd::Failed.as_str(), failed),
+            (StepEnd::Skipped.as_str(), skipped),
+            (StepEnd::Unfinished.as_str(), unfinished),
             ("not-listed", left_out),
         ];
         if self.total() == 0 { BTreeMap::new() } else { kinds.into() }

@@ -11,11 +11,11 @@ use quick_xml::{
 const INDENT: usize = 4;
 
 /// Start of an element, with its attributes.
-pub(super) struct XmlElement {
+pub(super) struct ElementStart {
     start: BytesStart<'static>,
 }
 
-impl XmlElement {
+impl ElementStart {
     pub(super) fn new(tag: &'static str) -> Self {
         Self { start: BytesStart::new(tag) }
     }
@@ -41,7 +41,7 @@ impl<'w> XmlWriter<'w> {
     }
 
     /// Opens an element.
-    pub(super) fn open(&mut self, element: XmlElement) -> io::Result<()> {
+    pub(super) fn open(&mut self, element: ElementStart) -> io::Result<()> {
         self.writer.write_event(Event::Start(element.start))
     }
 
@@ -51,7 +51,7 @@ impl<'w> XmlWriter<'w> {
     }
 
     /// Writes an element without content.
-    pub(super) fn empty(&mut self, element: XmlElement) -> io::Result<()> {
+    pub(super) fn empty(&mut self, element: ElementStart) -> io::Result<()> {
         self.writer.write_event(Event::Empty(element.start))
     }
 
@@ -61,7 +61,7 @@ impl<'w> XmlWriter<'w> {
     }
 
     /// Writes an element that contains only text.
-    pub(super) fn text_in(&mut self, element: XmlElement, text: &str) -> io::Result<()> {
+    pub(super) fn text_in(&mut self, element: ElementStart, text: &str) -> io::Result<()> {
         let end = element.start.to_end().into_owned();
         self.open(element)?;
         self.text(text)?;
@@ -70,7 +70,7 @@ impl<'w> XmlWriter<'w> {
 
     /// Writes an element without attributes that contains only text.
     pub(super) fn text_element(&mut self, tag: &'static str, text: &str) -> io::Result<()> {
-        self.text_in(XmlElement::new(tag), text)
+        self.text_in(ElementStart::new(tag), text)
     }
 
     /// Begins a line for the next element, after text.

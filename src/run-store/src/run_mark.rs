@@ -13,7 +13,7 @@ use heeler_protocol::manifest::{MANIFEST_FILE_NAME, Manifest};
 use heeler_sys::dirs::{open_regular, write_file_atomically};
 use sha2::{Digest as _, Sha256};
 
-use super::user_key::UserKey;
+use super::user_key::SigningKey;
 
 /// File of the mark, beside the manifest. Each line is the digest of a plan and a signature.
 const FILE_NAME: &str = "manifest.mark";
@@ -41,7 +41,7 @@ pub enum RunOwnership {
 /// The files can't be written.
 pub fn write_manifest(dir: &Path, manifest: &Manifest) -> io::Result<()> {
     let bytes = manifest.to_bytes();
-    if let Some(key) = UserKey::of_user() {
+    if let Some(key) = SigningKey::of_user() {
         let path = dir.join(FILE_NAME);
         let earlier = read_mark(dir);
         let earlier = earlier.lines().next_back().map(|line| format!("{line}\n")).unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn write_manifest(dir: &Path, manifest: &Manifest) -> io::Result<()> {
     write_file_atomically(&dir.join(MANIFEST_FILE_NAME), &bytes)
 }
 
-fn mark_line(key: &UserKey, dir: &Path, manifest: &[u8]) -> io::Result<String> {
+fn mark_line(key: &SigningKey, dir: &Path, manifest: &[u8]) -> io::Result<String> {
     let (head, plan) = split(manifest);
     let plan = Sha256::digest(plan);
     let place = dir.canonicalize()?;
@@ -86,7 +86,7 @@ pub(super) fn ownership_by_manifest(dir: &Path, manifest: &[u8]) -> RunOwnership
 }
 
 fn ownership(dir: &Path, head: &[u8], is_plan: impl Fn(&[u8]) -> bool) -> RunOwnership {
-    let (Some(key), Ok(place)) = (UserKey::of_user(), dir.canonicalize()) else {
+    let (Some(key), Ok(place)) = (SigningKey::of_user(), dir.canonicalize()) else {
         return RunOwnership::Copied;
     };
     let is_own = |line: &str| {

@@ -33,15 +33,15 @@ const NAME_DIGITS: usize = 16;
 
 /// A key that signs and verifies.
 #[derive(Debug)]
-pub(super) struct UserKey {
+pub(super) struct SigningKey {
     hmac: Hmac<Sha256>,
 }
 
-impl UserKey {
+impl SigningKey {
     /// Returns the key of this user, which is created if it is missing; `None` if no directory of the user
     /// can hold it, so that nothing can be signed.
     pub(super) fn of_user() -> Option<&'static Self> {
-        static KEY: OnceLock<Option<UserKey>> = OnceLock::new();
+        static KEY: OnceLock<Option<SigningKey>> = OnceLock::new();
         KEY.get_or_init(|| {
             key_directories().iter().find_map(|dir| {
                 let unusable = |error: &io::Error| {
@@ -129,7 +129,7 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
 #[must_use]
 pub fn unpredictable_name(parts: &[&[u8]]) -> String {
     static OF_PROCESS: OnceLock<u64> = OnceLock::new();
-    let bytes = match UserKey::of_user() {
+    let bytes = match SigningKey::of_user() {
         Some(key) => key.sign("name", parts),
         None => {
             let random = OF_PROCESS.get_or_init(|| RandomState::new().hash_one(0));
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn signature_is_valid_for_its_key_purpose_and_parts_only() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |name: &str| UserKey::open(&dir.path().join(name)).unwrap();
+        let open = |name: &str| SigningKey::open(&dir.path().join(name)).unwrap();
         let signature = open("a").sign("run", &[b"x", b"yz"]);
         assert!(open("a").is_valid("run", &[b"x", b"yz"], &signature), "the key is kept");
         assert!(!open("b").is_valid("run", &[b"x", b"yz"], &signature), "another user's key");
@@ -172,22 +172,22 @@ mod tests {
     #[test]
     fn copy_of_the_key_signs_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let signature = UserKey::open(&dir.path().join("a")).unwrap().sign("run", &[b"x"]);
+        let signature = SigningKey::open(&dir.path().join("a")).unwrap().sign("run", &[b"x"]);
         private_dir(&dir.path().join("b")).unwrap();
         std::fs::copy(dir.path().join("a/key"), dir.path().join("b/key")).unwrap();
-        let copied = UserKey::open(&dir.path().join("b")).unwrap();
+        let copied = SigningKey::open(&dir.path().join("b")).unwrap();
         assert!(!copied.is_valid("run", &[b"x"], &signature));
     }
 
     #[test]
     fn links_and_open_files_are_not_keys() {
         let dir = tempfile::tempdir().unwrap();
-        UserKey::open(&dir.path().join("a")).unwrap();
+        SigningKey::open(&dir.path().join("a")).unwrap();
         let key = dir.path().join("a/key");
         private_dir(&dir.path().join("b")).unwrap();
         std::os::unix::fs::symlink(&key, dir.path().join("b/key")).unwrap();
-        assert!(UserKey::open(&dir.path().join("b")).is_err());
+        assert!(SigningKey::open(&dir.path().join("b")).is_err());
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(UserKey::open(&dir.path().join("a")).is_err());
+        assert!(SigningKey::open(&dir.path().join("a")).is_err());
     }
 }

@@ -58,11 +58,11 @@ impl CrashSite {
 
 /// The crashes of a test's processes.
 #[derive(Default)]
-pub(super) struct CrashCapture {
+pub(super) struct TestCrashes {
     crashes: Vec<PendingCrash>,
 }
 
-impl CrashCapture {
+impl TestCrashes {
     /// Returns whether no more crashes are recorded, except the root's.
     pub(super) fn is_full(&self) -> bool {
         self.crashes.len() >= MAX_CRASHES

@@ -27,7 +27,7 @@ use heeler_sys::{
     spawn::{ForkResult, ForkedChild, SingleThreaded},
 };
 
-use crate::TestSource;
+use crate::ProcessSource;
 
 /// Serves the worker at the other end of standard input until the worker closes the connection.
 #[must_use]
@@ -44,7 +44,7 @@ pub fn main() -> ExitCode {
     match prepare().map(ForkServer::serve) {
         Some(Ok(ForkedRole::ForkServer)) => ExitCode::SUCCESS,
         Some(Ok(ForkedRole::Guard { control, channel })) => {
-            let is_served = crate::serve(control, TestSource::Command(channel)).is_ok();
+            let is_served = crate::serve(control, ProcessSource::Command(channel)).is_ok();
             // A guard has nothing to clean up, and any cleanup of the fork server belongs to the fork server.
             process::exit_immediately(if is_served { 0 } else { 1 })
         }

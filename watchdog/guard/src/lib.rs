@@ -43,4 +43,4 @@ mod tracees;
 mod tracer;
 
 pub use supervisor::main;
-pub(crate) use supervisor::{TestSource, serve};
+pub(crate) use supervisor::{ProcessSource, serve};

@@ -54,9 +54,10 @@ pub fn main() -> ExitCode {
     process::ignore_terminal_signals();
     let has_channel = std::env::args_os().any(|argument| argument == CHANNEL_ARGUMENT);
     let source = if has_channel {
-        take_report_channel().map(|channel| TestSource::Command(Some(channel)))
+        take_report_channel().map(|channel| ProcessSource::Command(Some(channel)))
     } else {
-        AdoptedTest::from_arguments().map(|test| test.map_or(TestSource::Command(None), TestSource::Adopted))
+        AdoptedTest::from_arguments()
+            .map(|test| test.map_or(ProcessSource::Command(None), ProcessSource::Adopted))
     };
     let served = source.and_then(|source| Ok(serve(duplicate_standard_input()?, source)));
     match served {
@@ -66,7 +67,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Where the test process comes from.
-pub(crate) enum TestSource {
+pub(crate) enum ProcessSource {
     /// The command is executed, with this channel.
     Command(Option<OwnedFd>),
     /// It was forked by the process that has executed this guard.
@@ -74,7 +75,7 @@ pub(crate) enum TestSource {
 }
 
 /// Serves the worker at the other end of the connection.
-pub(crate) fn serve(socket: OwnedFd, source: TestSource) -> Result<(), WorkerGone> {
+pub(crate) fn serve(socket: OwnedFd, source: ProcessSource) -> Result<(), WorkerGone> {
     process::set_name(c"heeler-guard");
     let mut control = GuardSocket::new(socket);
     let command = first_command(&mut control)?;
@@ -119,15 +120,15 @@ fn supervise(
     mut control: GuardSocket,
     ends: ChildExits,
     command: &TestCommand,
-    source: TestSource,
+    source: ProcessSource,
 ) -> Result<(), WorkerGone> {
     let started = Instant::now();
     let leaf = command.memory_bytes.and_then(create_control_group);
     let start = match source {
-        TestSource::Command(channel) => {
+        ProcessSource::Command(channel) => {
             start_test(command, &ends, leaf, channel).map_err(|error| error_chain(&error))
         }
-        TestSource::Adopted(test) => match test.release(command) {
+        ProcessSource::Adopted(test) => match test.release(command) {
             Ok(tracer) => Ok((StartedTest::without_debugger(tracer), None)),
             Err(error) => Err(error_chain(&error)),
         },

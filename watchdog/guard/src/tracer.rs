@@ -18,7 +18,7 @@ use heeler_sys::{
 };
 
 use super::{
-    crash_handler::{CrashCapture, CrashSite},
+    crash_handler::{CrashSite, TestCrashes},
     evidence::EvidenceFiles,
     hang_dump::HangDump,
     root_exit::RootExit,
@@ -39,7 +39,7 @@ pub(super) struct ProcessTracer {
     has_more: bool,
     untraced: UntracedNotice,
     root_exit: RootExit,
-    crashes: CrashCapture,
+    crashes: TestCrashes,
     evidence: EvidenceFiles,
 }
 
@@ -74,7 +74,7 @@ impl ProcessTracer {
             has_more: false,
             untraced: UntracedNotice::None,
             root_exit: RootExit::new(root, plan.run_mark.clone()),
-            crashes: CrashCapture::default(),
+            crashes: TestCrashes::default(),
             evidence: EvidenceFiles::new(plan),
         }
     }

@@ -38,11 +38,11 @@ const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
 pub(crate) enum BatchEnd {
     /// The process has ended with its guard: nothing remains to be decided.
     Decided(LeaseEnd),
-    Begun(Box<ProcessEnd>),
+    Begun(Box<BatchProcessEnd>),
 }
 
 /// The end of a process, whose results are not all settled yet.
-pub(crate) struct ProcessEnd {
+pub(crate) struct BatchProcessEnd {
     gone: ProcessExitSummary,
     cause: EndCause,
     /// The process ended in a test, or in the set-up or tear-down of a suite.
@@ -64,7 +64,7 @@ pub(super) enum RunningTestEnd {
     Died(TestEnding),
 }
 
-impl ProcessEnd {
+impl BatchProcessEnd {
     pub(super) fn new(gone: ProcessExitSummary, cause: EndCause) -> Self {
         Self { gone, cause, is_in_test: false, unproven: 0, is_charged: false, is_contradicted: false }
     }

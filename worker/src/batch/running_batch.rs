@@ -19,7 +19,7 @@ use super::{
     held_tests::{EndedTest, HeldTest, HeldTests, ReleaseConditions},
     message_limit::truncate_messages,
     output_attribution::OutputAttribution,
-    process_end::{BatchEnd, ProcessEnd, RunningTestEnd},
+    process_end::{BatchEnd, BatchProcessEnd, RunningTestEnd},
     run_evidence::{NAMED_CONTRADICTIONS, contradicted_result_text},
     settlement::{Settlement, SettlementContext},
     shown_lines::ShownLines,
@@ -378,7 +378,7 @@ impl RunningBatch {
         }
         self.settlement.hide_arguments(&mut gone.exit);
         self.settlement.record_exit(self.order.is_single().then(|| gone.exit.clone()));
-        let mut end = ProcessEnd::new(gone, self.deadlines.end_cause());
+        let mut end = BatchProcessEnd::new(gone, self.deadlines.end_cause());
         end.discard_forged_evidence(end.stack_position(&*self.framework, self.order.first_running()));
         let is_in_suite = self.settle_suite_phase(&mut end, records);
         self.apply_run_report(&mut end, records);
@@ -422,7 +422,7 @@ impl RunningBatch {
     /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
     /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the
     /// death is charged to tests or to the tear-down.
-    fn settle_suite_phase(&mut self, end: &mut ProcessEnd, records: &mut dyn RecordSink) -> bool {
+    fn settle_suite_phase(&mut self, end: &mut BatchProcessEnd, records: &mut dyn RecordSink) -> bool {
         let stack = end.stack_position(&*self.framework, self.order.first_running());
         let is_test_running = !self.order.running().is_empty();
         let (suite, message) = match end.take_suite_phase() {
@@ -463,7 +463,7 @@ impl RunningBatch {
         &mut self,
         position: DeathPosition,
         places: &[usize],
-        end: &mut ProcessEnd,
+        end: &mut BatchProcessEnd,
         records: &mut dyn RecordSink,
     ) -> bool {
         if !self.order.running().is_empty() {
@@ -486,7 +486,7 @@ impl RunningBatch {
     }
 
     /// Settles the tests of a process that has exited by itself as its framework's report says.
-    fn apply_run_report(&mut self, end: &mut ProcessEnd, records: &mut dyn RecordSink) {
+    fn apply_run_report(&mut self, end: &mut BatchProcessEnd, records: &mut dyn RecordSink) {
         let Some(mut verdicts) = end.take_report() else { return };
         for place in self.held_tests.correct(&mut verdicts, self.output_limit_bytes) {
             self.order.withdraw(place);
@@ -520,7 +520,7 @@ impl RunningBatch {
     }
 
     /// Decides the held tests by how the process ended.
-    fn decide_held_tests(&mut self, end: &mut ProcessEnd) {
+    fn decide_held_tests(&mut self, end: &mut BatchProcessEnd) {
         let stack = end.stack_position(&*self.framework, self.order.first_running());
         let mut held = Vec::from(self.held_tests.take());
         if end.is_sanitizer_exit() && !self.order.is_single() {
@@ -567,7 +567,7 @@ impl RunningBatch {
     }
 
     /// Decides the tests that are still running; returns the names of those in which the process died.
-    fn settle_running_tests(&mut self, end: &ProcessEnd, records: &mut dyn RecordSink) -> Vec<String> {
+    fn settle_running_tests(&mut self, end: &BatchProcessEnd, records: &mut dyn RecordSink) -> Vec<String> {
         let mut evidence = end.evidence();
         let stack = end.stack_position(&*self.framework, None);
         let (clocks, outputs) = (self.deadlines.take_clocks(), self.outputs.take_all());

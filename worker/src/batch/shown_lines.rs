@@ -33,12 +33,12 @@ pub(super) struct ShownLines {
 
 /// Bytes that were written to a standard stream.
 #[derive(Clone, Copy)]
-struct OutputPiece<'a> {
+struct ShownPiece<'a> {
     stream: StandardStream,
     bytes: &'a [u8],
 }
 
-impl<'a> OutputPiece<'a> {
+impl<'a> ShownPiece<'a> {
     fn of_stdout(bytes: &'a [u8]) -> Self {
         Self { stream: StandardStream::Output, bytes }
     }
@@ -75,10 +75,10 @@ impl ShownLines {
         order: &TestOrder,
         framework: &dyn FrameworkQueries,
     ) {
-        self.show(writer, OutputPiece::of_stdout(outputs.stdout), order, framework);
+        self.show(writer, ShownPiece::of_stdout(outputs.stdout), order, framework);
         self.show(
             writer,
-            OutputPiece { stream: StandardStream::Error, bytes: outputs.stderr },
+            ShownPiece { stream: StandardStream::Error, bytes: outputs.stderr },
             order,
             framework,
         );
@@ -104,21 +104,21 @@ impl ShownLines {
                 }
             }
             TranscriptEvent::Output(bytes) => {
-                self.show(last(), OutputPiece::of_stdout(bytes), order, framework);
+                self.show(last(), ShownPiece::of_stdout(bytes), order, framework);
             }
             TranscriptEvent::ErrorOutput(bytes) => {
-                self.show(last(), OutputPiece { stream: StandardStream::Error, bytes }, order, framework);
+                self.show(last(), ShownPiece { stream: StandardStream::Error, bytes }, order, framework);
             }
             TranscriptEvent::TestOutput { place, stream, bytes } => {
                 let stream = match stream {
                     OutputStream::Output => StandardStream::Output,
                     OutputStream::Error => StandardStream::Error,
                 };
-                self.show(Some(*place), OutputPiece { stream, bytes }, order, framework);
+                self.show(Some(*place), ShownPiece { stream, bytes }, order, framework);
             }
             TranscriptEvent::Ended { place, verdict } => {
                 let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();
-                self.show(Some(*place), OutputPiece::of_stdout(captured), order, framework);
+                self.show(Some(*place), ShownPiece::of_stdout(captured), order, framework);
             }
             TranscriptEvent::Part { .. }
             | TranscriptEvent::Paused { .. }
@@ -132,7 +132,7 @@ impl ShownLines {
     fn show(
         &mut self,
         writer: Option<usize>,
-        output: OutputPiece<'_>,
+        output: ShownPiece<'_>,
         order: &TestOrder,
         framework: &dyn FrameworkQueries,
     ) {
@@ -166,7 +166,7 @@ impl ShownLines {
     fn push(
         &mut self,
         writer: Writer<'_>,
-        OutputPiece { stream, bytes }: OutputPiece<'_>,
+        ShownPiece { stream, bytes }: ShownPiece<'_>,
         is_own_line: impl Fn(&[u8]) -> bool,
     ) {
         let Some(last) = bytes.last() else { return };

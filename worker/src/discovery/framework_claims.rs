@@ -135,7 +135,7 @@ fn visit_function_names(path: &Path, mut visit: impl FnMut(&[u8])) -> Option<()>
 }
 
 async fn read_program(path: &Path, claims: &mut [FrameworkClaim]) -> ProgramKind {
-    let mut file = ProgramFile::open(path);
+    let mut file = ProgramPieces::open(path);
     while file.read_piece(claims) {
         // Yields, so that control messages are handled between pieces.
         tokio::task::yield_now().await;
@@ -157,7 +157,7 @@ pub fn is_test_program(path: &Path) -> bool {
 /// Returns the framework that a native executable contains. The file is only read.
 #[must_use]
 pub fn likely_framework(path: &Path) -> Option<&'static str> {
-    let mut file = ProgramFile::open(path);
+    let mut file = ProgramPieces::open(path);
     let mut claims = unclaimed();
     raise_claims(&mut claims, &DiscoveryTarget::File { path });
     while file.read_piece(&mut claims) {}
@@ -174,7 +174,7 @@ fn unclaimed() -> Vec<FrameworkClaim> {
 }
 
 /// A program that is read in pieces.
-struct ProgramFile {
+struct ProgramPieces {
     file: Option<File>,
     piece: Vec<u8>,
     /// Number of bytes at the begin of the piece that are those at the end of the one before.
@@ -184,7 +184,7 @@ struct ProgramFile {
     is_native: Option<bool>,
 }
 
-impl ProgramFile {
+impl ProgramPieces {
     fn open(path: &Path) -> Self {
         let file = File::open(path).ok();
         Self { file, piece: vec![0; PIECE_BYTES], kept: 0, total: 0, is_native: None }

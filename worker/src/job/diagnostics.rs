@@ -278,8 +278,10 @@ impl CrashDiagnostics {
         let mut evidence = TestDiagnostics::default();
         evidence.files.extend(core.map(|core| evidence_file(core, "core file")));
         let name = in_flight.as_ref().map_or("outside any test", |(test, _)| test.uid.as_str());
-        let files =
-            EvidenceFiles { dir: self.dir.clone(), base: evidence_file_name(name, self.is_isolated_rerun) };
+        let files = TestEvidenceFiles {
+            dir: self.dir.clone(),
+            base: evidence_file_name(name, self.is_isolated_rerun),
+        };
         let detail = crash.as_ref().map(|crash| crash_detail(crash, name)).filter(|words| !words.is_empty());
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
@@ -323,7 +325,12 @@ impl CrashDiagnostics {
         (Some(Box::new(evidence)), detail)
     }
 
-    fn add_hang_evidence(&mut self, evidence: &mut TestDiagnostics, hang: HangReport, files: &EvidenceFiles) {
+    fn add_hang_evidence(
+        &mut self,
+        evidence: &mut TestDiagnostics,
+        hang: HangReport,
+        files: &TestEvidenceFiles,
+    ) {
         let mut stack = hang_summary(&std::mem::take(&mut self.states), &hang);
         evidence.notes.extend(hang.soft_errors);
         for (number, process) in hang.processes.into_iter().enumerate() {
@@ -420,7 +427,7 @@ fn crash_detail(crash: &CrashReport, test: &str) -> String {
 }
 
 /// The files of one test.
-struct EvidenceFiles {
+struct TestEvidenceFiles {
     dir: PathBuf,
     base: String,
 }
@@ -433,7 +440,7 @@ struct EvidenceKind<'a> {
     description: &'a str,
 }
 
-impl EvidenceFiles {
+impl TestEvidenceFiles {
     /// Renames a file of the guard to the test's name.
     fn rename_for_test(&self, evidence: &mut TestDiagnostics, path: Option<OsText>, kind: EvidenceKind<'_>) {
         let EvidenceKind { extension, description } = kind;

@@ -61,7 +61,7 @@ pub(super) struct ForkSource {
 }
 
 /// What the process of a lease is started with.
-pub(super) struct ProcessStart<'s> {
+pub(super) struct LeaseProcessStart<'s> {
     pub(super) program: &'s TestProgram,
     pub(super) invocation: &'s AdapterInvocation,
     pub(super) tests: &'s [&'s ListedTest],
@@ -75,7 +75,7 @@ pub(super) struct ProcessStart<'s> {
     pub(super) diagnostics: &'s CrashDiagnostics,
 }
 
-impl ProcessStart<'_> {
+impl LeaseProcessStart<'_> {
     /// Goes on with the process that waits, if it is what would be started; otherwise ends it and forks or
     /// starts one, whose reports the parser parses that `new_transcript` returns.
     ///

@@ -17,7 +17,7 @@ use super::{
     death_files::DeathFileReader,
     diagnostics::CrashDiagnostics,
     extension::{ExtensionCheck, LeaseExtension},
-    lease_process::{ForkSource, KeptProcesses, LeaseProcess, ProcessStart},
+    lease_process::{ForkSource, KeptProcesses, LeaseProcess, LeaseProcessStart},
     named_files::{NamedFiles, missing_need},
     output_writers::OutputWriters,
     result_sink::ResultSink,
@@ -161,7 +161,7 @@ impl PreparedLease {
         let tests = listed_tests(&batch);
         let needs_new_process = memory_bytes.is_some() || self.is_debugged || diagnostics.is_tracing();
         let fork_point = variant.and_then(|variant| variant.fork_point).filter(|_| !needs_new_process);
-        let start = ProcessStart {
+        let start = LeaseProcessStart {
             program: &program,
             invocation: &invocation,
             tests: &tests,

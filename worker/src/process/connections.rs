@@ -25,12 +25,12 @@ pub(crate) struct ProcessConnections {
     port: u16,
     /// Accepted while the worker waited, and not taken yet. Never locked across an await.
     accepted: Mutex<VecDeque<TcpStream>>,
-    connections: Vec<Connection>,
+    connections: Vec<TestConnection>,
     /// The connection on which the last reply was answered: requests without a reply go there.
     answered: usize,
 }
 
-struct Connection {
+struct TestConnection {
     /// `None` after its end.
     stream: Option<TcpStream>,
     unsent: Vec<u8>,
@@ -67,7 +67,7 @@ impl ProcessConnections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "requests to a process may be delayed");
         }
-        self.connections.push(Connection { stream: Some(stream), unsent: Vec::new() });
+        self.connections.push(TestConnection { stream: Some(stream), unsent: Vec::new() });
         true
     }
 
@@ -92,7 +92,7 @@ impl ProcessConnections {
 
     /// Reads the available bytes of a connection without blocking.
     pub(crate) fn try_read(&mut self, connection: usize, buffer: &mut [u8]) -> PipeRead {
-        let Some(Connection { stream: slot, unsent }) = self.connections.get_mut(connection) else {
+        let Some(TestConnection { stream: slot, unsent }) = self.connections.get_mut(connection) else {
             return PipeRead::End;
         };
         let Some(stream) = slot else { return PipeRead::End };
@@ -127,7 +127,7 @@ impl ProcessConnections {
 
     /// Writes without blocking, and keeps what the process does not take yet.
     pub(crate) fn send_on(&mut self, connection: usize, bytes: &[u8]) {
-        let Some(Connection { stream, unsent }) = self.connections.get_mut(connection) else { return };
+        let Some(TestConnection { stream, unsent }) = self.connections.get_mut(connection) else { return };
         unsent.extend_from_slice(bytes);
         while let (Some(socket), false) = (stream.as_ref(), unsent.is_empty()) {
             match socket.try_write(unsent) {

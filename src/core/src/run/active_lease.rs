@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     CancelMode,
     lease_pace::LeasePace,
-    run_tests::{RunTests, TestLocation},
+    run_tests::{RunTests, TestSituation},
     set_up::LeaseSetUps,
 };
 use crate::{
@@ -192,13 +192,13 @@ impl ActiveLease {
         let of_test = |test: &TestId| {
             let duration = tests.expected_duration(*test);
             match tests.location(*test) {
-                TestLocation::Leased(lease) if lease == self.id => duration,
-                TestLocation::InFlight(lease) if lease == self.id => duration / 2,
-                TestLocation::Leased(_)
-                | TestLocation::InFlight(_)
-                | TestLocation::Held(_)
-                | TestLocation::Waiting
-                | TestLocation::Settled => Duration::ZERO,
+                TestSituation::Leased(lease) if lease == self.id => duration,
+                TestSituation::InFlight(lease) if lease == self.id => duration / 2,
+                TestSituation::Leased(_)
+                | TestSituation::InFlight(_)
+                | TestSituation::Held(_)
+                | TestSituation::Waiting
+                | TestSituation::Settled => Duration::ZERO,
             }
         };
         let is_starting = !self.is_ready() && self.unstarted(tests).count() == self.batch.tests.len();
@@ -212,7 +212,7 @@ impl ActiveLease {
     /// Returns the tests that its process has not begun.
     fn unstarted<'a>(&'a self, tests: &'a RunTests) -> impl Iterator<Item = TestId> + 'a {
         let tests_of_batch = self.batch.tests.iter().copied();
-        tests_of_batch.filter(|test| tests.location(*test) == TestLocation::Leased(self.id))
+        tests_of_batch.filter(|test| tests.location(*test) == TestSituation::Leased(self.id))
     }
 
     /// Records how long a test has taken, and how long it was expected to take.

@@ -4,7 +4,7 @@
 use super::{
     active_lease::ActiveLease,
     guard_loss::GuardLosses,
-    run_tests::{RunTests, TestLocation},
+    run_tests::{RunTests, TestSituation},
 };
 use crate::{GuardLoss, LeaseOutcome, NotRunReason, ProgramId, TestId};
 
@@ -20,7 +20,7 @@ const GUARD_LOSSES_PER_SLOT: u32 = 4;
 
 /// The failures of the processes of one program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct ProgramFailures {
+struct ProcessFailures {
     /// Number of consecutive processes with a batch of one that reported nothing.
     unproductive_processes: u32,
     /// Number of startup limits that its processes have exceeded, each twice the one before.
@@ -34,7 +34,7 @@ struct ProgramFailures {
 /// The failures of all programs, and when a program is given up for them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FailurePolicy {
-    programs: Vec<ProgramFailures>,
+    programs: Vec<ProcessFailures>,
     max_startup_crashes: u32,
     max_guard_losses: u32,
 }
@@ -43,7 +43,7 @@ impl FailurePolicy {
     pub(super) fn new(programs: usize, max_startup_crashes: u32, slots: usize) -> Self {
         let losses = u32::try_from(slots).unwrap_or(u32::MAX).saturating_mul(GUARD_LOSSES_PER_SLOT);
         Self {
-            programs: vec![ProgramFailures::default(); programs],
+            programs: vec![ProcessFailures::default(); programs],
             max_startup_crashes: max_startup_crashes.max(1),
             max_guard_losses: losses.max(MIN_GUARD_LOSSES_PER_PROGRAM),
         }
@@ -176,7 +176,7 @@ impl FailurePolicy {
         loss: GuardLoss,
     ) {
         let is_unreported = held.is_unproductive(&rest);
-        let is_waiting = |test: &TestId| tests.location(*test) == TestLocation::Leased(held.id());
+        let is_waiting = |test: &TestId| tests.location(*test) == TestSituation::Leased(held.id());
         let (mut waiting, mut suspects): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_waiting);
         let is_begun = !suspects.is_empty();
         if held.batch().tests.len() == 1 {
@@ -220,10 +220,10 @@ impl FailurePolicy {
 /// others, one of them may kill each worker at its end.
 pub(super) fn rerun_after_worker_death(tests: &mut RunTests, held: &ActiveLease) {
     let rest = tests.unfinished(held.id(), held.batch());
-    let is_running = |test: &TestId| tests.location(*test) == TestLocation::InFlight(held.id());
+    let is_running = |test: &TestId| tests.location(*test) == TestSituation::InFlight(held.id());
     let (mut suspects, mut others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_running);
     if suspects.is_empty() {
-        let is_next = |test: &TestId| tests.location(*test) == TestLocation::Leased(held.id());
+        let is_next = |test: &TestId| tests.location(*test) == TestSituation::Leased(held.id());
         suspects = match others.iter().position(is_next) {
             Some(next) => vec![others.remove(next)],
             None => std::mem::take(&mut others),

@@ -19,7 +19,7 @@ use crate::{
 
 /// Location of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum TestLocation {
+pub(super) enum TestSituation {
     /// In the queue, or in another place where tests wait.
     Waiting,
     /// Leased to a worker.
@@ -32,7 +32,7 @@ pub(super) enum TestLocation {
     Settled,
 }
 
-impl TestLocation {
+impl TestSituation {
     pub(super) fn is_in(self, lease: LeaseId) -> bool {
         [Self::Leased(lease), Self::InFlight(lease), Self::Held(lease)].contains(&self)
     }
@@ -43,7 +43,7 @@ impl TestLocation {
 struct RunTest {
     /// Without its prerequisites, which are among the blocked tests.
     planned: ScheduledTest,
-    location: TestLocation,
+    location: TestSituation,
     attempts: TestAttempts,
 }
 
@@ -93,7 +93,7 @@ impl RunTests {
         for (test, mut planned) in (first..).map(TestId).zip(added) {
             let prerequisites = std::mem::take(&mut planned.prerequisites);
             let (queued, is_unrunnable) = (planned.queued(test), planned.is_unrunnable);
-            let (location, attempts) = (TestLocation::Waiting, TestAttempts::default());
+            let (location, attempts) = (TestSituation::Waiting, TestAttempts::default());
             self.tests.push(RunTest { planned, location, attempts });
             if is_unrunnable {
                 self.record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable));
@@ -124,7 +124,7 @@ impl RunTests {
         &self.ledger
     }
 
-    pub(super) fn location(&self, test: TestId) -> TestLocation {
+    pub(super) fn location(&self, test: TestId) -> TestSituation {
         self.tests[test.index()].location
     }
 
@@ -151,7 +151,7 @@ impl RunTests {
         loop {
             let mut batch = take(&mut self.queue)?;
             // A test that has received its result in another way is never run again.
-            batch.tests.retain(|test| self.location(*test) == TestLocation::Waiting);
+            batch.tests.retain(|test| self.location(*test) == TestSituation::Waiting);
             if !batch.tests.is_empty() {
                 return Some(batch);
             }
@@ -172,7 +172,7 @@ impl RunTests {
         let mut passed_iterations = Vec::with_capacity(batch.tests.len());
         for test in &batch.tests {
             let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
-            *location = TestLocation::Leased(lease);
+            *location = TestSituation::Leased(lease);
             is_failure_provisional.push(attempts.is_failure_provisional(planned.retries));
             passed_iterations.push(attempts.passed_iterations());
         }
@@ -181,15 +181,15 @@ impl RunTests {
 
     pub(super) fn on_started(&mut self, lease: LeaseId, test: TestId) {
         let location = &mut self.tests[test.index()].location;
-        if *location == TestLocation::Leased(lease) {
-            *location = TestLocation::InFlight(lease);
+        if *location == TestSituation::Leased(lease) {
+            *location = TestSituation::InFlight(lease);
         }
     }
 
     pub(super) fn on_held(&mut self, lease: LeaseId, test: TestId) {
         let location = &mut self.tests[test.index()].location;
         if location.is_in(lease) {
-            *location = TestLocation::Held(lease);
+            *location = TestSituation::Held(lease);
         }
     }
 
@@ -197,7 +197,7 @@ impl RunTests {
     pub(super) fn settle(&mut self, test: TestId, outcome: Outcome, at: StreamPosition) -> bool {
         let is_first = self.ledger.settle(test, outcome, at).is_ok();
         if is_first {
-            self.tests[test.index()].location = TestLocation::Settled;
+            self.tests[test.index()].location = TestSituation::Settled;
         }
         is_first
     }
@@ -214,7 +214,7 @@ impl RunTests {
     }
 
     fn record_synthesized(&mut self, test: TestId, result: SynthesizedResult) {
-        self.tests[test.index()].location = TestLocation::Settled;
+        self.tests[test.index()].location = TestSituation::Settled;
         self.is_open = false;
         let _earlier_result = self.ledger.record_synthesized(test, result);
     }
@@ -234,7 +234,7 @@ impl RunTests {
         let next_round = std::mem::take(&mut self.next_round);
         let blocked = self.blocked.take_all();
         for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round).chain(blocked) {
-            if self.location(test) == TestLocation::Waiting {
+            if self.location(test) == TestSituation::Waiting {
                 self.synthesize(test, why);
             }
         }
@@ -275,7 +275,7 @@ impl RunTests {
             self.requeue_isolated(test);
             return None;
         }
-        *location = TestLocation::Waiting;
+        *location = TestSituation::Waiting;
         self.delayed.insert(test);
         Some(delay)
     }
@@ -286,7 +286,7 @@ impl RunTests {
     }
 
     pub(super) fn on_retry_due(&mut self, test: TestId) {
-        if self.delayed.remove(&test) && self.location(test) == TestLocation::Waiting {
+        if self.delayed.remove(&test) && self.location(test) == TestSituation::Waiting {
             self.requeue_isolated(test);
         }
     }
@@ -294,7 +294,7 @@ impl RunTests {
     /// Has a test that has passed an iteration wait for the next round.
     pub(super) fn on_iteration_passed(&mut self, test: TestId, duration: Duration) {
         let RunTest { location, attempts, .. } = &mut self.tests[test.index()];
-        *location = TestLocation::Waiting;
+        *location = TestSituation::Waiting;
         attempts.pass_iteration();
         self.next_round.push(test);
         self.observe_duration(test, duration);
@@ -308,14 +308,14 @@ impl RunTests {
         }
         let mut round = std::mem::take(&mut self.next_round);
         round.sort_unstable();
-        round.retain(|test| self.location(*test) == TestLocation::Waiting);
+        round.retain(|test| self.location(*test) == TestSituation::Waiting);
         self.queue.add(round.into_iter().map(|test| self.tests[test.index()].planned.queued(test)));
     }
 
     /// Queues a test to run in isolation.
     fn requeue_isolated(&mut self, test: TestId) {
         let RunTest { planned, location, .. } = &mut self.tests[test.index()];
-        *location = TestLocation::Waiting;
+        *location = TestSituation::Waiting;
         self.queue.add_isolated(planned.program, test, planned.weight);
     }
 
@@ -325,7 +325,7 @@ impl RunTests {
             return rest.into_iter().for_each(|test| self.requeue_isolated(test));
         }
         for test in &rest {
-            self.tests[test.index()].location = TestLocation::Waiting;
+            self.tests[test.index()].location = TestSituation::Waiting;
         }
         self.queue.add_remainder(batch.program, rest);
     }
@@ -337,7 +337,7 @@ impl RunTests {
         if attempts.count_unproductive_exit(why) {
             return self.synthesize(test, why);
         }
-        *location = TestLocation::Waiting;
+        *location = TestSituation::Waiting;
         self.queue.add_last(planned.program, test, planned.weight);
     }
 
@@ -345,7 +345,7 @@ impl RunTests {
     /// to take by now. A test that had begun nevertheless runs again like the others.
     pub(super) fn requeue_unstarted(&mut self, test: TestId, expected: Option<Duration>) {
         let RunTest { planned, location, .. } = &mut self.tests[test.index()];
-        *location = TestLocation::Waiting;
+        *location = TestSituation::Waiting;
         let (program, item) = planned.queued(test);
         let weight = expected.or(item.weight);
         self.queue.add_returned([(program, QueuedTest { weight, is_isolated: false, ..item })]);

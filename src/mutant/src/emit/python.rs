@@ -18,10 +18,10 @@
 //! stand behind another one in its line: so what is assigned is computed by the operator's function, which
 //! does the same. For a line that is added, the next one without code is left out.
 
-use super::writer::{Writer, WrittenArms};
+use super::writer::{GuardWriter, WrittenArms};
 use crate::guard::{AssignmentTarget, Guard, GuardForm};
 
-impl Writer<'_> {
+impl GuardWriter<'_> {
     pub(super) fn python(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
         let count = guard.arms.len();
         match guard.form {

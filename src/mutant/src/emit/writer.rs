@@ -42,8 +42,17 @@ pub(super) fn write(
         (**begin..**begin + guard.arms.len()).any(|mutant| !left_out.contains(&mutant))
     });
     let mutated: BTreeSet<usize> = written.map(|(guard, _)| guard.function).collect();
-    let mut writer =
-        Writer { source, found, first, left_out, mutated, begins, next_guard: 0, owed_lines: 0, emitted };
+    let mut writer = GuardWriter {
+        source,
+        found,
+        first,
+        left_out,
+        mutated,
+        begins,
+        next_guard: 0,
+        owed_lines: 0,
+        emitted,
+    };
     writer.range(0..text.len());
     let mut emitted = writer.emitted;
     emitted.text.shrink_to_fit();
@@ -53,7 +62,7 @@ pub(super) fn write(
     emitted
 }
 
-pub(super) struct Writer<'a> {
+pub(super) struct GuardWriter<'a> {
     pub(super) source: &'a MutatedSource,
     pub(super) found: &'a SourceGuards,
     first: u32,
@@ -71,7 +80,7 @@ pub(super) struct Writer<'a> {
 /// The mutants of a guard that are written: the index of each, and its number within the guard, from 1.
 pub(super) type WrittenArms = Vec<(usize, usize)>;
 
-impl Writer<'_> {
+impl GuardWriter<'_> {
     pub(super) fn push(&mut self, text: &str) {
         self.emitted.text.push_str(text);
     }

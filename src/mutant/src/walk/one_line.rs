@@ -16,10 +16,10 @@ pub(super) fn on_one_line(code: &str, lexis: Lexis) -> String {
         return code.to_owned();
     }
     let written = String::with_capacity(code.len());
-    Writer { code, lexis, at: 0, written }.write().unwrap_or_else(|| code.to_owned())
+    LineWriter { code, lexis, at: 0, written }.write().unwrap_or_else(|| code.to_owned())
 }
 
-struct Writer<'a> {
+struct LineWriter<'a> {
     code: &'a str,
     lexis: Lexis,
     /// The next byte, at the beginning of a character.
@@ -27,7 +27,7 @@ struct Writer<'a> {
     written: String,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> LineWriter<'a> {
     /// `None` if a break must stay.
     fn write(mut self) -> Option<String> {
         while let Some(letter) = self.rest().chars().next() {

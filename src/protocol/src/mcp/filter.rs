@@ -261,7 +261,7 @@ impl ToolFilter {
 
     /// Returns why a message is not passed to the server.
     fn check_client_message(&mut self, line: &[u8], message: &Span) -> Option<Refusal> {
-        let message = Message::read(line, message)?;
+        let message = FilteredMessage::read(line, message)?;
         let has_method = |name: &str| message.methods.iter().any(|method| method == name);
         let id = message.ids.last().map(|id| line[id.clone()].to_vec());
         if has_method("tools/call") {
@@ -343,7 +343,7 @@ impl ToolFilter {
 
     /// Adds the test tools of a response to `removed`.
     fn check_server_message(&mut self, line: &[u8], message: &Span, removed: &mut Vec<Span>) {
-        let Some(message) = Message::read(line, message).filter(|_| self.is_listing) else { return };
+        let Some(message) = FilteredMessage::read(line, message).filter(|_| self.is_listing) else { return };
         let tools = message.results.iter().flat_map(|result| member_values(line, result, "tools"));
         let lists: Vec<_> = tools.filter(|tools| line[tools.start] == b'[').collect();
         if !lists.is_empty() {
@@ -370,14 +370,14 @@ struct Refusal {
 
 /// The members of a message that matter here; each may be repeated.
 #[derive(Default)]
-struct Message {
+struct FilteredMessage {
     methods: Vec<String>,
     ids: Vec<Span>,
     params: Vec<Span>,
     results: Vec<Span>,
 }
 
-impl Message {
+impl FilteredMessage {
     fn read(line: &[u8], object: &Span) -> Option<Self> {
         let mut message = Self::default();
         for (key, value) in scan::members(line, object)? {

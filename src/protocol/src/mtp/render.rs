@@ -185,7 +185,7 @@ pub fn render_discovered(out: &mut Vec<u8>, test: &NodeDescription<'_>) {
         report_name: test.report_name.map(|reported| reported.name.as_str()),
         program: non_empty(test.program),
         framework: non_empty(test.framework),
-        ..RenderedNode::new(test, ExecutionState::Discovered, SourceLocation::of_test(test))
+        ..RenderedNode::new(test, ExecutionState::Discovered, NodeLocation::of_test(test))
     };
     render_test(out, test, &node);
 }
@@ -230,7 +230,7 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         attachments: RenderedAttachments(result.files()),
         attempt: (!result.attempts.is_empty()).then_some(result.attempts.len() + 1),
         attempts: result.attempts.iter().map(RenderedAttempt::new).collect(),
-        ..RenderedNode::new(test, result.outcome.into(), SourceLocation { file, line })
+        ..RenderedNode::new(test, result.outcome.into(), NodeLocation { file, line })
     };
     render_test(out, test, &node);
 }
@@ -247,7 +247,7 @@ pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms:
     let node = RenderedNode {
         start_utc: Some(IsoTime(started_ms)),
         worker: Some(worker),
-        ..RenderedNode::new(test, ExecutionState::InProgress, SourceLocation::of_test(test))
+        ..RenderedNode::new(test, ExecutionState::InProgress, NodeLocation::of_test(test))
     };
     render_test(out, test, &node);
 }
@@ -257,7 +257,7 @@ pub(crate) fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, start
     let node = RenderedNode {
         start_utc: Some(IsoTime(started_ms)),
         output: non_empty(output),
-        ..RenderedNode::new(test, ExecutionState::InProgress, SourceLocation::of_test(test))
+        ..RenderedNode::new(test, ExecutionState::InProgress, NodeLocation::of_test(test))
     };
     render_test(out, test, &node);
 }
@@ -278,7 +278,7 @@ pub(crate) fn render_program_failure(out: &mut Vec<u8>, failure: &heeler_core::P
         outcome_kind: Some(outcome_kind::PROGRAM_FAILURE),
         error_message: Some(failure.message.as_str().into()),
         program: non_empty(&program),
-        ..RenderedNode::new(&test, ExecutionState::Error, SourceLocation::default())
+        ..RenderedNode::new(&test, ExecutionState::Error, NodeLocation::default())
     };
     render_test(out, &test, &node);
 }
@@ -306,12 +306,12 @@ struct RenderedChange<'a, N> {
 
 /// Place in a source file.
 #[derive(Default)]
-struct SourceLocation<'a> {
+struct NodeLocation<'a> {
     file: Option<&'a str>,
     line: Option<u32>,
 }
 
-impl<'a> SourceLocation<'a> {
+impl<'a> NodeLocation<'a> {
     fn of_test(test: &NodeDescription<'a>) -> Self {
         Self { file: test.file, line: test.line }
     }
@@ -427,8 +427,8 @@ fn class_group(group: &str) -> &str {
 
 impl<'a> RenderedNode<'a> {
     /// Returns a test node with its description, and without a result.
-    fn new(test: &NodeDescription<'a>, state: ExecutionState, location: SourceLocation<'a>) -> Self {
-        let SourceLocation { file, line } = location;
+    fn new(test: &NodeDescription<'a>, state: ExecutionState, location: NodeLocation<'a>) -> Self {
+        let NodeLocation { file, line } = location;
         let line = line.filter(|_| file.is_some());
         Self {
             uid: test.uid,

@@ -35,7 +35,7 @@ use crate::listen::{
     ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions, await_end,
     wait_for_deadline,
 };
-use crate::run::{PreparedRun, ReportWriter, RunOutcome, RunPlan, discard_run, record_run};
+use crate::run::{PreparedRun, ReportFileWriter, RunOutcome, RunPlan, discard_run, record_run};
 use crate::scheduler::{
     ClientEvent, ClientLogLine, RequestNumber, RunClient, SchedulerGone, SchedulerHandle, UpdateDelivery,
 };
@@ -93,7 +93,7 @@ struct McpSession {
     jobs: JoinSet<JobOutput>,
     /// The calls of the jobs.
     job_calls: HashMap<task::Id, RequestNumber>,
-    reports: ReportWriter,
+    reports: ReportFileWriter,
 }
 
 impl McpSession {
@@ -118,7 +118,7 @@ impl McpSession {
             ended_tasks: EndedTasks::default(),
             jobs: JoinSet::new(),
             job_calls: HashMap::new(),
-            reports: ReportWriter::new(&options.settings.run.reports),
+            reports: ReportFileWriter::new(&options.settings.run.reports),
             options,
         }
     }

@@ -26,7 +26,9 @@ use super::{
     run,
 };
 use crate::discovery::{Catalogue, TestRef};
-use crate::run::{PlanContext, PreparedRun, ReportWriter, RunRequest, discard_run, prepare_run, record_run};
+use crate::run::{
+    PlanContext, PreparedRun, ReportFileWriter, RunRequest, discard_run, prepare_run, record_run,
+};
 use crate::scheduler::{BuildRequest, ClientEvent, ClientLogLine, RequestNumber, RunClient, SchedulerGone};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
@@ -88,7 +90,7 @@ pub(super) struct TestRequestContext {
     pub(super) log_form: LogForm,
     pub(super) outbox: Outbox,
     /// Writes the report files of completed runs.
-    pub(super) reports: ReportWriter,
+    pub(super) reports: ReportFileWriter,
 }
 
 /// What waits for room in the client's connection.

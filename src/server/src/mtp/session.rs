@@ -31,7 +31,7 @@ use crate::listen::{
     ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions, await_end,
 };
 use crate::pool::MainBarriers;
-use crate::run::ReportWriter;
+use crate::run::ReportFileWriter;
 use crate::scheduler::SchedulerHandle;
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
@@ -72,7 +72,7 @@ pub(super) struct ServerSession {
     /// The client is sent what is queued, although the session ends without its request.
     has_last_message: bool,
     /// Writes the report files of completed runs; the session waits for them at its end.
-    reports: ReportWriter,
+    reports: ReportFileWriter,
 }
 
 /// A request without a response so far.
@@ -120,7 +120,7 @@ impl ServerSession {
             scheduler,
             dead_process: None,
             has_last_message: false,
-            reports: ReportWriter::new(&options.settings.run.reports),
+            reports: ReportFileWriter::new(&options.settings.run.reports),
             options,
         };
         session.watch_process(session.options.exit_with);

@@ -22,7 +22,7 @@ use crate::{
         ClientStream, LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink, SessionOptions,
         await_end,
     },
-    run::ReportWriter,
+    run::ReportFileWriter,
     scheduler::{SchedulerGone, SchedulerHandle},
 };
 
@@ -42,7 +42,7 @@ pub(super) struct RspSession {
     link: SessionLink<FrameDecoder>,
     runs: SuiteRuns,
     grace_period: Duration,
-    reports: ReportWriter,
+    reports: ReportFileWriter,
 }
 
 enum RspEvent {
@@ -71,7 +71,7 @@ impl RspSession {
             ..LinkLimits::default()
         };
         let decoder = FrameDecoder::with_limit(BODY_LIMIT_BYTES);
-        let reports = ReportWriter::new(&options.settings.run.reports);
+        let reports = ReportFileWriter::new(&options.settings.run.reports);
         Self {
             link: SessionLink::open(stream, decoder, commands, limits),
             grace_period: options.settings.run.grace_period,

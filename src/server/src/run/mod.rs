@@ -38,6 +38,6 @@ pub use plan::{PlannedTests, RunPlan, SelectedTest};
 pub(crate) use prepare::prepare_open_run;
 pub use prepare::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run};
 pub(crate) use prepare::{plan_tests, prepare_planned_run};
-pub(crate) use report_writer::ReportWriter;
+pub(crate) use report_writer::ReportFileWriter;
 pub use resource_usage::RunResourceUsage;
 pub(crate) use test_history::HistorySnapshot;

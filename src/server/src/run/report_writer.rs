@@ -15,13 +15,13 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Writes the report files of the runs of one session.
 #[derive(Debug, Clone)]
-pub(crate) struct ReportWriter {
+pub(crate) struct ReportFileWriter {
     requests: Arc<[ReportRequest]>,
     /// One permit for each run whose reports are being written.
     runs: Arc<Semaphore>,
 }
 
-impl ReportWriter {
+impl ReportFileWriter {
     pub(crate) fn new(requests: &[ReportRequest]) -> Self {
         Self { requests: requests.into(), runs: Arc::new(Semaphore::new(MAX_RUNS as usize)) }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     adapter::NAME,
     command,
-    selector::{ListedCase, MAX_SELECTED, ShardSupport, listed_tests},
+    selector::{MAX_SELECTED, SelectableCase, ShardSupport, listed_tests},
     text_listing,
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
@@ -39,7 +39,7 @@ fn is_large(json: &ListingOutput) -> bool {
 }
 
 /// Returns whether the tests were listed in the same order twice.
-fn is_same_order(cases: &[ListedCase], again: Option<&ListingOutput>) -> bool {
+fn is_same_order(cases: &[SelectableCase], again: Option<&ListingOutput>) -> bool {
     again.and_then(|again| read_json(&again.stdout)).is_some_and(|again| again == cases)
 }
 
@@ -87,7 +87,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
 
 /// Parses the JSON form. Catch2 writes the bytes of names as they are, which need not be UTF-8, and control
 /// characters too: each byte becomes the character of its value, and is a byte again afterwards.
-fn read_json(stdout: &[u8]) -> Option<Vec<ListedCase>> {
+fn read_json(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     let start = memchr::memmem::find(stdout, JSON_START)?;
     let mut text = String::with_capacity(stdout.len());
     for byte in &stdout[start..] {
@@ -103,7 +103,7 @@ fn read_json(stdout: &[u8]) -> Option<Vec<ListedCase>> {
         let place = test.get("source-location");
         let tags = test.get("tags").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let line = place.and_then(|place| place.get("line")).and_then(Value::as_u64);
-        Some(ListedCase {
+        Some(SelectableCase {
             name: bytes_of(test.get("name")?)?,
             file: place.and_then(|place| bytes_of(place.get("filename")?)).unwrap_or_default(),
             line: line.and_then(|line| u32::try_from(line).ok()).unwrap_or(0),
@@ -119,7 +119,7 @@ fn bytes_of(text: &Value) -> Option<Vec<u8>> {
 }
 
 /// Parses the XML form, in which a byte that is not UTF-8, and a control character, is `\xFF`.
-fn read_xml(stdout: &[u8]) -> Option<Vec<ListedCase>> {
+fn read_xml(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     let start = memchr::memmem::find(stdout, XML_START)? + XML_START.len();
     let end = start + memchr::memmem::rfind(&stdout[start..], XML_END)?;
     let text = std::str::from_utf8(&stdout[start..end]).ok()?;
@@ -131,7 +131,7 @@ fn read_xml(stdout: &[u8]) -> Option<Vec<ListedCase>> {
             quick_xml::escape::unescape(text).ok().map(std::borrow::Cow::into_owned)
         };
         let tags = text_of("Tags").unwrap_or_default();
-        cases.push(ListedCase {
+        cases.push(SelectableCase {
             name: decode_escapes(&text_of("Name").unwrap_or_default()),
             file: decode_escapes(&text_of("File").unwrap_or_default()),
             line: text_of("Line").and_then(|line| line.trim().parse().ok()).unwrap_or(0),

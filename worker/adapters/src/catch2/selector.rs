@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use heeler_protocol::control::{ListedTest, ReportName, TraitPair};
 
-use super::shards::TestPlace;
+use super::shards::ShardPlace;
 
 /// How a test is selected. As text: `=` or `~` for an exact or an inexact pattern, then the name in
 /// hexadecimal digits if it is not the name of the test, then `@INDEX/COUNT` if it has a place.
@@ -16,7 +16,7 @@ pub(super) struct TestSelector {
     /// A pattern of this name selects this test and no other.
     pub(super) is_exact: bool,
     /// Its place in a large program that has shards.
-    pub(super) place: Option<TestPlace>,
+    pub(super) place: Option<ShardPlace>,
 }
 
 impl TestSelector {
@@ -29,13 +29,13 @@ impl TestSelector {
             name: name.unwrap_or_else(|| test.name.clone().into_bytes()),
             is_exact: how.starts_with('='),
             place: place.split_once('/').and_then(|(index, count)| {
-                Some(TestPlace { index: index.parse().ok()?, count: count.parse().ok()? })
+                Some(ShardPlace { index: index.parse().ok()?, count: count.parse().ok()? })
             }),
         }
     }
 
     /// Returns the place of a listed test.
-    pub(super) fn place_of(test: &ListedTest) -> Option<TestPlace> {
+    pub(super) fn place_of(test: &ListedTest) -> Option<ShardPlace> {
         test.selector.as_ref().filter(|text| text.contains('@')).and_then(|_| Self::of(test).place)
     }
 
@@ -44,7 +44,7 @@ impl TestSelector {
         if self.name != shown_name.as_bytes() {
             self.name.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
         }
-        if let Some(TestPlace { index, count }) = self.place {
+        if let Some(ShardPlace { index, count }) = self.place {
             text.push_str(&format!("@{index}/{count}"));
         }
         text
@@ -61,7 +61,7 @@ fn decode_hex(text: &str) -> Option<Vec<u8>> {
 
 /// A test as a listing has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ListedCase {
+pub(super) struct SelectableCase {
     pub(super) name: Vec<u8>,
     pub(super) file: Vec<u8>,
     pub(super) line: u32,
@@ -90,15 +90,15 @@ pub(super) fn is_hiding(tag: &[u8]) -> bool {
     HIDING_TAGS.contains(&tag)
 }
 
-fn is_hidden(case: &ListedCase) -> bool {
+fn is_hidden(case: &SelectableCase) -> bool {
     case.tags.iter().any(|tag| is_hiding(tag))
 }
 
 /// Returns the tests of a listing, with their selectors.
-pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<ListedTest> {
+pub(super) fn listed_tests(cases: Vec<SelectableCase>, shards: ShardSupport) -> Vec<ListedTest> {
     let count = cases.iter().filter(|case| !is_hidden(case)).count();
     let has_places = shards == ShardSupport::Has && count > MAX_SELECTED;
-    let mut places = (0..count).map(|index| TestPlace { index, count });
+    let mut places = (0..count).map(|index| ShardPlace { index, count });
     let mut times = std::collections::HashMap::<Vec<u8>, u32>::with_capacity(cases.len());
     for case in &cases {
         *times.entry(compared_name(&case.name)).or_default() += 1;
@@ -136,7 +136,7 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<
 }
 
 /// Returns class and name in Catch2's JUnit reports, without the name of the program.
-fn report_name(case: &ListedCase) -> ReportName {
+fn report_name(case: &SelectableCase) -> ReportName {
     let of_file = case.tags.iter().find_map(|tag| tag.strip_prefix(b"#"));
     let class = Some(&case.class[..]).filter(|class| !class.is_empty()).or(of_file).unwrap_or(b"global");
     ReportName { class: shown_name(class), name: shown_name(trimmed(&case.name)) }
@@ -254,8 +254,8 @@ pub(super) fn reported_name(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn case(name: &[u8]) -> ListedCase {
-        ListedCase { name: name.to_vec(), ..ListedCase::default() }
+    fn case(name: &[u8]) -> SelectableCase {
+        SelectableCase { name: name.to_vec(), ..SelectableCase::default() }
     }
 
     #[test]
@@ -274,9 +274,9 @@ mod tests {
     fn tests_of_a_large_program_that_are_not_hidden_have_places() {
         let mut cases: Vec<_> =
             (0..=MAX_SELECTED).map(|number| case(format!("{number}").as_bytes())).collect();
-        cases.insert(1, ListedCase { tags: vec![b".".to_vec()], ..case(b"hidden \xff") });
+        cases.insert(1, SelectableCase { tags: vec![b".".to_vec()], ..case(b"hidden \xff") });
         let tests = listed_tests(cases.clone(), ShardSupport::Has);
-        let place = |index| TestPlace { index, count: MAX_SELECTED + 1 };
+        let place = |index| ShardPlace { index, count: MAX_SELECTED + 1 };
         assert_eq!(tests[2].selector.as_deref(), Some("=@1/2001"));
         let places: Vec<_> = tests.iter().take(3).map(TestSelector::place_of).collect();
         assert_eq!(places, [Some(place(0)), None, Some(place(1))]);

@@ -9,7 +9,7 @@ const MIN_TESTS: usize = 250;
 
 /// The place of a test among those of its program that are not hidden, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TestPlace {
+pub(super) struct ShardPlace {
     pub(super) index: usize,
     pub(super) count: usize,
 }
@@ -23,7 +23,7 @@ pub(super) struct Shard {
 
 impl Shard {
     /// Returns the shard with this test, of a number of shards that is not above that of the tests.
-    fn around(place: TestPlace, count: usize) -> Self {
+    fn around(place: ShardPlace, count: usize) -> Self {
         let (size, larger) = (place.count / count, place.count % count);
         let in_larger = place.index / (size + 1);
         let index = if in_larger < larger { in_larger } else { (place.index - larger) / size };
@@ -46,7 +46,7 @@ struct Places {
 
 impl Places {
     /// Returns the places; `None` if a test has none, or if they have another order.
-    fn of(places: impl Iterator<Item = Option<TestPlace>>) -> Option<Self> {
+    fn of(places: impl Iterator<Item = Option<ShardPlace>>) -> Option<Self> {
         let (mut indices, mut count) = (Vec::new(), 0);
         for place in places {
             let place = place.filter(|place| place.index < place.count)?;
@@ -67,7 +67,7 @@ impl Places {
 
     /// Returns the largest shard whose tests are the first ones.
     fn first_shard(&self) -> Option<Shard> {
-        let first = TestPlace { index: self.indices[0], count: self.count };
+        let first = ShardPlace { index: self.indices[0], count: self.count };
         let shards = (1..=self.count / MIN_TESTS).map(|count| Shard::around(first, count));
         shards.into_iter().find(|shard| self.has_all(0, &shard.tests(self.count)))
     }
@@ -75,7 +75,7 @@ impl Places {
     /// Returns the number of tests before the first shard, if there is one.
     fn before_next_shard(&self) -> Option<usize> {
         let count = self.count / MIN_TESTS;
-        let first = TestPlace { index: self.indices[0], count: self.count };
+        let first = ShardPlace { index: self.indices[0], count: self.count };
         let index = (count > 0).then(|| Shard::around(first, count).index)?;
         (index + 1..count).find_map(|index| {
             let tests = Shard { index, count }.tests(self.count);
@@ -87,14 +87,14 @@ impl Places {
 
 /// Returns the number of tests, from the front, that one process is to run so that most are in shards; `None`
 /// if it makes no difference.
-pub(super) fn selectable_together(places: impl Iterator<Item = Option<TestPlace>>) -> Option<usize> {
+pub(super) fn selectable_together(places: impl Iterator<Item = Option<ShardPlace>>) -> Option<usize> {
     let places = Places::of(places)?;
     let shard = places.first_shard().map(|shard| shard.tests(places.count).len());
     shard.or_else(|| places.before_next_shard())
 }
 
 /// Returns the shard that has these tests and no others.
-pub(super) fn shard_of(places: impl Iterator<Item = Option<TestPlace>>) -> Option<Shard> {
+pub(super) fn shard_of(places: impl Iterator<Item = Option<ShardPlace>>) -> Option<Shard> {
     let places = Places::of(places)?;
     places.first_shard().filter(|shard| shard.tests(places.count).len() == places.indices.len())
 }
@@ -103,8 +103,8 @@ pub(super) fn shard_of(places: impl Iterator<Item = Option<TestPlace>>) -> Optio
 mod tests {
     use super::*;
 
-    fn places(indices: impl Iterator<Item = usize>, count: usize) -> Vec<Option<TestPlace>> {
-        indices.map(|index| Some(TestPlace { index, count })).collect()
+    fn places(indices: impl Iterator<Item = usize>, count: usize) -> Vec<Option<ShardPlace>> {
+        indices.map(|index| Some(ShardPlace { index, count })).collect()
     }
 
     #[test]
@@ -118,14 +118,14 @@ mod tests {
             let of_index = |index| Shard { index, count: shards }.tests(count);
             assert_eq!((0..shards).map(of_index).collect::<Vec<_>>(), expected);
             for index in 0..count {
-                let shard = Shard::around(TestPlace { index, count }, shards);
+                let shard = Shard::around(ShardPlace { index, count }, shards);
                 assert!(shard.tests(count).contains(&index), "{index} of {count}: {shard:?}");
             }
         }
     }
 
     /// Returns the sizes of the processes that run tests, and how many of the tests are in shards.
-    fn processes(mut tests: &[Option<TestPlace>]) -> (Vec<usize>, usize) {
+    fn processes(mut tests: &[Option<ShardPlace>]) -> (Vec<usize>, usize) {
         let (mut sizes, mut in_shards) = (Vec::new(), 0);
         while !tests.is_empty() {
             let count = selectable_together(tests.iter().copied()).unwrap_or(tests.len());
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(selectable_together(reversed.into_iter()), None);
         assert_eq!(selectable_together([None].into_iter()), None);
         assert_eq!(selectable_together(std::iter::empty()), None);
-        let wrong = [Some(TestPlace { index: 5, count: 5 })];
+        let wrong = [Some(ShardPlace { index: 5, count: 5 })];
         assert_eq!(shard_of(wrong.into_iter()), None);
     }
 }

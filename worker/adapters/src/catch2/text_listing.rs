@@ -9,7 +9,7 @@ use super::{
     adapter::NAME_OF_VERSION_2,
     command,
     listing::split_tags,
-    selector::{ListedCase, ShardSupport, is_hiding, listed_tests},
+    selector::{SelectableCase, ShardSupport, is_hiding, listed_tests},
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
 
@@ -115,12 +115,12 @@ pub(super) fn option_hint(stderr: &[u8]) -> Option<&'static str> {
 }
 
 /// Hides the tests that are listed as hidden, and no others.
-fn hide(cases: &mut [ListedCase], hidden: &ListingOutput) -> Result<(), ListingError> {
+fn hide(cases: &mut [SelectableCase], hidden: &ListingOutput) -> Result<(), ListingError> {
     let Some(hidden) = read_names(&hidden.stdout).filter(|_| hidden.signal.is_none()) else {
         let reason = "it does not show which tests are hidden".to_owned();
         return Err(ListingError::Damaged { framework: NAME_OF_VERSION_2, reason });
     };
-    let place = |case: &ListedCase| (case.name.clone(), case.file.clone(), case.line);
+    let place = |case: &SelectableCase| (case.name.clone(), case.file.clone(), case.line);
     let hidden: HashSet<_> = hidden.iter().map(place).collect();
     for case in cases {
         case.tags.retain(|tag| !is_hiding(tag));
@@ -133,7 +133,7 @@ fn hide(cases: &mut [ListedCase], hidden: &ListingOutput) -> Result<(), ListingE
 
 /// Parses the listing of names: each one, a tab, `@`, its file, a colon and its line. `None` if something
 /// else follows the last place. A name may have several lines.
-fn read_names(stdout: &[u8]) -> Option<Vec<ListedCase>> {
+fn read_names(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     let mut cases = Vec::new();
     let mut rest = stdout;
     while !rest.is_empty() {
@@ -141,7 +141,12 @@ fn read_names(stdout: &[u8]) -> Option<Vec<ListedCase>> {
         // Quoted, because the line would be a comment in a file of names.
         let is_quoted = name.starts_with(b"\"#") && name.ends_with(b"\"") && name.len() > 2;
         let name = if is_quoted { &name[1..name.len() - 1] } else { name };
-        cases.push(ListedCase { name: name.to_vec(), file: file.to_vec(), line, ..ListedCase::default() });
+        cases.push(SelectableCase {
+            name: name.to_vec(),
+            file: file.to_vec(),
+            line,
+            ..SelectableCase::default()
+        });
         rest = after;
     }
     Some(cases)
@@ -196,7 +201,7 @@ impl ShownTags {
         shown
     }
 
-    fn of(&self, case: &ListedCase) -> Option<&[Vec<u8>]> {
+    fn of(&self, case: &SelectableCase) -> Option<&[Vec<u8>]> {
         let place = format!(":{}", case.line);
         let key = [key_of(&case.name), key_of(&case.file), place.into_bytes()].concat();
         self.by_key.get(&key).map(Vec::as_slice)

@@ -4,7 +4,7 @@
 
 use heeler_protocol::control::{ListedTest, OsText};
 
-use super::listing::{NameUse, TestSelector};
+use super::listing::{NameUse, PlacedSelector};
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
 /// Limit of all names, which travel in one argument: Linux accepts none above 131,072 bytes.
@@ -62,7 +62,7 @@ fn range_length(tests: &[&ListedTest], named: usize) -> usize {
     let mut has_gap = false;
     let mut length = 1;
     for pair in tests.windows(2) {
-        let [Some(one), Some(next)] = [0, 1].map(|at| TestSelector::of(pair[at]).places) else { break };
+        let [Some(one), Some(next)] = [0, 1].map(|at| PlacedSelector::of(pair[at]).places) else { break };
         let is_next = one.of_all.checked_add(1) == Some(next.of_all);
         let is_next_unskipped =
             one.of_not_skipped > 0 && one.of_not_skipped.checked_add(1) == Some(next.of_not_skipped);
@@ -77,7 +77,7 @@ fn range_length(tests: &[&ListedTest], named: usize) -> usize {
 }
 
 fn is_selectable_by_name(test: &ListedTest) -> bool {
-    TestSelector::of(test).name == NameUse::Exact
+    PlacedSelector::of(test).name == NameUse::Exact
 }
 
 /// Whether the tests run that doctest would skip: then they count in the places of the others.
@@ -90,7 +90,7 @@ pub(super) enum SkippedTests {
 impl SkippedTests {
     /// Returns the place of a test among those that count; `None` if no range selects it.
     fn place_of(self, test: &ListedTest) -> Option<u32> {
-        let places = TestSelector::of(test).places?;
+        let places = PlacedSelector::of(test).places?;
         let place = match self {
             Self::Run => places.of_all,
             Self::LeftOut => places.of_not_skipped,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heeler_core::Failure;
 use heeler_protocol::control::ListedTest;
 
-use super::listing::{NameUse, TestSelector, UNNAMED};
+use super::listing::{NameUse, PlacedSelector, UNNAMED};
 use crate::{
     FrameworkResult, FrameworkVerdict, TestPart,
     assertion_failures::{AssertionFailures, equality_sides},
@@ -36,7 +36,7 @@ pub(crate) fn doctest_parser(tests: &[&ListedTest]) -> StreamParser<DoctestGramm
 /// Returns the attributes by which a begin marker names a test.
 fn begin_attributes(test: &ListedTest) -> String {
     let mut text = String::new();
-    let is_unnamed = TestSelector::of(test).name == NameUse::Unnamed;
+    let is_unnamed = PlacedSelector::of(test).name == NameUse::Unnamed;
     let name = Some(test.name.as_str()).filter(|_| !is_unnamed);
     for (name, value) in [("name", name), ("filename", test.framework_file())] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {

@@ -17,7 +17,7 @@ const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 /// How a test is selected. As text: its places, if it has some, as `12/15`, and then what its name is good
 /// for: `=`, `-`, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TestSelector {
+pub(super) struct PlacedSelector {
     /// Places of the tests, if the program runs the tests in the order that our commands request.
     pub(super) places: Option<TestPlaces>,
     /// What its name is good for.
@@ -47,7 +47,7 @@ pub(super) enum NameUse {
 /// Name of a test without a name: no uid may end where the name of its program does.
 pub(super) const UNNAMED: &str = "(no name)";
 
-impl TestSelector {
+impl PlacedSelector {
     /// Returns the selector of a listed test.
     pub(super) fn of(test: &ListedTest) -> Self {
         let text = test.selector.as_deref().unwrap_or_default();
@@ -145,14 +145,14 @@ impl ListedOrder {
 fn discard_doubtful_places(tests: &mut [ListedTest]) {
     let order = ListedOrder::of(tests);
     for test in tests {
-        let selector = TestSelector::of(test);
+        let selector = PlacedSelector::of(test);
         let is_doubtful = match order {
             ListedOrder::ByFile => false,
             ListedOrder::PossiblyByFile => selector.name == NameUse::Exact,
             ListedOrder::Other => true,
         };
         if is_doubtful {
-            test.selector = Some(TestSelector { places: None, ..selector }.to_text());
+            test.selector = Some(PlacedSelector { places: None, ..selector }.to_text());
         }
     }
 }
@@ -204,7 +204,7 @@ fn read_test(tag: &[u8], is_skipped: bool, places: TestPlaces) -> ListedTest {
         line: xml::attribute(tag, "line").and_then(|line| line.parse().ok()).filter(|line| *line > 0),
         skip: is_skipped.then(|| "skipped by its decorator".to_owned()),
         traits: suite.map(|value| TraitPair { name: "testsuite".to_owned(), value }).into_iter().collect(),
-        selector: Some(TestSelector { places: Some(places), name: name_use }.to_text()),
+        selector: Some(PlacedSelector { places: Some(places), name: name_use }.to_text()),
         broken: None,
         variant: None,
         reported_file: None,
@@ -224,9 +224,9 @@ fn mark_exact_names(tests: &mut [ListedTest]) {
     let is_exact: Vec<bool> =
         tests.iter().map(|test| times[test.name.as_str()] == 1 && is_plain(&test.name)).collect();
     for (test, is_exact) in tests.iter_mut().zip(is_exact) {
-        let selector = TestSelector::of(test);
+        let selector = PlacedSelector::of(test);
         if is_exact && selector.name == NameUse::Inexact {
-            test.selector = Some(TestSelector { name: NameUse::Exact, ..selector }.to_text());
+            test.selector = Some(PlacedSelector { name: NameUse::Exact, ..selector }.to_text());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use heeler_core::Failure;
 
-use super::marker::TestName;
+use super::marker::GoTestName;
 
 /// Entries that are kept of all running tests; the latest are.
 const MAX_ENTRIES: usize = 1000;
@@ -93,7 +93,7 @@ impl LogEntries {
     }
 
     /// Takes the entries of a part that has ended, and of those within it, as one text.
-    pub(super) fn take_part(&mut self, place: usize, name: &TestName) -> Option<String> {
+    pub(super) fn take_part(&mut self, place: usize, name: &GoTestName) -> Option<String> {
         let is_within = |entry: &LogEntry| {
             let rest = entry.part.strip_prefix(name.part.as_str());
             entry.place == place && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -103,7 +103,7 @@ impl LogEntries {
     }
 
     /// Returns the texts of a part that has failed; its entries stay, as failures of its test.
-    pub(super) fn text_of_part(&self, place: usize, name: &TestName) -> Option<String> {
+    pub(super) fn text_of_part(&self, place: usize, name: &GoTestName) -> Option<String> {
         let own = self.entries.iter().filter(|entry| entry.place == place && entry.part == name.part);
         let texts: Vec<&str> = own.map(|entry| entry.text.as_str()).collect();
         (!texts.is_empty()).then(|| texts.join("\n"))
@@ -162,8 +162,8 @@ fn read_entry(line: &str) -> Option<(&str, u32, &str)> {
 mod cases {
     use super::*;
 
-    fn part(name: &str) -> TestName {
-        TestName { test: "TestA".into(), part: name.into() }
+    fn part(name: &str) -> GoTestName {
+        GoTestName { test: "TestA".into(), part: name.into() }
     }
 
     fn texts(failures: &[Failure]) -> Vec<String> {

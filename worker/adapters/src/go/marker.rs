@@ -19,15 +19,15 @@ const RACE: &str = "testing: race detected outside of test execution\n";
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum GoMarker {
     /// A test or a part begins.
-    Run(TestName),
+    Run(GoTestName),
     /// A test or a part waits for its turn among those that run in parallel.
-    Pause(TestName),
+    Pause(GoTestName),
     /// It goes on; before Go 1.20 also: what follows is written by it.
-    Continue(TestName),
+    Continue(GoTestName),
     /// What follows is written by this one; by none if there is no name.
-    Name(Option<TestName>),
+    Name(Option<GoTestName>),
     /// A test or a part has ended.
-    End { name: TestName, result: FrameworkResult, duration: Option<Duration> },
+    End { name: GoTestName, result: FrameworkResult, duration: Option<Duration> },
     /// The last line.
     Final { has_failed: bool },
     /// A data race was found when no test ran, which is a failure.
@@ -36,13 +36,13 @@ pub(super) enum GoMarker {
 
 /// The name of a test, or of a part of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TestName {
+pub(super) struct GoTestName {
     pub(super) test: String,
     /// Empty for the test itself.
     pub(super) part: String,
 }
 
-impl TestName {
+impl GoTestName {
     pub(super) fn read(text: &str) -> Self {
         let (test, part) = text.split_once('/').unwrap_or((text, ""));
         Self { test: test.to_owned(), part: part.to_owned() }
@@ -78,9 +78,9 @@ pub(super) fn read(line: &[u8]) -> Option<GoMarker> {
     let rest = line.strip_prefix("=== ")?;
     if let Some(name) = rest.strip_prefix("NAME") {
         let name = name.trim();
-        return Some(GoMarker::Name((!name.is_empty()).then(|| TestName::read(name))));
+        return Some(GoMarker::Name((!name.is_empty()).then(|| GoTestName::read(name))));
     }
-    let named = |word: &str| rest.strip_prefix(word).filter(|name| !name.is_empty()).map(TestName::read);
+    let named = |word: &str| rest.strip_prefix(word).filter(|name| !name.is_empty()).map(GoTestName::read);
     named("RUN   ")
         .map(GoMarker::Run)
         .or_else(|| named("PAUSE ").map(GoMarker::Pause))
@@ -100,15 +100,15 @@ fn read_end(text: &str) -> Option<GoMarker> {
     let seconds: f64 = seconds.parse().ok()?;
     let duration = Duration::try_from_secs_f64(seconds).ok()?;
     let duration = Some(duration).filter(|duration| !duration.is_zero());
-    (!name.is_empty()).then(|| GoMarker::End { name: TestName::read(name), result, duration })
+    (!name.is_empty()).then(|| GoMarker::End { name: GoTestName::read(name), result, duration })
 }
 
 #[cfg(test)]
 mod cases {
     use super::*;
 
-    fn name(test: &str, part: &str) -> TestName {
-        TestName { test: test.into(), part: part.into() }
+    fn name(test: &str, part: &str) -> GoTestName {
+        GoTestName { test: test.into(), part: part.into() }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{
     adapter::Go,
     death,
     log_entries::LogEntries,
-    marker::{GoMarker, TestName},
+    marker::{GoMarker, GoTestName},
     scanner::{Piece, Scanner},
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 const EXAMPLE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TestProgress {
+enum GoTestState {
     Waiting,
     Running,
     Paused,
@@ -43,7 +43,7 @@ enum TestProgress {
 #[derive(Debug)]
 struct TestState {
     name: String,
-    progress: TestProgress,
+    progress: GoTestState,
     is_parallel: bool,
     /// It runs once more after its end, as `-test.cpu` has it.
     runs_again: bool,
@@ -51,7 +51,7 @@ struct TestState {
 
 /// The end of a test that nothing has confirmed yet.
 #[derive(Debug)]
-struct UnconfirmedEnd {
+struct UnconfirmedGoEnd {
     place: usize,
     verdict: FrameworkVerdict,
     /// The line that it is, until it was output.
@@ -62,7 +62,7 @@ struct UnconfirmedEnd {
     is_left: bool,
 }
 
-impl UnconfirmedEnd {
+impl UnconfirmedGoEnd {
     /// Returns whether it is the failure of an example.
     fn is_of_example(&self, tests: &[TestState]) -> bool {
         self.verdict.result == FrameworkResult::Failed && tests[self.place].name.starts_with("Example")
@@ -71,7 +71,7 @@ impl UnconfirmedEnd {
 
 /// Who writes what follows.
 #[derive(Debug)]
-struct Writer {
+struct OutputWriter {
     place: usize,
     part: String,
 }
@@ -89,8 +89,8 @@ struct GoRun {
     places: HashMap<String, usize>,
     /// Where the files of the tests are.
     directory: Option<String>,
-    writer: Option<Writer>,
-    unconfirmed: Option<UnconfirmedEnd>,
+    writer: Option<OutputWriter>,
+    unconfirmed: Option<UnconfirmedGoEnd>,
     log: LogEntries,
     failed: u64,
     /// Whether the last line says that tests have failed.
@@ -108,7 +108,7 @@ impl GoParser {
     pub(super) fn new(variant: Go, tests: &[&ListedTest]) -> Self {
         let state = |test: &&ListedTest| TestState {
             name: test.name.clone(),
-            progress: TestProgress::Waiting,
+            progress: GoTestState::Waiting,
             is_parallel: false,
             runs_again: false,
         };
@@ -166,9 +166,9 @@ impl GoRun {
             GoMarker::Pause(name) => {
                 self.confirm_end(events);
                 if let Some(place) = self.place_of_test(&name)
-                    && self.tests[place].progress == TestProgress::Running
+                    && self.tests[place].progress == GoTestState::Running
                 {
-                    self.tests[place].progress = TestProgress::Paused;
+                    self.tests[place].progress = GoTestState::Paused;
                     self.tests[place].is_parallel = true;
                     events.push(TranscriptEvent::Paused { place });
                 }
@@ -177,9 +177,9 @@ impl GoRun {
             GoMarker::Continue(name) => {
                 self.continue_after_end(Some(&name), events);
                 if let Some(place) = self.place_of_test(&name)
-                    && self.tests[place].progress == TestProgress::Paused
+                    && self.tests[place].progress == GoTestState::Paused
                 {
-                    self.tests[place].progress = TestProgress::Running;
+                    self.tests[place].progress = GoTestState::Running;
                     events.push(TranscriptEvent::Resumed { place });
                 }
                 self.set_writer(&name);
@@ -215,9 +215,9 @@ impl GoRun {
     /// Returns whether the framework may write this marker now. What else looks like one is output, such as
     /// that of another program.
     fn is_expected(&self, marker: &GoMarker, is_indented: bool) -> bool {
-        let progress = |name: &TestName| Some(self.tests[*self.places.get(&name.test)?].progress);
+        let progress = |name: &GoTestName| Some(self.tests[*self.places.get(&name.test)?].progress);
         let is_open =
-            |name: &TestName| matches!(progress(name), Some(TestProgress::Running | TestProgress::Paused));
+            |name: &GoTestName| matches!(progress(name), Some(GoTestState::Running | GoTestState::Paused));
         match marker {
             GoMarker::Run(name) if name.is_part() => !is_indented && (is_open(name) || self.runs_again(name)),
             GoMarker::Run(name) => !is_indented && progress(name).is_some(),
@@ -244,7 +244,7 @@ impl GoRun {
         }
     }
 
-    fn runs_again(&self, name: &TestName) -> bool {
+    fn runs_again(&self, name: &GoTestName) -> bool {
         self.places.get(&name.test).is_some_and(|place| self.tests[*place].runs_again)
     }
 
@@ -252,22 +252,22 @@ impl GoRun {
     fn has_open_test(&self) -> bool {
         let ending = self.unconfirmed.as_ref().map(|end| end.place);
         let is_open = |(place, test): (usize, &TestState)| {
-            matches!(test.progress, TestProgress::Running | TestProgress::Paused) && Some(place) != ending
+            matches!(test.progress, GoTestState::Running | GoTestState::Paused) && Some(place) != ending
         };
         self.tests.iter().enumerate().any(is_open)
     }
 
     /// Returns the index of the test that this is the name of; of a part there is none.
-    fn place_of_test(&self, name: &TestName) -> Option<usize> {
+    fn place_of_test(&self, name: &GoTestName) -> Option<usize> {
         self.places.get(&name.test).copied().filter(|_| !name.is_part())
     }
 
-    fn set_writer(&mut self, name: &TestName) {
+    fn set_writer(&mut self, name: &GoTestName) {
         let place = self.places.get(&name.test).copied();
-        self.writer = place.map(|place| Writer { place, part: name.part.clone() });
+        self.writer = place.map(|place| OutputWriter { place, part: name.part.clone() });
     }
 
-    fn on_run(&mut self, name: TestName, events: &mut Vec<TranscriptEvent>) {
+    fn on_run(&mut self, name: GoTestName, events: &mut Vec<TranscriptEvent>) {
         self.continue_after_end(Some(&name), events);
         self.set_writer(&name);
         let Some(place) = self.places.get(&name.test).copied() else { return };
@@ -278,19 +278,19 @@ impl GoRun {
         }
         let test = &mut self.tests[place];
         match test.progress {
-            TestProgress::Waiting => {
-                test.progress = TestProgress::Running;
+            GoTestState::Waiting => {
+                test.progress = GoTestState::Running;
                 // Another call of `m.Run`.
                 events.push(TranscriptEvent::Begun { place });
             }
-            TestProgress::Ended => test.runs_again = true,
-            TestProgress::Running | TestProgress::Paused => self.is_doubtful = true,
+            GoTestState::Ended => test.runs_again = true,
+            GoTestState::Running | GoTestState::Paused => self.is_doubtful = true,
         }
     }
 
     fn on_end(
         &mut self,
-        name: &TestName,
+        name: &GoTestName,
         verdict: FrameworkVerdict,
         line: &[u8],
         events: &mut Vec<TranscriptEvent>,
@@ -308,8 +308,8 @@ impl GoRun {
             return;
         }
         match self.tests[place].progress {
-            TestProgress::Running | TestProgress::Paused => {}
-            TestProgress::Ended if self.tests[place].runs_again => {
+            GoTestState::Running | GoTestState::Paused => {}
+            GoTestState::Ended if self.tests[place].runs_again => {
                 self.tests[place].runs_again = false;
                 if verdict.result == FrameworkResult::Failed {
                     self.failed += 1;
@@ -318,7 +318,7 @@ impl GoRun {
                 }
                 return;
             }
-            TestProgress::Ended | TestProgress::Waiting => {
+            GoTestState::Ended | GoTestState::Waiting => {
                 self.is_doubtful = true;
                 return;
             }
@@ -331,7 +331,7 @@ impl GoRun {
                 self.confirm_end(events);
             }
         }
-        self.unconfirmed = Some(UnconfirmedEnd {
+        self.unconfirmed = Some(UnconfirmedGoEnd {
             place,
             verdict,
             line: Some(line.to_vec()),
@@ -345,7 +345,7 @@ impl GoRun {
     }
 
     /// Handles that the framework goes on with this test: what seemed to be its end was none.
-    fn continue_after_end(&mut self, name: Option<&TestName>, events: &mut Vec<TranscriptEvent>) {
+    fn continue_after_end(&mut self, name: Option<&GoTestName>, events: &mut Vec<TranscriptEvent>) {
         let Some(end) = self.unconfirmed.take() else { return };
         let same = name.and_then(|name| self.places.get(&name.test)).is_some_and(|place| *place == end.place);
         if same {
@@ -357,15 +357,15 @@ impl GoRun {
     }
 
     /// The line was output of the test.
-    fn reject_end(&mut self, end: UnconfirmedEnd, events: &mut Vec<TranscriptEvent>) {
+    fn reject_end(&mut self, end: UnconfirmedGoEnd, events: &mut Vec<TranscriptEvent>) {
         if let Some(line) = end.line {
             events.push(test_output(end.place, line));
         }
     }
 
     fn confirm_end(&mut self, events: &mut Vec<TranscriptEvent>) {
-        let Some(UnconfirmedEnd { place, mut verdict, rest, .. }) = self.unconfirmed.take() else { return };
-        self.tests[place].progress = TestProgress::Ended;
+        let Some(UnconfirmedGoEnd { place, mut verdict, rest, .. }) = self.unconfirmed.take() else { return };
+        self.tests[place].progress = GoTestState::Ended;
         if self.writer.as_ref().is_some_and(|writer| writer.place == place) {
             self.writer = None;
         }
@@ -399,14 +399,14 @@ impl GoRun {
             events.push(test_output(place, bytes.to_vec()));
             return;
         }
-        if let Some(Writer { place, part }) = &self.writer
-            && self.tests[*place].progress != TestProgress::Ended
+        if let Some(OutputWriter { place, part }) = &self.writer
+            && self.tests[*place].progress != GoTestState::Ended
         {
             self.log.on_output(*place, part, bytes);
             events.push(test_output(*place, bytes.to_vec()));
             return;
         }
-        let is_running = |test: &TestState| test.progress == TestProgress::Running;
+        let is_running = |test: &TestState| test.progress == GoTestState::Running;
         let mut running = self.tests.iter().enumerate().filter(|(_, test)| is_running(test));
         match (running.next(), running.next()) {
             (Some((place, _)), None) => {
@@ -420,7 +420,7 @@ impl GoRun {
     /// Returns the test that a stack names, if it can have died: it is running, or seems to have failed.
     fn test_on_stack(&self, functions: &[String]) -> Option<usize> {
         let places = functions.iter().filter_map(|function| self.places.get(function).copied());
-        places.into_iter().find(|place| self.tests[*place].progress != TestProgress::Waiting)
+        places.into_iter().find(|place| self.tests[*place].progress != GoTestState::Waiting)
     }
 }
 
@@ -473,8 +473,8 @@ impl TranscriptParser for GoParser {
             return;
         }
         for (place, test) in self.run.tests.iter_mut().enumerate() {
-            if test.progress == TestProgress::Waiting {
-                test.progress = TestProgress::Ended;
+            if test.progress == GoTestState::Waiting {
+                test.progress = GoTestState::Ended;
                 let reason = "not run by the program: it was asked for, and has no result".to_owned();
                 let verdict = FrameworkVerdict {
                     reason: Some(reason),

@@ -47,7 +47,7 @@ impl FailureBlock {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlockKind {
+enum FailureBlockKind {
     Failure,
     Skip,
 }
@@ -60,7 +60,7 @@ pub(super) struct BlockCollector {
     pub(super) skip: Option<FailureBlock>,
     /// Size of all failures.
     failure_bytes: usize,
-    open: Option<BlockKind>,
+    open: Option<FailureBlockKind>,
     line: Vec<u8>,
     /// The line is too long to be a heading, and its bytes so far are already handled.
     is_overlong: bool,
@@ -152,13 +152,13 @@ impl BlockCollector {
             return;
         }
         match self.heading(line) {
-            Some((BlockKind::Failure, block)) if self.has_room(&block) => {
+            Some((FailureBlockKind::Failure, block)) if self.has_room(&block) => {
                 self.push_failure(block);
-                self.open = Some(BlockKind::Failure);
+                self.open = Some(FailureBlockKind::Failure);
             }
-            Some((BlockKind::Skip, block)) if self.failures.is_empty() && self.skip.is_none() => {
+            Some((FailureBlockKind::Skip, block)) if self.failures.is_empty() && self.skip.is_none() => {
                 self.skip = Some(block);
-                self.open = Some(BlockKind::Skip);
+                self.open = Some(FailureBlockKind::Skip);
             }
             _ => self.continue_block(line),
         }
@@ -188,8 +188,8 @@ impl BlockCollector {
 
     fn continue_block(&mut self, bytes: &[u8]) {
         match self.open {
-            Some(BlockKind::Failure) => self.continue_failure(bytes),
-            Some(BlockKind::Skip) => {
+            Some(FailureBlockKind::Failure) => self.continue_failure(bytes),
+            Some(FailureBlockKind::Skip) => {
                 if let Some(skip) = &mut self.skip {
                     skip.append(bytes, TEXT_BYTES - skip.text.len());
                 }
@@ -198,12 +198,12 @@ impl BlockCollector {
         }
     }
 
-    fn heading(&self, line: &[u8]) -> Option<(BlockKind, FailureBlock)> {
+    fn heading(&self, line: &[u8]) -> Option<(FailureBlockKind, FailureBlock)> {
         let line = line.trim_ascii_end();
         let (place, kind) = if let Some(place) = line.strip_suffix(b": Failure") {
-            (place, BlockKind::Failure)
+            (place, FailureBlockKind::Failure)
         } else {
-            (line.strip_suffix(b": Skipped")?, BlockKind::Skip)
+            (line.strip_suffix(b": Skipped")?, FailureBlockKind::Skip)
         };
         if place.ends_with(b"unknown file") {
             return Some((

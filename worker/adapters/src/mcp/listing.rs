@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{
     adapter::NAME,
     message::{
-        Era, LINE_LIMIT_BYTES, Line, LineReader, METHOD_NOT_FOUND, MODERN_ERRORS, MODERN_VERSION, Message,
-        RpcError, response_to, shown_line, texts,
+        LINE_LIMIT_BYTES, Line, LineReader, METHOD_NOT_FOUND, MODERN_ERRORS, MODERN_VERSION, RequestError,
+        ServerEra, ServerMessage, response_to, shown_line, texts,
     },
     tool::{TEST_PREFIX, TestTool, test_tool},
 };
@@ -44,7 +44,7 @@ enum Stage {
 pub(super) struct McpListing {
     lines: LineReader,
     stage: Stage,
-    era: Era,
+    era: ServerEra,
     next_id: u64,
     pages: usize,
     cursors: HashSet<String>,
@@ -63,7 +63,7 @@ impl McpListing {
         Self {
             lines: LineReader::default(),
             stage: Stage::Discovering,
-            era: Era::Modern,
+            era: ServerEra::Modern,
             next_id: INITIALIZE_ID + 1,
             pages: 0,
             cursors: HashSet::new(),
@@ -78,9 +78,9 @@ impl McpListing {
 
     fn on_line(&mut self, line: Line) -> Vec<u8> {
         match line {
-            Line::Message(Message::Response { id, answer }) => self.on_response(&id, answer),
-            Line::Message(Message::Request { id, method }) => response_to(&id, &method),
-            Line::Message(Message::Notification { .. }) => Vec::new(),
+            Line::ServerMessage(ServerMessage::Response { id, answer }) => self.on_response(&id, answer),
+            Line::ServerMessage(ServerMessage::Request { id, method }) => response_to(&id, &method),
+            Line::ServerMessage(ServerMessage::Notification { .. }) => Vec::new(),
             Line::Other(line) => {
                 self.other_line.get_or_insert_with(|| shown_line(&line));
                 Vec::new()
@@ -89,7 +89,7 @@ impl McpListing {
         }
     }
 
-    fn on_response(&mut self, id: &Value, answer: Result<Value, RpcError>) -> Vec<u8> {
+    fn on_response(&mut self, id: &Value, answer: Result<Value, RequestError>) -> Vec<u8> {
         match (self.stage, id.as_u64(), answer) {
             (Stage::Discovering | Stage::Initializing, Some(DISCOVER_ID), Ok(result)) => {
                 self.on_discovered(&result)
@@ -111,7 +111,7 @@ impl McpListing {
     fn on_discovered(&mut self, result: &Value) -> Vec<u8> {
         let versions = texts(&result["supportedVersions"]);
         if versions.iter().any(|version| version == MODERN_VERSION) {
-            self.era = Era::Modern;
+            self.era = ServerEra::Modern;
             return self.request_page(None);
         }
         if !is_before_modern(&versions) {
@@ -121,7 +121,7 @@ impl McpListing {
         if self.stage == Stage::Discovering { self.initialize() } else { Vec::new() }
     }
 
-    fn on_not_discovered(&mut self, error: &RpcError) -> Vec<u8> {
+    fn on_not_discovered(&mut self, error: &RequestError) -> Vec<u8> {
         let is_modern = error.code.is_some_and(|code| MODERN_ERRORS.contains(&code));
         let versions = &error.supported;
         if is_modern && (versions.is_empty() || versions.iter().any(|version| version == MODERN_VERSION)) {
@@ -139,7 +139,7 @@ impl McpListing {
 
     fn initialize(&mut self) -> Vec<u8> {
         self.stage = Stage::Initializing;
-        self.era = Era::Legacy;
+        self.era = ServerEra::Legacy;
         self.era.opening(INITIALIZE_ID)
     }
 
@@ -151,7 +151,7 @@ impl McpListing {
         self.era.request(id, "tools/list", params)
     }
 
-    fn on_page(&mut self, answer: Result<Value, RpcError>) -> Vec<u8> {
+    fn on_page(&mut self, answer: Result<Value, RequestError>) -> Vec<u8> {
         let page = match answer {
             Ok(page) => page,
             // A server without any tool.
@@ -226,7 +226,7 @@ fn is_before_modern(versions: &[String]) -> bool {
 
 impl ListingDialogue for McpListing {
     fn opening_request(&mut self) -> Vec<u8> {
-        Era::Modern.opening(DISCOVER_ID)
+        ServerEra::Modern.opening(DISCOVER_ID)
     }
 
     fn on_reply(&mut self, chunk: &[u8]) -> Vec<u8> {

@@ -22,14 +22,14 @@ pub(super) const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32022..=-32020;
 
 /// Which opening and which members of requests a server understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Era {
+pub(super) enum ServerEra {
     /// Versions up to 2025-11-25: `initialize` opens.
     Legacy,
     /// From 2026-07-28: no opening, and each message names its version.
     Modern,
 }
 
-impl Era {
+impl ServerEra {
     /// Returns a request.
     pub(super) fn request(self, id: u64, method: &str, params: Value) -> Vec<u8> {
         let params = self.with_meta(params);
@@ -107,13 +107,13 @@ pub(super) fn response_to(id: &Value, method: &str) -> Vec<u8> {
 
 /// A message of the server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Message {
-    Response { id: Value, answer: Result<Value, RpcError> },
+pub(super) enum ServerMessage {
+    Response { id: Value, answer: Result<Value, RequestError> },
     Request { id: Value, method: String },
     Notification { method: String, params: Value },
 }
 
-impl Message {
+impl ServerMessage {
     /// Parses a line; `None` if it is no message.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut message: Value = serde_json::from_slice(line).ok()?;
@@ -130,10 +130,12 @@ impl Message {
         let result = message.get_mut("result").map(Value::take);
         let answer = match (result, message.get("error").filter(|error| !error.is_null())) {
             (Some(result), None) => Ok(result),
-            (None, Some(error)) => Err(RpcError::read(error)),
+            (None, Some(error)) => Err(RequestError::read(error)),
             // Only one of them is allowed; the worse one counts.
-            (Some(result), Some(error)) if !result.is_null() => Err(RpcError::read(error).beside_result()),
-            (Some(_), Some(error)) => Err(RpcError::read(error)),
+            (Some(result), Some(error)) if !result.is_null() => {
+                Err(RequestError::read(error).beside_result())
+            }
+            (Some(_), Some(error)) => Err(RequestError::read(error)),
             (None, None) => return None,
         };
         Some(Self::Response { id: id?, answer })
@@ -142,14 +144,14 @@ impl Message {
 
 /// The error of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RpcError {
+pub(super) struct RequestError {
     pub(super) code: Option<i64>,
     message: String,
     /// The versions that the server names instead of the requested one.
     pub(super) supported: Vec<String>,
 }
 
-impl RpcError {
+impl RequestError {
     fn read(error: &Value) -> Self {
         Self {
             code: error["code"].as_i64(),
@@ -184,7 +186,7 @@ pub(super) fn shortened(text: &str) -> String {
 /// What one line of the server's standard output is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Line {
-    Message(Message),
+    ServerMessage(ServerMessage),
     /// No message; without its end.
     Other(Vec<u8>),
     /// A line beyond the limit; its rest is not kept.
@@ -237,14 +239,14 @@ fn read_line(line: &[u8], lines: &mut Vec<Line>) {
     if line.is_empty() {
         return;
     }
-    if let Some(message) = Message::parse(line) {
-        lines.push(Line::Message(message));
+    if let Some(message) = ServerMessage::parse(line) {
+        lines.push(Line::ServerMessage(message));
         return;
     }
     let starts = memchr::memchr_iter(b'{', line).skip_while(|at| *at == 0).take(RECOVERY_ATTEMPTS);
     for at in starts {
-        if let Some(message) = Message::parse(&line[at..]) {
-            lines.extend([Line::Other(line[..at].to_vec()), Line::Message(message)]);
+        if let Some(message) = ServerMessage::parse(&line[at..]) {
+            lines.extend([Line::Other(line[..at].to_vec()), Line::ServerMessage(message)]);
             return;
         }
     }

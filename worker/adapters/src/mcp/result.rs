@@ -3,7 +3,7 @@
 use heeler_core::Failure;
 use serde_json::Value;
 
-use super::message::{RpcError, shortened};
+use super::message::{RequestError, shortened};
 use crate::{FrameworkResult, FrameworkVerdict, TestPart};
 
 /// Assertions of one test that are reported one by one; its output has all of them.
@@ -20,7 +20,7 @@ pub(super) struct ToolResult {
 }
 
 /// Returns what the answer to a call says.
-pub(super) fn tool_result(answer: &Result<Value, RpcError>) -> ToolResult {
+pub(super) fn tool_result(answer: &Result<Value, RequestError>) -> ToolResult {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return failed(format!("answered with {}", error.describe())),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use heeler_protocol::control::{ListedTest, TraitPair};
 use serde_json::{Map, Value, json};
 
-use super::message::{Era, shortened};
+use super::message::{ServerEra, shortened};
 
 /// The names of tools that are tests begin with this.
 pub(super) const TEST_PREFIX: &str = "mcp.test.";
@@ -27,7 +27,7 @@ pub(super) struct TestTool {
 pub(super) fn test_tool(
     tool: &Value,
     name: &str,
-    era: Era,
+    era: ServerEra,
     arguments: &BTreeMap<String, String>,
     warnings: &mut Vec<String>,
 ) -> TestTool {
@@ -129,20 +129,20 @@ fn call_arguments(schema: &Value, given: Map<String, Value>) -> (Map<String, Val
 /// What a run needs to call a tool beside its name.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CallSelector {
-    pub(super) era: Era,
+    pub(super) era: ServerEra,
     pub(super) arguments: Map<String, Value>,
 }
 
 impl CallSelector {
     fn to_text(&self) -> String {
-        json!({"modern": self.era == Era::Modern, "arguments": self.arguments}).to_string()
+        json!({"modern": self.era == ServerEra::Modern, "arguments": self.arguments}).to_string()
     }
 
     /// Reads what [`test_tool`] wrote; a test without it is called without arguments after a handshake.
     pub(super) fn of(test: &ListedTest) -> Self {
         let selector: Value =
             test.selector.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let era = if selector["modern"] == true { Era::Modern } else { Era::Legacy };
+        let era = if selector["modern"] == true { ServerEra::Modern } else { ServerEra::Legacy };
         Self { era, arguments: selector["arguments"].as_object().cloned().unwrap_or_default() }
     }
 }

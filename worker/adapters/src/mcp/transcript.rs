@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     message::{
-        Era, LINE_LIMIT_BYTES, Line, LineReader, METHOD_NOT_FOUND, Message, RpcError, response_to, shortened,
-        shown_line,
+        LINE_LIMIT_BYTES, Line, LineReader, METHOD_NOT_FOUND, RequestError, ServerEra, ServerMessage,
+        response_to, shortened, shown_line,
     },
     result::{failed, tool_result},
     tool::CallSelector,
@@ -34,7 +34,7 @@ enum CallState {
 
 /// The parser of one server's messages during a run.
 pub(super) struct McpParser {
-    era: Era,
+    era: ServerEra,
     calls: Vec<ToolCall>,
     state: CallState,
     /// Id of the open request.
@@ -52,7 +52,7 @@ pub(super) struct McpParser {
 impl McpParser {
     pub(super) fn new(tests: &[&ListedTest]) -> Self {
         let selectors: Vec<_> = tests.iter().map(|test| CallSelector::of(test)).collect();
-        let era = selectors.first().map_or(Era::Legacy, |selector| selector.era);
+        let era = selectors.first().map_or(ServerEra::Legacy, |selector| selector.era);
         let call = |(test, selector): (&&ListedTest, CallSelector)| ToolCall {
             name: test.name.clone(),
             arguments: selector.arguments,
@@ -72,9 +72,11 @@ impl McpParser {
 
     fn on_line(&mut self, line: Line, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         match line {
-            Line::Message(Message::Response { id, answer }) => self.on_response(&id, answer, events),
-            Line::Message(Message::Request { id, method }) => response_to(&id, &method),
-            Line::Message(Message::Notification { method, params }) => {
+            Line::ServerMessage(ServerMessage::Response { id, answer }) => {
+                self.on_response(&id, answer, events)
+            }
+            Line::ServerMessage(ServerMessage::Request { id, method }) => response_to(&id, &method),
+            Line::ServerMessage(ServerMessage::Notification { method, params }) => {
                 self.on_notification(&method, &params, events);
                 Vec::new()
             }
@@ -90,7 +92,7 @@ impl McpParser {
     fn on_response(
         &mut self,
         id: &Value,
-        answer: Result<Value, RpcError>,
+        answer: Result<Value, RequestError>,
         events: &mut Vec<TranscriptEvent>,
     ) -> Vec<u8> {
         match (self.state, id.as_u64()) {
@@ -126,7 +128,7 @@ impl McpParser {
     }
 
     /// Takes a second answer that contradicts the first one for a fault of the server.
-    fn check_second_answer(&mut self, id: u64, answer: &Result<Value, RpcError>) {
+    fn check_second_answer(&mut self, id: u64, answer: &Result<Value, RequestError>) {
         let place = id.checked_sub(OPENING_ID + 1).and_then(|place| usize::try_from(place).ok());
         let Some((place, first)) = place.and_then(|place| Some((place, self.answered.get(place)?))) else {
             return;

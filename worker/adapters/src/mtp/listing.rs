@@ -11,7 +11,7 @@ use heeler_protocol::{
 use super::{
     adapter::NAME,
     names::{Selector, names},
-    session::{FIRST_ID, MtpSession, SessionEvent, exit, tests_request},
+    session::{ApplicationEvent, FIRST_ID, MtpSession, exit, tests_request},
     transcript::MtpParser,
 };
 use crate::{
@@ -25,11 +25,11 @@ const EXPLICIT_TRAIT: &str = "Explicit";
 #[derive(Default)]
 pub(super) struct MtpListing {
     session: MtpSession,
-    state: ListingState,
+    state: ListingProgress,
 }
 
 #[derive(Default)]
-struct ListingState {
+struct ListingProgress {
     nodes: Vec<TestNode>,
     uids: HashSet<String>,
     /// Number of nodes with the uid of another one.
@@ -39,11 +39,11 @@ struct ListingState {
     stays: bool,
 }
 
-impl ListingState {
-    fn on_event(&mut self, event: SessionEvent) -> Vec<u8> {
+impl ListingProgress {
+    fn on_event(&mut self, event: ApplicationEvent) -> Vec<u8> {
         match event {
-            SessionEvent::Ready => return tests_request(FIRST_ID, method::DISCOVER, None),
-            SessionEvent::Changes(nodes) => {
+            ApplicationEvent::Ready => return tests_request(FIRST_ID, method::DISCOVER, None),
+            ApplicationEvent::Changes(nodes) => {
                 // Groups have no state: they are not tests.
                 for node in nodes.into_iter().flatten().filter(|node| node.state.is_some()) {
                     if self.uids.insert(node.uid.clone()) {
@@ -53,12 +53,12 @@ impl ListingState {
                     }
                 }
             }
-            SessionEvent::Response(FIRST_ID, answer) if self.answer.is_none() => {
+            ApplicationEvent::Response(FIRST_ID, answer) if self.answer.is_none() => {
                 let is_waiting = self.stays && answer.is_ok();
                 self.answer = Some(answer);
                 return if is_waiting { Vec::new() } else { exit() };
             }
-            SessionEvent::Response(..) | SessionEvent::ErrorLog(_) => {}
+            ApplicationEvent::Response(..) | ApplicationEvent::ErrorLog(_) => {}
         }
         Vec::new()
     }

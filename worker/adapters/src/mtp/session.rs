@@ -29,7 +29,7 @@ pub(super) const FIRST_ID: u64 = 2;
 
 /// What an application has sent.
 #[derive(Debug)]
-pub(super) enum SessionEvent {
+pub(super) enum ApplicationEvent {
     /// The connection that runs tests is there.
     Ready,
     /// Changes of tests; `None` completes them.
@@ -52,7 +52,7 @@ enum ConnectionState {
     Broken,
 }
 
-struct Connection {
+struct ApplicationConnection {
     decoder: FrameDecoder,
     buffer: BytesMut,
     state: ConnectionState,
@@ -61,7 +61,7 @@ struct Connection {
 /// The connections of one process.
 #[derive(Default)]
 pub(super) struct MtpSession {
-    connections: Vec<Connection>,
+    connections: Vec<ApplicationConnection>,
     has_runner: bool,
     /// The first error of what was sent.
     fault: Option<String>,
@@ -74,7 +74,7 @@ impl MtpSession {
         &mut self,
         connection: usize,
         input: ConnectionInput<'_>,
-        handle: &mut dyn FnMut(SessionEvent) -> Vec<u8>,
+        handle: &mut dyn FnMut(ApplicationEvent) -> Vec<u8>,
     ) -> Vec<u8> {
         match input {
             ConnectionInput::Opened => self.open(connection),
@@ -102,7 +102,7 @@ impl MtpSession {
         if connection >= MAX_CONNECTIONS || connection != self.connections.len() {
             return Vec::new();
         }
-        self.connections.push(Connection {
+        self.connections.push(ApplicationConnection {
             decoder: FrameDecoder::with_limit(MESSAGE_LIMIT_BYTES),
             buffer: BytesMut::new(),
             state: ConnectionState::Opening,
@@ -124,7 +124,7 @@ impl MtpSession {
         &mut self,
         index: usize,
         chunk: &[u8],
-        handle: &mut dyn FnMut(SessionEvent) -> Vec<u8>,
+        handle: &mut dyn FnMut(ApplicationEvent) -> Vec<u8>,
     ) -> Vec<u8> {
         let mut replies = Vec::new();
         let Some(connection) = self.connections.get_mut(index) else { return replies };
@@ -153,7 +153,7 @@ impl MtpSession {
         &mut self,
         index: usize,
         body: &[u8],
-        handle: &mut dyn FnMut(SessionEvent) -> Vec<u8>,
+        handle: &mut dyn FnMut(ApplicationEvent) -> Vec<u8>,
     ) -> Vec<u8> {
         let message = match rpc::parse_borrowed(body) {
             Ok(message) => message,
@@ -173,7 +173,7 @@ impl MtpSession {
                 if state != ConnectionState::Runner {
                     return Vec::new();
                 }
-                handle(SessionEvent::Response(id, outcome.map(|_| ())))
+                handle(ApplicationEvent::Response(id, outcome.map(|_| ())))
             }
             BorrowedRpcMessage::Notification { method, params } => {
                 self.on_notification(index, &method, params.map(|params| params.get()), handle)
@@ -190,7 +190,7 @@ impl MtpSession {
         &mut self,
         index: usize,
         outcome: Result<&str, RpcError>,
-        handle: &mut dyn FnMut(SessionEvent) -> Vec<u8>,
+        handle: &mut dyn FnMut(ApplicationEvent) -> Vec<u8>,
     ) -> Vec<u8> {
         let read = outcome.map_err(|error| error.to_string()).and_then(|result| {
             serde_json::from_str::<InitializeResult>(result).map_err(|error| error.to_string())
@@ -202,7 +202,7 @@ impl MtpSession {
                     if is_runner { ConnectionState::Runner } else { ConnectionState::Other };
                 if is_runner {
                     self.has_runner = true;
-                    return handle(SessionEvent::Ready);
+                    return handle(ApplicationEvent::Ready);
                 }
             }
             Err(error) => self.break_connection(index, format!("initialize: {error}")),
@@ -215,7 +215,7 @@ impl MtpSession {
         index: usize,
         method: &str,
         params: Option<&str>,
-        handle: &mut dyn FnMut(SessionEvent) -> Vec<u8>,
+        handle: &mut dyn FnMut(ApplicationEvent) -> Vec<u8>,
     ) -> Vec<u8> {
         let Some(params) = params.filter(|_| self.connections[index].state == ConnectionState::Runner) else {
             return Vec::new();
@@ -224,7 +224,7 @@ impl MtpSession {
             method::UPDATES => match serde_json::from_str::<UpdateParams>(params) {
                 Ok(update) => {
                     let nodes = update.changes.map(|all| all.into_iter().map(|one| one.node).collect());
-                    handle(SessionEvent::Changes(nodes))
+                    handle(ApplicationEvent::Changes(nodes))
                 }
                 Err(error) => {
                     self.break_connection(index, format!("{method}: {error}"));
@@ -234,7 +234,7 @@ impl MtpSession {
             method::LOG => {
                 let lines = read_log(params).map(|log| log.messages).unwrap_or_default();
                 let errors = lines.into_iter().filter(|line| line.level >= LogLevel::Error);
-                errors.flat_map(|line| handle(SessionEvent::ErrorLog(line.message))).collect()
+                errors.flat_map(|line| handle(ApplicationEvent::ErrorLog(line.message))).collect()
             }
             _ => Vec::new(),
         }

@@ -14,7 +14,7 @@ use super::{
     death_evidence::{Suspects, suspects},
     names::Selector,
     node_result::{files, is_superseded, verdict},
-    session::{FIRST_ID, MtpSession, SessionEvent, cancel, exit, tests_request},
+    session::{ApplicationEvent, FIRST_ID, MtpSession, cancel, exit, tests_request},
 };
 use crate::{
     ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
@@ -124,19 +124,19 @@ impl RunDialogue {
         self.is_complete = false;
     }
 
-    fn on_event(&mut self, event: SessionEvent, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+    fn on_event(&mut self, event: ApplicationEvent, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         match event {
-            SessionEvent::Ready => return self.next_request(),
-            SessionEvent::Changes(nodes) => {
+            ApplicationEvent::Ready => return self.next_request(),
+            ApplicationEvent::Changes(nodes) => {
                 for node in nodes.into_iter().flatten() {
                     self.on_node(&node, events);
                 }
             }
-            SessionEvent::ErrorLog(message) => self.on_error_log(&message),
-            SessionEvent::Response(id, answer) if self.request == RequestState::Open(id) => {
+            ApplicationEvent::ErrorLog(message) => self.on_error_log(&message),
+            ApplicationEvent::Response(id, answer) if self.request == RequestState::Open(id) => {
                 return self.on_response(answer, events);
             }
-            SessionEvent::Response(..) => {}
+            ApplicationEvent::Response(..) => {}
         }
         Vec::new()
     }

@@ -10,13 +10,13 @@ use super::{
         test_order::TestOrder,
         unattributed_output::{ExitPosition, UnattributedOutput},
     },
-    ProcessEnd,
+    BatchProcessEnd,
 };
 
 /// How a process is described whose output broke off when all of its tests were decided.
 const BROKEN_OUTPUT: &str = "the process was ended, because its output could not be read any more";
 
-impl ProcessEnd {
+impl BatchProcessEnd {
     /// Returns how the lease has ended, when all tests are decided. `suspects`: names of the tests in which
     /// the process may have died.
     pub(in super::super) fn lease_end(

@@ -94,7 +94,7 @@ pub(crate) struct ResultSender {
 
 /// A frame of updates.
 #[derive(Debug, Clone)]
-struct UpdateFrame {
+struct HandedFrame {
     run: Arc<str>,
     /// The number of the run's results that were sent with it and before it.
     position: u64,
@@ -206,13 +206,13 @@ impl ResultSender {
         Ok(())
     }
 
-    fn frame_of(&self, run: &Arc<str>, chunk: &UpdateChunk<'_>) -> UpdateFrame {
+    fn frame_of(&self, run: &Arc<str>, chunk: &UpdateChunk<'_>) -> HandedFrame {
         let updates = self.encoding.frame(run, chunk.changes.iter().copied());
         // Only what is sent on a connection that may break is ever sent again.
         let is_kept = matches!(self.route, SenderRoute::Connected(..));
         let running = is_kept.then(|| RunningChanges::of_chunk(chunk, &updates)).flatten();
         let ended = chunk.tests.iter().filter(|change| change.kind == TestChangeKind::Ended);
-        UpdateFrame {
+        HandedFrame {
             run: Arc::clone(run),
             position: chunk.position,
             bytes: self.with_files(run, chunk, updates),
@@ -296,11 +296,11 @@ impl ResultSender {
     }
 
     /// Returns the frame of the groups that a run has sent on an earlier connection and not on this one.
-    fn groups_frame(&mut self, run: &Arc<str>) -> Option<UpdateFrame> {
+    fn groups_frame(&mut self, run: &Arc<str>) -> Option<HandedFrame> {
         let position = self.sent_positions.get(run).copied().unwrap_or(0);
         let sent = self.sent_groups.get_mut(run)?;
         let is_new = std::mem::replace(&mut sent.connection, self.connections) != self.connections;
-        (is_new && !sent.changes.is_empty()).then(|| UpdateFrame {
+        (is_new && !sent.changes.is_empty()).then(|| HandedFrame {
             run: Arc::clone(run),
             position,
             bytes: self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)),
@@ -320,7 +320,7 @@ impl ResultSender {
         }
     }
 
-    async fn send_frame(&mut self, frame: UpdateFrame) -> Result<(), LinkClosed> {
+    async fn send_frame(&mut self, frame: HandedFrame) -> Result<(), LinkClosed> {
         self.connect_if_needed().await?;
         let broken = match &mut self.route {
             SenderRoute::Relay | SenderRoute::Fallback(_) => return self.relay(&frame).await,
@@ -342,7 +342,7 @@ impl ResultSender {
         self.fall_back(&error_chain(&broken)).await
     }
 
-    async fn relay(&self, frame: &UpdateFrame) -> Result<(), LinkClosed> {
+    async fn relay(&self, frame: &HandedFrame) -> Result<(), LinkClosed> {
         self.control.forward(self.client, frame.position, &frame.bytes).await
     }
 

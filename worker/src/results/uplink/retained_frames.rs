@@ -12,7 +12,7 @@ use heeler_core::TestId;
 use heeler_protocol::mtp::{change_ranges, updates_frame};
 use heeler_transport::callback::CallbackConnection;
 
-use super::UpdateFrame;
+use super::HandedFrame;
 use crate::results::update_batch::{TestChangeKind, UpdateChunk};
 
 /// Maximum size of the retained frames. While the client answers, its windows keep them far below this; a
@@ -57,7 +57,7 @@ impl RunningChanges {
 /// The frames that the client may not have handled, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct RetainedFrames {
-    frames: VecDeque<UpdateFrame>,
+    frames: VecDeque<HandedFrame>,
     bytes: usize,
     /// Number of frames that were sent before the retained ones.
     released: u64,
@@ -67,7 +67,7 @@ pub(super) struct RetainedFrames {
 
 impl RetainedFrames {
     /// Retains a frame that is about to be sent.
-    pub(super) fn push(&mut self, frame: UpdateFrame) {
+    pub(super) fn push(&mut self, frame: HandedFrame) {
         self.bytes += frame.bytes.len();
         self.frames.push_back(frame);
         if self.bytes > LIMIT_BYTES {
@@ -112,8 +112,8 @@ impl RetainedFrames {
 
     /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any
     /// more. That a test runs is left out where its result is among them: the client may have handled both.
-    pub(super) fn into_unhandled(mut self) -> Option<VecDeque<UpdateFrame>> {
-        let of_frame = |frame: &UpdateFrame| {
+    pub(super) fn into_unhandled(mut self) -> Option<VecDeque<HandedFrame>> {
+        let of_frame = |frame: &HandedFrame| {
             let run = Arc::clone(&frame.run);
             frame.ended.iter().map(move |test| (Arc::clone(&run), *test)).collect::<Vec<_>>()
         };
@@ -137,9 +137,9 @@ mod tests {
     use super::*;
     use crate::results::update_batch::TestChange;
 
-    fn frame(bytes: usize) -> UpdateFrame {
+    fn frame(bytes: usize) -> HandedFrame {
         let bytes = vec![b' '; bytes].into();
-        UpdateFrame { run: "r".into(), position: 0, bytes, changes: 1, running: None, ended: Vec::new() }
+        HandedFrame { run: "r".into(), position: 0, bytes, changes: 1, running: None, ended: Vec::new() }
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             let chunk = UpdateChunk { position: 0, changes: texts, tests, files: Vec::new() };
             let running = RunningChanges::of_chunk(&chunk, &updates);
             let bytes = [&updates[..], files.as_bytes()].concat().into();
-            UpdateFrame { running, ended, bytes, ..frame(0) }
+            HandedFrame { running, ended, bytes, ..frame(0) }
         };
         let (first, second) = (r#"{"end":1}"#, r#"{"end":2,"out":"]}}"}"#);
         let frames = [
@@ -184,8 +184,8 @@ mod tests {
         let bytes = updates_frame("r", texts);
         let running = RunningChanges::of_chunk(&chunk, &bytes);
         let mut retained = RetainedFrames::default();
-        retained.push(UpdateFrame { running, bytes, ..frame(0) });
-        retained.push(UpdateFrame { ended: vec![TestId(1)], ..frame(3) });
+        retained.push(HandedFrame { running, bytes, ..frame(0) });
+        retained.push(HandedFrame { ended: vec![TestId(1)], ..frame(3) });
         retained.forget_run("r");
         assert!(retained.into_unhandled().is_some_and(|frames| frames.is_empty()));
     }
@@ -207,9 +207,9 @@ mod tests {
     #[test]
     fn frames_of_an_ended_run_are_not_sent_again() {
         let mut retained = RetainedFrames::default();
-        retained.push(UpdateFrame { run: "ended".into(), ..frame(1) });
+        retained.push(HandedFrame { run: "ended".into(), ..frame(1) });
         retained.push(frame(2));
-        retained.push(UpdateFrame { run: "ended".into(), ..frame(3) });
+        retained.push(HandedFrame { run: "ended".into(), ..frame(3) });
         retained.push(frame(4));
         retained.forget_run("ended");
         assert_eq!(retained.bytes, 6);
@@ -217,7 +217,7 @@ mod tests {
         retained.release_to(2);
         retained.push(frame(5));
         let sizes =
-            |frames: VecDeque<UpdateFrame>| frames.iter().map(|one| one.bytes.len()).collect::<Vec<_>>();
+            |frames: VecDeque<HandedFrame>| frames.iter().map(|one| one.bytes.len()).collect::<Vec<_>>();
         assert_eq!(sizes(retained.into_unhandled().unwrap()), [4, 5]);
 
         let mut retained = RetainedFrames::default();

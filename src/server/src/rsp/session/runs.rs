@@ -34,8 +34,8 @@ use crate::{
         suites::server_handle,
     },
     run::{
-        PlanContext, PreparedRun, ReportWriter, RunOutcome, RunPlan, RunRequest, discard_run, prepare_run,
-        record_run,
+        PlanContext, PreparedRun, ReportFileWriter, RunOutcome, RunPlan, RunRequest, discard_run,
+        prepare_run, record_run,
     },
     scheduler::{
         BuildRequest, ClientEvent, ClientLogLine, ClientRegistration, RequestNumber, RunClient,
@@ -99,7 +99,7 @@ pub(super) enum SuiteRunEvent {
 pub(super) struct SuiteRuns {
     options: SessionOptions,
     scheduler: SchedulerHandle,
-    reports: ReportWriter,
+    reports: ReportFileWriter,
     suites: Vec<Suite>,
     selections: JoinSet<FinishedSelection>,
     next_request: u64,
@@ -108,7 +108,11 @@ pub(super) struct SuiteRuns {
 }
 
 impl SuiteRuns {
-    pub(super) fn new(options: SessionOptions, scheduler: SchedulerHandle, reports: ReportWriter) -> Self {
+    pub(super) fn new(
+        options: SessionOptions,
+        scheduler: SchedulerHandle,
+        reports: ReportFileWriter,
+    ) -> Self {
         // The catalogue gives suites of one name numbers.
         let catalogue = Catalogue::new(options.sources.clone());
         let suite = |entry: &crate::discovery::ProgramEntry| Suite {

@@ -18,7 +18,7 @@ type MemberRule = (&'static str, fn(&Value) -> bool);
 
 /// How far a requested test has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TestProgress {
+pub(super) enum JudgedTest {
     Waiting,
     Running,
     /// With the state of its end.
@@ -27,9 +27,9 @@ pub(super) enum TestProgress {
 
 /// A request to run tests, and how far its tests have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RunAnswer {
+pub(super) struct JudgedRunRequest {
     pub(super) tests: Vec<String>,
-    pub(super) progress: Vec<TestProgress>,
+    pub(super) progress: Vec<JudgedTest>,
     is_faulty: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Judgement {
     pub(super) listed: Option<Vec<String>>,
     /// Those of them that may run.
     pub(super) runnable: Vec<String>,
-    pub(super) runs: Vec<RunAnswer>,
+    pub(super) runs: Vec<JudgedRunRequest>,
     /// A part, an output or a file was reported.
     pub(super) has_details: bool,
     pub(super) fence: Option<String>,
@@ -54,7 +54,7 @@ impl Judgement {
     /// Returns the tests that were running when the process ended, or made no progress.
     pub(super) fn left_running(&self) -> Vec<&str> {
         let left = self.runs.iter().flat_map(|run| run.tests.iter().zip(&run.progress));
-        left.filter(|(_, progress)| **progress == TestProgress::Running).map(|(id, _)| id.as_str()).collect()
+        left.filter(|(_, progress)| **progress == JudgedTest::Running).map(|(id, _)| id.as_str()).collect()
     }
 }
 
@@ -129,9 +129,9 @@ impl ConversationJudge<'_> {
                 Some("run") => {
                     let tests: Vec<String> =
                         ReportLine::parse(&line).map(|run| run.texts("tests")).unwrap_or_default();
-                    let progress = vec![TestProgress::Waiting; tests.len()];
+                    let progress = vec![JudgedTest::Waiting; tests.len()];
                     self.open.push_back(OpenRequest::Run(self.found.runs.len()));
-                    self.found.runs.push(RunAnswer { tests, progress, is_faulty: false });
+                    self.found.runs.push(JudgedRunRequest { tests, progress, is_faulty: false });
                 }
                 Some("stop") => self.has_stopped = true,
                 _ => {}
@@ -282,9 +282,9 @@ impl ConversationJudge<'_> {
         if !self.found.left_running().is_empty() || self.found.runs.last().is_some_and(|run| run.is_faulty) {
             return;
         }
-        let is_waiting = |run: &RunAnswer| {
-            run.progress.contains(&TestProgress::Waiting)
-                && run.progress.iter().any(|one| *one != TestProgress::Waiting)
+        let is_waiting = |run: &JudgedRunRequest| {
+            run.progress.contains(&JudgedTest::Waiting)
+                && run.progress.iter().any(|one| *one != JudgedTest::Waiting)
         };
         let rule = if self.found.runs.last().is_some_and(is_waiting) {
             CheckRule::AllTests
@@ -343,23 +343,23 @@ impl ConversationJudge<'_> {
 }
 
 /// Handles the end of a run; returns the rule that it breaks, and what was expected.
-fn end_run(answer: &RunAnswer) -> Option<(CheckRule, String)> {
+fn end_run(answer: &JudgedRunRequest) -> Option<(CheckRule, String)> {
     for (id, progress) in answer.tests.iter().zip(&answer.progress) {
         match progress {
-            TestProgress::Running => {
+            JudgedTest::Running => {
                 return Some((CheckRule::Done, format!("the end of {id:?} before done")));
             }
-            TestProgress::Waiting => {
+            JudgedTest::Waiting => {
                 return Some((CheckRule::AllTests, format!("begin and end of {id:?} before done")));
             }
-            TestProgress::Ended(_) => {}
+            JudgedTest::Ended(_) => {}
         }
     }
     None
 }
 
 /// Handles a report of a test; returns the rule that it breaks, and what was expected.
-fn step_run(answer: &mut RunAnswer, report: &ReportLine) -> Option<(CheckRule, String)> {
+fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(CheckRule, String)> {
     let index = report.index().filter(|index| *index < answer.tests.len());
     let Some(index) = index else {
         let expected = match answer.tests.len() {
@@ -382,12 +382,12 @@ fn step_run(answer: &mut RunAnswer, report: &ReportLine) -> Option<(CheckRule, S
     ];
     let wrong = |expected: &str| Some((CheckRule::ReportMembers, expected.to_owned()));
     match (report.kind(), &progress) {
-        ("begin", TestProgress::Waiting) => {
-            *progress = TestProgress::Running;
+        ("begin", JudgedTest::Waiting) => {
+            *progress = JudgedTest::Running;
             None
         }
         ("begin", _) => Some((CheckRule::BeginEnd, format!("one begin of {id:?}"))),
-        ("end", TestProgress::Running) => {
+        ("end", JudgedTest::Running) => {
             let state = report.text("state").filter(|state| is_state(&Value::from(state.as_str())));
             let are_well = has_members(report, members_of_failure);
             let Some(state) = state.filter(|_| are_well) else {
@@ -395,14 +395,14 @@ fn step_run(answer: &mut RunAnswer, report: &ReportLine) -> Option<(CheckRule, S
                     "\"state\" passed, failed or skipped; \"ms\" a number, \"line\" a number from 1, \"failures\" a list of objects, the others texts",
                 );
             };
-            *progress = TestProgress::Ended(state);
+            *progress = JudgedTest::Ended(state);
             None
         }
-        ("end", TestProgress::Waiting) => {
+        ("end", JudgedTest::Waiting) => {
             Some((CheckRule::BeginEnd, format!("begin of {id:?} before its end")))
         }
         ("end", _) => Some((CheckRule::BeginEnd, format!("one end of {id:?}"))),
-        (kind, TestProgress::Running) => {
+        (kind, JudgedTest::Running) => {
             let are_well = match kind {
                 "part" => {
                     !report.member("name").is_null()

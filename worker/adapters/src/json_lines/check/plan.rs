@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     super::adapter::JsonLines,
     conversation::{CheckConversation, CheckScript, CheckStep},
-    judge::{Judgement, TestProgress, judge, without_repetitions},
+    judge::{JudgedTest, Judgement, judge, without_repetitions},
     reader::CheckReader,
     rules::{BrokenRule, CheckRule, RuleFinding, RuleResult},
-    stages::{Stage, UNKNOWN_ID},
+    stages::{ConversationKind, UNKNOWN_ID},
 };
 use crate::Adapter as _;
 
@@ -23,8 +23,8 @@ const NAMED_TESTS: usize = 5;
 #[derive(Debug)]
 pub struct AdapterCheck {
     carrier: JsonLines,
-    stages: std::slice::Iter<'static, Stage>,
-    stage: Stage,
+    stages: std::slice::Iter<'static, ConversationKind>,
+    stage: ConversationKind,
     broken: BTreeMap<CheckRule, (BrokenRule, usize)>,
     tried: BTreeSet<CheckRule>,
     /// Why rules were not tried.
@@ -49,8 +49,8 @@ impl AdapterCheck {
         let carrier = carriers.into_iter().find(|carrier| carrier.traits().name == framework)?;
         Some(Self {
             carrier,
-            stages: const { &Stage::ALL }.iter(),
-            stage: Stage::Listing,
+            stages: const { &ConversationKind::ALL }.iter(),
+            stage: ConversationKind::Listing,
             broken: BTreeMap::new(),
             tried: BTreeSet::new(),
             untried: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl AdapterCheck {
 
     /// Returns the scripts of the next conversations, which are held at the same time; `None` at the end.
     pub fn next_scripts(&mut self) -> Option<Vec<CheckScript>> {
-        if self.stage == Stage::RunAll && !self.waiting.is_empty() && self.obstacle.is_none() {
+        if self.stage == ConversationKind::RunAll && !self.waiting.is_empty() && self.obstacle.is_none() {
             return Some(self.scripts());
         }
         loop {
@@ -105,19 +105,21 @@ impl AdapterCheck {
         };
         let count = self.ended.len();
         let requests = match self.stage {
-            Stage::RunAll => vec![self.waiting.iter().take(TESTS_PER_REQUEST).cloned().collect()],
-            Stage::Selection => vec![ended(count - 1..count)],
-            Stage::RequestOrder => vec![ended(0..TESTS_PER_REQUEST).into_iter().rev().collect()],
-            Stage::NextRequest => vec![ended(0..1), ended(1..2)],
-            Stage::NoTests => vec![Vec::new()],
-            Stage::UnknownTest => vec![[vec![UNKNOWN_ID.to_owned()], ended(0..1)].concat()],
+            ConversationKind::RunAll => vec![self.waiting.iter().take(TESTS_PER_REQUEST).cloned().collect()],
+            ConversationKind::Selection => vec![ended(count - 1..count)],
+            ConversationKind::RequestOrder => vec![ended(0..TESTS_PER_REQUEST).into_iter().rev().collect()],
+            ConversationKind::NextRequest => vec![ended(0..1), ended(1..2)],
+            ConversationKind::NoTests => vec![Vec::new()],
+            ConversationKind::UnknownTest => vec![[vec![UNKNOWN_ID.to_owned()], ended(0..1)].concat()],
             _ => Vec::new(),
         };
         let mut scripts = self.stage.scripts(&requests);
         if self.has_no_exit {
             // It would be waited for in vain each time.
             for script in &mut scripts {
-                script.steps.retain(|step| *step != CheckStep::AwaitExit || self.stage == Stage::EndOfInput);
+                script.steps.retain(|step| {
+                    *step != CheckStep::AwaitExit || self.stage == ConversationKind::EndOfInput
+                });
             }
         }
         scripts
@@ -129,21 +131,23 @@ impl AdapterCheck {
         let states: BTreeSet<&str> =
             self.ended.iter().take(TESTS_PER_REQUEST).map(|(_, state)| state.as_str()).collect();
         match self.stage {
-            Stage::JoinedRequests if self.has_no_exit => see(CheckRule::Stop),
-            Stage::LongRequests => see(CheckRule::UnknownMembers),
-            Stage::RunAll if self.waiting.is_empty() => Some("it lists no test that may run".to_owned()),
-            Stage::Selection | Stage::UnknownTest if self.ended.is_empty() => {
+            ConversationKind::JoinedRequests if self.has_no_exit => see(CheckRule::Stop),
+            ConversationKind::LongRequests => see(CheckRule::UnknownMembers),
+            ConversationKind::RunAll if self.waiting.is_empty() => {
+                Some("it lists no test that may run".to_owned())
+            }
+            ConversationKind::Selection | ConversationKind::UnknownTest if self.ended.is_empty() => {
                 Some("no test has ended in an orderly way".to_owned())
             }
-            Stage::RequestOrder if states.len() < 2 => {
+            ConversationKind::RequestOrder if states.len() < 2 => {
                 Some("it takes two tests that end in different states, among the first 16".to_owned())
             }
-            Stage::RequestOrder | Stage::UnknownTest => see(CheckRule::Selection),
-            Stage::NextRequest if self.ended.len() < 2 => {
+            ConversationKind::RequestOrder | ConversationKind::UnknownTest => see(CheckRule::Selection),
+            ConversationKind::NextRequest if self.ended.len() < 2 => {
                 Some("it takes two tests that end in an orderly way".to_owned())
             }
             // A report after the answer may be read behind the next request.
-            Stage::NextRequest => see(CheckRule::ReportsOnRequest),
+            ConversationKind::NextRequest => see(CheckRule::ReportsOnRequest),
             _ => None,
         }
     }
@@ -152,10 +156,10 @@ impl AdapterCheck {
     pub fn on_conversations(&mut self, conversations: &[CheckConversation]) {
         for conversation in conversations {
             let judgement = judge(conversation, self.carrier);
-            self.has_no_exit |= judgement.has_no_exit && self.stage == Stage::Listing;
+            self.has_no_exit |= judgement.has_no_exit && self.stage == ConversationKind::Listing;
             match self.stage {
-                Stage::Listing => self.on_first_listing(judgement),
-                Stage::RunAll => self.on_run(judgement, conversation),
+                ConversationKind::Listing => self.on_first_listing(judgement),
+                ConversationKind::RunAll => self.on_run(judgement, conversation),
                 stage => self.on_special(stage, judgement, conversation),
             }
         }
@@ -196,7 +200,7 @@ impl AdapterCheck {
         let answers = judgement.runs.iter().flat_map(|run| run.tests.iter().zip(&run.progress));
         let mut reported = left;
         for (id, progress) in answers {
-            if let TestProgress::Ended(state) = progress {
+            if let JudgedTest::Ended(state) = progress {
                 self.ended.push((id.clone(), state.clone()));
                 reported.push(id.clone());
             }
@@ -227,10 +231,15 @@ impl AdapterCheck {
     }
 
     /// Judges a conversation whose peculiarity is one rule.
-    fn on_special(&mut self, stage: Stage, judgement: Judgement, conversation: &CheckConversation) {
+    fn on_special(
+        &mut self,
+        stage: ConversationKind,
+        judgement: Judgement,
+        conversation: &CheckConversation,
+    ) {
         let Some(rule) = stage.own_rule() else { return };
         self.record_details(&judgement);
-        if stage == Stage::SlowReader && !conversation.had_to_wait {
+        if stage == ConversationKind::SlowReader && !conversation.had_to_wait {
             let reason = "its listing fits into the buffer of the channel".to_owned();
             self.untried.insert(rule, reason);
             return;
@@ -250,13 +259,13 @@ impl AdapterCheck {
                 self.tried.insert(rule);
             }
         }
-        if stage == Stage::TwoProcesses && judgement.listed.is_some() {
+        if stage == ConversationKind::TwoProcesses && judgement.listed.is_some() {
             self.tried.insert(CheckRule::StableListing);
         }
     }
 
     /// Returns what only the comparison with earlier conversations shows.
-    fn own_break(&self, stage: Stage, judgement: &Judgement) -> Option<BrokenRule> {
+    fn own_break(&self, stage: ConversationKind, judgement: &Judgement) -> Option<BrokenRule> {
         let broken = |rule, sent: &str, came: String, expected: String| {
             Some(BrokenRule { rule, sent: sent.to_owned(), came, expected })
         };
@@ -265,7 +274,7 @@ impl AdapterCheck {
                 return None;
             }
             let rule = match stage {
-                Stage::TwoProcesses => CheckRule::StableListing,
+                ConversationKind::TwoProcesses => CheckRule::StableListing,
                 stage => stage.own_rule()?,
             };
             let (came, expected) = difference(listed, &self.listed);
@@ -274,8 +283,8 @@ impl AdapterCheck {
         let run = judgement.runs.last()?;
         let mut answers = run.tests.iter().zip(&run.progress);
         match stage {
-            Stage::UnknownTest => match &run.progress[0] {
-                TestProgress::Ended(state) if state != "failed" => {
+            ConversationKind::UnknownTest => match &run.progress[0] {
+                JudgedTest::Ended(state) if state != "failed" => {
                     let came = format!("{UNKNOWN_ID:?} ended as {state}");
                     broken(
                         CheckRule::UnknownTest,
@@ -286,10 +295,10 @@ impl AdapterCheck {
                 }
                 _ => None,
             },
-            Stage::RequestOrder => {
+            ConversationKind::RequestOrder => {
                 let states: BTreeMap<_, _> = self.ended.iter().map(|(id, state)| (id, state)).collect();
                 let other = answers.find_map(|(id, progress)| match progress {
-                    TestProgress::Ended(state) if *state != *states[id] => Some((id, state)),
+                    JudgedTest::Ended(state) if *state != *states[id] => Some((id, state)),
                     _ => None,
                 });
                 let (id, state) = other?;

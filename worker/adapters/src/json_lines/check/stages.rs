@@ -19,7 +19,7 @@ const LATER_VERSIONS: u64 = 1000;
 
 /// A kind of conversation, in the order in which they are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConversationKind {
     /// The first one.
     Listing,
     TwoProcesses,
@@ -40,7 +40,7 @@ pub(super) enum Stage {
     UnknownTest,
 }
 
-impl Stage {
+impl ConversationKind {
     pub(super) const ALL: [Self; 16] = [
         Self::Listing,
         Self::TwoProcesses,
