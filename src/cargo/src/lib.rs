@@ -1,11 +1,11 @@
-//! Build tools: the test programs of a cargo package or workspace and its documentation tests, and commands of
-//! other builds, which run in the same way.
+//! Build tools: the test programs of a cargo package or workspace and its documentation tests, and commands
+//! of other builds, which run in the same way.
 //!
 //! Everything here blocks until the build ends. The build is killed when the thread that started it ends;
 //! with [`BuildScope::Tree`] also all that it has started.
 //!
-//! - `build`: builds as `cargo test` does; `messages`: what cargo says meanwhile; `environment`: the variables
-//!   of a test program; `program`: one of them.
+//! - `build`: builds as `cargo test` does; `messages`: what cargo says meanwhile; `environment`: the
+//!   variables of a test program; `program`: one of them.
 //! - [`doctests`]: rustdoc as cargo starts it.
 //! - `tools`: build commands, and tools whose output is read.
 //! - `tool_process`: a tool as a child; `tool_guard`: the same with everything that it starts.

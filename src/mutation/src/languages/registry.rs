@@ -1,5 +1,5 @@
-//! All languages whose guarded sources are built here. A new one is a folder with a [`GuardedLanguage`], and a
-//! line here.
+//! All languages whose guarded sources are built here. A new one is a folder with a [`GuardedLanguage`], and
+//! a line here.
 
 use std::{path::Path, sync::Arc};
 

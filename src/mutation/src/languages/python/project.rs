@@ -1,5 +1,5 @@
-//! A project in Python, its guarded copy, and its tests. Nothing is built, but every guarded source is compiled
-//! by the interpreter that runs the tests: what it refuses is left out.
+//! A project in Python, its guarded copy, and its tests. Nothing is built, but every guarded source is
+//! compiled by the interpreter that runs the tests: what it refuses is left out.
 
 use std::{
     collections::BTreeSet,
