@@ -34,7 +34,6 @@ pub struct RunSummary {
     shared_processes: Vec<LargeProcess>,
     /// Size of the texts of all records.
     detail_bytes: usize,
-    has_abridged_records: bool,
     passed_outputs: PassedOutputs,
 }
 
@@ -171,15 +170,8 @@ impl RunSummary {
         let Some(detail) = record.detail.as_deref_mut() else { return };
         if self.detail_bytes + detail.text_bytes() > KEPT_DETAIL_BYTES {
             detail.abridge();
-            self.has_abridged_records = true;
         }
         self.detail_bytes += detail.text_bytes();
-    }
-
-    /// Returns whether texts of results were left out, which a report has to read again.
-    #[must_use]
-    pub fn has_abridged_records(&self) -> bool {
-        self.has_abridged_records
     }
 
     /// Drops what no report prints of a test that passed at the first attempt.

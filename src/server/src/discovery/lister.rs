@@ -75,14 +75,14 @@ impl ListingSettings {
 
 /// The end of a worker's listing of one program.
 #[derive(Debug)]
-pub struct FinishedListing {
+pub(crate) struct FinishedListing {
     /// The program, with its framework, if the process that has listed the tests waits for a lease.
-    pub waiting_process: Option<Box<TestProgram>>,
+    pub(crate) waiting_process: Option<Box<TestProgram>>,
 }
 
 /// One listing of all programs that were not listed when it began.
 #[derive(Debug)]
-pub struct ProgramLister {
+pub(crate) struct ProgramLister {
     settings: ListingSettings,
     /// Programs to list, each with the number of attempts so far.
     waiting: VecDeque<(usize, u32)>,
@@ -97,26 +97,26 @@ impl ProgramLister {
     ///
     /// A program that can't be listed is not an error here: the catalogue records the reason.
     #[must_use]
-    pub fn new(programs: Vec<usize>, settings: ListingSettings) -> Self {
+    pub(crate) fn new(programs: Vec<usize>, settings: ListingSettings) -> Self {
         let waiting = programs.into_iter().map(|program| (program, 0)).collect();
         Self { settings, waiting, running: BTreeMap::new(), jobs_assigned: 0, failed_starts: 0 }
     }
 
     /// Adds a program to list.
-    pub fn add(&mut self, program: usize) {
+    pub(crate) fn add(&mut self, program: usize) {
         self.waiting.push_back((program, 0));
     }
 
     /// Returns whether a program has no result yet.
     #[must_use]
-    pub fn is_listing(&self, program: usize) -> bool {
+    pub(crate) fn is_listing(&self, program: usize) -> bool {
         let mut open = self.waiting.iter().chain(self.running.values());
         open.any(|(listed, _)| *listed == program)
     }
 
     /// Returns the slots that the listing could use.
     #[must_use]
-    pub fn demand(&self) -> SlotDemand {
+    pub(crate) fn demand(&self) -> SlotDemand {
         SlotDemand { wanted: Slots(self.running.len() + self.waiting.len()), served: self.jobs_assigned }
     }
 
@@ -128,7 +128,7 @@ impl ProgramLister {
 
     /// Returns whether every program has a result.
     #[must_use]
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 

@@ -21,7 +21,8 @@ mod test_entry;
 
 pub use catalogue::{Catalogue, ListingState, ProgramEntry, ProgramListing, ProgramSource, TestRef};
 pub use group_locations::GroupLocation;
-pub use lister::{FinishedListing, ListingSettings, ProgramLister};
+pub use lister::ListingSettings;
+pub(crate) use lister::{FinishedListing, ProgramLister};
 pub use program_finder::{CurrentProgram, CurrentPrograms, ProgramFinder};
 pub(crate) use program_watch::watch_programs;
 pub use selection::TestSelection;

@@ -13,7 +13,7 @@ use crate::scheduler::SchedulerHandle;
 
 /// The Model Context Protocol.
 #[derive(Debug)]
-pub struct McpFrontEnd;
+pub(crate) struct McpFrontEnd;
 
 impl FrontEnd for McpFrontEnd {
     fn name(&self) -> &'static str {

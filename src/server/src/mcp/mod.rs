@@ -17,4 +17,4 @@ mod self_test;
 mod session;
 mod tasks;
 
-pub use front_end::McpFrontEnd;
+pub(crate) use front_end::McpFrontEnd;

@@ -95,7 +95,7 @@ impl MainBarriers {
 
     /// Returns the requests that find out whether the client answers requests, and which.
     #[must_use]
-    pub fn probes(&self) -> [Bytes; 2] {
+    pub(crate) fn probes(&self) -> [Bytes; 2] {
         [mtp::log_probe_frame(LOG_PROBE_ID), mtp::unknown_barrier_frame(UNKNOWN_PROBE_ID)]
     }
 

@@ -10,7 +10,7 @@ use crate::scheduler::SchedulerHandle;
 
 /// The Runtime Server Protocol.
 #[derive(Debug)]
-pub struct RspFrontEnd;
+pub(crate) struct RspFrontEnd;
 
 impl FrontEnd for RspFrontEnd {
     fn name(&self) -> &'static str {

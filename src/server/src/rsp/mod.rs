@@ -20,4 +20,4 @@ mod session;
 mod suite_run;
 mod suites;
 
-pub use front_end::RspFrontEnd;
+pub(crate) use front_end::RspFrontEnd;
