@@ -20,7 +20,6 @@ mod other_tools;
 mod parse;
 mod pytest;
 #[cfg(test)]
-#[cfg(all(feature = "connect", feature = "mutation"))]
 mod reference;
 mod shown_results;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The generated reference of the command line: `docs/reference/cli.md`, made from the arguments, and
 //! `docs/reference/exit-codes.md`, made from the exit codes.
+#![cfg(all(feature = "connect", feature = "mutation"))]
 
 use std::fmt::Write as _;
 

@@ -53,7 +53,8 @@ pub enum RunRecord {
     ProgramFailed(ProgramFailure),
     /// Processes outlived their test process and were killed.
     Leaked {
-        /// The test that started them; if that is unknown, every test that may have; empty if no test can have.
+        /// The test that started them. If that is unknown, every test that may have started them; empty if
+        /// none can have.
         tests: Vec<TestId>,
         processes: Vec<LeakedProcess>,
     },

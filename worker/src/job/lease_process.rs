@@ -41,8 +41,8 @@ pub(super) enum ProcessOrigin {
     Waiting { root: Pid },
     /// It is a fork of a process that has loaded its program.
     Forked,
-    /// Its guard starts it, and stops it before its first instruction. A debugger may launch the offered process
-    /// instead.
+    /// Its guard starts it, and stops it before its first instruction. A debugger may launch the offered
+    /// process instead.
     Launched { offer: Option<LaunchOffer> },
 }
 

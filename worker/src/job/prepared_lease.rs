@@ -71,7 +71,8 @@ pub(super) struct PreparedLease {
 }
 
 impl PreparedLease {
-    /// Settles the tests that need no process, and starts a process for the others, unless one waits for them.
+    /// Settles the tests that need no process, and starts a process for the others, unless one waits for
+    /// them.
     ///
     /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
     pub(super) async fn start_process<'a>(

@@ -146,7 +146,7 @@ pub struct WorkerLease {
     pub route: ClientRoute,
     /// Directory of the run, which holds the journal.
     pub run_dir: OsText,
-    /// Program, with its framework known. It travels before the first of its leases, as [`ToWorker::Program`].
+    /// Program, with its framework known. [`ToWorker::Program`] carries it, before the first of its leases.
     #[serde(skip)]
     pub program: Arc<TestProgram>,
     /// Tests, in the framework's listing order.

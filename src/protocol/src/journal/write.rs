@@ -8,8 +8,8 @@ use super::{HEAD_BYTES, RunEnd, record::RecordKind};
 /// Written in records of no test.
 const NO_TEST: TestId = TestId(0);
 
-/// Appends an event to `out`, unless no reader of a journal needs it: a result repeats what its running test has
-/// written, results are held for as long as their process runs, and a test may run again a million times.
+/// Appends an event to `out`, unless no reader of a journal needs it: a result repeats the output of its
+/// running test, results are held for as long as their process runs, and a test may run a million times.
 pub fn write(out: &mut Vec<u8>, record: &RunRecord) {
     match record {
         RunRecord::Output { .. }

@@ -52,7 +52,7 @@ pub enum LinkEvent<D: StreamDecoder> {
     Sent,
     /// The client can be sent nothing more, and what waited is dropped. What it has sent is still read.
     Unwritable,
-    /// The session has not ended within the limit of [`SessionLink::end_within`].
+    /// The session has not ended within the limit of `SessionLink::end_within`.
     EndTimedOut,
     /// The session ends at once.
     Over(SessionEnd),

@@ -272,8 +272,8 @@ impl WorkerPool {
         self.workers.release(worker, waiting_process);
     }
 
-    /// Sends a lease, and before it the program if that is another one than before: the worker serves this run
-    /// from now on.
+    /// Sends a lease, and before it the program if that is another one than before: from now on the worker
+    /// serves this run.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_worker`].
     pub(crate) async fn send_lease(&mut self, worker: WorkerId, lease: Box<WorkerLease>) {
