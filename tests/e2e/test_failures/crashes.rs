@@ -29,6 +29,8 @@ fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
 fn dying_at(place: &str) -> CheckedRun {
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER_FIXTURE_DIE_AT", place);
+    // One process has all tests: a bad end belongs to a test that is alone in its process.
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     run_all(&world, "deaths", &DEATHS)
 }
 
