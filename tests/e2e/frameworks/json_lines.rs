@@ -177,8 +177,10 @@ fn process_that_closes_its_output_in_a_test_is_ended() {
 #[test]
 fn process_that_does_not_read_its_request_is_ended() {
     let names: Vec<_> = all_names().into_iter().map(|name| name + &"x".repeat(16 << 10)).collect();
-    let settings = "jobs = 1\nstartup-timeout = \"1s\"\ngrace-period = \"100ms\"\nmax-startup-crashes = 100";
-    let run = run_named("json-lines-stdio-begins-unread", settings, &names);
+    // The request for one test alone fits into the pipe, so that nothing shows that it is not read.
+    let limits = "timeout = \"5s\"\nstartup-timeout = \"1s\"\ngrace-period = \"100ms\"";
+    let settings = format!("jobs = 1\n{limits}\nmax-startup-crashes = 100");
+    let run = run_named("json-lines-stdio-begins-unread", &settings, &names);
     let said = "the process did not read its next request within ";
     assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
     let states: Vec<_> = names.iter().map(|name| run.books.state(&format!("fake::{name}"))).collect();

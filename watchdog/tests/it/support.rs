@@ -24,7 +24,7 @@ use heeler_sys::{
 };
 
 /// Deadline of every wait; none takes long unless something is wrong.
-pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until a level is reached; a failure prints the last `state`.
 pub(crate) fn wait_until<T: std::fmt::Debug>(
