@@ -32,12 +32,15 @@ impl LeaseUpdates {
 impl RecordSink for LeaseUpdates {
     fn record(&mut self, record: RunRecord) {
         let Self { worker, nodes, batch } = self;
+        // The batch writes results itself: with their outputs, or without them in a full journal.
+        if !matches!(record, RunRecord::Finished { .. } | RunRecord::Provisional { .. }) {
+            journal::write(&mut batch.journal, &record);
+        }
         match record {
             RunRecord::Started(start) => {
                 let TestStart { test, is_again, .. } = start;
                 nodes.set_started(start);
                 nodes.add_ancestor_groups(test, batch);
-                journal::write(&mut batch.journal, &record);
                 if is_again {
                     batch.reports.push(LeaseEvent::Started(test));
                 } else {
@@ -62,34 +65,25 @@ impl RecordSink for LeaseUpdates {
                 nodes.add_ancestor_groups(test, batch);
                 batch.add_settled(test, &result, |out| nodes.write_terminal(out, test, &result));
             }
-            RunRecord::FilesKept(_)
-            | RunRecord::ProcessStarted(_)
-            | RunRecord::ProcessEnded(_)
-            | RunRecord::SetUp { .. }
-            | RunRecord::FixtureFailed { .. }
-            | RunRecord::ProgramFailed(_)
-            | RunRecord::Leaked { .. }
-            | RunRecord::Log(_) => {
-                journal::write(&mut batch.journal, &record);
-                match record {
-                    RunRecord::Log(line) => batch.logs.push(line),
-                    record => batch.reports.extend(report_of(record)),
-                }
+            RunRecord::FilesKept(files) => {
+                batch.reports.push(LeaseEvent::FilesAttached { test: None, files });
             }
+            RunRecord::ProcessEnded(ProcessEnd { tests, test, usage, .. }) => {
+                let report = usage.map(|usage| LeaseEvent::ProcessEnded { test, tests, usage });
+                batch.reports.extend(report);
+            }
+            RunRecord::SetUp { fixture, progress } => {
+                batch.reports.push(LeaseEvent::SetUp { fixture, progress });
+            }
+            RunRecord::FixtureFailed { fixture, message } => {
+                batch.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+            }
+            RunRecord::Leaked { tests, processes } => {
+                batch.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
+            }
+            RunRecord::Log(line) => batch.logs.push(line),
+            // The coordinator learns of them otherwise: it has granted the lease, and finds program failures.
+            RunRecord::ProcessStarted(_) | RunRecord::ProgramFailed(_) => {}
         }
-    }
-}
-
-/// Returns what the coordinator learns of an event that is about no single test.
-fn report_of(record: RunRecord) -> Option<LeaseEvent> {
-    match record {
-        RunRecord::FilesKept(files) => Some(LeaseEvent::FilesAttached { test: None, files }),
-        RunRecord::SetUp { fixture, progress } => Some(LeaseEvent::SetUp { fixture, progress }),
-        RunRecord::FixtureFailed { fixture, message } => Some(LeaseEvent::FixtureFailed { fixture, message }),
-        RunRecord::Leaked { tests, processes } => Some(LeaseEvent::ProcessesLeaked { tests, processes }),
-        RunRecord::ProcessEnded(ProcessEnd { tests, test, usage, .. }) => {
-            usage.map(|usage| LeaseEvent::ProcessEnded { test, tests, usage })
-        }
-        _ => None,
     }
 }
