@@ -1,5 +1,5 @@
-//! What the user sees of a run, from its head to its reports: display, events for programs, summary; and what
-//! the user asks for. Every command that runs tests has it.
+//! Output of a run, from its head to its reports: the display, the events for programs and the summary. It
+//! also listens for the user's signals. Every command that runs tests uses it.
 
 use std::{
     sync::Arc,

@@ -18,7 +18,7 @@ pub struct CargoProgram {
     pub cwd: PathBuf,
     /// Variables that cargo sets in addition to its own environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its framework, where it is known.
+    /// Name of the framework, if it is known.
     pub framework: Option<&'static str>,
 }
 

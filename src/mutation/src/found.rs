@@ -1,4 +1,4 @@
-//! All mutants of a directory: those of sources that are built here, and those that StrykerJS finds.
+//! Finds all mutants of a directory: in sources that Heeler guards and builds, and through StrykerJS.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! The one loop that accepts connections, for listeners of every kind: as long as there is room for another
-//! connection, until the server stops.
+//! Accepts connections, for listeners of every kind: one loop, which waits while there is no room for another
+//! connection, and ends when the server stops.
 
 use std::{
     error::Error,

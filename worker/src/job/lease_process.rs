@@ -35,14 +35,15 @@ pub(super) struct LeaseProcess<'a> {
 
 /// Where the process of a lease comes from.
 pub(super) enum ProcessOrigin {
-    /// Its guard starts it.
+    /// The guard starts a new process.
     New,
-    /// It has listed the tests of its program, and waited: how long its start took is not known.
+    /// A process that has listed the tests of the program and waited for the lease, so that its start
+    /// was not measured.
     Waiting { root: Pid },
-    /// It is a fork of a process that has loaded its program.
+    /// A fork of a process that has loaded the program.
     Forked,
-    /// Its guard starts it, and stops it before its first instruction. A debugger may launch the offered
-    /// process instead.
+    /// The guard starts a new process and stops it before its first instruction. A debugger may launch the
+    /// offered process instead.
     Launched { offer: Option<LaunchOffer> },
 }
 

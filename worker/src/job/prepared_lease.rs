@@ -293,7 +293,7 @@ pub(super) fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
     batch.tests().iter().map(|test| &test.listed).collect()
 }
 
-/// What stands for the value of a configured variable, which may be a secret.
+/// Replaces the value of a configured variable in commands for users: it may be a secret.
 const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
 
 /// Returns the program as the commands that run its tests again name it.

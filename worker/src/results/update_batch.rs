@@ -190,7 +190,7 @@ impl UpdateBatch {
         });
     }
 
-    /// Adds a provisional result, of which the client hears nothing yet.
+    /// Adds a provisional result. The client does not receive it.
     pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, next: NextRun) {
         if self.is_journal_full {
             journal::write_provisional(&mut self.journal, test, &attempt_without_outputs(&attempt), next);

@@ -52,9 +52,9 @@ pub(crate) trait LanguageProject: fmt::Debug + Send + Sync {
 /// Which packages of a workspace are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SearchedPackages {
-    /// Those that are tested in the directory, unless sources are named.
+    /// The packages that are tested in the directory, unless the user names sources.
     Directory,
-    /// All.
+    /// All packages of the workspace.
     Workspace,
 }
 
@@ -92,9 +92,9 @@ pub(crate) trait GuardedBuilder: Send {
     ) -> Result<(Box<dyn GuardedCopy>, GuardedProject), MutateError>;
 }
 
-/// What the compiler has said about all tests.
+/// Result of compiling all tests once.
 pub(crate) struct CompileRound {
-    /// Its errors; none if the tests were built.
+    /// Errors of the compiler; empty if the tests were built.
     pub(crate) errors: Vec<CompilerError>,
     /// Sources were taken out for other reasons, so that all is compiled once more.
     pub(crate) is_repeated: bool,

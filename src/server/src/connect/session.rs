@@ -202,7 +202,7 @@ impl ConnectSession {
         }
     }
 
-    /// Ends the session, because the input is no sequence of requests.
+    /// Ends the session: the client has sent something other than a sequence of requests.
     async fn refuse_input(&mut self, problem: &str) -> Option<SessionEnd> {
         let input = "standard input is no sequence of conformance requests, as connectconformance writes them to its \
                      client";

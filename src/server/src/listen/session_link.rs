@@ -1,5 +1,5 @@
-//! What the sessions of all front ends have in common: a connection that is read and written, and everything
-//! that ends a session from outside. A front end sets the limits and says what its messages mean.
+//! The connection of a session, for all front ends: it is read and written here, and everything that ends a
+//! session from outside is noticed here. A front end sets the limits and handles the messages.
 
 use std::{future::pending, io, time::Duration};
 
@@ -37,10 +37,10 @@ impl Default for LinkLimits {
     }
 }
 
-/// What happens on a session's connection.
+/// Event on the connection of a session.
 #[derive(Debug)]
 pub enum LinkEvent<D: StreamDecoder> {
-    /// The owner of the session wants something.
+    /// The owner of the session sends a command.
     Command(SessionCommand),
     /// The client has sent this.
     Message(D::Item),
@@ -104,7 +104,7 @@ impl<D: StreamDecoder> SessionLink<D> {
     /// Ends the session when this process dies.
     ///
     /// # Errors
-    /// There is no process with this id, or the system has no descriptor for it.
+    /// No process has this id, or the system has no descriptor left to watch it.
     pub(crate) fn watch_process(&mut self, process: u32) -> io::Result<()> {
         let pid = i32::try_from(process).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         self.watched_processes.push(ProcessExitWatch::watch(Pid(pid))?);

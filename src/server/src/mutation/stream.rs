@@ -74,7 +74,7 @@ where
             _ = session.join_next() => break SessionEnd::Disconnected,
         }
     };
-    // What the client has started is cancelled, and answered.
+    // This cancels the operations that the client has started. They are still answered.
     drop((inputs, channel));
     while let Some(reply) = replies.recv().await {
         send(&mut link, reply);
