@@ -5,6 +5,7 @@
 //! Updates of a test never cross: before the coordinator learns that a test which the client saw start has to
 //! run again, perhaps on another worker's connection, the client has handled everything on this one.
 
+mod early_reports;
 mod retained_frames;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -24,7 +25,10 @@ use heeler_transport::{
 };
 use tokio::{sync::mpsc, time::timeout};
 
-use self::retained_frames::{RetainedFrames, RunningChanges};
+use self::{
+    early_reports::take_early_reports,
+    retained_frames::{RetainedFrames, RunningChanges},
+};
 use crate::results::update_batch::{TestChangeKind, UpdateBatch, UpdateChunk};
 use heeler_core::{TestId, error_chain};
 
@@ -179,10 +183,12 @@ impl ResultSender {
         mut updates: UpdateBatch,
     ) -> Result<(), LinkClosed> {
         updates.shown.write().await;
+        let runs_again = self.unfinished.entry(lease).or_default().record(&updates.reports);
         if updates.is_unjournalled {
             // If this worker dies, a test whose result the client may have must not run again, so the
             // coordinator must know of it first.
-            self.send_reports(lease, std::mem::take(&mut updates.reports)).await?;
+            let early = take_early_reports(&mut updates.reports);
+            self.send_reports(lease, early).await?;
             self.control.flush().await?;
         }
         self.redial_for_new_run();
@@ -198,7 +204,7 @@ impl ResultSender {
             self.control.send(&FromWorker::Log { client: self.client, run, lines: updates.logs }).await?;
         }
         self.sent_positions.insert(run, position);
-        if self.unfinished.entry(lease).or_default().record(&updates.reports) {
+        if runs_again {
             self.wait_until_handled().await?;
         }
         self.send_reports(lease, updates.reports).await?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use heeler_core::{Outcome, TestId, TestResult};
+use heeler_core::{Attempt, NextRun, Outcome, TestId, TestResult};
 use heeler_protocol::{
     StreamDecoder as _,
     control::LeaseEvent,
@@ -393,6 +393,39 @@ async fn test_that_runs_again_is_reported_after_its_updates_are_handled() {
         bench.changes.try_recv().is_ok(),
         "the client has handled the start before the lease's end is known"
     );
+}
+
+#[tokio::test]
+async fn crashed_test_without_a_journal_runs_again_after_its_start_is_handled() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
+    let mut updates = UpdateBatch::at_position(0);
+    updates.is_unjournalled = true;
+    let node = heeler_protocol::mtp::TestNode::test("0-x".to_owned(), "name", ExecutionState::InProgress);
+    updates.add_started(TestId(0), |out| {
+        out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node));
+    });
+    let attempt = Attempt {
+        outcome: Outcome::Crashed,
+        message: String::new(),
+        exit_reason: None,
+        stdout: String::new(),
+        stderr: String::new(),
+        diagnostics: None,
+        attached: Vec::new(),
+        duration_us: 1,
+    };
+    updates.add_provisional(TestId(0), attempt, NextRun::Isolated);
+    bench.send_batch("r", updates).await;
+    let is_crash = |event: &LeaseEvent| matches!(event, LeaseEvent::CrashedProvisionally { .. });
+    let received = bench
+        .receive_until(|received| match received {
+            CoordinatorReceived::Message(FromWorker::LeaseEvents { events, .. }) => {
+                events.iter().any(is_crash)
+            }
+            _ => false,
+        })
+        .await;
+    assert!(bench.changes.try_recv().is_ok(), "the client has handled the start before: {received:?}");
 }
 
 #[tokio::test]
