@@ -1,8 +1,8 @@
 //! `--debugger`: the user's own debugger gets the terminal, for one test after the other.
 //!
 //! ```text
-//! requested ──start──► it attaches ──► success sent, the test runs ──► it exits ──► next request
-//!                         └─ exits before that, or times out ──► failure sent
+//! a test waits ──start──► it attaches ──► the test runs ──► it exits ──► the next test
+//!                             └─ exits before that, or times out ──► the test runs without it
 //! ```
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 };
 
 use heeler_cargo::find_program;
-use heeler_protocol::{mtp::LogLevel, rpc::RequestId};
+use heeler_server::scheduler::{DebuggeeLease, DebuggeeWaiting};
 use heeler_sys::{
     process::{self, Pid, ProcessStat, Signal, stat},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
@@ -72,14 +72,14 @@ impl DebuggerCommand {
     }
 }
 
-/// Action that the caller has to take: a reply to the session, or a message for the user.
-#[derive(Debug, PartialEq)]
+/// What has happened to the tests that wait for a debugger.
+#[derive(Debug)]
 pub(super) enum DebuggerAction {
     Nothing,
-    /// Reply whether a debugger has attached.
-    Reply(RequestId, bool),
-    /// Reply that no debugger has attached, and log the reason.
-    ReplyFailure(RequestId, LogLevel, String),
+    /// A debugger has attached to the test.
+    Attached(DebuggeeWaiting),
+    /// No debugger has attached to the test, for this reason.
+    Failed(DebuggeeWaiting, String),
     /// The debugger has exited and the terminal is ours again.
     TerminalReturned,
 }
@@ -87,15 +87,15 @@ pub(super) enum DebuggerAction {
 /// Queue of debugger requests; at most one debugger runs at a time.
 pub(super) struct DebuggerQueue {
     command: Option<DebuggerCommand>,
-    waiting: VecDeque<(RequestId, u32)>,
+    waiting: VecDeque<DebuggeeWaiting>,
     running: Option<RunningDebugger>,
 }
 
 struct RunningDebugger {
     child: SpawnedChild,
     test: Pid,
-    /// The request; `None` after the reply.
-    request: Option<RequestId>,
+    /// The test that waits for it; `None` once it is decided how that continues.
+    debuggee: Option<DebuggeeWaiting>,
     attach_deadline: Instant,
     /// The terminal's state before the debugger started; `None` without a terminal, or after it was restored.
     saved_terminal: Option<SavedTerminal>,
@@ -112,16 +112,19 @@ impl DebuggerQueue {
         Self { command, waiting: VecDeque::new(), running: None }
     }
 
-    /// Queues the request of a test that waits for a debugger.
-    pub(super) fn enqueue(&mut self, request: RequestId, process: u32) {
-        self.waiting.push_back((request, process));
+    /// Queues a test that waits for a debugger.
+    pub(super) fn enqueue(&mut self, debuggee: DebuggeeWaiting) {
+        self.waiting.push_back(debuggee);
     }
 
-    /// Removes a withdrawn request: its test no longer exists.
-    pub(super) fn withdraw(&mut self, request: &RequestId) {
-        self.waiting.retain(|(waiting, _)| waiting != request);
-        if let Some(running) = self.running.as_mut().filter(|one| one.request.as_ref() == Some(request)) {
-            running.request = None;
+    /// Removes a test that does not wait any more, because its process is gone.
+    pub(super) fn withdraw(&mut self, lease: DebuggeeLease) {
+        self.waiting.retain(|waiting| waiting.lease != lease);
+        let is_meant = |running: &&mut RunningDebugger| {
+            running.debuggee.as_ref().is_some_and(|waiting| waiting.lease == lease)
+        };
+        if let Some(running) = self.running.as_mut().filter(is_meant) {
+            running.debuggee = None;
             running.kill();
         }
     }
@@ -131,7 +134,7 @@ impl DebuggerQueue {
         self.running.is_some()
     }
 
-    /// Returns whether a debugger runs or a request waits.
+    /// Returns whether a debugger runs or a test waits for one.
     pub(super) fn is_busy(&self) -> bool {
         self.running.is_some() || !self.waiting.is_empty()
     }
@@ -143,11 +146,11 @@ impl DebuggerQueue {
         };
         if !matches!(running.child.try_wait(), Ok(None)) {
             running.restore_terminal();
-            let request = running.request.take();
+            let debuggee = running.debuggee.take();
             self.running = None;
-            let text = "the debugger exited before it attached to the test".to_owned();
-            return request.map_or(DebuggerAction::TerminalReturned, |request| {
-                DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
+            let why = "the debugger exited before it attached to the test";
+            return debuggee.map_or(DebuggerAction::TerminalReturned, |debuggee| {
+                DebuggerAction::Failed(debuggee, why.to_owned())
             });
         }
         // A debugger that the user has stopped (Ctrl-Z) would stay stopped: the shell has no job for it to
@@ -155,35 +158,35 @@ impl DebuggerQueue {
         if stat(running.child.pid()).is_some_and(ProcessStat::is_stopped) {
             drop(running.child.signal(Signal::CONT));
         }
-        if running.request.is_some() && trace::tracer_of(running.test).is_some() {
-            return running
-                .request
-                .take()
-                .map_or(DebuggerAction::Nothing, |request| DebuggerAction::Reply(request, true));
+        if trace::tracer_of(running.test).is_some()
+            && let Some(debuggee) = running.debuggee.take()
+        {
+            return DebuggerAction::Attached(debuggee);
         }
-        if running.request.is_some() && Instant::now() >= running.attach_deadline {
+        if Instant::now() >= running.attach_deadline
+            && let Some(debuggee) = running.debuggee.take()
+        {
             running.kill();
-            let text =
-                format!("the debugger has not attached to the test within {} s", ATTACH_TIMEOUT.as_secs());
-            return running.request.take().map_or(DebuggerAction::Nothing, |request| {
-                DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
-            });
+            let limit = ATTACH_TIMEOUT.as_secs();
+            let why = format!("the debugger has not attached to the test within {limit} s");
+            return DebuggerAction::Failed(debuggee, why);
         }
         DebuggerAction::Nothing
     }
 
     fn start_next(&mut self) -> DebuggerAction {
-        let Some((request, process)) = self.waiting.pop_front() else { return DebuggerAction::Nothing };
-        let Some(command) = &self.command else { return DebuggerAction::Reply(request, false) };
-        match RunningDebugger::start(command, process) {
+        let (Some(debuggee), Some(command)) = (self.waiting.pop_front(), &self.command) else {
+            return DebuggerAction::Nothing;
+        };
+        match RunningDebugger::start(command, debuggee.pid) {
             Ok(mut running) => {
-                running.request = Some(request);
+                running.debuggee = Some(debuggee);
                 self.running = Some(running);
                 DebuggerAction::Nothing
             }
             Err(error) => {
-                let text = format!("the debugger could not be started: failed to {error}");
-                DebuggerAction::ReplyFailure(request, LogLevel::Error, text)
+                let why = format!("the debugger could not be started: failed to {error}");
+                DebuggerAction::Failed(debuggee, why)
             }
         }
     }
@@ -213,7 +216,7 @@ impl RunningDebugger {
         Ok(Self {
             child,
             test: pid,
-            request: None,
+            debuggee: None,
             attach_deadline: Instant::now() + ATTACH_TIMEOUT,
             saved_terminal: before,
         })

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use heeler_client::ClientError;
 use heeler_config::{ConfigError, UnknownProfileError};
 use heeler_core::partition::SplitDigest;
 use heeler_run_store::{
@@ -11,7 +10,7 @@ use heeler_run_store::{
 };
 #[cfg(feature = "connect")]
 use heeler_server::connect::ListCasesError;
-use heeler_server::listen::ListenError;
+use heeler_server::{listen::ListenError, scheduler::SchedulerGone};
 
 #[cfg(feature = "connect")]
 use super::connect::JudgeError;
@@ -54,7 +53,6 @@ pub(super) enum CommandError {
     #[error("connect to the heeler that started the judge")]
     Forward(#[source] heeler_transport::local::ConnectError),
     /// No directory for the journals of a run can be made.
-    #[cfg(feature = "connect")]
     #[error("make a directory for the run")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
     /// The beginning of a run can't be recorded.
@@ -137,9 +135,12 @@ pub(super) enum CommandError {
     /// The manual pages can't be written.
     #[error("write the manual pages into {}", dir.display())]
     ManualPages { dir: PathBuf, source: std::io::Error },
-    /// The session with the coordinator failed.
-    #[error("communicate with the coordinator")]
-    Client(#[source] ClientError),
+    /// The scheduler has failed.
+    #[error("run tests")]
+    Scheduler(#[source] SchedulerGone),
+    /// No program can be listed, or the run could not begin.
+    #[error("run tests: {reason}")]
+    NoRun { reason: String },
     /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
@@ -202,6 +203,7 @@ impl CommandError {
             | Self::RunServer(_)
             | Self::Listen(_)
             | Self::Dump(_)
+            | Self::RunDirectory(_)
             | Self::Report(_) => CliExitCode::Setup,
             #[cfg(feature = "connect")]
             Self::NoClient { .. }
@@ -209,11 +211,10 @@ impl CommandError {
             | Self::Judge(_)
             | Self::ListCases(_)
             | Self::Forward(_)
-            | Self::RunDirectory(_)
             | Self::Manifest(_) => CliExitCode::Setup,
             #[cfg(feature = "mutation")]
             Self::BindMutationServer(_) | Self::CurrentDirectory(_) => CliExitCode::Setup,
-            Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
+            Self::Scheduler(_) | Self::NoRun { .. } | Self::Signals(_) => CliExitCode::Internal,
         }
     }
 }

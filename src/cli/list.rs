@@ -4,17 +4,16 @@ use std::{io::Write, sync::Arc, time::Instant};
 
 use super::{
     arguments::ListArguments,
-    display::{self, DisplayStream, RunDisplay},
+    display::{self, DisplayStream, RunDisplay, list::TestList},
     exit::{CliExitCode, CommandError},
-    in_process_server::{InProcessServer, ServerUse},
-    run::{describe_empty_selection, discover},
+    local_client::{LocalClient, SchedulerUse},
+    run::describe_empty_selection,
     run_output::RunOutput,
-    run_view::{RunView, display_options},
+    run_view::{Answer, RunView, display_options},
     select::{check_filters, is_unlisted_program, select},
     signals::SignalListener,
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
-use heeler_client::ClientOptions;
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 use heeler_server::pool::WorkerStdout;
@@ -40,28 +39,29 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
         return Err(CommandError::NothingToRun);
     }
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let (here, events) = InProcessServer::start(
+    let client = LocalClient::start(
         Arc::clone(&settings),
         sources,
         Provenance::default(),
-        ClientOptions::default(),
         WorkerStdout::StandardOutput,
-        ServerUse::List,
-    )
-    .await
-    .map_err(CommandError::Client)?;
-    let mut watch = RunView::new(events, RunOutput::new(display, None, signals));
-    let Some(Some(nodes)) = discover(&here, &mut watch).await? else { return Ok(CliExitCode::Aborted) };
-    here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
-    let (broken, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_unlisted_program);
-    let found = nodes.len();
-    let selection = select(nodes, &settings)?;
+        SchedulerUse::List,
+    );
+    let client = client.await.map_err(CommandError::Scheduler)?;
+    let mut view = RunView::new(client, RunOutput::new(display, None, signals));
+    let Answer::Ended(catalogue) = view.discover().await? else { return Ok(CliExitCode::Aborted) };
+    view.shut_down().await;
+    let (broken, tests): (Vec<_>, Vec<_>) = catalogue.all().partition(is_unlisted_program);
+    let found = tests.len();
+    let selection = select(&catalogue, tests, &settings)?;
     if let Some(warning) = selection.split_warning {
         eprintln!("heeler: {warning}");
     }
-    let text = display::list::render_list(&selection.chosen, arguments.format, colour, &root);
+    let mut list = TestList::new(arguments.format, colour, &root);
+    for test in &selection.chosen {
+        catalogue.with_description(*test, |test| list.add(test));
+    }
     // A closed pipe (`heeler list | head`) is no error.
-    let _closed = std::io::stdout().write_all(text.as_bytes());
+    let _closed = std::io::stdout().write_all(list.render().as_bytes());
     if !broken.is_empty() {
         return Ok(CliExitCode::Setup);
     }

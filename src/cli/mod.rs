@@ -1,4 +1,4 @@
-//! The command line: arguments, commands, display. An ordinary client of the coordinator.
+//! The command line: arguments, commands, display. A client of a scheduler in its own process.
 //!
 //! - `arguments`: arguments and their help; `sources`: finds the programs of arguments and suites; `select`:
 //!   filters and partitions tests.
@@ -13,8 +13,8 @@
 //! - `mutate`: finds, lists and tests the mutants of sources.
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
-//! - `in_process_server`: a session in this process; `run_output`: the user's side of a run; `run_view`: of a
-//!   session in this process; `signals`: signals from terminal and system.
+//! - `local_client`: a client of a scheduler in this process; `run_output`: the user's side of a run;
+//!   `run_view`: what happens in a run, for the user; `signals`: signals from terminal and system.
 //! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and
 //!   errors.
 
@@ -30,8 +30,8 @@ mod dump;
 mod exit;
 mod exit_code;
 mod history;
-mod in_process_server;
 mod list;
+mod local_client;
 mod machine;
 mod mcp_bridge;
 mod mcp_filter;

@@ -156,7 +156,7 @@ fn print_shards(
     };
     display.begin(&head, now);
     for shard in shards {
-        display.apply_reports(shard.run.reports(), now);
+        display.show_results(shard.run.reports(), now);
     }
     end_display(display, content);
 }
@@ -196,7 +196,7 @@ fn print_report(
         },
         now,
     );
-    display.apply_reports(story.reports(), now);
+    display.show_results(story.reports(), now);
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }

@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use heeler_protocol::{
     control::OsText,
     manifest::{RerunSet, RunOrigin},
-    mtp::{LogLevel, TestNode, key},
+    mtp::LogLevel,
 };
 
 use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector, RunOwnership};
+use heeler_server::discovery::{Catalogue, TestRef};
 
 /// The framework of runs of `heeler connect`, which this build may not have.
 const CONNECT_FRAMEWORK: &str = "connect";
@@ -98,25 +99,26 @@ impl RerunPlan {
         }
     }
 
-    /// Keeps the nodes of tests to rerun, and logs those that no longer exist. The node of a program that
-    /// could not be listed represents all its tests.
+    /// Keeps the tests to rerun, and logs those that no longer exist. A program that could not be listed
+    /// stands for all its tests.
     ///
     /// # Errors
     /// None of the tests exists any more; the message is complete.
-    pub(super) fn select_nodes(
+    pub(super) fn select_tests(
         &self,
-        nodes: Vec<TestNode>,
+        catalogue: &Catalogue,
+        tests: Vec<TestRef>,
         display: &mut RunDisplay,
-    ) -> Result<Vec<TestNode>, String> {
+    ) -> Result<Vec<TestRef>, String> {
         let wanted = self.selector.select(&self.rerun_set);
         let mut found: HashSet<&str> = HashSet::new();
         let mut chosen = Vec::new();
-        for node in nodes {
-            let suite = node.text_member(key::SUITE).unwrap_or_default();
-            let by = wanted.get(node.uid.as_str()).or_else(|| wanted.get(suite)).copied();
+        for test in tests {
+            let suite = catalogue.suite(test);
+            let by = wanted.get(catalogue.uid(test)).or_else(|| wanted.get(suite)).copied();
             if let Some(by) = by {
                 found.insert(by);
-                chosen.push(node);
+                chosen.push(test);
             }
         }
         let mut gone: Vec<&str> = wanted.difference(&found).copied().collect();

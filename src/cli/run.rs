@@ -1,34 +1,33 @@
 //! `heeler run`: discovers, selects, runs, displays and reports tests.
 
 use std::{
-    future::Future,
     io::IsTerminal as _,
     os::fd::AsFd as _,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{LogLevel, TestNode, key};
+use heeler_protocol::mtp::LogLevel;
 use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
     display::{DisplayOptions, DisplayStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource},
     exit::{CliExitCode, CommandError},
-    in_process_server::{InProcessServer, ServerUse},
+    local_client::{LocalClient, LocalRun, SchedulerUse},
     report_job::passed_outputs,
     rerun::{self, RerunPlan},
     run_events::RunEventPrinter,
     run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
-    run_view::RunView,
+    run_view::{Answer, RunView},
     select::{RunSelection, check_filters, is_unlisted_program},
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
-use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode};
+use heeler_core::NotRunReason;
 use heeler_report::{ReportRequest, RunSummary, RunVerdict};
 use heeler_run_store::RunTimes;
-use heeler_server::discovery::ProgramSource;
+use heeler_server::discovery::{Catalogue, ProgramEntry};
 use heeler_server::pool::WorkerStdout;
 
 /// A time limit that no debugging session reaches.
@@ -77,28 +76,27 @@ async fn run_tests(
     if sources.is_empty() {
         return Err(rerun.as_ref().map_or(CommandError::NothingToRun, RerunPlan::nothing_to_run));
     }
-    let without_run = arguments.is_no_run.then(|| sources.iter().map(listed_program).collect());
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
-    let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
     // Standard output belongs to the event stream.
     let worker_stdout = match &events_out {
         Some(_) => WorkerStdout::StandardError,
         None => WorkerStdout::StandardOutput,
     };
     let run_id = Uuid::new_v4().to_string();
-    let use_of = if arguments.is_no_run { ServerUse::List } else { ServerUse::Run { id: run_id.clone() } };
-    let start =
-        InProcessServer::start(Arc::clone(&settings), sources, provenance, client, worker_stdout, use_of);
-    let (here, events) = start.await.map_err(CommandError::Client)?;
+    let use_of = match arguments.is_no_run {
+        true => SchedulerUse::List,
+        false => SchedulerUse::Run { id: run_id.clone() },
+    };
+    let client = LocalClient::start(Arc::clone(&settings), sources, provenance, worker_stdout, use_of);
+    let client = client.await.map_err(CommandError::Scheduler)?;
     let output = RunOutput::new(display, events_out, signals);
-    let mut watch = RunView::new(events, output).with_debugger(arguments.debugger.clone());
+    let mut view = RunView::new(client, output).with_debugger(arguments.debugger.clone());
     let exit = RunCommand {
-        here: &here,
-        watch: &mut watch,
+        view: &mut view,
         settings: &settings,
-        is_debug: arguments.debugger.is_some(),
+        is_debugged: arguments.debugger.is_some(),
         run_id,
-        without_run,
+        is_no_run: arguments.is_no_run,
         has_no_doctests: arguments.programs.cargo_targets.has_no_doctests,
         rerun,
         reports,
@@ -106,11 +104,11 @@ async fn run_tests(
     .run()
     .await;
     let Ok(Some(exit)) = exit else {
-        // The user forced an immediate exit, or the session is broken: the watchdog detects the exit and
+        // The user forced an immediate exit, or the scheduler has failed: the watchdog detects the exit and
         // cleans up.
         return exit.map(|_| CliExitCode::Aborted);
     };
-    here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
+    view.shut_down().await;
     Ok(exit)
 }
 
@@ -147,13 +145,12 @@ fn typed_line_source() -> TypedLineSource {
 }
 
 struct RunCommand<'a, 'e> {
-    here: &'a InProcessServer,
-    watch: &'a mut RunView<'e>,
+    view: &'a mut RunView<'e>,
     settings: &'a ResolvedSettings,
-    is_debug: bool,
+    is_debugged: bool,
     run_id: String,
-    /// With `--no-run`, the programs whose tests are listed.
-    without_run: Option<Vec<ProgramTestCount>>,
+    /// `--no-run`: the selected tests are counted, and not run.
+    is_no_run: bool,
     /// `--no-doc` is given.
     has_no_doctests: bool,
     rerun: Option<RerunPlan>,
@@ -163,97 +160,86 @@ struct RunCommand<'a, 'e> {
 impl RunCommand<'_, '_> {
     /// Returns the exit code; `None` when the user forces an immediate exit.
     async fn run(&mut self) -> Result<Option<CliExitCode>, CommandError> {
-        let nodes = match self.discover().await? {
-            Some(Some(nodes)) => nodes,
-            Some(None) => return Ok(Some(CliExitCode::Aborted)),
-            None => return Ok(None),
+        self.view.output.display.show_phase("Listing", "tests", Instant::now());
+        let catalogue = match self.view.discover().await? {
+            Answer::Ended(catalogue) => catalogue,
+            Answer::Cancelled => return Ok(Some(CliExitCode::Aborted)),
+            Answer::Left => return Ok(None),
         };
-        if !nodes.is_empty() && nodes.iter().all(is_unlisted_program) {
-            self.watch.output.fail("no program could be listed, so there is nothing to run");
+        let tests: Vec<_> = catalogue.all().collect();
+        let found = tests.iter().filter(|test| !is_unlisted_program(test)).count();
+        if !tests.is_empty() && found == 0 {
+            self.view.output.fail("no program could be listed, so there is nothing to run");
             return Ok(Some(CliExitCode::Setup));
         }
         // They have been shown, and the run reports them once more.
-        let errors = nodes.iter().filter(|node| is_unlisted_program(node));
-        self.watch.output.display.skip_known_errors(errors.filter_map(|node| node.error_message.clone()));
-        let found = nodes.iter().filter(|node| !is_unlisted_program(node)).count();
-        let selection = self.watch.output.select(nodes, self.rerun.as_ref(), self.settings)?;
+        let errors = tests.iter().filter_map(|test| catalogue.listing_error(*test));
+        self.view.output.display.skip_known_errors(errors.map(str::to_owned));
+        let selection = self.view.output.select(&catalogue, tests, self.rerun.as_ref(), self.settings)?;
         let Some(selection) = selection else { return Ok(Some(CliExitCode::ZeroTests)) };
-        if let Some(programs) = self.without_run.take() {
-            return Ok(Some(self.end_without_run(programs, &selection)));
+        if self.is_no_run {
+            return Ok(Some(self.end_without_run(&catalogue, &selection)));
         }
         if selection.chosen.is_empty() {
-            self.watch.output.fail(&describe_empty_selection(found));
+            self.view.output.fail(&describe_empty_selection(found));
             return Ok(Some(CliExitCode::ZeroTests));
         }
+        self.run_selected(&catalogue, selection).await
+    }
+
+    async fn run_selected(
+        &mut self,
+        catalogue: &Catalogue,
+        selection: RunSelection,
+    ) -> Result<Option<CliExitCode>, CommandError> {
         let run_id = self.run_id.clone();
         let head = selection.run_head(&run_id, self.settings, self.rerun.as_ref(), self.run_notes());
         let summary = RunSummary::new(Some(head.tests)).with_passed_outputs(passed_outputs(self.settings));
-        self.watch.begin(&head, summary);
+        self.view.output.begin(&head, summary);
         let RunSelection { chosen, shard, .. } = selection;
-        let only_uid = |uid| TestNode { uid, ..TestNode::default() };
-        let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
-        let request = TestRequest {
-            run_id: run_id.clone(),
-            tests: Some(tests),
-            is_debug: self.is_debug,
-            shard,
-            ..TestRequest::default()
-        };
         let start_utc = heeler_run_store::wall_clock().to_string();
         let began = Instant::now();
-        let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
-            self.watch.output.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
-            let times = RunTimes { start_utc, duration: began.elapsed() };
-            self.finish(&run_id, times, true).await?;
+        let is_debugged = self.is_debugged;
+        let run = LocalRun { run_id: &run_id, catalogue, tests: &chosen, is_debugged, shard };
+        let Answer::Ended(outcome) = self.view.run(run).await? else {
+            let tests: Vec<_> = chosen.into_iter().filter(|test| !is_unlisted_program(test)).collect();
+            self.view.output.interrupt(catalogue, &tests);
+            self.finish(&run_id, RunTimes { start_utc, duration: began.elapsed() }, true).await?;
             return Ok(None);
         };
-        if let Ok(result) = &answer {
-            self.watch.output.summary.add_leaks(&result.leaks);
-            self.watch.output.summary.add_shared_processes(&result.largest);
-        }
-        let is_cancelled = is_cancelled(answer)?;
+        self.view.output.summary.add_leaks(&outcome.result.leaks);
+        self.view.output.summary.add_shared_processes(&outcome.result.largest);
+        let is_cancelled = outcome.stopped_by == Some(NotRunReason::Cancelled);
         let times = RunTimes { start_utc, duration: began.elapsed() };
         let summary = self.finish(&run_id, times, is_cancelled).await?;
         // A test that ran without its debugger is not what was asked for.
-        let has_debugger_failed = self.watch.has_debugger_failed;
+        let has_debugger_failed = self.view.has_debugger_failed;
         Ok(summary.map(|summary| match exit_code_for(&summary, self.settings, is_cancelled) {
             CliExitCode::Success if has_debugger_failed => CliExitCode::Setup,
             code => code,
         }))
     }
 
-    /// Returns the discovered nodes. The inner option is `None` when the user cancelled, the outer one when
-    /// the user forces an immediate exit.
-    async fn discover(&mut self) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
-        self.watch.output.display.show_phase("Listing", "tests", Instant::now());
-        let nodes = discover(self.here, self.watch).await?;
-        Ok(nodes)
-    }
-
-    /// Ends a command with `--no-run`: reports the programs and their selected tests.
-    fn end_without_run(
-        &mut self,
-        mut programs: Vec<ProgramTestCount>,
-        selection: &RunSelection,
-    ) -> CliExitCode {
-        let (broken, tests): (Vec<_>, Vec<_>) =
-            selection.chosen.iter().partition(|node| is_unlisted_program(node));
-        for node in tests {
-            let suite = node.text_member(key::SUITE).unwrap_or_default();
-            if let Some(program) = programs.iter_mut().find(|program| program.suite == suite) {
-                program.tests += 1;
-            }
+    /// Ends a command with `--no-run`: shows the programs and the number of their selected tests.
+    fn end_without_run(&mut self, catalogue: &Catalogue, selection: &RunSelection) -> CliExitCode {
+        let without_tests = |entry: &ProgramEntry| ProgramTestCount {
+            suite: entry.source.program.suite.clone(),
+            path: entry.source.program.path.as_path().display().to_string(),
+            tests: 0,
+        };
+        let mut programs: Vec<_> = catalogue.programs().iter().map(without_tests).collect();
+        for test in selection.chosen.iter().filter(|test| !is_unlisted_program(test)) {
+            programs[test.program].tests += 1;
         }
-        self.watch.output.display.show_listed_programs(&programs, selection.left_out, Instant::now());
-        for node in &broken {
-            let text = node.error_message.as_deref().unwrap_or(&node.uid);
-            self.watch.output.display.log(LogLevel::Error, text);
+        let output = &mut self.view.output;
+        output.display.show_listed_programs(&programs, selection.left_out, Instant::now());
+        let errors = selection.chosen.iter().filter_map(|test| catalogue.listing_error(*test));
+        let mut exit = CliExitCode::Success;
+        for error in errors {
+            output.display.log(LogLevel::Error, error);
+            exit = CliExitCode::Setup;
         }
-        if broken.is_empty() { CliExitCode::Success } else { CliExitCode::Setup }
-    }
-
-    async fn await_response<T>(&mut self, run_id: &str, request: impl Future<Output = T>) -> Option<T> {
-        self.watch.await_response(self.here, run_id, request).await
+        exit
     }
 
     fn run_notes(&self) -> Vec<String> {
@@ -278,41 +264,13 @@ impl RunCommand<'_, '_> {
         seen: RunTimes,
         is_cancelled: bool,
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
-        let mut problems = self.watch.take_problems();
+        let mut problems = self.view.take_problems();
         if self.has_no_doctests {
             problems.push("documentation tests were not run (--no-doc)".to_owned());
         }
         let (settings, reports) = (self.settings, self.reports.clone());
         let run = EndedRun { settings, reports, run_id, times: seen, problems, is_cancelled };
-        self.watch.output.finish(run).await
-    }
-}
-
-fn listed_program(source: &ProgramSource) -> ProgramTestCount {
-    let path = source.program.path.as_path().display().to_string();
-    ProgramTestCount { suite: source.program.suite.clone(), path, tests: 0 }
-}
-
-/// Discovers all tests of a session. The inner option is `None` when the user cancelled, the outer one when
-/// the user forces an immediate exit.
-pub(super) async fn discover(
-    here: &InProcessServer,
-    watch: &mut RunView<'_>,
-) -> Result<Option<Option<Vec<TestNode>>>, CommandError> {
-    let run_id = Uuid::new_v4().to_string();
-    let request = TestRequest { run_id: run_id.clone(), ..TestRequest::default() };
-    let Some(answer) = watch.await_response(here, &run_id, here.client.discover(request)).await else {
-        return Ok(None);
-    };
-    let nodes = watch.take_discovered();
-    Ok(Some(if is_cancelled(answer)? { None } else { Some(nodes) }))
-}
-
-fn is_cancelled<T>(answer: Result<T, ClientError>) -> Result<bool, CommandError> {
-    match answer {
-        Ok(_answer) => Ok(false),
-        Err(error) if error.is_cancelled() => Ok(true),
-        Err(error) => Err(CommandError::Client(error)),
+        self.view.output.finish(run).await
     }
 }
 

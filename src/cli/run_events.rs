@@ -3,14 +3,13 @@
 use std::{io::Write, time::Duration};
 
 use heeler_core::Outcome;
-use heeler_protocol::mtp::{ExecutionState, TestNode, key};
 
 use super::{
     arguments::RunFormat,
     display::RunHead,
     exit::{CliExitCode, CommandError},
 };
-use heeler_report::{RunEnded, RunEventLine, RunSummary, TestReport, is_group};
+use heeler_report::{RunEnded, RunEventLine, RunSummary, TestReport};
 
 /// Size of the lines that are written at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -46,18 +45,9 @@ impl RunEventPrinter {
         self.flush();
     }
 
-    /// Prints the change of a test that starts or ends, unless the summary of all changes before has it
-    /// already.
-    pub(super) fn print_change(&mut self, node: &TestNode, before: &RunSummary) {
-        if self.is_closed || before.has_ended(&node.uid) {
-            return;
-        }
-        let is_started = before.is_unfinished(&node.uid);
-        if let Some(report) = TestReport::whole_from_node(node) {
-            self.print_end(&report, is_started);
-        } else if node.state == Some(ExecutionState::InProgress) && !is_group(node) && !is_started {
-            self.push(&RunEventLine::test_started(&node.uid, node.text_member(key::SUITE)));
-        }
+    /// Prints that a test runs.
+    pub(super) fn print_start(&mut self, uid: &str, suite: Option<&str>) {
+        self.push(&RunEventLine::test_started(uid, suite));
     }
 
     /// Prints the end of a test, or of a program that failed outside its tests. The start of a test that took
@@ -68,7 +58,7 @@ impl RunEventPrinter {
             return;
         }
         if !is_started && !report.is_group && !matches!(report.outcome, Outcome::NotRun(_)) {
-            self.push(&RunEventLine::test_started(&report.uid, report.suite.as_deref()));
+            self.print_start(&report.uid, report.suite.as_deref());
         }
         self.push(&RunEventLine::test_ended(report));
     }

@@ -7,18 +7,18 @@ use std::{
 };
 
 use heeler_config::{ResolvedSettings, StatusLevel};
-#[cfg(feature = "connect")]
-use heeler_protocol::mtp::{ExecutionState, key};
-use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode};
-#[cfg(feature = "connect")]
-use heeler_report::TestReport;
-use heeler_report::{ReportRequest, RunSummary};
+use heeler_protocol::mtp::LogLevel;
+use heeler_report::{ReportRequest, RunSummary, TestReport};
 use heeler_run_store::RunTimes;
+use heeler_server::discovery::{Catalogue, TestRef};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::{
     arguments::{GeneralArguments, RunFormat},
-    display::{DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
+    display::{
+        DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, StartedTest,
+        SummaryExtras,
+    },
     exit::{CliExitCode, CommandError},
     report_job::{ReportJob, WrittenReports},
     rerun::RerunPlan,
@@ -39,15 +39,15 @@ pub(super) struct RunOutput<'a> {
     pub(super) events: Option<&'a mut RunEventPrinter>,
     pub(super) signals: SignalListener,
     pub(super) ticks: Interval,
+    /// What is shown later, while another program has the terminal.
+    held: Option<Vec<HeldOutput>>,
 }
 
-/// A test that is running.
-#[cfg(feature = "connect")]
-pub(super) struct RunningTest<'a> {
-    pub(super) uid: &'a str,
-    pub(super) name: &'a str,
-    pub(super) suite: &'a str,
-    pub(super) worker: u32,
+/// Output that is held back while another program has the terminal.
+enum HeldOutput {
+    Started(StartedTest),
+    Ended(Box<TestReport>),
+    Log(LogLevel, String),
 }
 
 /// A run that is over.
@@ -100,28 +100,29 @@ impl<'a> RunOutput<'a> {
     ) -> Self {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Self { display, summary: RunSummary::new(None), events, signals, ticks }
+        Self { display, summary: RunSummary::new(None), events, signals, ticks, held: None }
     }
 
     /// Selects the tests of a run. `None` if none of the tests exists that are to be run again, which is
     /// reported.
     pub(super) fn select(
         &mut self,
-        nodes: Vec<TestNode>,
+        catalogue: &Catalogue,
+        tests: Vec<TestRef>,
         rerun: Option<&RerunPlan>,
         settings: &ResolvedSettings,
     ) -> Result<Option<RunSelection>, CommandError> {
-        let nodes = match rerun {
-            Some(rerun) => match rerun.select_nodes(nodes, &mut self.display) {
-                Ok(nodes) => nodes,
+        let tests = match rerun {
+            Some(rerun) => match rerun.select_tests(catalogue, tests, &mut self.display) {
+                Ok(tests) => tests,
                 Err(none) => {
                     self.fail(&none);
                     return Ok(None);
                 }
             },
-            None => nodes,
+            None => tests,
         };
-        let selection = select(nodes, settings)?;
+        let selection = select(catalogue, tests, settings)?;
         if let Some(warning) = selection.split_warning {
             self.warn(warning);
         }
@@ -137,27 +138,64 @@ impl<'a> RunOutput<'a> {
         self.display.begin(head, Instant::now());
     }
 
-    /// Shows that a test runs.
-    #[cfg(feature = "connect")]
-    pub(super) fn start_test(&mut self, test: &RunningTest<'_>) {
-        let mut node = TestNode::test(test.uid, test.name, ExecutionState::InProgress);
-        node.members.insert(key::SUITE.to_owned(), test.suite.into());
-        node.members.insert(key::WORKER.to_owned(), test.worker.into());
-        let change = [NodeChange { parent: None, node }];
-        self.count(&change);
-        self.display.apply_changes(&change, Instant::now());
+    /// Shows that a test runs, unless it has ended.
+    pub(super) fn start_test(&mut self, test: StartedTest) {
+        let is_news = !self.summary.has_ended(&test.uid) && !self.summary.is_unfinished(&test.uid);
+        if let Some(events) = self.events.as_mut().filter(|_| is_news) {
+            events.print_start(&test.uid, test.suite.as_deref());
+        }
+        self.summary.start(&test.uid);
+        self.show(HeldOutput::Started(test));
     }
 
-    /// Counts changes in the summary, and prints them for programs.
-    pub(super) fn count(&mut self, changes: &[NodeChange]) {
-        for change in changes {
-            if let Some(events) = &mut self.events {
-                events.print_change(&change.node, &self.summary);
-            }
-            self.summary.apply(std::slice::from_ref(change));
+    /// Shows how a test ended.
+    pub(super) fn end_test(&mut self, report: TestReport) {
+        if let Some(events) = self.events.as_mut().filter(|_| !self.summary.has_ended(&report.uid)) {
+            events.print_end(&report, self.summary.is_unfinished(&report.uid));
         }
+        match &mut self.held {
+            Some(held) => held.push(HeldOutput::Ended(Box::new(report.clone()))),
+            None => self.display.end_test(&report, Instant::now()),
+        }
+        self.summary.add_reports([report]);
+    }
+
+    /// Writes the events that are printed for programs and wait.
+    pub(super) fn flush_events(&mut self) {
         if let Some(events) = &mut self.events {
             events.flush();
+        }
+    }
+
+    /// Removes the live view, and shows nothing more until [`RunOutput::take_terminal_back`]: another program has
+    /// the terminal.
+    pub(super) fn lend_terminal(&mut self) {
+        if self.held.is_none() {
+            self.display.hide();
+            self.held = Some(Vec::new());
+        }
+    }
+
+    /// Shows what was held back.
+    pub(super) fn take_terminal_back(&mut self) {
+        for held in self.held.take().unwrap_or_default() {
+            self.show(held);
+        }
+    }
+
+    /// Shows a log line.
+    pub(super) fn log(&mut self, level: LogLevel, text: String) {
+        self.show(HeldOutput::Log(level, text));
+    }
+
+    fn show(&mut self, output: HeldOutput) {
+        if let Some(held) = &mut self.held {
+            return held.push(output);
+        }
+        match output {
+            HeldOutput::Started(test) => self.display.start_test(&test, Instant::now()),
+            HeldOutput::Ended(report) => self.display.end_test(&report, Instant::now()),
+            HeldOutput::Log(level, text) => self.display.log(level, &text),
         }
     }
 
@@ -167,20 +205,12 @@ impl<'a> RunOutput<'a> {
         self.display.await_verdict(uid, Instant::now());
     }
 
-    /// Shows the result of a test.
-    #[cfg(feature = "connect")]
-    pub(super) fn end_test(&mut self, report: TestReport) {
-        if let Some(events) = &mut self.events {
-            events.print_end(&report, self.summary.is_unfinished(&report.uid));
-        }
-        self.display.apply_reports([report.clone()], Instant::now());
-        self.summary.add_reports([report]);
-    }
-
     /// Ends a run that the user leaves at once: tests without a result are interrupted, or never ran.
-    pub(super) fn interrupt<'t>(&mut self, selected: impl IntoIterator<Item = &'t TestNode>) {
+    pub(super) fn interrupt(&mut self, catalogue: &Catalogue, selected: &[TestRef]) {
         let ended = self.summary.records().len();
-        self.summary.interrupt(selected);
+        for test in selected {
+            catalogue.with_description(*test, |test| self.summary.interrupt(test));
+        }
         if let Some(events) = &mut self.events {
             // Those that have not started are not run.
             self.summary.records()[ended..].iter().for_each(|record| events.print_end(record, true));
@@ -213,7 +243,9 @@ impl<'a> RunOutput<'a> {
     }
 
     pub(super) fn tick(&mut self) {
-        self.display.tick(Instant::now());
+        if self.held.is_none() {
+            self.display.tick(Instant::now());
+        }
     }
 
     pub(super) fn warn(&mut self, text: &str) {

@@ -1,244 +1,298 @@
-//! The user's view of a session during a request: displays events, maintains the summary, handles signals and
-//! debuggers.
+//! What happens in a scheduler of this process, for the user: updates and log lines are shown and counted,
+//! signals cancel or pause, tests wait for debuggers.
 
 use std::{
-    future::Future,
-    pin::pin,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{ExecutionState, LogLevel, NodeChange, TestNode};
+use heeler_core::ProgramFailure;
+use heeler_protocol::{
+    control::{DebuggerDecision, RunUpdates, TestUpdate},
+    mtp::{LogLevel, NodeDescription},
+};
+use heeler_server::{
+    discovery::Catalogue,
+    run::{RunOutcome, discard_run, record_run},
+    scheduler::{ClientEvent, ClientLogLine, RequestNumber, SchedulerGone},
+};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::{
     arguments::GeneralArguments,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
-    display::{self, DisplayStream, RunHead},
-    in_process_server::InProcessServer,
+    display::{self, DisplayStream, StartedTest},
+    exit::CommandError,
+    local_client::{LocalClient, LocalRun},
     run_output::RunOutput,
     signals::SignalRequest,
 };
-use heeler_client::{ClientEvent, EventStream};
 use heeler_config::{CaptureStrategy, ResolvedSettings};
-use heeler_report::RunSummary;
+use heeler_report::{TestReport, shown_name};
 
 /// Interval between checks of the debugger: the longest delay before a test is handed over to it.
 const DEBUGGER_TICK: Duration = Duration::from_millis(5);
 
-/// The user's view of a session.
+/// How a request ended.
+pub(super) enum Answer<T> {
+    Ended(T),
+    /// The user has cancelled it.
+    Cancelled,
+    /// The user exits at once: nothing more is waited for.
+    Left,
+}
+
+/// The user's view of a client.
 pub(super) struct RunView<'a> {
     pub(super) output: RunOutput<'a>,
-    events: EventStream,
+    client: LocalClient,
+    /// Describes the tests in updates.
+    catalogue: Arc<Catalogue>,
     /// When the debuggers are checked: at fixed times, regardless of the number of events.
     debugger_ticks: Interval,
-    discovered: Vec<TestNode>,
     problems: Vec<String>,
-    is_running: bool,
     /// Whether the user has already requested the end once.
     is_cancel_requested: bool,
+    /// The run has said that no update follows.
+    is_completed: bool,
     debuggers: DebuggerQueue,
     /// A debugger did not attach to its test.
     pub(super) has_debugger_failed: bool,
-    /// Output held back until the debugger returns the terminal.
-    pending_output: Vec<PendingOutput>,
 }
 
-/// Output that is held back while a debugger has the terminal.
-enum PendingOutput {
-    Changes(Vec<NodeChange>),
-    Log(LogLevel, String),
+/// What a request waits for.
+enum ViewEvent {
+    Client(ClientEvent),
+    /// The user cancels the request.
+    Cancel,
+    /// The user exits at once.
+    Leave,
 }
 
 impl<'a> RunView<'a> {
-    pub(super) fn new(events: EventStream, output: RunOutput<'a>) -> Self {
+    pub(super) fn new(client: LocalClient, output: RunOutput<'a>) -> Self {
         let mut debugger_ticks = tokio::time::interval(DEBUGGER_TICK);
         debugger_ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self {
             output,
-            events,
+            client,
+            catalogue: Arc::default(),
             debugger_ticks,
-            discovered: Vec::new(),
             problems: Vec::new(),
-            is_running: false,
             is_cancel_requested: false,
+            is_completed: false,
             debuggers: DebuggerQueue::new(None),
             has_debugger_failed: false,
-            pending_output: Vec::new(),
         }
     }
 
-    /// Sets the debugger to attach to the tests that request one.
+    /// Sets the debugger to attach to the tests that wait for one.
     pub(super) fn with_debugger(self, command: Option<DebuggerCommand>) -> Self {
         Self { debuggers: DebuggerQueue::new(command), ..self }
-    }
-
-    /// Begins a run: later changes are counted in this summary and displayed as its results.
-    pub(super) fn begin(&mut self, head: &RunHead, summary: RunSummary) {
-        self.is_running = true;
-        self.output.begin(head, summary);
-    }
-
-    pub(super) fn take_discovered(&mut self) -> Vec<TestNode> {
-        std::mem::take(&mut self.discovered)
     }
 
     pub(super) fn take_problems(&mut self) -> Vec<String> {
         std::mem::take(&mut self.problems)
     }
 
-    pub(super) fn into_events(self) -> EventStream {
-        self.events
+    /// Ends the scheduler and all its processes.
+    ///
+    /// Cancel safe: yes, as [`LocalClient::shut_down`].
+    pub(super) async fn shut_down(self) {
+        self.client.shut_down().await;
     }
 
-    /// Waits for a request's response and displays the events that arrive meanwhile. Returns `None` when the
-    /// user forces an immediate exit.
-    pub(super) async fn await_response<T>(
-        &mut self,
-        here: &InProcessServer,
-        run_id: &str,
-        request: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut request = pin!(request);
+    /// Lists the tests of all programs.
+    ///
+    /// # Errors
+    /// No program can be listed, or the scheduler has failed.
+    ///
+    /// Cancel safe: no, because the listing goes on.
+    pub(super) async fn discover(&mut self) -> Result<Answer<Arc<Catalogue>>, CommandError> {
+        let own = self.client.list().await.map_err(CommandError::Scheduler)?;
+        loop {
+            match self.next_event().await.map_err(CommandError::Scheduler)? {
+                ViewEvent::Leave => return Ok(Answer::Left),
+                ViewEvent::Cancel => {
+                    self.cancel(own).await;
+                    return Ok(Answer::Cancelled);
+                }
+                ViewEvent::Client(ClientEvent::Listed { request, catalogue }) if request == own => {
+                    self.catalogue = catalogue.map_err(|reason| CommandError::NoRun { reason })?;
+                    return Ok(Answer::Ended(Arc::clone(&self.catalogue)));
+                }
+                ViewEvent::Client(event) => self.on_event(event),
+            }
+        }
+    }
+
+    /// Runs tests until nothing of the run is left, and records its end. A cancelled run ends as well.
+    ///
+    /// # Errors
+    /// The run can't begin, or the scheduler has failed.
+    ///
+    /// Cancel safe: no, because the run goes on.
+    pub(super) async fn run(&mut self, run: LocalRun<'_>) -> Result<Answer<Box<RunOutcome>>, CommandError> {
+        let began = Instant::now();
+        let (own, warnings) = self.client.start_run(run).await?;
+        for warning in warnings {
+            self.output.log(LogLevel::Warning, warning);
+        }
+        loop {
+            match self.next_event().await.map_err(CommandError::Scheduler)? {
+                ViewEvent::Leave => return Ok(Answer::Left),
+                ViewEvent::Cancel => self.cancel(own).await,
+                ViewEvent::Client(ClientEvent::RunEnded { request, plan, outcome }) if request == own => {
+                    let warning = record_run(self.client.settings(), &plan, &outcome, began.elapsed());
+                    if let Some(warning) = warning {
+                        self.output.log(LogLevel::Warning, warning);
+                    }
+                    self.await_debugger().await;
+                    return Ok(Answer::Ended(outcome));
+                }
+                ViewEvent::Client(ClientEvent::RunRefused { request, plan, error }) if request == own => {
+                    discard_run(&plan);
+                    return Err(CommandError::NoRun { reason: error });
+                }
+                ViewEvent::Client(event) => self.on_event(event),
+            }
+        }
+    }
+
+    /// Returns what the request in progress has to know, and does everything else meanwhile.
+    async fn next_event(&mut self) -> Result<ViewEvent, SchedulerGone> {
         loop {
             tokio::select! {
                 biased;
                 wish = self.output.signals.next() => match wish {
-                    SignalRequest::End if self.is_cancel_requested => return None,
-                    SignalRequest::End => self.cancel(here, run_id).await,
-                    SignalRequest::Pause => self.pause(here).await,
+                    SignalRequest::End if self.is_cancel_requested => return Ok(ViewEvent::Leave),
+                    SignalRequest::End => return Ok(ViewEvent::Cancel),
+                    SignalRequest::Pause => self.pause().await,
                 },
-                // Infrequent enough not to delay the other branches, and placed before the branches that may
+                // Infrequent enough not to delay the other branches, and placed before the branch that may
                 // always be ready.
-                _ = self.debugger_ticks.tick(), if self.debuggers.is_busy() => self.step_debugger(here).await,
-                _ = self.output.ticks.tick() => {
-                    if !self.debuggers.has_terminal() {
-                        self.output.tick();
-                    }
-                }
-                event = self.events.next() => if let Some(event) = event { self.on_event(event) },
-                answer = &mut request => {
-                    // All events before the completion are already in the queue.
-                    while let Some(event) = self.events.try_next() {
-                        self.on_event(event);
-                    }
-                    self.await_debugger(here).await;
-                    return Some(answer);
+                _ = self.debugger_ticks.tick(), if self.debuggers.is_busy() => self.step_debugger().await,
+                _ = self.output.ticks.tick() => self.output.tick(),
+                event = self.client.client.next_event() => {
+                    return event.map(ViewEvent::Client).ok_or(SchedulerGone);
                 }
             }
         }
     }
 
-    /// Waits until the user has left the debugger.
-    async fn await_debugger(&mut self, here: &InProcessServer) {
-        while self.debuggers.is_busy() {
-            self.debugger_ticks.tick().await;
-            self.step_debugger(here).await;
-        }
-    }
-
-    async fn step_debugger(&mut self, here: &InProcessServer) {
-        if !self.debuggers.has_terminal() {
-            self.output.display.hide();
-        }
-        let (request, success) = match self.debuggers.step() {
-            DebuggerAction::Nothing => return,
-            DebuggerAction::TerminalReturned => return self.show_pending_output(),
-            DebuggerAction::Reply(request, success) => (request, success),
-            DebuggerAction::ReplyFailure(request, level, text) => {
-                if !self.debuggers.has_terminal() {
-                    self.show_pending_output();
-                }
-                self.log(level, text);
-                self.has_debugger_failed = true;
-                (request, false)
-            }
-        };
-        // When the session has ended, the response to the run reports it.
-        let _lost = here.client.respond_to_debugger(&request, success).await;
-    }
-
-    fn show_pending_output(&mut self) {
-        for one in std::mem::take(&mut self.pending_output) {
-            match one {
-                PendingOutput::Changes(changes) => {
-                    self.output.display.apply_changes(&changes, Instant::now())
-                }
-                PendingOutput::Log(level, text) => self.output.display.log(level, &text),
-            }
-        }
-    }
-
-    /// Displays a log line, or holds it back while a debugger has the terminal.
-    fn log(&mut self, level: LogLevel, text: String) {
-        if self.debuggers.has_terminal() {
-            self.pending_output.push(PendingOutput::Log(level, text));
-        } else {
-            self.output.display.log(level, &text);
-        }
-    }
-
-    async fn cancel(&mut self, here: &InProcessServer, run_id: &str) {
+    async fn cancel(&mut self, request: RequestNumber) {
         self.is_cancel_requested = true;
-        self.log(LogLevel::Warning, "cancelling; press again to exit at once".to_owned());
-        // When the session has ended, the response to the request reports it.
-        let _lost = here.client.cancel(run_id).await;
+        self.output.log(LogLevel::Warning, "cancelling; press again to exit at once".to_owned());
+        // A scheduler that has failed has no event either, which ends the request.
+        let _gone = self.client.client.cancel(request).await;
     }
 
     /// Stops the tests, then this process; continues both when the user resumes the process.
-    async fn pause(&mut self, here: &InProcessServer) {
-        here.pause().await;
+    async fn pause(&mut self) {
+        self.client.pause().await;
         self.output.display.pause(Instant::now());
         if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
             tracing::warn!(%error, "the process could not be stopped");
         }
         self.output.display.resume(Instant::now());
-        here.resume().await;
+        self.client.resume().await;
+    }
+
+    /// Waits until the user has left the debugger.
+    async fn await_debugger(&mut self) {
+        while self.debuggers.is_busy() {
+            self.debugger_ticks.tick().await;
+            self.step_debugger().await;
+        }
+    }
+
+    async fn step_debugger(&mut self) {
+        let had_terminal = self.debuggers.has_terminal();
+        if !had_terminal {
+            self.output.lend_terminal();
+        }
+        let action = self.debuggers.step();
+        if !self.debuggers.has_terminal() {
+            self.output.take_terminal_back();
+        }
+        let (debuggee, decision) = match action {
+            DebuggerAction::Nothing | DebuggerAction::TerminalReturned => return,
+            DebuggerAction::Attached(debuggee) => (debuggee, DebuggerDecision::ReleaseToDebugger),
+            DebuggerAction::Failed(debuggee, why) => {
+                self.output.log(LogLevel::Error, why);
+                let test = debuggee.test_uid.as_deref().unwrap_or("a test");
+                self.output.log(LogLevel::Warning, format!("{test} runs without a debugger"));
+                self.has_debugger_failed = true;
+                (debuggee, DebuggerDecision::RunWithoutDebugger)
+            }
+        };
+        // A scheduler that has failed has no event either, which ends the run.
+        let _gone = self.client.client.decide_debuggee(debuggee.lease, decision).await;
     }
 
     fn on_event(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Changes { changes, .. } if self.is_running => {
-                self.output.count(&changes);
-                if self.debuggers.has_terminal() {
-                    self.pending_output.push(PendingOutput::Changes(changes));
-                } else {
-                    self.output.display.apply_changes(&changes, Instant::now());
+            ClientEvent::Updates(updates) => self.on_updates(updates),
+            ClientEvent::Log { lines, .. } => {
+                for ClientLogLine { test_uid, level, message } in lines {
+                    let text = match test_uid {
+                        Some(uid) => format!("{uid}: {message}"),
+                        None => message,
+                    };
+                    self.output.log(level, text);
                 }
             }
-            ClientEvent::Changes { changes, .. } => {
-                let nodes = changes.into_iter().map(|change| change.node);
-                self.discovered.extend(nodes.filter(|node| {
-                    matches!(node.state, Some(ExecutionState::Discovered | ExecutionState::Error))
-                }));
-            }
-            ClientEvent::AttachDebugger { id, process_id } => self.debuggers.enqueue(id, process_id),
-            ClientEvent::DebuggerWithdrawn { id } => self.debuggers.withdraw(&id),
-            ClientEvent::Log { node_uid: Some(uid), level, message, .. } => {
-                self.log(level, format!("{uid}: {message}"));
-            }
-            ClientEvent::Log { level, message, .. } => self.log(level, message),
-            ClientEvent::UpdateAfterCompletion { late, .. } => {
-                self.report_problem(format!(
-                    "bug in Heeler: an update arrived after the completion: {late:?}"
-                ));
-            }
-            ClientEvent::InvalidMessage { reason, .. } => {
-                self.report_problem(format!("a message could not be read: {reason}"))
-            }
-            ClientEvent::CallbackRefused { reason } => {
-                self.report_problem(format!("a connection to the callback port was refused: {reason}"));
-            }
-            ClientEvent::ConnectionLost { reason, .. } => tracing::debug!(reason, "a connection ended"),
-            ClientEvent::Attachments { .. }
-            | ClientEvent::AttachmentsEnded { .. }
-            | ClientEvent::Completed { .. }
-            | ClientEvent::Telemetry { .. } => {}
+            ClientEvent::DebuggeeWaiting(debuggee) => self.debuggers.enqueue(debuggee),
+            ClientEvent::DebuggeeGone(lease) => self.debuggers.withdraw(lease),
+            // No test is launched by a debugger here, updates are taken as events, and a request of this
+            // command is the only one.
+            ClientEvent::DebuggeeLaunched(_)
+            | ClientEvent::FinishRun(_)
+            | ClientEvent::Listed { .. }
+            | ClientEvent::RunEnded { .. }
+            | ClientEvent::RunRefused { .. } => {}
         }
     }
 
-    fn report_problem(&mut self, text: String) {
-        self.log(LogLevel::Warning, text.clone());
-        self.problems.push(text);
+    fn on_updates(&mut self, RunUpdates { updates, .. }: RunUpdates) {
+        for update in updates {
+            if self.is_completed && !matches!(update, TestUpdate::Completed) {
+                let text = format!("bug in Heeler: an update arrived after the completion: {update:?}");
+                self.output.log(LogLevel::Warning, text.clone());
+                self.problems.push(text);
+                continue;
+            }
+            match update {
+                TestUpdate::Started { uid, worker, .. } => {
+                    let started = self.describe(&uid, |test| StartedTest {
+                        uid: test.uid.to_owned(),
+                        suite: Some(test.suite).filter(|suite| !suite.is_empty()).map(str::to_owned),
+                        name: shown_name(test),
+                        worker: worker.0,
+                    });
+                    self.output.start_test(started);
+                }
+                TestUpdate::Finished { uid, result } => {
+                    let report = self.describe(&uid, |test| TestReport::from_result(test, &result));
+                    self.output.end_test(report);
+                }
+                TestUpdate::ProgramFailed(failure) => self.on_program_failure(&failure),
+                TestUpdate::Completed => self.is_completed = true,
+            }
+        }
+        self.output.flush_events();
+    }
+
+    fn on_program_failure(&mut self, failure: &ProgramFailure) {
+        self.output.end_test(TestReport::from_program_failure(failure));
+    }
+
+    /// Calls `render` with the description of a test.
+    fn describe<T>(&self, uid: &str, render: impl FnOnce(&NodeDescription<'_>) -> T) -> T {
+        match self.catalogue.find(uid) {
+            Some(test) => self.catalogue.with_description(test, render),
+            None => render(&NodeDescription { uid, display_name: uid, ..NodeDescription::default() }),
+        }
     }
 }
 

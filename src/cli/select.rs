@@ -7,7 +7,8 @@ use std::{
 };
 
 use heeler_core::partition::{PartitionRule, TestPartition};
-use heeler_protocol::mtp::{ExecutionState, RunShard, TestNode, key};
+use heeler_protocol::mtp::{NodeDescription, RunShard, key};
+use heeler_server::discovery::{Catalogue, TestRef};
 
 use super::{display::RunHead, exit::CommandError, rerun::RerunPlan};
 use heeler_config::filter::{Filter, FilterSubject};
@@ -16,7 +17,7 @@ use heeler_run_store::history::{self, HistoryStore, TestHistory};
 
 /// The selected tests, and the number of the others.
 pub(super) struct RunSelection {
-    pub(super) chosen: Vec<TestNode>,
+    pub(super) chosen: Vec<TestRef>,
     pub(super) left_out: usize,
     /// Durations of the selected tests in earlier runs.
     pub(super) expected: HashMap<String, Duration>,
@@ -40,9 +41,8 @@ impl RunSelection {
             notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(rerun.map(RerunPlan::describe));
-        let programs: HashSet<_> =
-            self.chosen.iter().filter_map(|node| node.text_member(key::SUITE)).collect();
-        let tests = self.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
+        let programs: HashSet<_> = self.chosen.iter().map(|test| test.program).collect();
+        let tests = self.chosen.iter().filter(|test| !is_unlisted_program(test)).count();
         RunHead {
             run: run_id.to_owned(),
             tests,
@@ -61,14 +61,14 @@ const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names:
 
 /// Tests of a partition.
 struct PartitionedTests {
-    chosen: Vec<TestNode>,
+    chosen: Vec<TestRef>,
     shard: Option<RunShard>,
     warning: Option<&'static str>,
 }
 
-/// Returns whether a discovered node represents a program that could not be listed.
-pub(super) fn is_unlisted_program(node: &TestNode) -> bool {
-    node.state == Some(ExecutionState::Error)
+/// Returns whether this is a program that could not be listed, and not a test.
+pub(super) fn is_unlisted_program(test: &TestRef) -> bool {
+    test.test.is_none()
 }
 
 /// Returns an error for a filter that depends on a history that is off.
@@ -81,59 +81,67 @@ pub(super) fn check_filters(settings: &ResolvedSettings) -> Result<(), CommandEr
     }
 }
 
-/// Selects tests by the settings.
+/// Selects among tests of a catalogue by the settings.
 ///
 /// # Errors
 /// The history to split by can't be read, or the split is not the one that is demanded.
 pub(super) fn select(
-    nodes: Vec<TestNode>,
+    catalogue: &Catalogue,
+    tests: Vec<TestRef>,
     settings: &ResolvedSettings,
 ) -> Result<RunSelection, CommandError> {
-    let all = nodes.len();
-    let past = |nodes: &[TestNode]| match settings.run.is_history_kept {
-        true => read_history(&settings.state_dir, nodes),
+    let all = tests.len();
+    let past = |tests: &[TestRef]| match settings.run.is_history_kept {
+        true => read_history(&settings.state_dir, catalogue, tests),
         false => HashMap::new(),
     };
     let (chosen, known) = if settings.filters.iter().any(Filter::depends_on_history) {
-        let known = past(&nodes);
+        let known = past(&tests);
         let last = |uid: &str| known.get(uid).map(|test| test.outcome);
-        (filter_nodes(nodes, settings, last), known)
+        (filter_tests(catalogue, tests, settings, last), known)
     } else {
-        let chosen = filter_nodes(nodes, settings, |_| None);
+        let chosen = filter_tests(catalogue, tests, settings, |_| None);
         let known = past(&chosen);
         (chosen, known)
     };
     let mut expected: HashMap<_, _> =
         known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect();
-    let PartitionedTests { chosen, shard, warning } = apply_partition(chosen, settings)?;
-    let ours: HashSet<&str> = chosen.iter().map(|node| node.uid.as_str()).collect();
+    let PartitionedTests { chosen, shard, warning } = apply_partition(catalogue, chosen, settings)?;
+    let ours: HashSet<&str> = chosen.iter().map(|test| catalogue.uid(*test)).collect();
     expected.retain(|uid, _| ours.contains(uid.as_str()));
     Ok(RunSelection { left_out: all - chosen.len(), chosen, expected, shard, split_warning: warning })
 }
 
-fn filter_nodes(
-    nodes: Vec<TestNode>,
+fn filter_tests(
+    catalogue: &Catalogue,
+    mut tests: Vec<TestRef>,
     settings: &ResolvedSettings,
     last: impl Fn(&str) -> Option<heeler_core::Outcome>,
-) -> Vec<TestNode> {
-    // A program that could not be listed is kept whenever a filter may select one of its tests: a run without
-    // these tests has not passed.
-    let is_selected = |node: &TestNode| match is_unlisted_program(node) {
-        true => settings.may_be_selected(&filter_subject(node, None)),
-        false => settings.is_selected(&filter_subject(node, last(&node.uid))),
-    };
+) -> Vec<TestRef> {
     let is_only_ignored = settings.program.run_ignored == RunIgnored::Only;
-    let is_ignored = |node: &TestNode| node.traits.iter().any(|one| one.name == key::IGNORED_TRAIT);
-    let is_wanted = |node: &TestNode| !is_only_ignored || is_ignored(node) || is_unlisted_program(node);
-    nodes.into_iter().filter(|node| is_wanted(node) && is_selected(node)).collect()
+    tests.retain(|place| {
+        catalogue.with_description(*place, |test| {
+            // A program that could not be listed is kept whenever a filter may select one of its tests: a run
+            // without these tests has not passed.
+            if is_unlisted_program(place) {
+                return settings.may_be_selected(&filter_subject(test, None));
+            }
+            let is_ignored = || test.traits.iter().any(|one| one.name == key::IGNORED_TRAIT);
+            (!is_only_ignored || is_ignored()) && settings.is_selected(&filter_subject(test, last(test.uid)))
+        })
+    });
+    tests
 }
 
-fn filter_subject(node: &TestNode, last: Option<heeler_core::Outcome>) -> FilterSubject<'_> {
+fn filter_subject<'a>(
+    test: &'a NodeDescription<'a>,
+    last: Option<heeler_core::Outcome>,
+) -> FilterSubject<'a> {
     FilterSubject {
-        uid: &node.uid,
-        suite: node.text_member(key::SUITE).unwrap_or_default(),
-        program: node.text_member(key::PROGRAM).unwrap_or_default().into(),
-        tags: node.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+        uid: test.uid,
+        suite: test.suite,
+        program: test.program.into(),
+        tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
         last,
     }
 }
@@ -141,7 +149,8 @@ fn filter_subject(node: &TestNode, last: Option<heeler_core::Outcome>) -> Filter
 /// Takes the tests of the configured partition. The split depends on nothing but what all machines share: the
 /// tests, and the durations of a history that is given for that.
 fn apply_partition(
-    mut chosen: Vec<TestNode>,
+    catalogue: &Catalogue,
+    mut chosen: Vec<TestRef>,
     settings: &ResolvedSettings,
 ) -> Result<PartitionedTests, CommandError> {
     let Some(spec) = &settings.partition else {
@@ -154,11 +163,14 @@ fn apply_partition(
         (PartitionKind::Time, None) => (PartitionRule::Hash, Some(NO_SHARED_DURATIONS)),
     };
     let durations = match &settings.split.history {
-        Some(path) if rule == PartitionRule::Time => read_shared_durations(path, &chosen)?,
+        Some(path) if rule == PartitionRule::Time => read_shared_durations(path, catalogue, &chosen)?,
         _ => HashMap::new(),
     };
-    let tests: Vec<_> =
-        chosen.iter().map(|node| (node.uid.as_str(), durations.get(&node.uid).copied())).collect();
+    let with_duration = |test: &TestRef| {
+        let uid = catalogue.uid(*test);
+        (uid, durations.get(uid).copied())
+    };
+    let tests: Vec<_> = chosen.iter().map(with_duration).collect();
     let (index, count) = (spec.index.get(), spec.count.get());
     let partition = TestPartition { rule, index, count };
     let digest = partition.split_digest(&tests);
@@ -181,25 +193,29 @@ fn apply_partition(
 
 /// Reads the durations of a history that all machines share. Unlike the own history, it has to be readable:
 /// without it this machine would split differently.
-fn read_shared_durations(path: &Path, nodes: &[TestNode]) -> Result<HashMap<String, Duration>, CommandError> {
+fn read_shared_durations(
+    path: &Path,
+    catalogue: &Catalogue,
+    tests: &[TestRef],
+) -> Result<HashMap<String, Duration>, CommandError> {
     let failed = |source| CommandError::PartitionHistory { path: path.to_owned(), source };
     // It is the most likely mistake, and has an error of its own.
     let metadata = std::fs::metadata(path);
     metadata.map_err(|source| CommandError::NoPartitionHistory { path: path.to_owned(), source })?;
     let known = HistoryStore::open_read_only(path)
-        .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())))
+        .and_then(|history| history.load(tests.iter().map(|test| catalogue.uid(*test))))
         .map_err(failed)?;
     Ok(known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect())
 }
 
 /// Reads the history of the tests; returns an empty map when there is no readable history.
-fn read_history(state_dir: &Path, nodes: &[TestNode]) -> HashMap<String, TestHistory> {
+fn read_history(state_dir: &Path, catalogue: &Catalogue, tests: &[TestRef]) -> HashMap<String, TestHistory> {
     let path = state_dir.join(history::FILE_NAME);
     if !path.exists() {
         return HashMap::new();
     }
     let known = HistoryStore::open(&path)
-        .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())));
+        .and_then(|history| history.load(tests.iter().map(|test| catalogue.uid(*test))));
     known.unwrap_or_else(|error| {
         tracing::warn!(error = heeler_core::error_chain(&error), "the history of earlier runs is not used");
         HashMap::new()

@@ -10,12 +10,11 @@ use std::{
 use heeler_config::ResolvedSettings;
 use heeler_protocol::{
     connect::{JudgeFinding, JudgeReport},
-    control::{ListedTest, TraitPair},
-    mtp::{ExecutionState, TestNode, TestTrait, key},
+    control::ListedTest,
 };
 use heeler_server::{
     connect::{ListCasesError, case_catalogue, list_cases},
-    discovery::{Catalogue, ProgramSource},
+    discovery::{Catalogue, ProgramSource, TestRef},
 };
 use heeler_transport::local::LocalListener;
 
@@ -27,7 +26,7 @@ use super::{
 use crate::cli::{
     arguments::{ConnectListArguments, JudgeArguments},
     configuration::load_config,
-    display::{self, DisplayStream},
+    display::{DisplayStream, list::TestList},
     exit::{CliExitCode, CommandError},
     run::describe_empty_selection,
     run_view::display_options,
@@ -61,15 +60,18 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let listed = list_selectable(&arguments.judge, &judge, source, &mut signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
-    let nodes = case_nodes(&cases);
-    let found = nodes.len();
-    let selection = select(nodes, &settings)?;
+    let tests = cases.selectable();
+    let found = tests.len();
+    let selection = select(&cases.catalogue, tests, &settings)?;
     if let Some(warning) = selection.split_warning {
         eprintln!("heeler: {warning}");
     }
-    let text = display::list::render_list(&selection.chosen, arguments.format, options.colour, &options.root);
+    let mut list = TestList::new(arguments.format, options.colour, &options.root);
+    for test in &selection.chosen {
+        cases.catalogue.with_description(*test, |test| list.add(test));
+    }
     // A closed pipe is no error.
-    let _closed = std::io::stdout().write_all(text.as_bytes());
+    let _closed = std::io::stdout().write_all(list.render().as_bytes());
     if selection.chosen.is_empty() {
         eprintln!("heeler: {}", describe_empty_selection(found));
         return Ok(CliExitCode::ZeroTests);
@@ -97,6 +99,13 @@ pub(super) async fn list_selectable(
 impl CaseList {
     fn new(catalogue: Catalogue, known_failing: BTreeSet<String>) -> Self {
         Self { catalogue, known_failing, known_flaky: BTreeSet::new(), left_out: BTreeSet::new() }
+    }
+
+    /// Returns the cases that are not left out.
+    pub(super) fn selectable(&self) -> Vec<TestRef> {
+        let is_wanted =
+            |place: &_| self.catalogue.test(*place).is_none_or(|test| !self.left_out.contains(test.name()));
+        self.catalogue.all().filter(is_wanted).collect()
     }
 
     /// Takes the patterns that the judge is not given.
@@ -195,23 +204,6 @@ fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), Judge
         )),
         None => Ok(()),
     }
-}
-
-/// Returns the cases that are not left out as discovered tests.
-pub(super) fn case_nodes(cases: &CaseList) -> Vec<TestNode> {
-    let CaseList { catalogue, left_out, .. } = cases;
-    let node = |place| {
-        catalogue.with_description(place, |test| {
-            let mut node = TestNode::test(test.uid, test.display_name, ExecutionState::Discovered);
-            let tag = |one: &TraitPair| TestTrait { name: one.name.clone(), value: one.value.clone() };
-            node.traits = test.traits.iter().map(tag).collect();
-            node.members.insert(key::SUITE.to_owned(), test.suite.into());
-            node.members.insert(key::PROGRAM.to_owned(), test.program.into());
-            node
-        })
-    };
-    let is_wanted = |place: &_| catalogue.test(*place).is_none_or(|test| !left_out.contains(test.name()));
-    catalogue.all().filter(is_wanted).map(node).collect()
 }
 
 /// Returns the uid of each case by its name.

@@ -21,10 +21,7 @@ use tokio::{
 };
 
 use super::judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases};
-use crate::cli::{
-    run_output::{RunOutput, RunningTest},
-    signals::SignalRequest,
-};
+use crate::cli::{display::StartedTest, run_output::RunOutput, signals::SignalRequest};
 
 /// Capacity of the queue of case events: the user's side takes them faster than cases end.
 const EVENT_QUEUE_CAPACITY: usize = 256;
@@ -228,8 +225,13 @@ impl<'a> RoundDriver<'a> {
         match event {
             CaseEvent::Started { name, worker } => {
                 if let Some(uid) = self.context.uids.get(&name) {
-                    let (suite, worker) = (self.context.suite, worker.0);
-                    output.start_test(&RunningTest { uid, name: &name, suite, worker });
+                    output.start_test(StartedTest {
+                        uid: uid.clone(),
+                        suite: Some(self.context.suite.to_owned()),
+                        name: name.clone(),
+                        worker: worker.0,
+                    });
+                    output.flush_events();
                 }
                 self.running.insert(name);
             }

@@ -26,7 +26,7 @@ use super::{
     client_settings, jobs_of,
     judge::{JudgeCommand, JudgeError, JudgedCases},
     judge_command,
-    list::{CaseList, case_nodes, list_selectable, uids_of},
+    list::{CaseList, list_selectable, uids_of},
     program_of,
     reproduce::Reproduction,
     round::{Round, RoundContext, RoundStop, run_judge},
@@ -78,9 +78,9 @@ async fn run_cases(
     output.display.show_phase("Listing", "cases of the judge", Instant::now());
     let listed = list_selectable(&arguments.judge, &judge, source, &mut output.signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
-    let nodes = case_nodes(&cases);
-    let found = nodes.len();
-    let Some(selection) = output.select(nodes, rerun.as_ref(), &settings)? else {
+    let tests = cases.selectable();
+    let found = tests.len();
+    let Some(selection) = output.select(&cases.catalogue, tests, rerun.as_ref(), &settings)? else {
         return Ok(CliExitCode::ZeroTests);
     };
     if selection.chosen.is_empty() {
@@ -198,15 +198,12 @@ impl ConnectRun<'_> {
         };
         let provenance = rerun::provenance(&named, self.rerun.as_ref());
         let provenance = Provenance { shard: selection.shard.clone(), ..provenance };
-        let uids = selection.chosen.iter().map(|node| node.uid.clone()).collect();
+        let catalogue = &self.cases.catalogue;
+        let uids = selection.chosen.iter().map(|test| catalogue.uid(*test).to_owned()).collect();
         let selection = TestSelection { uids: Some(uids), filter: None };
         let request =
             RunRequest { run_id, selection: &selection, is_debugged: false, has_attachments_stream: false };
-        let context = PlanContext {
-            catalogue: &self.cases.catalogue,
-            settings: &self.settings,
-            provenance: &provenance,
-        };
+        let context = PlanContext { catalogue, settings: &self.settings, provenance: &provenance };
         let prepared = prepare_run(&request, &context).map_err(CommandError::RunDirectory)?;
         let PreparedRun { plan, warnings } = prepared;
         warnings.iter().for_each(|warning| output.warn(warning));
@@ -406,6 +403,7 @@ impl<'a> CaseRounds<'a> {
                 output.end_test(self.record.report(*test, result));
             }
         }
+        output.flush_events();
     }
 
     fn into_results(self) -> Vec<TestResult> {

@@ -58,18 +58,21 @@ pub(super) fn escape_commands(line: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::{ExecutionState, TestNode};
+    use heeler_core::{Outcome, TestResult};
+    use heeler_protocol::mtp::NodeDescription;
 
     use super::*;
 
     fn record(file: &str, message: &str) -> TestReport {
-        let node = TestNode {
-            location_file: Some(file.into()),
-            location_line_start: Some(7),
-            error_message: Some(message.into()),
-            ..TestNode::test("core::a,b", "a,b", ExecutionState::Failed)
+        let test = NodeDescription {
+            uid: "core::a,b",
+            display_name: "a,b",
+            suite: "core",
+            file: Some(file),
+            line: Some(7),
+            ..NodeDescription::default()
         };
-        TestReport::from_node(&node).unwrap()
+        TestReport::from_result(&test, &TestResult::with_reason(Outcome::Failed, message))
     }
 
     #[test]

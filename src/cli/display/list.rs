@@ -1,15 +1,20 @@
 //! Output of `heeler list`: discovered tests as a table for people, as JSON for programs, or as one name per
 //! line for shells.
 
+use std::collections::HashMap;
+
 use clap::ValueEnum;
-use heeler_protocol::mtp::{NodeType, TestNode, TestTrait, key};
+use heeler_protocol::{
+    control::TraitPair,
+    mtp::{NodeChange, NodeDescription, key, render_discovered},
+};
 
 use super::{
     format::{NAME_COLUMNS, count_of, cut_name},
     style::{ColourMode, Style, StyledLine, text_columns},
     test_line::relative_path,
 };
-use heeler_report::{sanitise, split_name};
+use heeler_report::{sanitise, shown_name};
 
 /// `--format` of `heeler list`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -27,70 +32,113 @@ pub(crate) enum ListFormat {
 /// right.
 const ALIGNED_COLUMNS: usize = 60;
 
-/// Returns the output for the discovered nodes, in the order of discovery. Paths below `root` are shown
-/// relative to it.
-#[must_use]
-pub(crate) fn render_list(nodes: &[TestNode], format: ListFormat, colour: ColourMode, root: &str) -> String {
-    let tests: Vec<&TestNode> = nodes.iter().filter(|node| node.node_type == NodeType::Action).collect();
-    match format {
-        ListFormat::Human => human(&tests, colour, root),
-        ListFormat::Json => json(&tests),
-        ListFormat::Names => {
-            tests.iter().map(|test| format!("{}\n", sanitise::one_line(&test.uid))).collect()
+/// The output of a list of tests, in the order of discovery.
+pub(crate) struct TestList<'a> {
+    format: ListFormat,
+    colour: ColourMode,
+    /// Paths below it are shown relative to it.
+    root: &'a str,
+    /// The lines of a format with one for each test.
+    lines: Vec<String>,
+    /// The tests of each suite, for people.
+    suites: Vec<(String, Vec<ListedRow>)>,
+    suite_indexes: HashMap<String, usize>,
+}
+
+/// A test in the list for people.
+struct ListedRow {
+    name: String,
+    framework: String,
+    /// File and line.
+    place: Option<String>,
+    tags: String,
+}
+
+impl<'a> TestList<'a> {
+    pub(crate) fn new(format: ListFormat, colour: ColourMode, root: &'a str) -> Self {
+        let (lines, suites, suite_indexes) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { format, colour, root, lines, suites, suite_indexes }
+    }
+
+    /// Adds a test.
+    pub(crate) fn add(&mut self, test: &NodeDescription<'_>) {
+        match self.format {
+            ListFormat::Human => self.add_row(test),
+            ListFormat::Json => self.lines.push(json(test)),
+            ListFormat::Names => self.lines.push(sanitise::one_line(test.uid).into_owned()),
         }
     }
-}
 
-fn json(tests: &[&TestNode]) -> String {
-    let nodes: Vec<String> = tests
-        .iter()
-        .map(|test| {
-            let mut test = (*test).clone();
-            let framework = test.text_member(key::FRAMEWORK).map(str::to_owned);
-            if let Some(framework) = framework {
-                let has_parts = may_have_parts(&framework);
-                test.members.set_own(key::MAY_HAVE_PARTS, has_parts);
+    /// Returns the text.
+    #[must_use]
+    pub(crate) fn render(self) -> String {
+        match self.format {
+            ListFormat::Human => self.human(),
+            ListFormat::Json if self.lines.is_empty() => "[]\n".to_owned(),
+            ListFormat::Json => format!("[\n{}\n]\n", self.lines.join(",\n")),
+            ListFormat::Names => self.lines.iter().map(|line| format!("{line}\n")).collect(),
+        }
+    }
+
+    fn add_row(&mut self, test: &NodeDescription<'_>) {
+        let index = match self.suite_indexes.get(test.suite) {
+            Some(index) => *index,
+            None => {
+                self.suites.push((test.suite.to_owned(), Vec::new()));
+                self.suite_indexes.insert(test.suite.to_owned(), self.suites.len() - 1);
+                self.suites.len() - 1
             }
-            serde_json::to_string(&test).expect("a node is a map with text keys")
-        })
-        .collect();
-    if nodes.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", nodes.join(",\n")) }
+        };
+        let place = test.file.map(|file| {
+            let file = cut_name(relative_path(file, self.root), NAME_COLUMNS);
+            test.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"))
+        });
+        self.suites[index].1.push(ListedRow {
+            name: cut_name(&shown_name(test), NAME_COLUMNS),
+            framework: test.framework.to_owned(),
+            place,
+            tags: tags_note(test.traits),
+        });
+    }
+
+    fn human(self) -> String {
+        let mut lines = Vec::new();
+        let mut total = 0;
+        for (suite, rows) in &self.suites {
+            let name = if suite.is_empty() { "no suite".to_owned() } else { cut_name(suite, NAME_COLUMNS) };
+            let count = format!("  {}{}", count_of(rows.len(), "test"), frameworks_note(rows));
+            lines.push(StyledLine::new().with(Style::Suite, name).with(Style::Dim, count));
+            suite_lines(&mut lines, rows);
+            lines.push(StyledLine::new());
+            total += rows.len();
+        }
+        let total = format!("{} in {}", count_of(total, "test"), count_of(self.suites.len(), "suite"));
+        lines.push(StyledLine::new().with(Style::Bold, total));
+        let mut out = String::new();
+        for line in lines {
+            line.render(self.colour, &mut out);
+            out.push('\n');
+        }
+        out
+    }
 }
 
-fn human(tests: &[&TestNode], colour: ColourMode, root: &str) -> String {
-    let mut suites: Vec<(Option<&str>, Vec<&TestNode>)> = Vec::new();
-    let mut place = std::collections::HashMap::new();
-    for &test in tests {
-        let suite = test.text_member(key::SUITE);
-        let index = *place.entry(suite).or_insert_with(|| {
-            suites.push((suite, Vec::new()));
-            suites.len() - 1
-        });
-        suites[index].1.push(test);
+/// Returns the node of a test as the test protocol sends it, and whether it may have parts.
+fn json(test: &NodeDescription<'_>) -> String {
+    let mut change = Vec::new();
+    render_discovered(&mut change, test);
+    let change: NodeChange = serde_json::from_slice(&change).expect("a change is read as it is written");
+    let mut node = change.node;
+    if !test.framework.is_empty() {
+        node.members.set_own(key::MAY_HAVE_PARTS, may_have_parts(test.framework));
     }
-    let mut lines = Vec::new();
-    for (suite, tests) in &suites {
-        let name = suite.map_or_else(|| "no suite".to_owned(), |suite| cut_name(suite, NAME_COLUMNS));
-        let count = format!("  {}{}", count_of(tests.len(), "test"), frameworks_note(tests));
-        lines.push(StyledLine::new().with(Style::Suite, name).with(Style::Dim, count));
-        suite_lines(&mut lines, tests, root);
-        lines.push(StyledLine::new());
-    }
-    let total = format!("{} in {}", count_of(tests.len(), "test"), count_of(suites.len(), "suite"));
-    lines.push(StyledLine::new().with(Style::Bold, total));
-    let mut out = String::new();
-    for line in lines {
-        line.render(colour, &mut out);
-        out.push('\n');
-    }
-    out
+    serde_json::to_string(&node).expect("a node is a map with text keys")
 }
 
 /// Returns the frameworks of a suite's tests, a comma before each, and whether their tests may have parts.
-fn frameworks_note(tests: &[&TestNode]) -> String {
+fn frameworks_note(rows: &[ListedRow]) -> String {
     let mut frameworks: Vec<&str> =
-        tests.iter().filter_map(|test| test.text_member(key::FRAMEWORK)).collect();
-    frameworks.dedup();
+        rows.iter().map(|row| row.framework.as_str()).filter(|framework| !framework.is_empty()).collect();
     frameworks.sort_unstable();
     frameworks.dedup();
     let may_have_parts = frameworks.iter().any(|framework| may_have_parts(framework));
@@ -103,93 +151,101 @@ fn may_have_parts(framework: &str) -> bool {
 }
 
 /// Returns the tags of a test, as filters name them.
-fn tags_note(test: &TestNode) -> String {
-    let tag = |one: &TestTrait| match one.value.as_str() {
+fn tags_note(traits: &[TraitPair]) -> String {
+    let tag = |one: &TraitPair| match one.value.as_str() {
         "" => one.name.clone(),
         value => format!("{}={value}", one.name),
     };
-    let tags: Vec<String> =
-        test.traits.iter().filter(|one| one.name != key::IGNORED_TRAIT).map(tag).collect();
+    let tags: Vec<String> = traits.iter().filter(|one| one.name != key::IGNORED_TRAIT).map(tag).collect();
     if tags.is_empty() {
         return String::new();
     }
     format!("  [{}]", cut_name(&sanitise::one_line(&tags.join(", ")), NAME_COLUMNS))
 }
 
-fn suite_lines(lines: &mut Vec<StyledLine>, tests: &[&TestNode], root: &str) {
-    let names: Vec<String> = tests.iter().map(|test| cut_name(&split_name(test).1, NAME_COLUMNS)).collect();
-    let widths = names.iter().map(|name| text_columns(name)).filter(|&width| width <= ALIGNED_COLUMNS);
+fn suite_lines(lines: &mut Vec<StyledLine>, rows: &[ListedRow]) {
+    let widths = rows.iter().map(|row| text_columns(&row.name)).filter(|&width| width <= ALIGNED_COLUMNS);
     let width = widths.max().unwrap_or(0);
-    for (test, name) in tests.iter().zip(names) {
-        let padding = " ".repeat(width.saturating_sub(text_columns(&name)));
-        let mut line = StyledLine::new().with_plain("    ").with_plain(name);
-        if let Some(file) = &test.location_file {
-            let file = cut_name(relative_path(file, root), NAME_COLUMNS);
-            let at = test.location_line_start.map_or_else(|| file.clone(), |at| format!("{file}:{at}"));
-            line = line.with_plain(padding).with(Style::Dim, format!("  {at}"));
+    for ListedRow { name, place, tags, .. } in rows {
+        let padding = " ".repeat(width.saturating_sub(text_columns(name)));
+        let mut line = StyledLine::new().with_plain("    ").with_plain(name.as_str());
+        if let Some(place) = place {
+            line = line.with_plain(padding).with(Style::Dim, format!("  {place}"));
         }
-        line = line.with(Style::Dim, tags_note(test));
-        if let Some(reason) = test.error_message.as_deref().filter(|reason| !reason.is_empty()) {
-            let reason = cut_name(&sanitise::headline(reason), NAME_COLUMNS);
-            line = line.with(Style::Warning, format!("  ({reason})"));
-        }
-        lines.push(line);
+        lines.push(line.with(Style::Dim, tags.as_str()));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use heeler_protocol::mtp::{ExecutionState, TestNode};
 
     use super::*;
 
-    fn nodes() -> Vec<TestNode> {
-        let node = |suite: &str, name: &str, more: serde_json::Value| {
-            let mut node = json!({"uid": format!("{suite}::{name}"), "display-name": name, "node-type": "action",
-                "execution-state": "discovered", (key::SUITE): suite});
-            node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            serde_json::from_value(node).unwrap()
-        };
+    fn add_tests(list: &mut TestList<'_>) {
         let long = "long_".repeat(20);
-        vec![
-            node("core", "adds", json!({"location.file": "/w/src/add.rs", "location.line-start": 12})),
-            node("net", "Net.connects", json!({"error.message": "ignored: needs net"})),
-            node("core", "a\nname", json!({"location.file": "/w/src/name.rs"})),
-            node("core", &long, json!({"location.file": "/x/long.rs", "location.line-start": 1})),
-            serde_json::from_value(json!({"uid": "core", "node-type": "group"})).unwrap(),
-        ]
+        for (suite, name, file, line) in [
+            ("core", "adds", Some("/w/src/add.rs"), Some(12)),
+            ("net", "Net.connects", None, None),
+            ("core", "a\nname", Some("/w/src/name.rs"), None),
+            ("core", long.as_str(), Some("/x/long.rs"), Some(1)),
+        ] {
+            let uid = format!("{suite}::{name}");
+            let test = NodeDescription {
+                uid: &uid,
+                display_name: name,
+                suite,
+                file,
+                line,
+                ..NodeDescription::default()
+            };
+            list.add(&test);
+        }
+    }
+
+    fn rendered(format: ListFormat) -> String {
+        let mut list = TestList::new(format, ColourMode::Off, "/w");
+        add_tests(&mut list);
+        list.render()
     }
 
     #[test]
     fn human_format_groups_tests_by_suite() {
-        insta::assert_snapshot!(render_list(&nodes(), ListFormat::Human, ColourMode::Off, "/w"), @r#"
+        insta::assert_snapshot!(rendered(ListFormat::Human), @r#"
         core  3 tests
             adds     src/add.rs:12
             a\nname  src/name.rs
             long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_  /x/long.rs:1
 
         net  1 test
-            Net.connects  (ignored: needs net)
+            Net.connects
 
         4 tests in 2 suites
         "#);
-        assert_eq!(render_list(&[], ListFormat::Human, ColourMode::Off, ""), "0 tests in 0 suites\n");
+        let empty = TestList::new(ListFormat::Human, ColourMode::Off, "").render();
+        assert_eq!(empty, "0 tests in 0 suites\n");
     }
 
     #[test]
     fn names_format_has_one_uid_per_line() {
-        let names = render_list(&nodes()[..3], ListFormat::Names, ColourMode::On, "");
-        assert_eq!(names, "core::adds\nnet::Net.connects\ncore::a\\nname\n");
+        let names = rendered(ListFormat::Names);
+        assert_eq!(
+            names.lines().take(3).collect::<Vec<_>>(),
+            ["core::adds", "net::Net.connects", "core::a\\nname"]
+        );
     }
 
     #[test]
     fn json_format_contains_the_nodes() {
-        let text = render_list(&nodes(), ListFormat::Json, ColourMode::On, "");
+        let text = rendered(ListFormat::Json);
         let read: Vec<TestNode> = serde_json::from_str(&text).unwrap();
-        assert_eq!(read, &nodes()[..4]);
+        let uids: Vec<_> = read.iter().map(|node| node.uid.as_str()).collect();
+        assert_eq!(uids[..3], ["core::adds", "net::Net.connects", "core::a\nname"]);
         assert_eq!(
-            (text.lines().count(), render_list(&[], ListFormat::Json, ColourMode::Off, "").as_str()),
-            (6, "[]\n")
+            (read[0].location_line_start, read[0].state),
+            (Some(12), Some(ExecutionState::Discovered))
         );
+        let empty = TestList::new(ListFormat::Json, ColourMode::Off, "").render();
+        assert_eq!((text.lines().count(), empty.as_str()), (6, "[]\n"));
     }
 }

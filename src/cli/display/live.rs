@@ -72,7 +72,7 @@ impl LiveView<'_> {
     }
 
     fn running_line(&self, one: &DisplayedTest) -> StyledLine {
-        let label = one.worker.map(|worker| format!("worker {worker}")).unwrap_or_default();
+        let label = format!("worker {}", one.worker);
         let ran = self.now.saturating_duration_since(one.since);
         let tone = if ran >= self.slow_after { Style::Warning } else { Style::Plain };
         let line = StyledLine::with_label(Style::Dim, &label)

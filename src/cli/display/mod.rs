@@ -6,8 +6,8 @@
 //!   [`colour_for`].
 //! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data for its end that is not in the
 //!   summary.
-//! - [`RunDisplay`]: receives changes, log messages and clock ticks.
-//! - [`render_list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of
+//! - [`RunDisplay`]: receives starts and results of tests, log messages and clock ticks.
+//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of
 //!   `heeler mutate`.
 
 mod options;
@@ -37,7 +37,7 @@ pub(crate) use options::{
     DisplayKind, DisplayOptions, DisplayStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
     kind_for,
 };
-pub(crate) use progress::RunHead;
+pub(crate) use progress::{RunHead, StartedTest};
 pub(crate) use run_display::RunDisplay;
 pub(crate) use style::{Style, StyledLine};
 pub(crate) use summary::SummaryExtras;

@@ -7,7 +7,6 @@ use std::{
 };
 
 use heeler_core::{Outcome, OutcomeCounts};
-use heeler_protocol::mtp::{ExecutionState, TestNode, key, outcome_of_node};
 
 use super::{
     format::{self, SuiteNames},
@@ -34,25 +33,26 @@ pub(crate) struct RunHead {
     pub notes: Vec<String>,
 }
 
+/// A test that a worker has begun.
+#[derive(Debug, Clone)]
+pub(crate) struct StartedTest {
+    pub(crate) uid: String,
+    pub(crate) suite: Option<String>,
+    /// The name to display.
+    pub(crate) name: String,
+    /// Number of the worker that runs it, from 1.
+    pub(crate) worker: u32,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct DisplayedTest {
-    pub(super) worker: Option<u64>,
+    pub(super) worker: u32,
     pub(super) suite: Option<String>,
     pub(super) name: String,
     pub(super) since: Instant,
     /// How often it was reported as slow.
     pub(super) warnings: u32,
     expected: Option<Duration>,
-}
-
-/// Effect of a node on the progress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProgressEvent {
-    Nothing,
-    /// A test has started.
-    Started,
-    /// A test has ended, or its outcome has changed.
-    Ended(Outcome),
 }
 
 #[derive(Debug)]
@@ -66,19 +66,10 @@ pub(super) struct DisplayProgress {
     /// Tests that have ended, and whose outcome is decided later.
     unjudged: HashSet<Box<str>>,
     running: HashMap<Box<str>, DisplayedTest>,
-    by_worker: HashMap<u64, Box<str>>,
+    by_worker: HashMap<u32, Box<str>>,
     default_weight: Duration,
     weight_done: Duration,
     weight_total: Duration,
-}
-
-/// A test or a group that has ended.
-#[derive(Debug, Clone, Copy)]
-struct CountedEnd<'a> {
-    uid: &'a str,
-    outcome: Outcome,
-    is_group: bool,
-    is_leaky: bool,
 }
 
 impl DisplayProgress {
@@ -142,28 +133,55 @@ impl DisplayProgress {
         self.paused.unwrap_or(now).saturating_duration_since(self.started)
     }
 
-    /// Records one node.
-    pub(super) fn apply(&mut self, node: &TestNode, now: Instant) -> ProgressEvent {
-        let is_group = heeler_report::is_group(node);
-        if let Some(outcome) = outcome_of_node(node) {
-            let is_leaky = node.members.contains_key(key::LEAKED);
-            return self.record_end(&CountedEnd { uid: &node.uid, outcome, is_group, is_leaky }, now);
+    /// Records that a test runs, unless it has ended.
+    pub(super) fn start(&mut self, test: &StartedTest, now: Instant) {
+        if self.ended.contains_key(test.uid.as_str()) {
+            return;
         }
-        if is_group {
-            return ProgressEvent::Nothing;
+        let uid: Box<str> = test.uid.as_str().into();
+        self.unjudged.remove(&uid);
+        if let Some(before) = self.running.remove(&uid) {
+            self.by_worker.remove(&before.worker);
         }
-        if node.state != Some(ExecutionState::InProgress) || self.ended.contains_key(node.uid.as_str()) {
-            return ProgressEvent::Nothing;
+        // A worker runs one test at a time: the process of the test it ran before has died.
+        if let Some(before) = self.by_worker.insert(test.worker, uid.clone()) {
+            self.running.remove(&before);
         }
-        self.begin(node, now);
-        ProgressEvent::Started
+        let running = DisplayedTest {
+            worker: test.worker,
+            suite: test.suite.clone(),
+            name: test.name.clone(),
+            since: now,
+            warnings: 0,
+            expected: self.head.expected.get(&*uid).copied(),
+        };
+        self.running.insert(uid, running);
     }
 
-    /// Records the report of a test that has ended.
-    pub(super) fn apply_report(&mut self, report: &TestReport, now: Instant) -> ProgressEvent {
-        let TestReport { uid, outcome, is_group, .. } = report;
-        let ended = CountedEnd { uid, outcome: *outcome, is_group: *is_group, is_leaky: report.is_leaky() };
-        self.record_end(&ended, now)
+    /// Records how a test ended; returns whether that is news. A group is not a test: of its outcomes only a
+    /// failure of the program itself counts, once.
+    pub(super) fn end(&mut self, report: &TestReport, now: Instant) -> bool {
+        let (uid, outcome) = (report.uid.as_str(), report.outcome);
+        if report.is_group {
+            return outcome.is_failure() && self.ended.insert(uid.into(), outcome).is_none();
+        }
+        if report.is_leaky() && !self.ended.contains_key(uid) {
+            self.counts.add_leaky(1);
+        }
+        self.remove_running(uid);
+        self.unjudged.remove(uid);
+        let replaced = match self.ended.get_mut(uid) {
+            Some(known) if *known == outcome => return false,
+            Some(known) => Some(std::mem::replace(known, outcome)),
+            None => {
+                self.ended.insert(uid.into(), outcome);
+                self.weight_done += self.head.expected.get(uid).copied().unwrap_or(self.default_weight);
+                None
+            }
+        };
+        self.counts.add(outcome, replaced);
+        self.last_end = now;
+        true
     }
 
     /// Records that a test has ended, and that its outcome is decided later.
@@ -177,66 +195,10 @@ impl DisplayProgress {
 
     fn remove_running(&mut self, uid: &str) {
         if let Some(running) = self.running.remove(uid)
-            && let Some(worker) = running.worker
-            && self.by_worker.get(&worker).is_some_and(|current| &**current == uid)
+            && self.by_worker.get(&running.worker).is_some_and(|current| &**current == uid)
         {
-            self.by_worker.remove(&worker);
+            self.by_worker.remove(&running.worker);
         }
-    }
-
-    /// Records an end. A group is not a test: of its outcomes only a failure of the program itself counts,
-    /// once.
-    fn record_end(&mut self, ended: &CountedEnd<'_>, now: Instant) -> ProgressEvent {
-        let CountedEnd { uid, outcome, is_group, is_leaky } = *ended;
-        if is_group {
-            return if outcome.is_failure() && self.ended.insert(uid.into(), outcome).is_none() {
-                ProgressEvent::Ended(outcome)
-            } else {
-                ProgressEvent::Nothing
-            };
-        }
-        if is_leaky && !self.ended.contains_key(uid) {
-            self.counts.add_leaky(1);
-        }
-        self.end(uid, outcome, now)
-    }
-
-    fn end(&mut self, uid: &str, outcome: Outcome, now: Instant) -> ProgressEvent {
-        self.remove_running(uid);
-        self.unjudged.remove(uid);
-        let replaced = match self.ended.get_mut(uid) {
-            Some(known) if *known == outcome => return ProgressEvent::Nothing,
-            Some(known) => Some(std::mem::replace(known, outcome)),
-            None => {
-                self.ended.insert(uid.into(), outcome);
-                self.weight_done += self.head.expected.get(uid).copied().unwrap_or(self.default_weight);
-                None
-            }
-        };
-        self.counts.add(outcome, replaced);
-        self.last_end = now;
-        ProgressEvent::Ended(outcome)
-    }
-
-    fn begin(&mut self, node: &TestNode, now: Instant) {
-        let uid: Box<str> = node.uid.as_str().into();
-        self.unjudged.remove(&uid);
-        let worker = heeler_report::read_number(node, key::WORKER);
-        if let Some(before) = self.running.remove(&uid)
-            && let Some(worker) = before.worker
-        {
-            self.by_worker.remove(&worker);
-        }
-        // A worker runs one test at a time: the process of the test it ran before has died.
-        if let Some(worker) = worker
-            && let Some(before) = self.by_worker.insert(worker, uid.clone())
-        {
-            self.running.remove(&before);
-        }
-        let expected = self.head.expected.get(&*uid).copied();
-        let (suite, name) = heeler_report::split_name(node);
-        let running = DisplayedTest { worker, suite, name, since: now, warnings: 0, expected };
-        self.running.insert(uid, running);
     }
 
     /// Returns the running tests, longest first.
@@ -311,12 +273,18 @@ fn median(mut durations: Vec<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use heeler_core::TestResult;
+    use heeler_protocol::mtp::NodeDescription;
+
     use super::*;
 
-    fn node(uid: &str, state: ExecutionState, worker: u64) -> TestNode {
-        let mut node = TestNode::test(uid, uid, state);
-        node.members.insert(key::WORKER.into(), worker.into());
-        node
+    fn started(uid: &str, worker: u32) -> StartedTest {
+        StartedTest { uid: uid.into(), suite: None, name: uid.into(), worker }
+    }
+
+    fn ended(uid: &str, outcome: Outcome) -> TestReport {
+        let test = NodeDescription { uid, display_name: uid, ..NodeDescription::default() };
+        TestReport::from_result(&test, &TestResult::new(outcome))
     }
 
     fn head(tests: usize, expected: &[(&str, u64)]) -> RunHead {
@@ -329,26 +297,24 @@ mod tests {
         progress.running().into_iter().map(|running| running.name.as_str()).collect()
     }
 
-    use ExecutionState::{Failed, InProgress, Passed};
-
     #[test]
     fn worker_and_test_are_paired_one_to_one() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut progress = DisplayProgress::new(head(4, &[]), now);
-        progress.apply(&node("a", InProgress, 1), at(0));
-        progress.apply(&node("b", InProgress, 2), at(1));
+        progress.start(&started("a", 1), at(0));
+        progress.start(&started("b", 2), at(1));
         assert_eq!(names(&progress), ["a", "b"]);
         // Worker 1 has died while it ran a; a is retried in worker 3, and worker 1 continues with c before
         // the retry is reported.
-        progress.apply(&node("c", InProgress, 1), at(2));
+        progress.start(&started("c", 1), at(2));
         assert_eq!(names(&progress), ["b", "c"]);
-        progress.apply(&node("a", InProgress, 3), at(3));
+        progress.start(&started("a", 3), at(3));
         assert_eq!(names(&progress), ["b", "c", "a"]);
-        progress.apply(&node("a", InProgress, 2), at(4));
+        progress.start(&started("a", 2), at(4));
         assert_eq!(names(&progress), ["c", "a"]);
-        progress.apply(&node("a", Passed, 2), at(5));
-        assert_eq!(progress.apply(&node("a", InProgress, 2), at(6)), ProgressEvent::Nothing);
+        progress.end(&ended("a", Outcome::Passed), at(5));
+        progress.start(&started("a", 2), at(6));
         assert_eq!(names(&progress), ["c"]);
     }
 
@@ -356,9 +322,9 @@ mod tests {
     fn repeated_result_is_counted_once() {
         let now = Instant::now();
         let mut progress = DisplayProgress::new(head(1, &[]), now);
-        assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Ended(Outcome::Passed));
-        assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Nothing);
-        assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(Outcome::Failed));
+        assert!(progress.end(&ended("a", Outcome::Passed), now));
+        assert!(!progress.end(&ended("a", Outcome::Passed), now));
+        assert!(progress.end(&ended("a", Outcome::Failed), now));
         assert_eq!((progress.done(), progress.percent()), (1, 100));
     }
 
@@ -366,15 +332,15 @@ mod tests {
     fn test_that_awaits_its_verdict_is_done_and_has_no_outcome() {
         let now = Instant::now();
         let mut progress = DisplayProgress::new(head(2, &[]), now);
-        progress.apply(&node("a", InProgress, 1), now);
+        progress.start(&started("a", 1), now);
         progress.await_verdict("a", now);
         progress.await_verdict("a", now);
         assert_eq!((progress.done(), progress.counts().total(), names(&progress).len()), (1, 0, 0));
         // It is run again before its outcome is decided.
-        assert_eq!(progress.apply(&node("a", InProgress, 1), now), ProgressEvent::Started);
+        progress.start(&started("a", 1), now);
         assert_eq!((progress.done(), names(&progress)), (0, vec!["a"]));
         progress.await_verdict("a", now);
-        assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(Outcome::Failed));
+        assert!(progress.end(&ended("a", Outcome::Failed), now));
         progress.await_verdict("a", now);
         assert_eq!((progress.done(), progress.counts().failing()), (1, 1));
     }
@@ -384,7 +350,7 @@ mod tests {
         let now = Instant::now();
         let mut progress = DisplayProgress::new(head(4, &[]), now);
         assert_eq!(progress.remaining(now), None);
-        progress.apply(&node("a", Passed, 1), now + Duration::from_secs(2));
+        progress.end(&ended("a", Outcome::Passed), now + Duration::from_secs(2));
         let left = |seconds| progress.remaining(now + Duration::from_secs(seconds));
         assert_eq!(left(2), Some(Duration::from_secs(6)));
         assert_eq!(left(5), Some(Duration::from_secs(3)));
@@ -397,9 +363,9 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut progress = DisplayProgress::new(head(4, &[("a", 2), ("b", 10), ("c", 2)]), now);
         // The unknown test counts with the median of 2, so that 14 of 16 seconds are left after the first.
-        progress.apply(&node("a", Passed, 1), at(1));
+        progress.end(&ended("a", Outcome::Passed), at(1));
         assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(7)));
-        progress.apply(&node("b", InProgress, 1), at(1));
+        progress.start(&started("b", 1), at(1));
         assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(10)));
         assert_eq!(progress.remaining(at(10)), Some(Duration::from_secs(1)));
     }
@@ -409,7 +375,7 @@ mod tests {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut progress = DisplayProgress::new(head(2, &[]), now);
-        progress.apply(&node("a", InProgress, 1), at(1));
+        progress.start(&started("a", 1), at(1));
         progress.pause(at(2));
         assert_eq!(progress.elapsed(at(60)), Duration::from_secs(2));
         progress.resume(at(102));
@@ -422,7 +388,7 @@ mod tests {
         let now = Instant::now();
         let limit = Duration::from_secs(10);
         let mut progress = DisplayProgress::new(head(1, &[]), now);
-        progress.apply(&node("a", InProgress, 1), now);
+        progress.start(&started("a", 1), now);
         let newly_slow: Vec<usize> = [5, 10, 11, 35, 36, 40]
             .map(|seconds| progress.newly_slow(now + Duration::from_secs(seconds), limit).len())
             .into();

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode, key};
+use heeler_protocol::mtp::LogLevel;
 
 use super::{
     DisplayKind, DisplayOptions, ProgramTestCount, RunHead, Style, StyledLine, SummaryExtras,
@@ -13,7 +13,7 @@ use super::{
     github,
     listed_programs::listed_program_lines,
     live::{self, LiveView},
-    progress::{DisplayProgress, ProgressEvent},
+    progress::{DisplayProgress, StartedTest},
     same_failures::ShownFailures,
     screen::LiveScreen,
     summary,
@@ -116,11 +116,17 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Processes changes of tests.
-    pub(crate) fn apply_changes(&mut self, changes: &[NodeChange], now: Instant) {
-        for change in changes {
-            self.apply_change(&change.node, now);
+    /// Shows that a test runs.
+    pub(crate) fn start_test(&mut self, test: &StartedTest, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.start(test, now);
         }
+        self.flush_if_due(now);
+    }
+
+    /// Shows how a test ended.
+    pub(crate) fn end_test(&mut self, report: &TestReport, now: Instant) {
+        self.add_result(report, now);
         self.flush_if_due(now);
     }
 
@@ -210,20 +216,6 @@ impl RunDisplay {
         self.write_error.take().map_or(Ok(()), Err)
     }
 
-    fn apply_change(&mut self, node: &TestNode, now: Instant) {
-        let Some(progress) = &mut self.progress else { return };
-        let ProgressEvent::Ended(outcome) = progress.apply(node, now) else { return };
-        let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
-        let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
-        let is_noteworthy = is_slow || node.members.contains_key(key::LEAKED);
-        let has_output = node.standard_output.is_some() || node.standard_error.is_some();
-        if self.is_shown(outcome, is_noteworthy, has_output)
-            && let Some(report) = TestReport::whole_from_node(node)
-        {
-            self.print_result(&report);
-        }
-    }
-
     /// Returns whether a result has a line when it arrives: by its level, or for the output below it.
     fn is_shown(&self, outcome: Outcome, is_noteworthy: bool, has_output: bool) -> bool {
         let level = self.status_level();
@@ -233,20 +225,24 @@ impl RunDisplay {
     }
 
     /// Shows the results of a run that is over.
-    pub(crate) fn apply_reports(&mut self, reports: impl IntoIterator<Item = TestReport>, now: Instant) {
+    pub(crate) fn show_results(&mut self, reports: impl IntoIterator<Item = TestReport>, now: Instant) {
         for report in reports {
-            let Some(progress) = &mut self.progress else { return };
-            if let ProgressEvent::Ended(_) = progress.apply_report(&report, now) {
-                let is_slow = report.duration.is_some_and(|took| took >= self.options.slow_after);
-                if self.is_shown(report.outcome, is_slow || report.is_leaky(), report.has_output()) {
-                    self.print_result(&report);
-                }
-            }
+            self.add_result(&report, now);
             if self.pending.len() > PENDING_BYTES {
                 self.flush(now);
             }
         }
         self.flush(now);
+    }
+
+    fn add_result(&mut self, report: &TestReport, now: Instant) {
+        if !self.progress.as_mut().is_some_and(|progress| progress.end(report, now)) {
+            return;
+        }
+        let is_slow = report.duration.is_some_and(|took| took >= self.options.slow_after);
+        if self.is_shown(report.outcome, is_slow || report.is_leaky(), report.has_output()) {
+            self.print_result(report);
+        }
     }
 
     fn print_result(&mut self, record: &TestReport) {
@@ -363,10 +359,7 @@ impl RunDisplay {
                 let line =
                     StyledLine::with_label(Style::Warning, "SLOW").with(Style::Warning, ran).with_plain("  ");
                 let line = line.join(live::running_name(one, suites, NAME_COLUMNS));
-                match one.worker {
-                    Some(worker) => line.with(Style::Dim, format!("  (runs in worker {worker})")),
-                    None => line,
-                }
+                line.with(Style::Dim, format!("  (runs in worker {})", one.worker))
             })
             .collect();
         self.print_lines(&lines);

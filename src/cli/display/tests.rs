@@ -9,11 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_protocol::mtp::{LogLevel, NodeChange};
-use serde_json::json;
+use heeler_core::{
+    Attempt, ExitReason, Failure, IsolatedRerun, NotRunReason, Outcome, TestDiagnostics, TestResult,
+};
+use heeler_protocol::mtp::{LogLevel, NodeDescription};
 
 use super::{style::ColourMode, *};
-use heeler_report::RunSummary;
+use heeler_report::{RunSummary, TestReport};
 
 /// The written bytes, and the number of writes.
 #[derive(Clone, Default)]
@@ -84,72 +86,148 @@ fn emulate_terminal(bytes: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
-fn change(name: &str, state: &str, more: serde_json::Value) -> NodeChange {
-    let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state,
-        "heeler.suite": "core", "heeler.reproduce": format!("./core --exact {name}")});
-    node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    NodeChange { parent: None, node: serde_json::from_value(node).unwrap() }
+/// What happens to a test.
+#[derive(Clone)]
+enum TestEvent {
+    Started(StartedTest),
+    Ended(TestReport),
 }
 
-fn begun(name: &str, worker: u64) -> NodeChange {
-    change(name, "in-progress", json!({"heeler.worker": worker}))
+impl TestEvent {
+    fn show(&self, display: &mut RunDisplay, now: Instant) {
+        match self {
+            Self::Started(test) => display.start_test(test, now),
+            Self::Ended(report) => display.end_test(report, now),
+        }
+    }
+
+    fn count(&self, summary: &mut RunSummary) {
+        match self {
+            Self::Started(test) => summary.start(&test.uid),
+            Self::Ended(report) => summary.add_reports([report.clone()]),
+        }
+    }
 }
 
-fn passed(name: &str, milliseconds: f64) -> NodeChange {
-    change(name, "passed", json!({"time.duration-ms": milliseconds}))
+fn show_all(display: &mut RunDisplay, events: &[TestEvent], now: Instant) {
+    events.iter().for_each(|event| event.show(display, now));
+}
+
+fn count_all(summary: &mut RunSummary, events: &[TestEvent]) {
+    events.iter().for_each(|event| event.count(summary));
+}
+
+fn ended(name: &str, result: TestResult) -> TestEvent {
+    ended_at(name, None, result)
+}
+
+fn ended_at(name: &str, place: Option<(&str, u32)>, result: TestResult) -> TestEvent {
+    let uid = format!("core::{name}");
+    let test = NodeDescription {
+        uid: &uid,
+        display_name: name,
+        suite: "core",
+        file: place.map(|(file, _)| file),
+        line: place.map(|(_, line)| line),
+        ..NodeDescription::default()
+    };
+    let reproduce = result.reproduce.clone().or_else(|| Some(format!("./core --exact {name}")));
+    TestEvent::Ended(TestReport::from_result(&test, &TestResult { reproduce, ..result }))
+}
+
+fn of_outcome(name: &str, outcome: Outcome) -> TestEvent {
+    ended(name, TestResult::new(outcome))
+}
+
+fn begun(name: &str, worker: u32) -> TestEvent {
+    let uid = format!("core::{name}");
+    TestEvent::Started(StartedTest { uid, suite: Some("core".into()), name: name.into(), worker })
+}
+
+fn passed(name: &str, milliseconds: u64) -> TestEvent {
+    ended(name, TestResult { duration_us: Some(1000 * milliseconds), ..TestResult::new(Outcome::Passed) })
+}
+
+fn died(signal: Option<&str>, code: Option<i32>) -> Option<ExitReason> {
+    Some(ExitReason { signal: signal.map(str::to_owned), code, ..ExitReason::default() })
 }
 
 /// Returns results of every kind.
-fn results_of_every_kind() -> Vec<NodeChange> {
-    let not_run =
-        json!({"outcome-kind": "not-run", "error.message": "core died 3 times before its first test"});
-    let mut program = change(
-        "",
-        "error",
-        json!({"error.message": "left with code 1 after its last test", "outcome-kind": "exited-early", "heeler.exit-code": 1}),
-    );
-    program.node.uid = "core".into();
+fn results_of_every_kind() -> Vec<TestEvent> {
+    let not_run = || {
+        let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
+        TestResult::with_reason(outcome, "core died 3 times before its first test")
+    };
+    let fails = TestResult {
+        duration_us: Some(75_000),
+        stdout: "\u{1b}[32mchecking\u{1b}[0m\u{1b}[2J 1\n::error::forged\n".into(),
+        stderr: "panicked at src/math.rs:12:\nassertion `left == right` failed\n  left: 1\n right: 2\n"
+            .into(),
+        ..TestResult::with_reason(Outcome::Failed, "assertion `left == right` failed\n  left: 1\n right: 2")
+    };
+    let stack =
+        TestDiagnostics { stack: "#0 core::crash::null\n#1 main".into(), ..TestDiagnostics::default() };
+    let crashes = TestResult {
+        duration_us: Some(412_000),
+        exit_reason: died(Some("SIGSEGV"), None),
+        isolated_rerun: Some(IsolatedRerun::Crashes),
+        diagnostics: Some(Box::new(stack)),
+        ..TestResult::with_reason(Outcome::Crashed, "killed by SIGSEGV")
+    };
+    let leaves = TestResult {
+        exit_reason: died(None, Some(0)),
+        ..TestResult::with_reason(Outcome::ExitedEarly, "the process left with code 0 under the test")
+    };
+    let hangs = TestResult {
+        duration_us: Some(62_000_000),
+        ..TestResult::with_reason(Outcome::TimedOut, "ran longer than 1m 00s")
+    };
+    let earlier = Attempt {
+        outcome: Outcome::Failed,
+        message: "no".into(),
+        exit_reason: None,
+        stdout: String::new(),
+        stderr: String::new(),
+        diagnostics: None,
+        attached: Vec::new(),
+        duration_us: 1,
+    };
+    let flaky = TestResult {
+        duration_us: Some(1_200_000),
+        attempts: vec![earlier],
+        ..TestResult::new(Outcome::Flaky)
+    };
+    let unequal = Failure {
+        message: Some("Expected equality".into()),
+        expected: Some("3".into()),
+        actual: Some("4".into()),
+        ..Failure::default()
+    };
+    let named = TestResult {
+        reproduce: Some("./core --exact 'a name\nwith a newline'".into()),
+        failures: vec![unequal],
+        ..TestResult::new(Outcome::Failed)
+    };
+    let program = TestResult {
+        exit_reason: died(None, Some(1)),
+        ..TestResult::with_reason(Outcome::ExitedEarly, "left with code 1 after its last test")
+    };
+    let mut program = ended("", program);
+    if let TestEvent::Ended(report) = &mut program {
+        report.uid = "core".into();
+        report.is_group = true;
+    }
     vec![
-        passed("math::adds", 4.0),
-        change(
-            "math::fails",
-            "failed",
-            json!({"time.duration-ms": 75.0, "location.file": "/w/src/math.rs", "location.line-start": 12,
-            "error.message": "assertion `left == right` failed\n  left: 1\n right: 2",
-            "standardOutput": "\u{1b}[32mchecking\u{1b}[0m\u{1b}[2J 1\n::error::forged\n",
-            "standardError": "panicked at src/math.rs:12:\nassertion `left == right` failed\n  left: 1\n right: 2\n"}),
-        ),
-        change(
-            "crash::null",
-            "error",
-            json!({"time.duration-ms": 412.0, "heeler.signal": "SIGSEGV", "heeler.isolated-rerun": "crashes",
-            "error.message": "killed by SIGSEGV", "error.stacktrace": "#0 core::crash::null\n#1 main"}),
-        ),
-        change(
-            "exit::leaves",
-            "error",
-            json!({"outcome-kind": "exited-early", "heeler.exit-code": 0,
-            "error.message": "the process left with code 0 under the test"}),
-        ),
-        change(
-            "hangs",
-            "timed-out",
-            json!({"time.duration-ms": 62_000.0, "error.message": "ran longer than 1m 00s"}),
-        ),
-        change("ignored", "skipped", json!({"error.message": "needs net"})),
-        change(
-            "net::flaky",
-            "passed",
-            json!({"time.duration-ms": 1200.0, "outcome-kind": "passed-with-retries", "retry.attempt": 2}),
-        ),
-        change(
-            "a name\nwith a newline",
-            "failed",
-            json!({"heeler.reproduce": "./core --exact 'a name\nwith a newline'",
-            "assert.expected": "3", "assert.actual": "4", "error.message": "Expected equality"}),
-        ),
-        change("waits::one", "error", not_run.clone()),
-        change("waits::two", "error", not_run),
+        passed("math::adds", 4),
+        ended_at("math::fails", Some(("/w/src/math.rs", 12)), fails),
+        ended("crash::null", crashes),
+        ended("exit::leaves", leaves),
+        ended("hangs", hangs),
+        ended("ignored", TestResult::with_reason(Outcome::Skipped, "needs net")),
+        ended("net::flaky", flaky),
+        ended("a name\nwith a newline", named),
+        ended("waits::one", not_run()),
+        ended("waits::two", not_run()),
         program,
     ]
 }
@@ -171,14 +249,14 @@ fn options(kind: DisplayKind) -> DisplayOptions {
 }
 
 /// Displays all changes at one point in time, and returns the output.
-fn display_output(options: DisplayOptions, head: &RunHead, changes: &[NodeChange]) -> String {
+fn display_output(options: DisplayOptions, head: &RunHead, changes: &[TestEvent]) -> String {
     let sink = SharedSink::default();
     let now = Instant::now();
     let mut display = RunDisplay::new(options, Box::new(sink.clone()));
     let mut summary = RunSummary::new(Some(head.tests));
     display.begin(head, now);
-    display.apply_changes(changes, now);
-    summary.apply(changes);
+    show_all(&mut display, changes, now);
+    count_all(&mut summary, changes);
     display.end(&summary, &end()).unwrap();
     sink.text()
 }
@@ -230,6 +308,7 @@ fn log_prints_each_result_and_failure_details() {
          Slowest    1m 02s  hangs
                     1.200s  net::flaky
            Flaky    1.200s  net::flaky  (passed on attempt 2)
+                 attempt 1 failed: no
          Not run 2 tests: core died 3 times before its first test
                  waits::one
                  waits::two
@@ -290,8 +369,8 @@ fn github_groups_and_annotations_cannot_be_forged() {
 
 #[test]
 fn github_annotations_are_limited() {
-    let changes: Vec<NodeChange> =
-        (0..60).map(|number| change(&format!("t{number}"), "failed", json!({}))).collect();
+    let changes: Vec<TestEvent> =
+        (0..60).map(|number| of_outcome(&format!("t{number}"), Outcome::Failed)).collect();
     let text = display_output(options(DisplayKind::GitHub), &head(60), &changes);
     let count = |what: &str| text.lines().filter(|line| line.starts_with(what)).count();
     assert_eq!((count("::error "), count("::group::"), count("::endgroup::")), (50, 60, 60));
@@ -317,19 +396,20 @@ fn live_view_is_below_the_log_and_removed() {
     assert_eq!(screen(), "     Listing 2 programs");
     let head = RunHead { programs: 2, ..head(12) };
     display.begin(&head, start);
-    display.apply_changes(
+    show_all(
+        &mut display,
         &[begun("math::fails", 1), begun("net::connects_to_a_server_that_answers_so_late_that_all_sleep", 2)],
         at(100),
     );
     let mut summary = RunSummary::new(Some(12));
-    let all = [results_of_every_kind(), vec![passed("last::a", 1.0), passed("last::b", 1.0)]].concat();
+    let all = [results_of_every_kind(), vec![passed("last::a", 1), passed("last::b", 1)]].concat();
     for (place, change) in all.iter().enumerate() {
         let time = at(300 + 200 * place as u64);
-        display.apply_changes(std::slice::from_ref(change), time);
-        summary.apply(std::slice::from_ref(change));
+        change.show(&mut display, time);
+        change.count(&mut summary);
         if place == 2 {
             display.log(LogLevel::Warning, "the client reads slowly");
-            display.apply_changes(&[begun("last::a", 1)], at(800));
+            show_all(&mut display, &[begun("last::a", 1)], at(800));
             display.tick(at(900));
             insta::assert_snapshot!(screen(), @"
              Running 12 tests of 2 programs on 2 workers, 3 filtered out (run 7f0c2a11)
@@ -379,7 +459,7 @@ fn typed_lines_print_the_state_and_leave_no_copy_of_the_view() {
     let at = |seconds| now + Duration::from_secs(seconds);
     let mut display = RunDisplay::new(options, Box::new(sink.clone()));
     display.begin(&head(3), now);
-    display.apply_changes(&[passed("a", 4.0), begun("b", 1)], at(1));
+    show_all(&mut display, &[passed("a", 4), begun("b", 1)], at(1));
     let type_lines = |lines: usize| {
         // The echo of the terminal.
         sink.clone().write_all("\n".repeat(lines).as_bytes()).unwrap();
@@ -404,7 +484,7 @@ fn dropped_display_removes_its_live_view() {
     let now = Instant::now();
     let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));
     display.begin(&head(2), now);
-    display.apply_changes(&[begun("a", 1)], now + Duration::from_secs(1));
+    show_all(&mut display, &[begun("a", 1)], now + Duration::from_secs(1));
     assert!(emulate_terminal(&sink.text(), 80).contains("worker 1"));
     drop(display);
     let left = emulate_terminal(&sink.text(), 80);
@@ -422,9 +502,9 @@ fn live_view_fits_a_terminal_of_any_size() {
             let mut display = RunDisplay::new(options, Box::new(sink.clone()));
             display.begin(&head(40), now);
             let before = sink.text().len();
-            let many: Vec<NodeChange> =
+            let many: Vec<TestEvent> =
                 (0..20).map(|worker| begun(&format!("日本語{worker}"), worker)).collect();
-            display.apply_changes(&many, now + Duration::from_secs(1));
+            show_all(&mut display, &many, now + Duration::from_secs(1));
             let text = sink.text()[before..].replace('\r', "");
             let lines: Vec<&str> = text.lines().collect();
             assert!(lines.len() <= rows.saturating_sub(1).max(1), "{} lines on {rows} rows", lines.len());
@@ -442,7 +522,7 @@ fn live_view_is_redrawn_ten_times_a_second() {
     display.begin(&head(5000), start);
     for number in 0..5000 {
         let now = start + Duration::from_millis(number);
-        display.apply_changes(&[change(&format!("t{number}"), "failed", json!({}))], now);
+        show_all(&mut display, &[of_outcome(&format!("t{number}"), Outcome::Failed)], now);
         display.tick(now);
     }
     assert!((45..=51).contains(&sink.writes()), "{}", sink.writes());
@@ -459,11 +539,11 @@ fn status_levels_are_cumulative() {
             ..options(DisplayKind::Plain)
         };
         let changes = [
-            change("a", "failed", json!({})),
-            change("b", "passed", json!({"outcome-kind": "passed-with-retries"})),
-            passed("c", 4.0),
-            passed("d", 1.0),
-            change("e", "skipped", json!({})),
+            of_outcome("a", Outcome::Failed),
+            of_outcome("b", Outcome::Flaky),
+            passed("c", 4),
+            passed("d", 1),
+            of_outcome("e", Outcome::Skipped),
         ];
         let text = display_output(options, &head(5), &changes);
         let (before, _) = text.split_once('─').unwrap();
@@ -481,10 +561,10 @@ fn long_log_prints_progress_instead_of_passes() {
     display.begin(&head(1000), start);
     for number in 0..900 {
         let now = start + Duration::from_millis(10 * number);
-        display.apply_changes(&[passed(&format!("t{number}"), 10.0)], now);
+        show_all(&mut display, &[passed(&format!("t{number}"), 10)], now);
         display.tick(now);
     }
-    display.apply_changes(&[begun("hangs", 2)], at(9));
+    show_all(&mut display, &[begun("hangs", 2)], at(9));
     for seconds in 10..75 {
         display.tick(at(seconds));
     }
@@ -502,18 +582,18 @@ fn long_log_prints_progress_instead_of_passes() {
 
 #[test]
 fn verdict_is_in_the_last_line() {
-    let last = |selected, changes: &[NodeChange]| {
+    let last = |selected, changes: &[TestEvent]| {
         let text = display_output(options(DisplayKind::Plain), &head(selected), changes);
         text.lines().last().unwrap().to_owned()
     };
-    let both = [passed("a", 1.0), change("b", "skipped", json!({}))];
+    let both = [passed("a", 1), of_outcome("b", Outcome::Skipped)];
     assert_eq!(last(2, &both), "      PASSED 1 test in 7.3s, 1 skipped");
     assert_eq!(last(0, &[]), " NOTHING RAN no test was selected");
-    let cancelled = [passed("a", 1.0), change("b", "cancelled", json!({}))];
+    let cancelled = [passed("a", 1), of_outcome("b", Outcome::Cancelled)];
     assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not finish, after 7.3s");
     assert_eq!(last(3, &both), "      FAILED the results do not add up, after 7.3s");
     let (sink, mut summary) = (SharedSink::default(), RunSummary::new(Some(2)));
-    summary.apply(&both);
+    count_all(&mut summary, &both);
     let mut display = RunDisplay::new(options(DisplayKind::Plain), Box::new(sink.clone()));
     display.end(&summary, &SummaryExtras { is_cancelled: true, ..end() }).unwrap();
     let text = sink.text();
@@ -550,7 +630,7 @@ fn closed_pipe_is_returned_and_stops_writing() {
     let now = Instant::now();
     let mut display = RunDisplay::new(options(DisplayKind::Plain), Box::new(ClosedPipe(sink.clone())));
     display.begin(&head(1), now);
-    display.apply_changes(&[passed("a", 1.0)], now);
+    show_all(&mut display, &[passed("a", 1)], now);
     let error = display.end(&RunSummary::new(Some(1)), &end()).unwrap_err();
     assert_eq!((error.kind(), sink.writes()), (io::ErrorKind::BrokenPipe, 1));
 }
@@ -564,21 +644,13 @@ fn hundred_thousand_tests_are_displayed_in_little_text() {
         let mut display = RunDisplay::new(options(kind), Box::new(sink.clone()));
         let mut summary = RunSummary::new(Some(TESTS));
         display.begin(&head(TESTS), began);
-        let node = |state: &str, number: usize| {
-            let mut change = begun("", 1 + number as u64 % 8);
-            change.node.uid = format!("core::test_{number}");
-            change.node.state = Some(if state == "passed" {
-                heeler_protocol::mtp::ExecutionState::Passed
-            } else {
-                heeler_protocol::mtp::ExecutionState::InProgress
-            });
-            change
-        };
         for number in 0..TESTS {
-            let pair = [node("in-progress", number), node("passed", number)];
+            let name = format!("test_{number}");
+            let worker = 1 + u32::try_from(number % 8).unwrap();
+            let pair = [begun(&name, worker), of_outcome(&name, Outcome::Passed)];
             let now = began + Duration::from_micros(number as u64 * 10);
-            display.apply_changes(&pair, now);
-            summary.apply(&pair);
+            show_all(&mut display, &pair, now);
+            count_all(&mut summary, &pair);
         }
         display.end(&summary, &end()).unwrap();
         assert!(

@@ -344,23 +344,21 @@ fn whole_ms(duration: std::time::Duration) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode, key};
+    use heeler_core::{
+        DiagnosticsFile, ExitReason, Failure, NotRunReason, OsText, Outcome, TestDiagnostics, TestResult,
+    };
 
     use super::*;
-    use crate::UnavailableDetails;
-
-    fn change(name: &str, state: ExecutionState, more: Value) -> NodeChange {
-        let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
-            "time.duration-ms": 1500.0, "time.start-utc": "2026-03-01T02:00:01.5Z", (key::SUITE): "core"});
-        node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        NodeChange { parent: None, node: serde_json::from_value::<TestNode>(node).unwrap() }
-    }
+    use crate::{
+        UnavailableDetails,
+        sample_reports::{located_report, reason_report, report, result_report},
+    };
 
     /// Returns the report, validated by the format's own schema.
     #[track_caller]
-    fn valid_report(changes: &[NodeChange]) -> Value {
+    fn valid_report(reports: &[TestReport]) -> Value {
         let mut summary = RunSummary::new(None);
-        summary.apply(changes);
+        summary.add_reports(reports.iter().cloned());
         let info = ReportRunInfo {
             name: "default",
             run: "r \"1\"",
@@ -381,33 +379,41 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_status() {
+        let died = |signal: &str| Some(ExitReason { signal: Some(signal.into()), ..ExitReason::default() });
+        let attempt = Attempt {
+            outcome: Outcome::Crashed,
+            message: "died".into(),
+            exit_reason: died("SIGABRT"),
+            stdout: "o".into(),
+            stderr: String::new(),
+            diagnostics: None,
+            attached: Vec::new(),
+            duration_us: 2000,
+        };
+        let output = DiagnosticsFile { path: OsText::from("/tmp/out.txt"), description: "output".into() };
+        let fails = TestResult {
+            stdout: "one\ntwo\n".into(),
+            reproduce: Some("./core fails".into()),
+            attached: vec![output],
+            ..TestResult::with_reason(Outcome::Failed, "1 < 2")
+        };
+        let stack = TestDiagnostics { stack: "#0 main".into(), ..TestDiagnostics::default() };
+        let crashes = TestResult {
+            exit_reason: died("SIGSEGV"),
+            worker: Some(2),
+            diagnostics: Some(Box::new(stack)),
+            ..TestResult::new(Outcome::Crashed)
+        };
         let changes = [
-            change("adds", ExecutionState::Passed, json!({})),
-            change(
-                "fails",
-                ExecutionState::Failed,
-                json!({"error.message": "1 < 2", "location.file": "src/a.rs",
-                "location.line-start": 7, "standardOutput": "one\ntwo\n", "heeler.reproduce": "./core fails",
-                "attachments.0.uri": "file:///tmp/out.txt", "attachments.0.description": "output"}),
-            ),
-            change(
-                "crashes",
-                ExecutionState::Error,
-                json!({"heeler.signal": "SIGSEGV", "heeler.worker": 2,
-                "error.stacktrace": "#0 main"}),
-            ),
-            change("hangs", ExecutionState::TimedOut, json!({})),
-            change("broken", ExecutionState::Error, json!({})),
-            change("ignored", ExecutionState::Skipped, json!({"error.message": "needs net"})),
-            change("waits", ExecutionState::Error, json!({"outcome-kind": "not-run"})),
-            change("stopped", ExecutionState::Cancelled, json!({})),
-            change(
-                "flaky",
-                ExecutionState::Passed,
-                json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
-                 "heeler.attempts": [{"execution-state": "error", "outcome-kind": "crashed", "message": "died",
-                "signal": "SIGABRT", "standard-output": "o", "duration-ms": 2.0}]}),
-            ),
+            report("adds", Outcome::Passed),
+            located_report("fails", Some(("src/a.rs", 7)), fails),
+            result_report("crashes", crashes),
+            report("hangs", Outcome::TimedOut),
+            report("broken", Outcome::Failed),
+            reason_report("ignored", Outcome::Skipped, "needs net"),
+            report("waits", Outcome::NotRun(NotRunReason::Unrunnable)),
+            report("stopped", Outcome::Cancelled),
+            result_report("flaky", TestResult { attempts: vec![attempt], ..TestResult::new(Outcome::Flaky) }),
         ];
         let report = valid_report(&changes);
         let tests = report["results"]["tests"].as_array().unwrap();
@@ -446,9 +452,15 @@ mod tests {
 
     #[test]
     fn several_failures_are_extra() {
-        let failures =
-            json!([{"message": "bad", "file": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
-        let changes = [change("fails", ExecutionState::Failed, json!({ (key::FAILURES): failures }))];
+        let bad = Failure {
+            message: Some("bad".into()),
+            file: Some("x.cc".into()),
+            line: Some(4),
+            ..Failure::default()
+        };
+        let unequal = Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() };
+        let failures = vec![bad, unequal];
+        let changes = [result_report("fails", TestResult { failures, ..TestResult::new(Outcome::Failed) })];
         let expected =
             json!([{"message": "bad", "filePath": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
         assert_eq!(valid_report(&changes)["results"]["tests"][0]["extra"]["failures"], expected);
@@ -457,12 +469,14 @@ mod tests {
     #[test]
     fn hostile_texts_and_failed_programs_stay_valid() {
         let nasty = "]]></script>\u{0}\u{202e}\u{1b}[31m\"\\";
-        let mut program = change("x", ExecutionState::Error, json!({"error.message": nasty}));
-        program.node.uid = "core".into();
+        let program =
+            TestReport { uid: "core".into(), is_group: true, ..reason_report("", Outcome::Failed, nasty) };
         let long = "n".repeat(1 << 20);
+        let fails = TestResult { stderr: nasty.into(), ..TestResult::with_reason(Outcome::Failed, nasty) };
+        let start_utc = Some("yesterday".to_owned());
         let changes = [
-            change(nasty, ExecutionState::Failed, json!({"error.message": nasty, "standardError": nasty})),
-            change(&long, ExecutionState::Passed, json!({"time.start-utc": "yesterday"})),
+            result_report(nasty, fails),
+            TestReport { start_utc, ..report(&long, Outcome::Passed) },
             program,
         ];
         let report = valid_report(&changes);

@@ -421,22 +421,19 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode, key};
-    use serde_json::json;
+    use heeler_core::{
+        Attempt, ExitReason, Failure, IsolatedRerun, NotRunReason, TestDiagnostics, TestResult,
+    };
 
     use super::*;
-    use crate::{ReportRunInfo, UnavailableDetails};
+    use crate::{
+        ReportRunInfo, UnavailableDetails,
+        sample_reports::{located_report, reason_report, report, result_report},
+    };
 
-    fn change(name: &str, state: ExecutionState, more: serde_json::Value) -> NodeChange {
-        let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
-            "time.duration-ms": 1500.0, (key::SUITE): "core"});
-        node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        NodeChange { parent: None, node: serde_json::from_value::<TestNode>(node).unwrap() }
-    }
-
-    fn xml(changes: &[NodeChange]) -> String {
+    fn xml(reports: &[TestReport]) -> String {
         let mut summary = RunSummary::new(None);
-        summary.apply(changes);
+        summary.add_reports(reports.iter().cloned());
         let head = ReportRunInfo {
             name: "default",
             run: "7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f",
@@ -451,50 +448,62 @@ mod tests {
 
     #[test]
     fn values_of_several_failures_have_their_places() {
-        let failures =
-            json!([{"file": "x.cc", "line": 4}, {"file": "x.cc", "line": 9, "expected": "2", "actual": "1"}]);
-        let more = json!({"error.message": "bad\nx.cc:9: worse", "assert.expected": "2", "assert.actual": "1",
-            "error.stacktrace": "x.cc:4\nx.cc:9", (key::FAILURES): failures});
-        let report = xml(&[change("fails", ExecutionState::Failed, more)]);
+        let failure = |message: &str, line| Failure {
+            message: Some(message.into()),
+            file: Some("x.cc".into()),
+            line: Some(line),
+            ..Failure::default()
+        };
+        let worse = Failure { expected: Some("2".into()), actual: Some("1".into()), ..failure("worse", 9) };
+        let failures = vec![failure("bad", 4), worse];
+        let report =
+            xml(&[result_report("fails", TestResult { failures, ..TestResult::new(Outcome::Failed) })]);
         let text = ">bad\nx.cc:9: worse\nx.cc:9: expected: 2\n  actual: 1\nx.cc:4\nx.cc:9</failure>";
         assert!(report.contains(text), "{report}");
     }
 
     #[test]
     fn each_outcome_has_its_element() {
+        let died = |signal: &str| Some(ExitReason { signal: Some(signal.into()), ..ExitReason::default() });
+        let attempt = Attempt {
+            outcome: Outcome::Crashed,
+            message: "died".into(),
+            exit_reason: died("SIGABRT"),
+            stdout: "o".into(),
+            stderr: String::new(),
+            diagnostics: None,
+            attached: Vec::new(),
+            duration_us: 2000,
+        };
+        let fails = TestResult {
+            stdout: "out \u{1b}[31mred\u{1b}[0m\u{0}\tx".into(),
+            reproduce: Some("./core --exact fails".into()),
+            ..TestResult::with_reason(Outcome::Failed, "1 < 2 & \"so\"\n  left: 3")
+        };
+        let crashes = TestResult {
+            exit_reason: died("SIGSEGV"),
+            diagnostics: Some(Box::new(TestDiagnostics {
+                stack: "#0 main".into(),
+                ..TestDiagnostics::default()
+            })),
+            isolated_rerun: Some(IsolatedRerun::Crashes),
+            worker: Some(2),
+            ..TestResult::with_reason(Outcome::Crashed, "killed by SIGSEGV")
+        };
+        let leaves = TestResult {
+            exit_reason: Some(ExitReason { code: Some(0), ..ExitReason::default() }),
+            ..TestResult::new(Outcome::ExitedEarly)
+        };
+        let passes = TestResult { started_ms: Some(1_772_330_401_500), ..TestResult::new(Outcome::Passed) };
         let changes = [
-            change("adds", ExecutionState::Passed, json!({"time.start-utc": "2026-03-01T02:00:01.5Z"})),
-            change(
-                "fails",
-                ExecutionState::Failed,
-                json!({"error.message": "1 < 2 & \"so\"\n  left: 3", "location.file": "src/a.rs",
-                "location.line-start": 7, "standardOutput": "out \u{1b}[31mred\u{1b}[0m\u{0}\tx", "heeler.reproduce": "./core --exact fails"}),
-            ),
-            change(
-                "crashes",
-                ExecutionState::Error,
-                json!({"heeler.signal": "SIGSEGV", "error.message": "killed by SIGSEGV",
-                "error.stacktrace": "#0 main", "heeler.isolated-rerun": "crashes", "heeler.worker": 2}),
-            ),
-            change(
-                "leaves",
-                ExecutionState::Error,
-                json!({"outcome-kind": "exited-early", "heeler.exit-code": 0}),
-            ),
-            change("hangs", ExecutionState::TimedOut, json!({})),
-            change("ignored", ExecutionState::Skipped, json!({"error.message": "needs net"})),
-            change(
-                "waits",
-                ExecutionState::Error,
-                json!({"outcome-kind": "not-run", "error.message": "gone"}),
-            ),
-            change(
-                "flaky",
-                ExecutionState::Passed,
-                json!({"outcome-kind": "passed-with-retries", "retry.attempt": 2,
-                "heeler.attempts": [{"execution-state": "error", "outcome-kind": "crashed", "message": "died", "signal": "SIGABRT",
-                "standard-output": "o", "duration-ms": 2.0}]}),
-            ),
+            result_report("adds", passes),
+            located_report("fails", Some(("src/a.rs", 7)), fails),
+            result_report("crashes", crashes),
+            result_report("leaves", leaves),
+            report("hangs", Outcome::TimedOut),
+            reason_report("ignored", Outcome::Skipped, "needs net"),
+            reason_report("waits", Outcome::NotRun(NotRunReason::Unrunnable), "gone"),
+            result_report("flaky", TestResult { attempts: vec![attempt], ..TestResult::new(Outcome::Flaky) }),
         ];
         insta::assert_snapshot!(xml(&changes), @r#"
         <?xml version="1.0" encoding="UTF-8"?>
@@ -537,6 +546,8 @@ mod tests {
                     <flakyError time="0.002" message="died" type="SIGABRT">died
                         <system-out>o</system-out>
                     </flakyError>
+                    <system-out>attempt 1 (crashed): died
+        </system-out>
                 </testcase>
             </testsuite>
         </testsuites>
@@ -545,15 +556,19 @@ mod tests {
 
     #[test]
     fn flaky_test_lists_attempts_without_details() {
-        let kinds = json!({"outcome-kind": "passed-with-retries", "retry.attempt": 3});
-        let text = xml(&[change("flaky", ExecutionState::Passed, kinds)]);
+        let mut flaky = report("flaky", Outcome::Flaky);
+        flaky.detail.as_mut().unwrap().attempt = Some(3);
+        let text = xml(&[flaky]);
         assert_eq!(text.matches("<flakyFailure").count(), 2, "{text}");
     }
 
     #[test]
     fn suite_death_outside_tests_is_its_own_case() {
-        let mut suite = change("x", ExecutionState::Error, json!({"error.message": "died while listing"}));
-        suite.node.uid = "core".into();
+        let suite = TestReport {
+            uid: "core".into(),
+            is_group: true,
+            ..reason_report("", Outcome::Failed, "died while listing")
+        };
         let text = xml(&[suite]);
         assert!(text.contains(r#"<testcase name="core" classname="core""#), "{text}");
     }

@@ -18,6 +18,7 @@ mod junit_parts;
 mod report_format;
 mod rough_duration;
 mod run_events;
+mod sample_reports;
 mod summary;
 mod test_report;
 mod test_steps;
@@ -36,6 +37,5 @@ pub use report_format::{
 pub use rough_duration::rough_duration;
 pub use run_events::{RunEnded, RunEventLine};
 pub use summary::{MemoryPeak, PassedOutputs, RunSummary, RunVerdict};
-pub use test_report::{FailureDetail, TestReport};
-pub use test_report::{is_group, read_number, split_name};
+pub use test_report::{FailureDetail, TestReport, shown_name};
 pub use test_steps::StepCounts;

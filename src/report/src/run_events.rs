@@ -479,10 +479,11 @@ fn word_of(outcome: Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::{ExecutionState, TestNode};
+    use heeler_core::{ExitReason, Failure, NotRunReason, ProgramFailure, TestResult};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::sample_reports::{report, result_report};
 
     fn schema() -> Value {
         let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
@@ -503,16 +504,10 @@ mod tests {
         assert!(found == text, "docs/reference/run-events.schema.json is not up to date: {command}");
     }
 
-    /// Returns the event of a node as JSON, validated by the schema.
+    /// Returns the event of a result as JSON, validated by the schema.
     #[track_caller]
-    fn event(state: ExecutionState, members: Value) -> Value {
-        let mut node = serde_json::to_value(TestNode::test("unit::A.b", "b", state)).unwrap();
-        let own = json!({"heeler.suite": "unit", "time.duration-ms": 1500.0});
-        for more in [own, members] {
-            node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        }
-        let node: TestNode = serde_json::from_value(node).unwrap();
-        valid(&RunEventLine::test_ended(&TestReport::whole_from_node(&node).unwrap()))
+    fn event(result: TestResult) -> Value {
+        valid(&RunEventLine::test_ended(&result_report("A.b", result)))
     }
 
     #[track_caller]
@@ -526,41 +521,64 @@ mod tests {
 
     #[test]
     fn passed_test_has_its_names_duration_and_output() {
-        let found = event(ExecutionState::Passed, json!({"standardOutput": "hello\n"}));
-        let expected = json!({"type": "test", "event": "ok", "name": "A.b", "uid": "unit::A.b", "suite": "unit",
+        let found = event(TestResult { stdout: "hello\n".into(), ..TestResult::new(Outcome::Passed) });
+        let expected = json!({"type": "test", "event": "ok", "name": "A.b", "uid": "core::A.b", "suite": "core",
             "outcome": "passed", "exec_time": 1.5, "attempt": 1, "stdout": "hello\n"});
         assert_eq!(found, expected);
     }
 
     #[test]
     fn single_failure_is_listed_as_several_are() {
-        let single = json!({"error.message": "1 < 2", "assert.expected": "2", "assert.actual": "1",
-            "error.stacktrace": "a.cc:7\nlib.cc:9"});
-        let found = event(ExecutionState::Failed, single);
+        let unequal = Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() };
+        let single = Failure {
+            message: Some("1 < 2".into()),
+            stack: Some("a.cc:7\nlib.cc:9".into()),
+            ..unequal.clone()
+        };
+        let failed = |failures: &[Failure]| {
+            event(TestResult { failures: failures.to_vec(), ..TestResult::new(Outcome::Failed) })
+        };
+        let found = failed(&[single]);
         assert_eq!(found["event"], "failed");
         let expected =
             json!([{"message": "1 < 2", "file": "a.cc", "line": 7, "expected": "2", "actual": "1"}]);
         assert_eq!(found["failures"], expected);
-        let failures =
+        let bad = Failure {
+            message: Some("bad".into()),
+            file: Some("x.cc".into()),
+            line: Some(4),
+            ..Failure::default()
+        };
+        let expected =
             json!([{"message": "bad", "file": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
-        let found = event(ExecutionState::Failed, json!({"heeler.failures": failures.clone()}));
-        assert_eq!(found["failures"], failures);
+        assert_eq!(failed(&[bad, unequal])["failures"], expected);
     }
 
     #[test]
     fn each_outcome_has_its_event() {
-        for (state, members, expected) in [
-            (ExecutionState::Passed, json!({"outcome-kind": "passed-with-retries"}), ["ok", "flaky"]),
-            (ExecutionState::Skipped, json!({}), ["ignored", "skipped"]),
-            (ExecutionState::TimedOut, json!({}), ["failed", "timed-out"]),
-            (ExecutionState::Error, json!({"heeler.signal": "SIGSEGV"}), ["failed", "crashed"]),
-            (ExecutionState::Error, json!({"outcome-kind": "not-run"}), ["not_run", "not-run"]),
-            (ExecutionState::Cancelled, json!({}), ["cancelled", "cancelled"]),
+        let crashed = TestResult {
+            exit_reason: Some(ExitReason { signal: Some("SIGSEGV".into()), ..ExitReason::default() }),
+            ..TestResult::new(Outcome::Crashed)
+        };
+        let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
+        for (result, expected) in [
+            (TestResult::new(Outcome::Flaky), ["ok", "flaky"]),
+            (TestResult::new(Outcome::Skipped), ["ignored", "skipped"]),
+            (TestResult::new(Outcome::TimedOut), ["failed", "timed-out"]),
+            (crashed, ["failed", "crashed"]),
+            (TestResult::new(not_run), ["not_run", "not-run"]),
+            (TestResult::new(Outcome::Cancelled), ["cancelled", "cancelled"]),
         ] {
-            let found = event(state, members);
+            let found = event(result);
             assert_eq!([&found["event"], &found["outcome"]], expected);
         }
-        let program = event(ExecutionState::Error, json!({"outcome-kind": "program-failure"}));
+        let failure = ProgramFailure {
+            suite: "core".into(),
+            program: "/bin/core".into(),
+            fixture: None,
+            message: "died".into(),
+        };
+        let program = valid(&RunEventLine::test_ended(&TestReport::from_program_failure(&failure)));
         assert_eq!((&program["type"], &program["event"]), (&json!("program"), &json!("failed")));
     }
 
@@ -572,8 +590,7 @@ mod tests {
             json!({"type": "suite", "event": "started", "format_version": 1, "run": "r", "test_count": 2})
         );
         let mut summary = RunSummary::new(Some(2));
-        let node = TestNode::test("a", "a", ExecutionState::Passed);
-        summary.add_reports(TestReport::from_node(&node));
+        summary.add_reports([report("a", Outcome::Passed)]);
         let ended = RunEnded::of_summary(&summary, Duration::from_millis(1500));
         let last = valid(&RunEventLine::run_ended(RunEnded { run: Some("r"), exit_code: 2, ..ended }, false));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The aggregate of a run's changes: the latest state by uid, the counts, and the data that reports need of
-//! each test.
+//! The sum of a run: the latest report of each test by its uid, the counts, and the data that report files
+//! need.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
-use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode, outcome_kind};
+use heeler_core::{NotRunReason, Outcome, OutcomeCounts, TestResult};
+use heeler_protocol::mtp::{LargeProcess, NodeDescription, RunLeak};
 
 use super::{FailureDetail, StepCounts, TestReport};
 
@@ -18,8 +18,8 @@ const KEPT_DETAIL_BYTES: usize = 8 << 20;
 
 /// The state of a run, in progress or at its end.
 ///
-/// Changes may arrive twice (a result whose delivery is unproven is sent again) and, between tests of
-/// different workers, in any order. The latest end of a test counts, and a start that arrives after an end is
+/// A report may arrive twice (a result whose delivery is unproven is sent again) and, between tests of
+/// different workers, in any order. The latest report of a test counts, and a start that arrives after it is
 /// ignored.
 #[derive(Debug, Clone, Default)]
 pub struct RunSummary {
@@ -107,10 +107,10 @@ impl RunSummary {
         self.unfinished.contains(uid)
     }
 
-    /// Applies changes in their order.
-    pub fn apply(&mut self, changes: &[NodeChange]) {
-        for change in changes {
-            self.apply_node(&change.node);
+    /// Records that a test runs, unless it has ended.
+    pub fn start(&mut self, uid: &str) {
+        if !self.indices.contains_key(uid) && !self.unfinished.contains(uid) {
+            self.unfinished.insert(uid.into());
         }
     }
 
@@ -122,39 +122,20 @@ impl RunSummary {
         }
     }
 
-    /// Ends a run that the user left at once: its tests without a result are interrupted, or never ran.
-    pub fn interrupt<'a>(&mut self, selected: impl IntoIterator<Item = &'a TestNode>) {
-        for node in selected {
-            let uid = node.uid.as_str();
-            if self.indices.contains_key(uid) {
-                continue;
-            }
-            let (kind, message) = if self.unfinished.contains(uid) {
-                (outcome_kind::INTERRUPTED, "it was running when the run was interrupted")
-            } else {
-                (outcome_kind::NOT_RUN, "not run: the run was interrupted")
-            };
-            let mut node = node.clone();
-            node.state = Some(ExecutionState::Error);
-            node.outcome_kind = Some(kind.into());
-            node.error_message = Some(message.into());
-            self.apply_node(&node);
+    /// Records how a test of a run ended that the user left at once: one without a result was interrupted, or
+    /// never ran.
+    pub fn interrupt(&mut self, test: &NodeDescription<'_>) {
+        if self.indices.contains_key(test.uid) {
+            return;
         }
-    }
-
-    fn apply_node(&mut self, node: &TestNode) {
-        let report = match self.passed_outputs {
-            PassedOutputs::Dropped => TestReport::from_node(node),
-            PassedOutputs::Kept => TestReport::whole_from_node(node),
+        let result = if self.unfinished.contains(test.uid) {
+            let reason = "it was running when the run was interrupted";
+            TestResult::with_reason(Outcome::Interrupted, reason)
+        } else {
+            let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
+            TestResult::with_reason(outcome, "not run: the run was interrupted")
         };
-        if let Some(report) = report {
-            self.add_reports([report]);
-        } else if node.state == Some(ExecutionState::InProgress)
-            && !self.indices.contains_key(node.uid.as_str())
-            && !self.unfinished.contains(node.uid.as_str())
-        {
-            self.unfinished.insert(node.uid.as_str().into());
-        }
+        self.add_reports([TestReport::from_result(test, &result)]);
     }
 
     fn intern(&mut self, suite: Arc<str>) -> Arc<str> {
@@ -408,32 +389,20 @@ fn detail_bytes(record: &TestReport) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::key;
-
     use super::*;
-
-    fn change(uid: &str, state: ExecutionState) -> NodeChange {
-        NodeChange { parent: None, node: TestNode::test(uid, uid, state) }
-    }
-
-    fn not_run(uid: &str, reason: &str) -> NodeChange {
-        let mut change = change(uid, ExecutionState::Error);
-        change.node.outcome_kind = Some("not-run".into());
-        change.node.error_message = Some(reason.into());
-        change
-    }
+    use crate::sample_reports::{reason_report, report};
 
     #[test]
     fn test_reported_twice_counts_once() {
         let mut summary = RunSummary::new(Some(2));
-        summary.apply(&[
-            change("a", ExecutionState::InProgress),
-            change("a", ExecutionState::Passed),
-            change("b", ExecutionState::Failed),
-            change("a", ExecutionState::Passed),
-            change("b", ExecutionState::Passed),
-            change("b", ExecutionState::InProgress),
+        summary.start("core::a");
+        summary.add_reports([
+            report("a", Outcome::Passed),
+            report("b", Outcome::Failed),
+            report("a", Outcome::Passed),
+            report("b", Outcome::Passed),
         ]);
+        summary.start("core::b");
         assert_eq!((summary.counts().total(), summary.counts().passed()), (2, 2));
         assert_eq!((summary.verdict(), summary.unfinished_tests().len()), (RunVerdict::Passed, 0));
     }
@@ -441,31 +410,36 @@ mod tests {
     #[test]
     fn count_mismatch_is_the_worst_verdict() {
         let mut summary = RunSummary::new(Some(3));
-        summary.apply(&[
-            change("a", ExecutionState::Passed),
-            change("b", ExecutionState::InProgress),
-            change("c", ExecutionState::Failed),
-        ]);
+        summary.add_reports([report("a", Outcome::Passed), report("c", Outcome::Failed)]);
+        summary.start("core::b");
         assert_eq!((summary.missing_outcomes(), summary.verdict()), (1, RunVerdict::CountMismatch));
-        assert_eq!(summary.unfinished_tests(), ["b"]);
-        summary.apply(&[change("b", ExecutionState::Passed), change("d", ExecutionState::Passed)]);
+        assert_eq!(summary.unfinished_tests(), ["core::b"]);
+        summary.add_reports([report("b", Outcome::Passed), report("d", Outcome::Passed)]);
         assert_eq!((summary.missing_outcomes(), summary.verdict()), (-1, RunVerdict::CountMismatch));
     }
 
     #[test]
     fn suite_death_outside_tests_fails_the_run() {
         let mut summary = RunSummary::new(Some(1));
-        let mut suite = change("core", ExecutionState::Error);
-        suite.node.members.insert(key::SUITE.into(), "core".into());
-        summary.apply(&[change("core::a", ExecutionState::Passed), suite.clone(), suite]);
+        let suite = TestReport { is_group: true, uid: "core".into(), ..report("", Outcome::Failed) };
+        summary.add_reports([report("a", Outcome::Passed), suite.clone(), suite]);
         assert_eq!((summary.counts().total(), summary.missing_outcomes()), (1, 0));
         assert_eq!((summary.verdict(), summary.failures().count()), (RunVerdict::Failed, 1));
+    }
+
+    fn not_run(name: &str, reason: &str) -> TestReport {
+        reason_report(name, Outcome::NotRun(NotRunReason::Unrunnable), reason)
     }
 
     #[test]
     fn tests_not_run_are_grouped_by_reason() {
         let mut summary = RunSummary::new(None);
-        summary.apply(&[not_run("a", "gone"), not_run("b", "dies"), not_run("c", "dies"), not_run("d", "")]);
+        summary.add_reports([
+            not_run("a", "gone"),
+            not_run("b", "dies"),
+            not_run("c", "dies"),
+            not_run("d", ""),
+        ]);
         let groups: Vec<_> =
             summary.not_run().into_iter().map(|(reason, records)| (reason, records.len())).collect();
         assert_eq!(groups, [("dies", 2), ("gone", 1), ("no reason given", 1)]);
@@ -476,34 +450,48 @@ mod tests {
     fn cancelled_and_empty_runs_have_own_verdicts() {
         assert_eq!(RunSummary::new(Some(0)).verdict(), RunVerdict::NothingRan);
         let mut summary = RunSummary::new(None);
-        summary.apply(&[change("a", ExecutionState::Passed), change("b", ExecutionState::Cancelled)]);
+        summary.add_reports([report("a", Outcome::Passed), report("b", Outcome::Cancelled)]);
         assert_eq!(summary.verdict(), RunVerdict::Cancelled);
-        summary.apply(&[change("c", ExecutionState::TimedOut)]);
+        summary.add_reports([report("c", Outcome::TimedOut)]);
         assert_eq!(summary.verdict(), RunVerdict::Failed);
     }
 
     #[test]
     fn tests_cancelled_before_start_are_no_failures() {
         let mut summary = RunSummary::new(None);
-        let mut called_off = not_run("a", "the run was cancelled");
-        called_off.node.state = Some(ExecutionState::Cancelled);
-        summary.apply(&[called_off, change("b", ExecutionState::Passed)]);
+        let called_off =
+            reason_report("a", Outcome::NotRun(NotRunReason::Cancelled), "the run was cancelled");
+        summary.add_reports([called_off, report("b", Outcome::Passed)]);
         assert_eq!((summary.verdict(), summary.cancelled_before_start()), (RunVerdict::Cancelled, 1));
-        summary.apply(&[not_run("c", "given up")]);
+        summary.add_reports([not_run("c", "given up")]);
         assert_eq!((summary.verdict(), summary.cancelled_before_start()), (RunVerdict::Failed, 1));
+    }
+
+    #[test]
+    fn interrupted_run_gives_each_test_without_a_result_one() {
+        let mut summary = RunSummary::new(Some(3));
+        summary.add_reports([report("a", Outcome::Passed)]);
+        summary.start("core::b");
+        for uid in ["core::a", "core::b", "core::c"] {
+            let test = NodeDescription { uid, suite: "core", ..NodeDescription::default() };
+            summary.interrupt(&test);
+        }
+        let outcomes: Vec<_> = summary.records().iter().map(|record| record.outcome).collect();
+        let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
+        assert_eq!(outcomes, [Outcome::Passed, Outcome::Interrupted, not_run]);
+        assert_eq!((summary.missing_outcomes(), summary.unfinished_tests().len()), (0, 0));
     }
 
     #[test]
     fn slowest_tests_are_sorted_and_limited() {
         let mut summary = RunSummary::new(None);
-        for (uid, milliseconds) in [("a", 5.0), ("b", 2000.0), ("c", 1000.0), ("d", 3000.0)] {
-            let mut change = change(uid, ExecutionState::Passed);
-            change.node.duration_ms = Some(milliseconds);
-            summary.apply(&[change]);
+        for (name, milliseconds) in [("a", 5), ("b", 2000), ("c", 1000), ("d", 3000)] {
+            let duration = Some(Duration::from_millis(milliseconds));
+            summary.add_reports([TestReport { duration, ..report(name, Outcome::Passed) }]);
         }
         let slowest = |limit| -> Vec<&str> {
             let found = summary.slowest(limit, Duration::from_secs(1));
-            found.into_iter().map(|record| record.uid.as_str()).collect()
+            found.into_iter().map(TestReport::name).collect()
         };
         assert_eq!(slowest(2), ["d", "b"]);
         assert_eq!(slowest(9), ["d", "b", "c"]);

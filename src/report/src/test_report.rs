@@ -5,12 +5,8 @@ use std::{sync::Arc, time::Duration};
 use heeler_core::{Attempt, Outcome, ProgramFailure, TestResult, describe, milliseconds_of};
 use heeler_protocol::{
     control::ReportName,
-    mtp::{
-        FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, TestPartInfo, attempts_of_node,
-        iso8601, key, outcome_kind, outcome_of_node,
-    },
+    mtp::{FailureInfo, LeakedProcessInfo, NodeDescription, TestPartInfo, iso8601},
 };
-use serde_json::Value;
 
 use crate::{
     failed_place::{self, SourcePlace},
@@ -122,60 +118,6 @@ impl TestReport {
         };
         let report = Self::from_result(&test, &TestResult::with_reason(Outcome::Failed, &failure.message));
         Self { is_group: true, ..report }
-    }
-
-    /// Returns the report of a node that a server sent, with the data that reports print; `None` while the
-    /// node has not ended.
-    #[must_use]
-    pub fn from_node(node: &TestNode) -> Option<Self> {
-        let mut report = Self::without_detail(node)?;
-        let has_detail = |member: &str| node.members.contains_key(member);
-        if report.outcome != Outcome::Passed
-            || [key::LEAKED, key::PARTS, FIRST_FILE].into_iter().any(has_detail)
-        {
-            report.set_detail(node);
-        }
-        Some(report)
-    }
-
-    /// Returns the same with all data of the node, also of a test that passed.
-    #[must_use]
-    pub fn whole_from_node(node: &TestNode) -> Option<Self> {
-        let mut report = Self::without_detail(node)?;
-        report.set_detail(node);
-        Some(report)
-    }
-
-    fn set_detail(&mut self, node: &TestNode) {
-        let detail = FailureDetail::from_node(node);
-        self.steps = StepCounts::of(&detail.parts, self.steps.left_out);
-        self.detail = Some(Box::new(detail));
-    }
-
-    fn without_detail(node: &TestNode) -> Option<Self> {
-        let outcome = outcome_of_node(node)?;
-        let suite = node.text_member(key::SUITE);
-        Some(Self {
-            uid: node.uid.clone(),
-            suite: suite.map(Arc::from),
-            display: informative_display_name(&node.display_name, &node.uid, suite),
-            report_name: node
-                .text_member(key::REPORT_CLASS)
-                .zip(node.text_member(key::REPORT_NAME))
-                .map(|(class, name)| Box::new(ReportName { class: class.to_owned(), name: name.to_owned() })),
-            outcome,
-            duration: node.duration_ms.and_then(milliseconds),
-            cpu_ms: node.members.get(key::CPU_MS).and_then(Value::as_f64),
-            peak_kib: read_number(node, key::PEAK_MEMORY_KIB),
-            start_utc: node.start_utc.clone(),
-            steps: StepCounts {
-                left_out: read_number(node, key::PARTS_LEFT_OUT)
-                    .map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX)),
-                ..StepCounts::default()
-            },
-            is_group: is_group(node),
-            detail: None,
-        })
     }
 
     /// Returns the name that the framework uses: the uid without the suite.
@@ -312,67 +254,14 @@ impl FailureDetail {
             is_abridged: false,
         }
     }
-
-    fn from_node(node: &TestNode) -> Self {
-        let text = |key| node.text_member(key).map(str::to_owned);
-        let failures: Vec<FailureInfo> = read_list(node, key::FAILURES, serde_json::from_value);
-        let places = failures.iter().map(|failure| (failure.file.as_deref(), failure.line));
-        let test_file = node.location_file.as_deref();
-        Self {
-            signal: text(key::SIGNAL),
-            exit_code: node.members.get(key::EXIT_CODE).and_then(Value::as_i64),
-            message: node.error_message.clone(),
-            stacktrace: node.error_stacktrace.clone(),
-            actual: node.assert_actual.clone(),
-            expected: node.assert_expected.clone(),
-            file: node.location_file.clone(),
-            line: node.location_line_start,
-            failed_at: failed_place::of_failures(places, test_file)
-                .or_else(|| failed_place::of_sanitizer(node.error_message.as_deref()?, test_file))
-                .or_else(|| failed_place::of_stack(node.error_stacktrace.as_deref()?, test_file)),
-            failures,
-            stdout: node.standard_output.clone(),
-            stderr: node.standard_error.clone(),
-            reproduce: text(key::REPRODUCE),
-            isolated_rerun: text(key::ISOLATED_RERUN),
-            attempt: read_number(node, key::ATTEMPT),
-            parts: read_list(node, key::PARTS, serde_json::from_value),
-            files: attached_files(node),
-            attempts: attempts_of_node(node),
-            worker: read_number(node, key::WORKER),
-            leaked: read_list(node, key::LEAKED, serde_json::from_value),
-            is_abridged: false,
-        }
-    }
 }
 
-/// The member of a node that has a file.
-const FIRST_FILE: &str = "attachments.0.uri";
-
-/// Returns the files attached to a result, in their order.
-fn attached_files(node: &TestNode) -> Vec<(String, String)> {
-    let member = |number: usize, member: &str| node.text_member(&format!("attachments.{number}.{member}"));
-    let file = |number| {
-        let uri = member(number, "uri")?;
-        let path = heeler_protocol::mtp::path_of_file_uri(uri).unwrap_or_else(|| uri.to_owned());
-        Some((path, member(number, "description").unwrap_or_default().to_owned()))
-    };
-    (0..).map_while(file).collect()
-}
-
-/// Returns whether a node is a suite, its set-up or tear-down, or a program, not a test.
-pub fn is_group(node: &TestNode) -> bool {
-    node.node_type == NodeType::Group
-        || node.text_member(key::SUITE) == Some(node.uid.as_str())
-        || node.outcome_kind.as_deref() == Some(outcome_kind::PROGRAM_FAILURE)
-}
-
-/// Returns the suite and name of a node for display.
-pub fn split_name(node: &TestNode) -> (Option<String>, String) {
-    let suite = node.text_member(key::SUITE);
-    let name = informative_display_name(&node.display_name, &node.uid, suite)
-        .unwrap_or_else(|| without_suite(&node.uid, suite).to_owned());
-    (suite.map(str::to_owned), name)
+/// Returns the name of a test for display: its display name where that has more information than its name.
+#[must_use]
+pub fn shown_name(test: &NodeDescription<'_>) -> String {
+    let suite = Some(test.suite).filter(|suite| !suite.is_empty());
+    informative_display_name(test.display_name, test.uid, suite)
+        .unwrap_or_else(|| without_suite(test.uid, suite).to_owned())
 }
 
 /// Returns the display name where it has more information than the end of the name. To the parameters of a
@@ -396,17 +285,6 @@ fn informative_display_name(display: &str, uid: &str, suite: Option<&str>) -> Op
     Some(format!("{groups}{display}"))
 }
 
-/// Reads a number; another server may have written it as text.
-pub fn read_number(node: &TestNode, key: &str) -> Option<u64> {
-    let value = node.members.get(key)?;
-    value.as_u64().or_else(|| value.as_str()?.parse().ok())
-}
-
-/// Reads a list. Another server may use the member for something else; the list is then empty.
-fn read_list<T>(node: &TestNode, key: &str, read: fn(Value) -> serde_json::Result<Vec<T>>) -> Vec<T> {
-    node.members.get(key).and_then(|value| read(value.clone()).ok()).unwrap_or_default()
-}
-
 pub(super) fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
     suite
         .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
@@ -414,14 +292,8 @@ pub(super) fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
         .unwrap_or(uid)
 }
 
-fn milliseconds(milliseconds: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::mtp::ExecutionState;
-
     use super::*;
 
     #[test]
@@ -441,10 +313,9 @@ mod tests {
         }
     }
 
-    fn record(uid: &str, display: &str, suite: &str) -> TestReport {
-        let mut node = TestNode::test(uid, display, ExecutionState::Failed);
-        node.members.insert(key::SUITE.into(), suite.into());
-        TestReport::from_node(&node).unwrap()
+    fn record(uid: &str, display_name: &str, suite: &str) -> TestReport {
+        let test = NodeDescription { uid, display_name, suite, ..NodeDescription::default() };
+        TestReport::from_result(&test, &TestResult::new(Outcome::Failed))
     }
 
     #[test]
@@ -457,39 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_the_suite_itself_is_a_group() {
+    fn a_test_with_the_uid_of_its_suite_is_a_group() {
         assert!(record("a", "a", "a").is_group);
         assert!(!record("a::a", "a", "a").is_group);
-    }
-
-    #[test]
-    fn invalid_durations_are_omitted() {
-        for (milliseconds, expected) in [
-            (1500.0, Some(Duration::from_millis(1500))),
-            (-1.0, None),
-            (f64::NAN, None),
-            (f64::INFINITY, None),
-        ] {
-            let node = TestNode {
-                duration_ms: Some(milliseconds),
-                ..TestNode::test("u", "u", ExecutionState::Passed)
-            };
-            assert_eq!(TestReport::from_node(&node).unwrap().duration, expected);
-        }
-    }
-
-    #[test]
-    fn earlier_attempts_are_read_if_reported() {
-        let mut node = TestNode::test("u", "u", ExecutionState::Passed);
-        node.outcome_kind = Some("passed-with-retries".into());
-        node.members.insert(
-            key::ATTEMPTS.into(),
-            serde_json::json!([{"execution-state":"failed","message":"no","duration-ms":7}]),
-        );
-        let record = TestReport::from_node(&node).unwrap();
-        assert_eq!((record.attempts(), record.detail.unwrap().attempts[0].message.as_str()), (2, "no"));
-        node.members.insert(key::ATTEMPTS.into(), "three".into());
-        node.members.insert(key::ATTEMPT.into(), "3".into());
-        assert_eq!(TestReport::from_node(&node).unwrap().attempts(), 3);
     }
 }

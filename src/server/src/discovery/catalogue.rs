@@ -289,8 +289,16 @@ impl Catalogue {
         }
     }
 
-    fn uid(&self, place: TestRef) -> &str {
+    /// Returns the uid of a test; of a program whose listing failed, the name of its suite.
+    #[must_use]
+    pub fn uid(&self, place: TestRef) -> &str {
         self.test(place).map_or(&self.programs[place.program].source.program.suite, TestEntry::uid)
+    }
+
+    /// Returns the name of the suite that a test belongs to.
+    #[must_use]
+    pub fn suite(&self, place: TestRef) -> &str {
+        &self.programs[place.program].source.program.suite
     }
 
     /// Returns a test's path in the test tree; a program whose listing failed is a suite without cases.

@@ -308,7 +308,7 @@ impl RunClient {
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as [`RunClient::list`].
-    pub(crate) async fn decide_debuggee(
+    pub async fn decide_debuggee(
         &self,
         lease: DebuggeeLease,
         decision: DebuggerDecision,

@@ -1,0 +1,36 @@
+//! Reports of tests of the suite `core`, for the tests of this crate.
+#![cfg(test)]
+
+use heeler_core::{Outcome, TestResult};
+use heeler_protocol::mtp::NodeDescription;
+
+use crate::TestReport;
+
+/// Returns the report of a test that took 1.5 s and has nothing but an outcome.
+pub(super) fn report(name: &str, outcome: Outcome) -> TestReport {
+    result_report(name, TestResult::new(outcome))
+}
+
+/// Returns the report of a test with a reason for its outcome.
+pub(super) fn reason_report(name: &str, outcome: Outcome, reason: &str) -> TestReport {
+    result_report(name, TestResult::with_reason(outcome, reason))
+}
+
+/// Returns the report of a result of a test whose definition is unknown.
+pub(super) fn result_report(name: &str, result: TestResult) -> TestReport {
+    located_report(name, None, result)
+}
+
+/// Returns the report of a result of a test that is defined in a file, at a line.
+pub(super) fn located_report(name: &str, place: Option<(&str, u32)>, result: TestResult) -> TestReport {
+    let uid = format!("core::{name}");
+    let test = NodeDescription {
+        uid: &uid,
+        display_name: name,
+        suite: "core",
+        file: place.map(|(file, _)| file),
+        line: place.map(|(_, line)| line),
+        ..NodeDescription::default()
+    };
+    TestReport::from_result(&test, &TestResult { duration_us: Some(1_500_000), ..result })
+}
