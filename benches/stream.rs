@@ -156,7 +156,7 @@ async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<
     };
     let params: InitializeParams = serde_json::from_str(params.get()).unwrap();
     let provider = params.capabilities.testing.callback_provider.unwrap();
-    let address = CallbackAddress::tcp("127.0.0.1", provider.port, provider.token);
+    let address = CallbackAddress::new("127.0.0.1", provider.port, provider.token);
     addresses.send(address).unwrap();
     outbox.send(rpc::encode_result(&id, &InitializeResult::default())).await.unwrap();
     // Runs until the client disconnects.

@@ -14,7 +14,6 @@ use heeler_protocol::control::{
 use heeler_transport::{
     callback::{self, CallbackBroken, CallbackConnection, CallbackDialError, StreamHolders},
     control::ControlSender,
-    local::ConnectError,
     tcp::DialError,
 };
 use tokio::time::{sleep, timeout};
@@ -458,15 +457,12 @@ impl FinishProgress<'_> {
 
 /// Returns what a failed dial shows: a connection of another user's listener is as good as none.
 fn end_of_dial(error: &CallbackDialError) -> ConnectionEnd {
-    let of_connect = |source: &io::Error| match source.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ConnectionEnd::Refused,
-        _ => ConnectionEnd::Unreached,
-    };
     match error {
-        CallbackDialError::TcpPort(DialError::Refused { source, .. }) => of_connect(source),
-        CallbackDialError::LocalSocket(ConnectError::Refused { source, .. }) => of_connect(source),
-        CallbackDialError::TcpPort(DialError::UntrustedPeer { .. })
-        | CallbackDialError::LocalSocket(ConnectError::OtherUser { .. }) => ConnectionEnd::Refused,
+        CallbackDialError::TcpPort(DialError::Refused { source, .. }) => match source.kind() {
+            io::ErrorKind::ConnectionRefused => ConnectionEnd::Refused,
+            _ => ConnectionEnd::Unreached,
+        },
+        CallbackDialError::TcpPort(DialError::UntrustedPeer { .. }) => ConnectionEnd::Refused,
         CallbackDialError::TcpPort(DialError::Lookup { .. } | DialError::TimedOut { .. })
         | CallbackDialError::Introduce(_) => ConnectionEnd::Unreached,
     }

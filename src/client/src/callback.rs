@@ -6,18 +6,15 @@
 use std::{io, sync::Arc, time::Duration};
 
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint},
     frame::FrameDecoder,
     mtp::{CallbackProvider, HelloParams, method},
     rpc::{self, BorrowedRpcMessage, RequestId, RpcError, code},
 };
 use heeler_transport::{
     Inbox, Outbox,
-    local::{AbstractListener, AcceptError, BindError, LocalStream},
     tcp::{self, UnknownPeerPolicy},
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::JoinSet,
     time::timeout,
@@ -38,63 +35,11 @@ const MAX_REPORTED_UNTRUSTED_PEERS: usize = 3;
 /// Pause between a failed `accept` and the next attempt.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A listening socket, and the token that a connection must send first.
+/// A listening port, and the token that a connection must send first.
 #[derive(Debug)]
 pub(super) struct CallbackListener {
-    socket: ListeningSocket,
+    socket: TcpListener,
     token: Arc<str>,
-}
-
-#[derive(Debug)]
-enum ListeningSocket {
-    TcpPort(TcpListener),
-    Local(AbstractListener),
-}
-
-/// The callback listener of a client whose server runs in the same process: a local socket, which costs no
-/// TCP port. The server learns its address from its owner, not from the client's `initialize`.
-#[derive(Debug)]
-pub struct InProcessCallbacks {
-    listener: CallbackListener,
-    address: CallbackAddress,
-}
-
-impl InProcessCallbacks {
-    /// Listens on a local socket of its own.
-    ///
-    /// # Errors
-    /// The system has no socket left.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub fn listen() -> Result<Self, BindError> {
-        let name = format!("heeler-callback-{}", uuid::Uuid::new_v4().simple());
-        let token: Arc<str> = new_token();
-        let endpoint = CallbackEndpoint::LocalSocket { name: name.clone() };
-        let address = CallbackAddress { endpoint, token: Some(token.to_string()) };
-        let socket = ListeningSocket::Local(AbstractListener::bind(name)?);
-        Ok(Self { listener: CallbackListener { socket, token }, address })
-    }
-
-    /// Returns the address and token that the server needs in order to connect.
-    #[must_use]
-    pub fn address(&self) -> &CallbackAddress {
-        &self.address
-    }
-
-    pub(super) fn into_listener(self) -> CallbackListener {
-        self.listener
-    }
-}
-
-fn new_token() -> Arc<str> {
-    uuid::Uuid::new_v4().simple().to_string().into()
-}
-
-/// A connection that was accepted.
-enum AcceptedStream {
-    Tcp(TcpStream),
-    Local(LocalStream),
 }
 
 /// Why a connection was not accepted.
@@ -109,36 +54,22 @@ impl CallbackListener {
     /// Listens on a TCP port of its own.
     pub(super) async fn bind() -> io::Result<Self> {
         let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
-        Ok(Self { socket: ListeningSocket::TcpPort(socket), token: new_token() })
+        Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into() })
     }
 
-    /// Returns the port and token that the server needs in order to connect; `None` for a local socket.
-    pub(super) fn provider(&self) -> io::Result<Option<CallbackProvider>> {
-        let ListeningSocket::TcpPort(socket) = &self.socket else { return Ok(None) };
-        let port = socket.local_addr()?.port();
-        Ok(Some(CallbackProvider { port, token: Some(self.token.to_string()) }))
+    /// Returns the port and token that the server needs in order to connect.
+    pub(super) fn provider(&self) -> io::Result<CallbackProvider> {
+        let port = self.socket.local_addr()?.port();
+        Ok(CallbackProvider { port, token: Some(self.token.to_string()) })
     }
 
     /// Accepts a connection of this user.
-    async fn accept(&self) -> Result<AcceptedStream, RefusedConnection> {
-        match &self.socket {
-            ListeningSocket::TcpPort(socket) => {
-                let (stream, _) =
-                    socket.accept().await.map_err(|error| RefusedConnection::Failed(error.to_string()))?;
-                match tcp::verify_peer(&stream, UnknownPeerPolicy::Trust) {
-                    Ok(()) => Ok(AcceptedStream::Tcp(stream)),
-                    Err(untrusted) => Err(RefusedConnection::OtherUser(heeler_core::error_chain(&untrusted))),
-                }
-            }
-            ListeningSocket::Local(socket) => match socket.accept().await {
-                Ok(stream) => Ok(AcceptedStream::Local(stream)),
-                Err(error @ AcceptError::OtherUser { .. }) => {
-                    Err(RefusedConnection::OtherUser(heeler_core::error_chain(&error)))
-                }
-                Err(error @ (AcceptError::Accept(_) | AcceptError::Credentials(_))) => {
-                    Err(RefusedConnection::Failed(heeler_core::error_chain(&error)))
-                }
-            },
+    async fn accept(&self) -> Result<TcpStream, RefusedConnection> {
+        let accepted = self.socket.accept().await;
+        let (stream, _) = accepted.map_err(|error| RefusedConnection::Failed(error.to_string()))?;
+        match tcp::verify_peer(&stream, UnknownPeerPolicy::Trust) {
+            Ok(()) => Ok(stream),
+            Err(untrusted) => Err(RefusedConnection::OtherUser(heeler_core::error_chain(&untrusted))),
         }
     }
 
@@ -154,14 +85,10 @@ impl CallbackListener {
                     }
                 }
                 accepted = self.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                    Ok(AcceptedStream::Tcp(stream)) => {
+                    Ok(stream) => {
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(%error, "a callback connection will be slow to answer");
                         }
-                        let token = Arc::clone(&self.token);
-                        connections.spawn(serve_connection(stream, token, hello_limit, Arc::clone(&intake)));
-                    }
-                    Ok(AcceptedStream::Local(stream)) => {
                         let token = Arc::clone(&self.token);
                         connections.spawn(serve_connection(stream, token, hello_limit, Arc::clone(&intake)));
                     }
@@ -190,10 +117,12 @@ async fn report_untrusted_peer(intake: &EventRouter, untrusted_peers: &mut usize
     }
 }
 
-async fn serve_connection<S>(stream: S, token: Arc<str>, hello_limit: Duration, intake: Arc<EventRouter>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn serve_connection(
+    stream: TcpStream,
+    token: Arc<str>,
+    hello_limit: Duration,
+    intake: Arc<EventRouter>,
+) {
     let (outbox, mut inbox, mut task) =
         heeler_transport::open(stream, FrameDecoder::with_limit(MAX_HELLO_BYTES));
     let source = match receive_hello(&mut inbox, &token, hello_limit).await {

@@ -1,5 +1,5 @@
-//! The client library: one session with a server of the test protocol, for the command line, for editors and
-//! for other programs that run tests.
+//! The client library: one session with a server of the test protocol, for editors and other programs that run
+//! tests.
 //!
 //! [`Client::start`] starts a server for this client only; [`Client::connect_tcp`] and
 //! [`Client::connect_local`] connect to a listening server; [`Client::connect`] takes any stream (an editor's
@@ -64,7 +64,6 @@ mod events;
 mod tests;
 
 pub use aggregate::{AggregatedTest, ChangeEffect, RunAggregate, StateCounts};
-pub use callback::InProcessCallbacks;
 pub use events::{ClientEvent, EventSource, EventStream, LateUpdate};
 /// The parts of events and requests.
 pub use heeler_protocol::mtp::{Attachment, ExecutionState, LogLevel, NodeChange, RunResult, TestNode};

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use super::{
-    callback::{self, CallbackListener, InProcessCallbacks},
+    callback::{self, CallbackListener},
     event_router::EventRouter,
     events::{ClientEvent, EventSource, EventStream},
     start::{ServerStartError, StartedServer},
@@ -227,44 +227,12 @@ impl Client {
             true => Some(CallbackListener::bind().await.map_err(ClientError::Listen)?),
             false => None,
         };
-        Self::connect_with(stream, callbacks, options).await
-    }
-
-    /// Starts a session with a server in this process, whose session was given the address of `callbacks`.
-    /// The option [`ClientOptions::callback`] has no effect.
-    ///
-    /// Cancel safe: no, because a cancelled call drops the stream.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn connect_in_process<S>(
-        stream: S,
-        callbacks: InProcessCallbacks,
-        options: ClientOptions,
-    ) -> Result<(Self, EventStream), ClientError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        Self::connect_with(stream, Some(callbacks.into_listener()), options).await
-    }
-
-    async fn connect_with<S>(
-        stream: S,
-        callbacks: Option<CallbackListener>,
-        options: ClientOptions,
-    ) -> Result<(Self, EventStream), ClientError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
         let (sender, events) = EventStream::channel();
         let intake = Arc::new(EventRouter::new(sender));
         let mut listener = JoinSet::new();
         let mut provider = None;
         if let Some(callbacks) = callbacks {
-            provider = callbacks.provider().map_err(ClientError::Listen)?;
+            provider = Some(callbacks.provider().map_err(ClientError::Listen)?);
             listener.spawn(callbacks.serve(options.hello_limit, Arc::clone(&intake)));
         }
         let (outbox, inbox, task) = heeler_transport::open(stream, FrameDecoder::default());

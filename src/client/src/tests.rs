@@ -4,7 +4,7 @@ use std::{cell::Cell, time::Duration};
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
+    control::{CallbackAddress, DeliveryLimits, ProofLevel},
     frame::FrameDecoder,
     mtp::{
         self, Attachment, CancelParams, ExecutionState, InitializeParams, LogLevel, TestNode, TestsParams,
@@ -43,13 +43,6 @@ struct ScriptedServer {
     callback: Option<CallbackAddress>,
 }
 
-fn tcp_endpoint(address: &CallbackAddress) -> (&str, u16) {
-    match &address.endpoint {
-        CallbackEndpoint::TcpPort { host, port } => (host, *port),
-        CallbackEndpoint::LocalSocket { name } => panic!("a port was declared, not the local socket {name}"),
-    }
-}
-
 impl ScriptedServer {
     async fn accept(stream: DuplexStream) -> Self {
         let (outbox, inbox, task) = heeler_transport::open(stream, FrameDecoder::default());
@@ -61,7 +54,7 @@ impl ScriptedServer {
         assert!(testing.attachments_support && !testing.debugger_provider && testing.batch_logging_support);
         server.callback = testing
             .callback_provider
-            .map(|provider| CallbackAddress::tcp("127.0.0.1", provider.port, provider.token));
+            .map(|provider| CallbackAddress::new("127.0.0.1", provider.port, provider.token));
         let result = mtp::InitializeResult { process_id: 7, ..mtp::InitializeResult::default() };
         server.send(rpc::encode_result(&id, &result)).await;
         server
@@ -244,7 +237,7 @@ async fn connection_without_token_is_refused() {
         (Bytes::from_static(b"Content-Le"), "no hello within"),
     ];
     for (words, expected) in untrusted_peers {
-        let mut stream = TcpStream::connect(tcp_endpoint(&address)).await.unwrap();
+        let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await.unwrap();
         stream.write_all(&words).await.unwrap();
         let ClientEvent::CallbackRefused { reason } = event(&mut events).await else { panic!() };
         assert!(reason.contains(expected), "{reason}");

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::{io, time::SystemTime};
 
 /// All points, and whether the operation at each can fail.
-pub const POINTS: [(&str, bool); 36] = [
+pub const POINTS: [(&str, bool); 35] = [
     ("worker.join", false),
     ("worker.lease", false),
     ("worker.journal.before", true),
@@ -50,7 +50,6 @@ pub const POINTS: [(&str, bool); 36] = [
     ("run.completed", false),
     ("run.history", true),
     ("pool.watchdog", true),
-    ("cli.callback", true),
 ];
 
 /// Returns whether a variable configures fault injection only, so that tests do not receive it.

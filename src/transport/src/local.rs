@@ -14,10 +14,7 @@ use interprocess::{
     },
     os::unix::local_socket::ListenerOptionsExt as _,
 };
-use tokio::{
-    net::{UnixListener, UnixStream},
-    time::Instant,
-};
+use tokio::{net::UnixStream, time::Instant};
 
 /// Local connection. It is tokio's own type, because the one of the sockets crate ignores a half-close.
 pub type LocalStream = UnixStream;
@@ -114,88 +111,6 @@ impl LocalListener {
     }
 }
 
-/// Listening local socket without a file: its name lives in the abstract namespace, ends with the socket and
-/// can't be replaced by another one. Other users can dial it, so each connection is checked.
-#[derive(Debug)]
-pub struct AbstractListener {
-    socket: UnixListener,
-    name: String,
-    own: u32,
-}
-
-impl AbstractListener {
-    /// Listens on a new socket of this name.
-    ///
-    /// # Errors
-    /// The name is in use or too long for a socket.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub fn bind(name: String) -> Result<Self, BindError> {
-        let bound = UnixListener::bind(abstract_path(&name));
-        let socket = bound.map_err(|source| BindError { path: shown_path(&name), source })?;
-        Ok(Self { socket, name, own: heeler_sys::process::effective_uid() })
-    }
-
-    /// Returns the name of the socket.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Waits for the next connection of the current user.
-    ///
-    /// Cancel safe: yes, because a connection is either still queued in the kernel or returned.
-    ///
-    /// # Errors
-    /// See [`AcceptError`]: one connection failed, the next may well succeed.
-    pub async fn accept(&self) -> Result<LocalStream, AcceptError> {
-        let (stream, _) = self.socket.accept().await.map_err(AcceptError::Accept)?;
-        let euid = stream.peer_cred().map_err(AcceptError::Credentials)?.uid();
-        if euid != self.own {
-            return Err(AcceptError::OtherUser { euid, own: self.own });
-        }
-        Ok(stream)
-    }
-}
-
-/// Dials the socket of an [`AbstractListener`], retrying until `deadline` while its queue is full.
-///
-/// Cancel safe: yes, because a half-made connection is dropped.
-///
-/// # Errors
-/// The socket can't be dialled, or its listener belongs to another user.
-pub(crate) async fn connect_abstract(name: &str, deadline: Instant) -> Result<LocalStream, ConnectError> {
-    let path = abstract_path(name);
-    let refused = |source| ConnectError::Refused { path: shown_path(name), source };
-    let stream = loop {
-        match UnixStream::connect(&path).await {
-            Ok(stream) => break stream,
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() + RETRY_DELAY < deadline =>
-            {
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-            Err(error) => return Err(refused(error)),
-        }
-    };
-    let own = heeler_sys::process::effective_uid();
-    match stream.peer_cred().map_err(refused)?.uid() {
-        euid if euid == own => Ok(stream),
-        euid => Err(ConnectError::OtherUser { path: shown_path(name), euid, own }),
-    }
-}
-
-/// Returns the path that the system takes for a name of the abstract namespace.
-fn abstract_path(name: &str) -> PathBuf {
-    PathBuf::from(format!("\0{name}"))
-}
-
-/// Returns a name of the abstract namespace as users know it from other programs.
-fn shown_path(name: &str) -> PathBuf {
-    PathBuf::from(format!("@{name}"))
-}
-
 /// Dials a local socket, retrying until `deadline` as long as there is no listener yet.
 ///
 /// Cancel safe: yes, because a half-made connection is dropped.
@@ -263,24 +178,5 @@ mod tests {
         let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());
         dialled.unwrap();
         accepted.unwrap();
-    }
-
-    #[tokio::test]
-    async fn abstract_socket_accepts_only_its_user_and_ends_with_its_listener() {
-        let name = format!("heeler-test-{}", std::process::id());
-        let mut listener = AbstractListener::bind(name.clone()).unwrap();
-        assert!(AbstractListener::bind(name.clone()).is_err());
-        let own = listener.own;
-        listener.own = own + 1;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let (dialled, accepted) = tokio::join!(connect_abstract(&name, deadline), listener.accept());
-        assert!(matches!(accepted, Err(AcceptError::OtherUser { euid, .. }) if euid == own));
-        assert_eq!(dialled.unwrap().read(&mut [0; 8]).await.unwrap(), 0);
-        listener.own = own;
-        let (dialled, accepted) = tokio::join!(connect_abstract(&name, deadline), listener.accept());
-        dialled.unwrap();
-        accepted.unwrap();
-        drop(listener);
-        assert!(connect_abstract(&name, deadline).await.is_err());
     }
 }

@@ -2,18 +2,22 @@
 //! attack is carried out as another user, against a user's Heeler and against root's.
 
 use std::{
-    collections::BTreeSet,
     fs,
-    os::unix::fs::{MetadataExt as _, chown},
+    os::unix::{
+        fs::{MetadataExt as _, chown},
+        net::UnixStream,
+    },
     path::Path,
     process::Stdio,
 };
 
+use heeler_client::{Client, ClientEvent, ClientOptions, EventSource};
 use serde_json::json;
 
 use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::ExpectedDelivery,
+    framing::{MessageReader, write_message},
     other_user::{OTHER_UID, OtherUser, all_below, attacked_users},
     process::{children, signal, wait_until},
     server::{ServerTransport, TestServer},
@@ -210,83 +214,77 @@ fn ports_of(pid: u32) -> Vec<String> {
     sockets.lines().skip(1).filter_map(address).collect()
 }
 
-/// Returns the names of the local sockets without a file at which a process listens for callback connections,
-/// each with an `@` before it.
-fn local_callback_sockets_of(pid: u32) -> Vec<String> {
-    let inodes = sockets_of(pid);
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
-    let name = |line: &str| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let is_own = inodes.contains(&format!("socket:[{}]", fields.get(6)?));
-        let name = fields.get(7).filter(|name| is_own && name.starts_with("@heeler-callback-"))?;
-        Some((*name).to_owned())
-    };
-    // Accepted connections have the same name.
-    sockets.lines().skip(1).filter_map(name).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
 #[test]
 fn client_library_refuses_other_users_as_workers() {
-    for user in attacked_users() {
-        let mut world = TestWorld::new();
-        world.gtest("meet");
-        let meet = world.open_rendezvous();
-        chown(&meet.path, Some(user), Some(user)).unwrap();
-        world.change_owner(user);
-        // Without a local socket for its workers, the command line listens as any client of the library does.
-        world.env("HEELER_FAIL", "cli.callback:1:EMFILE");
-        let mut command = world.heeler(&["run", "-v", "meet", "-E", "Meet.Case/0"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let client = command.spawn().unwrap();
-        let guest = meet.next_test();
-        let ports = ports_of(client.id());
-        assert_eq!(ports.len(), 1, "the callback port");
-        let mut intruder = OtherUser::new();
-        // The most plausible forgery: the token is compared as a whole.
-        let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
-        for _ in 0..20 {
-            assert_eq!(intruder.perform(&["dial", &ports[0], forged]), "");
-        }
-        // More than the client accepts at the same time.
-        for _ in 0..11 {
-            intruder.perform(&["hold", &ports[0], "100"]);
-        }
-        guest.release();
-        let ended = client.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(0), "{said}");
-        let reports = said.matches(&format!("it belongs to user {OTHER_UID}")).count();
-        assert!((1..=6).contains(&reports), "{reports} times\n{said}");
+    if attacked_users().is_empty() {
+        return;
     }
+    let (client, server) = UnixStream::pair().unwrap();
+    let client = std::thread::spawn(move || refused_callbacks(client));
+    let initialize = MessageReader::new(&server).next().expect("a client initializes its server");
+    let provider = &initialize["params"]["capabilities"]["testing"]["callbackProvider"];
+    let address = format!("127.0.0.1:{}", provider["port"]);
+    let answer = json!({"jsonrpc": "2.0", "id": initialize["id"], "result": {}});
+    write_message(&mut &server, &answer).unwrap();
+    let mut intruder = OtherUser::new();
+    // The most plausible forgery: the token is compared as a whole.
+    let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
+    for _ in 0..20 {
+        assert_eq!(intruder.perform(&["dial", &address, forged]), "");
+    }
+    // More than the client accepts at the same time.
+    for _ in 0..11 {
+        intruder.perform(&["hold", &address, "100"]);
+    }
+    drop(server);
+    let refusals = client.join().unwrap();
+    assert_eq!(refusals.len(), 3, "{refusals:?}");
+    let names_user = |reason: &String| reason.contains(&format!("it belongs to user {OTHER_UID}"));
+    assert!(refusals.iter().all(names_user), "{refusals:?}");
+}
+
+/// Connects a client with a callback port to its server; returns why it refused callback connections until the
+/// server closes the connection.
+fn refused_callbacks(server: UnixStream) -> Vec<String> {
+    server.set_nonblocking(true).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::UnixStream::from_std(server).unwrap();
+        let options = ClientOptions { callback: true, ..ClientOptions::default() };
+        let (_client, mut events) = Client::connect(stream, options).await.unwrap();
+        let mut refusals = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                ClientEvent::CallbackRefused { reason } => refusals.push(reason),
+                ClientEvent::ConnectionLost { source: EventSource::Main, .. } => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        refusals
+    })
 }
 
 #[test]
-fn command_line_listens_for_its_own_workers_at_a_local_socket_only() {
-    for user in attacked_users() {
-        let mut world = TestWorld::new();
-        world.gtest("meet");
-        let meet = world.open_rendezvous();
-        chown(&meet.path, Some(user), Some(user)).unwrap();
-        world.change_owner(user);
-        let mut command = world.heeler(&["run", "-v", "meet", "-E", "Meet.Case/0"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let client = command.spawn().unwrap();
-        let guest = meet.next_test();
-        assert_eq!(ports_of(client.id()), Vec::<String>::new());
-        let sockets = local_callback_sockets_of(client.id());
-        assert_eq!(sockets.len(), 1, "{sockets:?}");
-        let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
-        let mut intruder = OtherUser::new();
-        for _ in 0..20 {
-            assert_eq!(intruder.perform(&["dial", &sockets[0], forged]), "");
-        }
-        guest.release();
-        let ended = client.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(0), "{said}");
-        let refusals = said.matches(&format!("accept a connection of user {OTHER_UID}")).count();
-        assert!((1..=6).contains(&refusals), "{refusals} times\n{said}");
-    }
+fn command_line_listens_at_no_port_and_at_no_socket_without_a_file() {
+    let world = TestWorld::new();
+    world.gtest("meet");
+    let meet = world.open_rendezvous();
+    let mut command = world.heeler(&["run", "-v", "meet", "-E", "Meet.Case/0"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = command.spawn().unwrap();
+    let guest = meet.next_test();
+    assert_eq!(ports_of(running.id()), Vec::<String>::new());
+    let inodes = sockets_of(running.id());
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+    let is_abstract = |line: &&str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let is_own = fields.get(6).is_some_and(|inode| inodes.contains(&format!("socket:[{inode}]")));
+        is_own && fields.get(7).is_some_and(|name| name.starts_with('@'))
+    };
+    assert_eq!(sockets.lines().skip(1).find(is_abstract), None);
+    guest.release();
+    let ended = running.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 #[test]

@@ -79,7 +79,6 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     point("run.completed", COORDINATOR),
     fallible("run.history", COORDINATOR, PossibleLoss::Nothing),
     fallible("pool.watchdog", COORDINATOR, PossibleLoss::Request),
-    fallible("cli.callback", COORDINATOR, PossibleLoss::Nothing),
 ];
 
 /// Panics if these differ from the program's own points.

@@ -130,7 +130,7 @@ struct CallbackClient {
 async fn callback_port() -> (TcpListener, Option<CallbackAddress>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    (listener, Some(CallbackAddress::tcp("127.0.0.1", port, None)))
+    (listener, Some(CallbackAddress::new("127.0.0.1", port, None)))
 }
 
 impl CallbackClient {

@@ -79,36 +79,22 @@ pub enum JoinMessage {
     },
 }
 
-/// Address at which the client listens for callback connections.
+/// Port at which the client listens for callback connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallbackAddress {
-    pub endpoint: CallbackEndpoint,
+    /// Host of the client, numeric where possible.
+    pub host: String,
+    pub port: u16,
     /// Token that Heeler's own listeners require as the first message.
     pub token: Option<String>,
 }
 
 impl CallbackAddress {
-    /// Returns the address of a TCP port.
+    /// Returns the address of a port.
     #[must_use]
-    pub fn tcp(host: impl Into<String>, port: u16, token: Option<String>) -> Self {
-        Self { endpoint: CallbackEndpoint::TcpPort { host: host.into(), port }, token }
+    pub fn new(host: impl Into<String>, port: u16, token: Option<String>) -> Self {
+        Self { host: host.into(), port, token }
     }
-}
-
-/// Socket at which the client listens for callback connections.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CallbackEndpoint {
-    /// Port that the client declared.
-    TcpPort {
-        /// Host of the client, numeric where possible.
-        host: String,
-        port: u16,
-    },
-    /// Local socket without a file, of a client in the coordinator's own process.
-    LocalSocket {
-        /// Name in the abstract namespace.
-        name: String,
-    },
 }
 
 /// Timeouts of client connections, all in milliseconds.

@@ -15,7 +15,6 @@ use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
 use crate::mutation::MutationServer;
 use crate::scheduler::{ClientRegistration, SchedulerHandle, UpdateDelivery};
 use heeler_config::ResolvedSettings;
-use heeler_protocol::control::CallbackAddress;
 use heeler_run_store::Provenance;
 
 /// A connection to a client.
@@ -142,8 +141,6 @@ pub struct SessionOptions {
     pub finder: Option<Arc<dyn ProgramFinder>>,
     /// Host of the client's callback port.
     pub client_host: String,
-    /// Callback listener of a client in this process, in place of one that it would declare.
-    pub callback: Option<CallbackAddress>,
     /// The session ends when this process dies.
     pub exit_with: Option<u32>,
     /// Time limit for `initialize`, after which the connection is closed; `None` waits forever, for a client
@@ -176,7 +173,6 @@ impl SessionOptions {
             sources,
             finder: None,
             client_host: "127.0.0.1".to_owned(),
-            callback: None,
             exit_with: None,
             initialize_within: None,
             is_debug: false,

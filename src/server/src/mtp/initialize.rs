@@ -27,7 +27,7 @@ impl ClientProperties {
     /// Returns the address to which workers report, if the client listens for them.
     pub(super) fn callback(&self, host: &str) -> Option<CallbackAddress> {
         let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;
-        Some(CallbackAddress::tcp(host, provider.port, provider.token.clone()))
+        Some(CallbackAddress::new(host, provider.port, provider.token.clone()))
     }
 }
 

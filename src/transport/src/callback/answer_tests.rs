@@ -46,7 +46,7 @@ impl Session {
 
     /// Dials the client with these limits.
     async fn connect(&self, limits: DeliveryLimits) -> (CallbackConnection, LinkTestClient) {
-        let address = CallbackAddress::tcp("127.0.0.1", self.listener.local_addr().unwrap().port(), None);
+        let address = CallbackAddress::new("127.0.0.1", self.listener.local_addr().unwrap().port(), None);
         let sender = StreamSender::Worker(WorkerId(1));
         let holders = StreamHolders { sender, client: CLIENT, sockets: vec![self.socket()] };
         let (callback, accepted) =

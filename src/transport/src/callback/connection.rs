@@ -9,7 +9,7 @@ use heeler_core::{
     client_progress::{AnswerLimits, OverdueDecision},
 };
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText},
+    control::{CallbackAddress, DeliveryLimits, OsText},
     frame::FrameDecoder,
     mtp::{self, BarrierMethod, HelloParams, method},
     rpc,
@@ -31,7 +31,6 @@ use super::{
 };
 use crate::{
     LinkTask, Outbox, TrySendError,
-    local::{self, ConnectError},
     running_time::sleep_until_running,
     tcp::{self, DialError, PromptTcpStream},
     writer::FrameRecorder,
@@ -63,9 +62,6 @@ pub enum CallbackDialError {
     /// The client's port was not reached.
     #[error(transparent)]
     TcpPort(#[from] DialError),
-    /// The client's local socket was not reached.
-    #[error(transparent)]
-    LocalSocket(#[from] ConnectError),
     /// The connection broke before its first message, or there are no descriptors left.
     #[error("introduce itself to the client's callback port")]
     Introduce(#[source] io::Error),
@@ -119,21 +115,11 @@ pub async fn dial(
 ) -> Result<CallbackConnection, CallbackDialError> {
     let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
     let progress = Arc::new(holders.map(StreamHolders::shared_progress).unwrap_or_default());
-    let callback = match &address.endpoint {
-        CallbackEndpoint::TcpPort { host, port } => {
-            let stream = tcp::dial(host, *port, deadline).await?;
-            let socket = SocketHandle::of_tcp(&stream).map_err(CallbackDialError::Introduce)?;
-            let record = holders.and_then(|holders| holders.hand_over(socket.as_fd(), limits));
-            CallbackConnection::open(PromptTcpStream::new(stream), socket, *limits, progress, record)
-        }
-        CallbackEndpoint::LocalSocket { name } => {
-            let stream = local::connect_abstract(name, deadline).await?;
-            let socket = SocketHandle::of_local(&stream).map_err(CallbackDialError::Introduce)?;
-            // Both ends are this program, and the number of bytes that such a socket has accepted is not
-            // known.
-            CallbackConnection::open(stream, socket, *limits, progress, None)
-        }
-    };
+    let stream = tcp::dial(&address.host, address.port, deadline).await?;
+    let socket = SocketHandle::of(&stream).map_err(CallbackDialError::Introduce)?;
+    let record = holders.and_then(|holders| holders.hand_over(socket.as_fd(), limits));
+    let stream = PromptTcpStream::new(stream);
+    let callback = CallbackConnection::open(stream, socket, *limits, progress, record);
     if let Some(token) = &address.token {
         let hello = HelloParams { token: token.clone(), from: from.to_owned() };
         let frame = rpc::encode_notification(method::HELLO, &hello);

@@ -22,7 +22,7 @@ async fn connect_held() -> (CallbackConnection, LinkTestClient, HeldStreams, tem
     let held = HeldStreams::listen(&path).unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let address = CallbackAddress::tcp("localhost", port, None);
+    let address = CallbackAddress::new("localhost", port, None);
     let holders = StreamHolders { sender: SENDER, client: ClientId(1), sockets: vec![path] };
     let limits = DeliveryLimits { answer_ms: 20_000, first_answer_ms: 20_000, ..LIMITS };
     let (callback, accepted) =

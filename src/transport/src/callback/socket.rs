@@ -7,68 +7,42 @@ use std::{
     time::Duration,
 };
 
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use crate::Outbox;
 
 /// Second descriptor of a connection's socket, for socket state that the two halves don't expose.
 #[derive(Debug)]
 pub(super) struct SocketHandle {
-    descriptor: SocketDescriptor,
+    descriptor: TcpStream,
     /// The kernel tells an error of the socket once: this remembers it.
     has_failed: AtomicBool,
 }
 
-#[derive(Debug)]
-enum SocketDescriptor {
-    Tcp(TcpStream),
-    Local(UnixStream),
-}
-
 impl SocketHandle {
-    fn new(descriptor: SocketDescriptor) -> Self {
-        Self { descriptor, has_failed: AtomicBool::new(false) }
-    }
-
-    pub(super) fn of_tcp(stream: &TcpStream) -> io::Result<Self> {
+    pub(super) fn of(stream: &TcpStream) -> io::Result<Self> {
         let descriptor = TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into())?;
-        Ok(Self::new(SocketDescriptor::Tcp(descriptor)))
-    }
-
-    pub(super) fn of_local(stream: &UnixStream) -> io::Result<Self> {
-        let descriptor = UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into())?;
-        Ok(Self::new(SocketDescriptor::Local(descriptor)))
+        Ok(Self { descriptor, has_failed: AtomicBool::new(false) })
     }
 
     /// Returns whether the socket has had an error, such as a reset by the peer, unless a read or a write of
     /// the connection was told of it.
     pub(super) fn has_failed(&self) -> bool {
-        let error = match &self.descriptor {
-            SocketDescriptor::Tcp(socket) => socket.take_error(),
-            SocketDescriptor::Local(socket) => socket.take_error(),
-        };
-        if !matches!(error, Ok(None)) {
+        if !matches!(self.descriptor.take_error(), Ok(None)) {
             self.has_failed.store(true, Ordering::Relaxed);
         }
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket. Those
-    /// of a local socket are received as soon as they are written.
+    /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket.
     pub(super) fn discard_unsent(&self) -> io::Result<()> {
-        match &self.descriptor {
-            SocketDescriptor::Tcp(socket) => heeler_sys::io::reset_tcp(socket.as_fd()),
-            SocketDescriptor::Local(_) => Ok(()),
-        }
+        heeler_sys::io::reset_tcp(self.as_fd())
     }
 }
 
 impl AsFd for SocketHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.descriptor {
-            SocketDescriptor::Tcp(socket) => socket.as_fd(),
-            SocketDescriptor::Local(socket) => socket.as_fd(),
-        }
+        self.descriptor.as_fd()
     }
 }
 
@@ -103,8 +77,7 @@ pub(super) async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch
     }
 }
 
-/// Returns the number of bytes that the peer's kernel has acknowledged since the start; over a local socket,
-/// those that the peer has read.
+/// Returns the number of bytes that the peer's kernel has acknowledged since the start.
 fn taken_bytes(outbox: &Outbox, socket: &SocketHandle) -> u64 {
     let pending = heeler_sys::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
     outbox.written_bytes().saturating_sub(pending as u64)

@@ -4,7 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
+    control::{CallbackAddress, DeliveryLimits, ProofLevel},
     frame::FrameDecoder,
     mtp::{self, HelloParams, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::{CallbackBroken, CallbackConnection, CallbackDialError, dial};
+use crate::tcp::DialError;
 use crate::{Inbox, LinkTask, Outbox};
-use crate::{local::AbstractListener, tcp::DialError};
 
 /// Upper bound of every wait in these tests.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -87,7 +87,7 @@ pub(super) async fn connect_with(
 ) -> (CallbackConnection, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let address = CallbackAddress::tcp("localhost", port, token.map(str::to_owned));
+    let address = CallbackAddress::new("localhost", port, token.map(str::to_owned));
     let (callback, accepted) = tokio::join!(dial(&address, &limits, "worker 3", None), listener.accept());
     (callback.unwrap(), accepted.unwrap().0)
 }
@@ -481,58 +481,11 @@ async fn refused_dial_names_port() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let address = CallbackAddress::tcp("127.0.0.1", port, None);
+    let address = CallbackAddress::new("127.0.0.1", port, None);
     let error = dial(&address, &LIMITS, "worker 1", None).await.unwrap_err();
     let is_refused = matches!(
         error,
         CallbackDialError::TcpPort(DialError::Refused { port: named, .. }) if named == port
     );
     assert!(is_refused, "{error}");
-}
-
-/// Connects over a local socket, as the processes of a session in memory do.
-async fn connect_locally(name: &str) -> (CallbackConnection, crate::local::LocalStream) {
-    let listener = AbstractListener::bind(format!("heeler-{name}-{}", std::process::id())).unwrap();
-    let endpoint = CallbackEndpoint::LocalSocket { name: listener.name().to_owned() };
-    let address = CallbackAddress { endpoint, token: None };
-    let (callback, accepted) = tokio::join!(dial(&address, &LIMITS, "worker 3", None), listener.accept());
-    (callback.unwrap(), accepted.unwrap())
-}
-
-#[tokio::test]
-async fn local_client_that_answers_proves_delivery() {
-    let (mut callback, stream) = connect_locally("answers").await;
-    let mut client = LinkTestClient::new(stream);
-    let client = async {
-        client.answer_barriers(1).await;
-        assert!(client.next_message().await.is_none());
-    };
-    let worker = async {
-        callback.send("r", update(), 1).await.unwrap();
-        callback.finish().await
-    };
-    assert_eq!(tokio::join!(client, worker).1, ProofLevel::Handled);
-}
-
-#[tokio::test]
-async fn local_client_that_closes_with_unread_results_proves_nothing() {
-    let (mut callback, stream) = connect_locally("leaves").await;
-    callback.send_unopened();
-    callback.send("r", update(), 1).await.unwrap();
-    callback.outbox.flush().await.unwrap();
-    drop(stream);
-    assert_eq!(callback.finish().await, ProofLevel::None);
-}
-
-#[tokio::test]
-async fn local_client_that_never_reads_stalls_and_proves_nothing() {
-    let (mut callback, _stream) = connect_locally("stalls").await;
-    callback.send_unopened();
-    let broken = loop {
-        if let Err(broken) = callback.send("r", big_frame(), 1).await {
-            break broken;
-        }
-    };
-    assert_eq!(broken, CallbackBroken::Stalled);
-    assert_eq!(callback.finish().await, ProofLevel::None);
 }

@@ -188,7 +188,7 @@ enum CoordinatorReceived {
 }
 
 fn address(port: u16) -> CallbackAddress {
-    CallbackAddress::tcp("127.0.0.1", port, None)
+    CallbackAddress::new("127.0.0.1", port, None)
 }
 
 /// Simulates a client; returns the connection if it is to stay open.

@@ -80,8 +80,7 @@ impl ServerSession {
 
     /// Asks a client that takes callback connections whether it answers requests.
     fn probe_answers(&mut self) {
-        let has_port = self.client_properties.as_ref().is_some_and(ClientProperties::has_callback_port);
-        if has_port || self.options.callback.is_some() {
+        if self.client_properties.as_ref().is_some_and(ClientProperties::has_callback_port) {
             self.main_barriers.probes().into_iter().for_each(|frame| self.link.output.send(frame));
         }
     }
@@ -112,12 +111,11 @@ impl ServerSession {
         let (commands, receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
         let (responses, client_responses) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
         let settings = Arc::clone(&self.options.settings);
-        let callback = self.options.callback.clone();
         if facts.testing.extensions.program_changes {
             self.watch_programs();
         }
         let registration = self.options.registration(UpdateDelivery::Frames {
-            callback: callback.or_else(|| facts.callback(&self.options.client_host)),
+            callback: facts.callback(&self.options.client_host),
             main_connection: self.link.output.outbox(),
             main_barriers: self.main_barriers.clone(),
             limits: crate::run::delivery_limits(&settings),
