@@ -36,9 +36,7 @@ pub fn main() -> ExitCode {
     // One thread: the coordinator mostly waits, and a child process is killed when the thread that started it
     // ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    let built = heeler_sys::io::check_runtime_descriptors()
-        .and_then(|()| builder.enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build());
-    let runtime = match built {
+    let runtime = match heeler_transport::runtime::build(builder.thread_keep_alive(THREAD_KEEP_ALIVE)) {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: failed to start: {error}");

@@ -110,8 +110,7 @@ fn prepare() -> io::Result<tokio::runtime::Runtime> {
     process::become_subreaper()?;
     // Removes the control groups of sessions that were killed as a whole.
     heeler_sys::cgroup::remove_stale_leaves();
-    heeler_sys::io::check_runtime_descriptors()?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    heeler_transport::runtime::build(&mut tokio::runtime::Builder::new_current_thread())
 }
 
 /// Removes what a killed coordinator left behind: its socket, and the session's directory with all scratch

@@ -37,9 +37,8 @@ pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
         worker,
         executable: heeler_sys::process::own_program_path(),
     };
-    let built = heeler_sys::io::check_runtime_descriptors()
-        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build());
-    let runtime = match built {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = match heeler_transport::runtime::build(&mut builder) {
         Ok(runtime) => runtime,
         Err(error) => return exit_with_error(worker, &format!("start a runtime: {error}")),
     };

@@ -28,19 +28,6 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     exhausted.contains(&error.raw_os_error())
 }
 
-/// Number of descriptors that an async runtime opens when it is built, and some more.
-const RUNTIME_FDS: usize = 8;
-
-/// Checks that an async runtime can be built: tokio ends the process with a panic where its own descriptors
-/// are refused.
-///
-/// # Errors
-/// The process or the machine has too few descriptors left.
-pub fn check_runtime_descriptors() -> io::Result<()> {
-    let opened: io::Result<Vec<_>> = (0..RUNTIME_FDS).map(|_| std::fs::File::open("/dev/null")).collect();
-    opened.map(drop)
-}
-
 /// Returns the ends of a new pipe, for reading and for writing; both close on exec.
 ///
 /// # Errors

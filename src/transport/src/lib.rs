@@ -9,6 +9,7 @@
 //! - [`tcp`]: dialling, with a deadline and without delay.
 //! - [`control`]: typed packets between Heeler's own processes.
 //! - [`callback`]: a client's callback port, with proof of what it has handled.
+//! - [`runtime`]: the async runtime of a process.
 //! - [`running_time`]: time limits for peers that do not count while this process is stopped.
 
 mod inbox;
@@ -22,6 +23,7 @@ pub mod callback;
 pub mod control;
 pub mod local;
 pub mod running_time;
+pub mod runtime;
 pub mod tcp;
 
 pub use inbox::{Inbox, LinkError};
