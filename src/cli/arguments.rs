@@ -170,6 +170,7 @@ pub(crate) enum CliCommand {
     /// Run a server of the Model Context Protocol without its tests.
     Mcp(McpArguments),
     /// Print a minidump as text.
+    #[cfg(feature = "minidump")]
     Dump(DumpArguments),
     /// Check this machine for crash capture, cgroups and limits.
     Doctor(GeneralArguments),
@@ -311,6 +312,7 @@ pub(crate) struct ReportArguments {
 
 /// Arguments of `heeler dump`, which prints the crash reason, the crashing thread and the stacks of all
 /// threads.
+#[cfg(feature = "minidump")]
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct DumpArguments {
     /// The minidump file.

@@ -159,6 +159,7 @@ pub(super) enum CommandError {
     #[error("test mutants")]
     Mutate(#[source] heeler_mutation::MutateError),
     /// A minidump can't be read.
+    #[cfg(feature = "minidump")]
     #[error(transparent)]
     Dump(heeler_crash::dump::DumpReadError),
     /// Signal handlers can't be installed.
@@ -202,7 +203,6 @@ impl CommandError {
             | Self::NoServer { .. }
             | Self::RunServer(_)
             | Self::Listen(_)
-            | Self::Dump(_)
             | Self::RunDirectory(_)
             | Self::Report(_) => CliExitCode::Setup,
             #[cfg(feature = "connect")]
@@ -212,6 +212,8 @@ impl CommandError {
             | Self::ListCases(_)
             | Self::Forward(_)
             | Self::Manifest(_) => CliExitCode::Setup,
+            #[cfg(feature = "minidump")]
+            Self::Dump(_) => CliExitCode::Setup,
             #[cfg(feature = "mutation")]
             Self::BindMutationServer(_) | Self::CurrentDirectory(_) => CliExitCode::Setup,
             Self::Scheduler(_) | Self::NoRun { .. } | Self::Signals(_) => CliExitCode::Internal,

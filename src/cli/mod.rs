@@ -26,6 +26,7 @@ mod connect;
 mod debugger;
 pub(crate) mod display;
 mod doctor;
+#[cfg(feature = "minidump")]
 mod dump;
 mod exit;
 mod exit_code;

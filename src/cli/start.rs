@@ -10,11 +10,13 @@ use tracing_subscriber::EnvFilter;
 
 #[cfg(feature = "connect")]
 use super::connect;
+#[cfg(feature = "minidump")]
+use super::dump;
 #[cfg(feature = "mutation")]
 use super::mutate;
 use super::{
     arguments::{self, CliCommand, McpCommand},
-    check_adapter, doctor, dump,
+    check_adapter, doctor,
     exit::{CliExitCode, CommandError},
     history, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
@@ -75,6 +77,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Connect(arguments) => connect::connect(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::CheckAdapter(arguments) => check_adapter::check_adapter(arguments),
+        #[cfg(feature = "minidump")]
         CliCommand::Dump(arguments) => dump::dump(&arguments.file),
         CliCommand::Mcp(arguments) => {
             let McpCommand::Filter { port, url, command } = &arguments.command;
@@ -124,9 +127,10 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Mcp(_)
         | CliCommand::McpBridge(_)
         | CliCommand::CheckAdapter(_)
-        | CliCommand::Dump(_)
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => 0,
+        #[cfg(feature = "minidump")]
+        CliCommand::Dump(_) => 0,
     }
 }
 

@@ -201,14 +201,8 @@ fn files_refer_to_no_outside_paths() {
 /// Returns the normal dependencies of every package in the lock file's graph, as `cargo metadata` resolves
 /// them.
 fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = std::process::Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", HOST])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let output = cargo(&["metadata", "--format-version", "1", "--filter-platform", HOST]);
+    let metadata: serde_json::Value = serde_json::from_slice(&output).unwrap();
     let names: BTreeMap<&str, &str> = metadata["packages"]
         .as_array()
         .unwrap()
@@ -229,6 +223,14 @@ fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
             (names[node["id"].as_str().unwrap()].to_owned(), dependencies)
         })
         .collect()
+}
+
+/// Returns the output of a command of cargo.
+fn cargo(words: &[&str]) -> Vec<u8> {
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let output = cargo.args(words).args(["--offline", "--locked"]).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 /// Returns all packages that a package depends on, directly or not.
@@ -285,10 +287,24 @@ fn worker_has_no_sessions_watchdog_no_frameworks() {
     });
 }
 
+/// Returns one of the budgets of the workspace's manifest.
+fn budget(name: &str) -> i64 {
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    manifest["workspace"]["metadata"]["heeler"][name].as_integer().unwrap()
+}
+
+#[test]
+fn plain_runner_is_within_its_budget() {
+    let words = ["tree", "--package", "heeler", "--no-default-features", "--edges", "normal,build"];
+    let tree = cargo(&[&words[..], &["--prefix", "none", "--no-dedupe", "--target", HOST]].concat());
+    let packages: BTreeSet<&str> = std::str::from_utf8(&tree).unwrap().lines().collect();
+    let budget = budget("plain-budget");
+    assert!(packages.len() as i64 <= budget, "{} packages, the budget is {budget}", packages.len());
+}
+
 #[test]
 fn lock_file_is_within_budget() {
-    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
-    let budget = manifest["workspace"]["metadata"]["heeler"]["lock-budget"].as_integer().unwrap();
+    let budget = budget("lock-budget");
     let packages = fs::read_to_string(root().join("Cargo.lock")).unwrap().matches("[[package]]").count();
     assert!(packages as i64 <= budget, "{packages} packages, the budget is {budget}");
 }

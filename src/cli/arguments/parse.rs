@@ -77,8 +77,9 @@ pub(super) const SERVER_COMMAND: &str = "serve-mutants";
 
 /// Commands that a build may not have: their name for the parser and for users, their feature, and whether
 /// this build has it.
-const OPTIONAL_COMMANDS: [(&str, &str, &str, bool); 3] = [
+const OPTIONAL_COMMANDS: [(&str, &str, &str, bool); 4] = [
     ("connect", "connect", "connect", cfg!(feature = "connect")),
+    ("dump", "dump", "minidump", cfg!(feature = "minidump")),
     ("mutate", "mutate", "mutation", cfg!(feature = "mutation")),
     (SERVER_COMMAND, "serve mutation", "mutation", cfg!(feature = "mutation")),
 ];
@@ -174,6 +175,7 @@ mod tests {
         for (word, feature, is_built) in [
             ("mutate", "mutation", cfg!(feature = "mutation")),
             ("connect", "connect", cfg!(feature = "connect")),
+            ("dump", "minidump", cfg!(feature = "minidump")),
         ] {
             let refused = parse(vec!["heeler".into(), word.into(), "--no-such-option".into()]).unwrap_err();
             assert_eq!(refused.exit_code(), 5);

@@ -1,6 +1,6 @@
 //! The generated reference of the command line: `docs/reference/cli.md`, made from the arguments, and
 //! `docs/reference/exit-codes.md`, made from the exit codes.
-#![cfg(all(feature = "connect", feature = "mutation"))]
+#![cfg(all(feature = "connect", feature = "minidump", feature = "mutation"))]
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,7 @@
-//! aarch64: registers of threads and dumps, and the layout of signal frames.
+//! aarch64: registers of threads, and the layout of signal frames.
 
-use crash_context::CrashContext;
 use framehop::aarch64::{PtrAuthMask, UnwindRegsAarch64};
 use heeler_sys::trace;
-use minidump::{MinidumpRawContext, system_info::Cpu};
 
 use crate::stacks::MemoryReader;
 
@@ -11,8 +9,6 @@ pub(crate) use framehop::aarch64::{
     CacheAarch64 as UnwindCache, UnwindRegsAarch64 as UnwindRegisters, UnwinderAarch64 as Unwinder,
 };
 
-/// The processor that dumps name.
-pub(crate) const CPU: Cpu = Cpu::Arm64;
 /// `mov x8, #139; svc #0`: the code that a signal handler returns to.
 pub(crate) const TRAMPOLINE: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 /// Offset of the interrupted registers in a signal frame: behind `siginfo_t` (128 bytes), the members of
@@ -109,27 +105,4 @@ pub(crate) fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Op
     let (stack, address) = (saved(LINK_REGISTER + 1)?, saved(LINK_REGISTER + 2)?);
     let registers = UnwindRegsAarch64::new_with_ptr_auth_mask(ADDRESS_BITS, link, stack, frame_pointer);
     Some(UnwindStart { address, registers })
-}
-
-/// Returns the registers of a thread in a dump.
-pub(crate) fn from_dump(context: &MinidumpRawContext) -> Option<GeneralRegisterSet> {
-    let MinidumpRawContext::Arm64(raw) = context else { return None };
-    Some(GeneralRegisterSet { regs: raw.iregs, sp: raw.sp, pc: raw.pc, pstate: u64::from(raw.cpsr) })
-}
-
-/// Sets the general purpose registers of a crash.
-pub(crate) fn set_general_registers(context: &mut CrashContext, general: &GeneralRegisterSet) {
-    let state = &mut context.context.uc_mcontext;
-    state.regs = general.regs;
-    state.sp = general.sp;
-    state.pc = general.pc;
-    state.pstate = general.pstate;
-}
-
-/// Sets the floating point and vector registers of a crash.
-pub(crate) fn set_floating_registers(context: &mut CrashContext, floating: &FloatingRegisterSet) {
-    let state = &mut context.float_state;
-    state.vregs = floating.vregs;
-    state.fpsr = floating.fpsr;
-    state.fpcr = floating.fpcr;
 }

@@ -4,8 +4,7 @@ use crash_context::CrashContext;
 use heeler_sys::process::Pid;
 use minidump_writer::CrashContextExt;
 
-use super::write::CrashFacts;
-use crate::arch;
+use super::{arch, request::CrashFacts};
 
 /// Returns the facts as a crash context.
 pub(super) fn crash_context(pid: Pid, facts: &CrashFacts) -> CrashContextExt {

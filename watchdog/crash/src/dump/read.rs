@@ -15,13 +15,10 @@ use minidump::{
     MinidumpThreadList, MinidumpThreadNames, Module, system_info::Os,
 };
 
-use super::layout;
-use crate::{
-    arch,
-    stacks::{
-        self, AddressSpace, ImageSource, MemoryMapping, MemoryReader, ProcessStacks, RegisterSet,
-        ThreadRegisters, to_hex,
-    },
+use super::{arch, layout};
+use crate::stacks::{
+    self, AddressSpace, ImageSource, MemoryMapping, MemoryReader, ProcessStacks, RegisterSet,
+    ThreadRegisters, to_hex,
 };
 
 /// The exception code of a dump that was requested, without a crash.

@@ -54,6 +54,7 @@ impl ImageSource {
         symbol_address(&ReadCache::new(file), name, mapping)
     }
 
+    #[cfg(feature = "minidump")]
     pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
         match self {
             Self::File(file) => build_id(&object::File::parse(&ReadCache::new(file)).ok()?),

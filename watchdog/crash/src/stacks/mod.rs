@@ -29,7 +29,11 @@ pub use symbolize::{
 pub use text::StackTexts;
 pub use unwind::{RawStacks, StacksError, unwind};
 
-pub(crate) use image::{ImageSource, to_hex};
-pub(crate) use maps::{MemoryMapping, parse_maps};
 pub(crate) use memory::MemoryReader;
-pub(crate) use unwind::{AddressSpace, unwind_in};
+// For reading minidumps.
+#[cfg(feature = "minidump")]
+pub(crate) use {
+    image::{ImageSource, to_hex},
+    maps::{MemoryMapping, parse_maps},
+    unwind::{AddressSpace, unwind_in},
+};
