@@ -5,13 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns the path of a program: a name with a slash is a path, relative to the directory; any other is
-/// looked up in `PATH`.
+/// Returns the path of a program: a name without a slash is looked up in `PATH` first; otherwise the name is a
+/// path, relative to the directory.
 pub fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
-    if name.contains('/') {
-        return Some(dir.join(name)).filter(|path| is_program(path));
-    }
-    search_path(OsStr::new(name))
+    let in_path = if name.contains('/') { None } else { search_path(OsStr::new(name)) };
+    in_path.or_else(|| Some(dir.join(name)).filter(|path| is_program(path)))
 }
 
 /// Returns the absolute path of the first program of this name in `PATH`.
@@ -33,10 +31,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_is_found_as_a_shell_finds_it() {
+    fn program_is_found_in_path_or_in_the_directory() {
         let dir = Path::new("/");
         assert!(find_program("sh", dir).is_some_and(|path| path.is_absolute() && path.ends_with("sh")));
         assert_eq!(find_program("bin/sh", dir), Some("/bin/sh".into()));
+        assert_eq!(find_program("/bin/sh", Path::new("/usr")), Some("/bin/sh".into()));
+        let own = std::env::current_exe().unwrap();
+        let name = own.file_name().unwrap().to_str().unwrap();
+        assert_eq!(find_program(name, own.parent().unwrap()), Some(own.clone()), "not in PATH");
         assert_eq!(find_program("./bin", dir), None, "a directory is no program");
         assert_eq!(find_program("no-such-program", dir), None);
     }

@@ -13,7 +13,7 @@ Examples:
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckAdapterArguments {
-    /// The program, as a path, or as a name that is looked up in PATH. Its tests are run.
+    /// The program: a name in PATH, or a path. Its tests are run.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
     pub program: String,
     /// Its arguments.

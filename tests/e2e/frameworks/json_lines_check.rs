@@ -169,6 +169,10 @@ fn check_adapter_explains_what_is_wrong() {
     ran.assert_stderr("find the adapter \"no-such-adapter\": there is no such program");
     world.write("text", "");
     world.run(&["check-adapter", "./text"]).assert_code(4);
+    world.write_program("own", "#!/bin/sh\nexit 0\n");
+    for path in ["own", "./own", world.path("own").to_str().unwrap()] {
+        world.run(&["check-adapter", path]).assert_code(2).line_with(&["FAILED", "start"]);
+    }
     world.run(&["check-adapter", "/bin/true", "--framework", "gtest"]).assert_code(5);
 }
 
