@@ -8,6 +8,8 @@
 
 #[path = "../fakes/expected.rs"]
 mod expected;
+#[path = "../page_blocks.rs"]
+mod page_blocks;
 mod support;
 
 mod cli;

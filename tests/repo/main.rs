@@ -10,6 +10,8 @@ mod docs;
 mod figures;
 mod fuzz_seeds;
 mod packages;
+#[path = "../page_blocks.rs"]
+mod page_blocks;
 mod pages;
 mod source_rules;
 mod structure;

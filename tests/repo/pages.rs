@@ -1,45 +1,47 @@
 //! Commands of the documentation: every block is executed by `tests/e2e/cli/pages.rs`, or says above itself
 //! why not.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
-use crate::source_rules::{files, root};
-
-const EXECUTED: &str = "<!-- executed in: ";
-const NOT_EXECUTED: &str = "<!-- not executed: ";
+use crate::{
+    page_blocks::{EXECUTED, NOT_EXECUTED, blocks},
+    source_rules::{files, root},
+};
 
 /// What a page says of its blocks of commands.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Blocks {
+struct Findings {
     executed: usize,
     mistakes: Vec<String>,
 }
 
-fn blocks(page: &str) -> Blocks {
-    let mut blocks = Blocks::default();
-    let mut before = "";
-    let mut is_code = false;
-    for (number, line) in (1..).zip(page.lines()) {
-        let is_block = !is_code && line == "```console";
-        let reason = before.strip_prefix(NOT_EXECUTED).map(|rest| rest.trim_end_matches("-->").trim());
-        let is_comment = reason.is_some() || before.starts_with(EXECUTED);
-        let mistake = if !is_block && is_comment {
-            Some("a comment on commands that are not below it")
-        } else if !is_block && !is_code && line.trim_start().starts_with("```console") {
-            Some("a block of commands that is indented, or that has a name")
-        } else if is_block && reason.is_some_and(str::is_empty) {
-            Some("a block without the reason why it is not executed")
-        } else {
-            None
-        };
-        blocks.mistakes.extend(mistake.map(|mistake| format!("{number}: {mistake}")));
-        blocks.executed += usize::from(is_block && reason.is_none());
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
+fn findings(page: &str) -> Findings {
+    let mut mistakes: Vec<(usize, &str)> = Vec::new();
+    let mut comments: BTreeSet<usize> = (1..)
+        .zip(page.lines())
+        .filter(|(_, line)| [EXECUTED, NOT_EXECUTED].iter().any(|start| line.starts_with(start)))
+        .map(|(number, _)| number)
+        .collect();
+    let mut executed = 0;
+    for block in blocks(page) {
+        if block.is_console() {
+            comments.remove(&(block.number - 1));
+            executed += usize::from(block.projects().is_some());
+            let reason = block.comment.strip_prefix(NOT_EXECUTED);
+            if reason.is_some_and(|rest| rest.trim_end_matches("-->").trim().is_empty()) {
+                mistakes.push((block.number, "a block without the reason why it is not executed"));
+            }
+            if !block.lines.first().is_some_and(|line| line.starts_with("$ ")) {
+                mistakes.push((block.number, "a block that does not begin with a command"));
+            }
+        } else if block.fence.trim_start().starts_with("```console") {
+            mistakes.push((block.number, "a block of commands that is indented, or that has a name"));
         }
-        before = line;
     }
-    blocks
+    let lost = |number| (number, "a comment on commands that are not below it");
+    mistakes.extend(comments.into_iter().map(lost));
+    let mistakes = mistakes.into_iter().map(|(number, mistake)| format!("{number}: {mistake}")).collect();
+    Findings { executed, mistakes }
 }
 
 #[test]
@@ -49,14 +51,14 @@ fn pages_are_executed() {
     let mut count = 0;
     let is_ours = |page: &str| page.starts_with("docs/") || !page.contains('/');
     for (page, text) in files("md").iter().filter(|(page, _)| is_ours(page)) {
-        let blocks = blocks(text);
-        mistakes.extend(blocks.mistakes.iter().map(|mistake| format!("{page}:{mistake}")));
+        let found = findings(text);
+        mistakes.extend(found.mistakes.iter().map(|mistake| format!("{page}:{mistake}")));
         let is_followed = executor.contains(&format!("\"{page}\""));
-        if is_followed != (blocks.executed > 0) {
+        if is_followed != (found.executed > 0) {
             let has = if is_followed { "no commands to execute" } else { "commands that nothing executes" };
             mistakes.push(format!("{page} has {has}: see tests/e2e/cli/pages.rs"));
         }
-        count += blocks.executed;
+        count += found.executed;
     }
     assert!(mistakes.is_empty(), "\n{}", mistakes.join("\n"));
     assert!(count > 20, "only {count} blocks are executed");
@@ -64,14 +66,14 @@ fn pages_are_executed() {
 
 #[test]
 fn blocks_without_a_reason_are_found() {
-    let mistakes = |page: &str| blocks(page).mistakes.len();
+    let mistakes = |page: &str| findings(page).mistakes.len();
     let block = "```console\n$ a\n```\n";
     for (executed, good) in [
         (1, block.to_owned()),
         (1, format!("<!-- executed in: samples -->\n{block}")),
         (0, format!("<!-- not executed: it takes an hour -->\n{block}")),
     ] {
-        assert_eq!(blocks(&good), Blocks { executed, mistakes: Vec::new() }, "{good}");
+        assert_eq!(findings(&good), Findings { executed, mistakes: Vec::new() }, "{good}");
     }
     for bad in [
         format!("<!-- not executed: -->\n\n{block}"),

@@ -18,65 +18,34 @@ use std::{
     process::Command,
 };
 
-use crate::support::{
-    cache, fixtures, requirement,
-    world::{FinishedCommand, TestWorld, copy_program, run_with_separate_outputs},
+use crate::{
+    page_blocks::{Block, blocks},
+    support::{
+        cache, fixtures, requirement,
+        world::{FinishedCommand, TestWorld, copy_program, run_with_separate_outputs},
+    },
 };
 
-/// A fenced block of a page.
-struct Block<'a> {
-    /// The line before the block.
-    comment: &'a str,
-    /// Text behind the three backquotes.
-    info: &'a str,
-    lines: Vec<&'a str>,
-}
-
-fn blocks(page: &str) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    let mut lines = page.lines();
-    let mut comment = "";
-    while let Some(line) = lines.next() {
-        if let Some(info) = line.strip_prefix("```") {
-            let lines = lines.by_ref().take_while(|line| *line != "```").collect();
-            blocks.push(Block { comment, info, lines });
-        }
-        comment = line;
-    }
-    blocks
-}
-
-impl<'a> Block<'a> {
-    /// Returns the projects in which the block is executed, or `None` if it is not.
-    fn projects(&self) -> Option<&'a str> {
-        if self.comment.starts_with("<!-- not executed: ") {
-            return None;
-        }
-        let named = self.comment.strip_prefix("<!-- executed in: ");
-        Some(named.map_or("", |rest| rest.trim_end_matches(" -->")))
-    }
-
-    /// Returns the commands, each with the lines that the page shows below it.
-    fn commands(&self) -> Vec<(String, String)> {
-        let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
-        let mut is_continued = false;
-        for line in &self.lines {
-            if let Some(command) = line.strip_prefix("$ ") {
-                commands.push((command.to_owned(), Vec::new()));
+/// Returns the commands, each with the lines that the page shows below it.
+fn commands(block: &Block<'_>) -> Vec<(String, String)> {
+    let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut is_continued = false;
+    for line in &block.lines {
+        if let Some(command) = line.strip_prefix("$ ") {
+            commands.push((command.to_owned(), Vec::new()));
+        } else {
+            let (command, shown) = commands.last_mut().expect("a block begins with a command");
+            if is_continued {
+                command.push('\n');
+                command.push_str(line);
             } else {
-                let (command, shown) = commands.last_mut().expect("a block begins with a command");
-                if is_continued {
-                    command.push('\n');
-                    command.push_str(line);
-                } else {
-                    shown.push(line);
-                    continue;
-                }
+                shown.push(line);
+                continue;
             }
-            is_continued = line.ends_with(['\\', '|']);
         }
-        commands.into_iter().map(|(command, shown)| (command, shown.join("\n"))).collect()
+        is_continued = line.ends_with(['\\', '|']);
     }
+    commands.into_iter().map(|(command, shown)| (command, shown.join("\n"))).collect()
 }
 
 /// Returns whether an output is what a page shows: `…` stands for any text, on a line of its own for any
@@ -209,8 +178,8 @@ fn follow(page: &str) {
     let mut projects: BTreeMap<&str, Option<Project>> = BTreeMap::new();
     let mut count = 0;
     for block in blocks(&text) {
-        let file = block.info.split_once(' ').map(|(_, name)| name);
-        let (true, Some(named)) = (block.info == "console" || file.is_some(), block.projects()) else {
+        let file = block.fence.split_once(' ').map(|(_, name)| name);
+        let (true, Some(named)) = (block.is_console() || file.is_some(), block.projects()) else {
             continue;
         };
         let name = format!("page{}", projects.len());
@@ -222,8 +191,8 @@ fn follow(page: &str) {
             fs::write(project.dir.join(file), format!("{}\n", block.lines.join("\n"))).unwrap();
             continue;
         }
-        for (command, shown) in block.commands() {
-            project.check(&world, page, &command, &shown);
+        for (command, shown) in commands(&block) {
+            project.check(&world, &format!("{page}:{}", block.number), &command, &shown);
         }
     }
     assert!(count > 0, "{page} has commands that can be executed");
@@ -292,6 +261,6 @@ fn blocks_name_their_projects_and_commands_go_on_in_the_next_line() {
     let blocks = blocks(page);
     assert_eq!(blocks[0].projects(), Some("samples, go"));
     let expected = [("a |\n    b", "shown"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-    assert_eq!(blocks[0].commands(), expected);
+    assert_eq!(commands(&blocks[0]), expected);
     assert_eq!(blocks[1].projects(), None);
 }
