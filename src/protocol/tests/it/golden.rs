@@ -46,7 +46,7 @@ const PROTOCOLS: [ProtocolSamples; 3] = [
 fn messages_match_golden_files_and_round_trip() {
     for ProtocolSamples { directory, samples, .. } in PROTOCOLS {
         for MessageSample { name, body, read_back } in samples() {
-            check_file(&format!("{directory}/{name}.json"), &pretty(&body));
+            check_file(&format!("{directory}/{name}.json"), pretty(&body));
             assert_eq!(read_back(&body), Ok(()), "{name} is not read as it was written");
         }
     }

@@ -2,6 +2,7 @@
 //! and the schema.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 
+mod fuzz_seeds;
 mod golden;
 mod mcp_messages;
 mod messages;
@@ -24,16 +25,19 @@ fn is_update() -> bool {
 
 /// Compares a file with its expected content, or writes it.
 #[track_caller]
-fn check_file(path: &str, expected: &str) {
+fn check_file(path: &str, expected: impl AsRef<[u8]>) {
+    let expected = expected.as_ref();
     let file = repository_path(path);
     if is_update() {
         return std::fs::write(file, expected).unwrap();
     }
-    let found = std::fs::read_to_string(&file).unwrap_or_default();
+    let found = std::fs::read(&file).unwrap_or_default();
     assert!(
         found == expected,
         "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-protocol --test it, \
          read the difference, think of peers that are older, and put the new hashes into the page of the protocol's messages.\n\
-         --- the file ---\n{found}\n--- the types ---\n{expected}"
+         --- the file ---\n{}\n--- the types ---\n{}",
+        String::from_utf8_lossy(&found),
+        String::from_utf8_lossy(expected)
     );
 }
