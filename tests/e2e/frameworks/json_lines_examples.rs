@@ -10,7 +10,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-fn example(name: &str) -> String {
+pub(super) fn example(name: &str) -> String {
     format!("{}/examples/json-lines/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 

@@ -29,6 +29,7 @@ mod mtp;
 mod mtp_real;
 mod mtp_waiting;
 mod own_main;
+mod plain;
 pub(crate) mod pytest;
 mod pytest_conftests;
 mod pytest_fixtures;
