@@ -86,8 +86,8 @@ async fn find_selected(
         build.check_tests()?;
     }
     let project = SearchedProject::open(&build, &directory, config)?;
-    if let Some(missing) = project.missing() {
-        eprintln!("warning: JavaScript and TypeScript are left out: failed to {missing}");
+    if let Some(text) = project.left_out() {
+        eprintln!("warning: {text}");
     }
     let search = MutantSearch::of_user(selection, &project, settings.run.jobs);
     let mut found = search.run(&project).await?;

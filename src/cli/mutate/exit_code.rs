@@ -17,7 +17,9 @@ pub(in crate::cli) fn exit_code(error: &MutateError) -> CliExitCode {
         | MutateError::TestsOutside { .. }
         | MutateError::Unmatched { .. }
         | MutateError::Diff { .. } => CliExitCode::CommandLine,
-        MutateError::RedTests { .. } | MutateError::Stryker { is_red: true, .. } => CliExitCode::TestsFailed,
+        MutateError::RedTests { .. } | MutateError::MutationServer { is_red: true, .. } => {
+            CliExitCode::TestsFailed
+        }
         MutateError::SchedulerGone => CliExitCode::Internal,
         MutateError::Directory(_)
         | MutateError::Cargo(_)
@@ -37,8 +39,8 @@ pub(in crate::cli) fn exit_code(error: &MutateError) -> CliExitCode {
         | MutateError::BuildCommand { .. }
         | MutateError::OtherCompiler { .. }
         | MutateError::Sources(_)
-        | MutateError::MissingStryker(_)
-        | MutateError::Stryker { is_red: false, .. }
+        | MutateError::MissingServer { .. }
+        | MutateError::MutationServer { is_red: false, .. }
         | MutateError::Listing(_)
         | MutateError::RunDirectory(_)
         | MutateError::ForeignImport { .. }

@@ -6,10 +6,7 @@ use heeler_cargo::CargoError;
 use heeler_mutate::{CargoProjectError, OutsideDependency, ReadSourceError, SelectionError, TreeCopyError};
 use heeler_report::ReportError;
 
-use crate::{
-    languages::{MissingStryker, StrykerError},
-    test_finder::TestSearchError,
-};
+use crate::test_finder::TestSearchError;
 
 /// Error while finding or testing mutants.
 #[derive(Debug, thiserror::Error)]
@@ -72,11 +69,11 @@ pub enum MutateError {
     NoBuild { file: &'static str, example: &'static str },
     #[error("find the tests that --build makes: expected --ctest DIR or --test PROGRAM")]
     NoTests,
-    #[error(transparent)]
-    MissingStryker(MissingStryker),
-    /// With the end of what StrykerJS has said.
+    #[error("{reason}")]
+    MissingServer { reason: String },
+    /// With the end of what the mutation server has said.
     #[error("{text}")]
-    Stryker { text: String, is_red: bool },
+    MutationServer { text: String, is_red: bool },
     #[error("reach the scheduler, which has failed")]
     SchedulerGone,
     #[error("list the tests: {0}")]
@@ -112,11 +109,4 @@ pub enum MutateError {
     WriteFile { path: PathBuf, source: std::io::Error },
     #[error("write the report {}", path.display())]
     WriteReport { path: PathBuf, source: ReportError },
-}
-
-impl MutateError {
-    /// Returns the error of a command that StrykerJS has left without a verdict.
-    pub(crate) fn stryker(error: &StrykerError) -> Self {
-        Self::Stryker { text: error.text_with_output(), is_red: error.is_red() }
-    }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use heeler_mutant::FoundMutant;
-use heeler_mutant_model::{MutantResult, MutantStatus};
+use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 use heeler_report::mutation::{MutationPhases, TestPlace, mutant_annotations};
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     error::MutateError,
     found::{FoundMutants, untested},
     kept_reports::KeptReports,
-    languages::{StrykerMutants, TestedByStryker},
+    languages::ServedTests,
     report_files::{ReportFiles, ReportedRun},
     testing::MutantTesting,
     unfinished::Unfinished,
@@ -76,7 +76,7 @@ impl FinishedMutants {
         self.unfinished = Some(unfinished);
     }
 
-    pub(crate) fn add_stryker(&mut self, tested: TestedByStryker) {
+    pub(crate) fn add_served(&mut self, tested: ServedTests) {
         let named =
             tested.results.iter().flat_map(|result| result.covered_by.iter().chain(&result.killed_by));
         for uid in named {
@@ -92,12 +92,11 @@ impl FinishedMutants {
         self.unfinished = self.unfinished.or(tested.unfinished);
     }
 
-    /// Adds the selected mutants, which are not tested any more.
-    pub(crate) fn add_untested(&mut self, mutants: &StrykerMutants) {
+    /// Adds mutants that are not tested any more.
+    pub(crate) fn add_untested(&mut self, mutants: Vec<Arc<Mutant>>) {
         let why: Option<Arc<str>> = self.unfinished.map(|unfinished| unfinished.reason().into());
-        let pending =
-            |mutant: &Arc<_>| MutantResult::new(Arc::clone(mutant), MutantStatus::Pending, why.clone());
-        self.results.extend(mutants.selected().map(pending));
+        let pending = |mutant| MutantResult::new(mutant, MutantStatus::Pending, why.clone());
+        self.results.extend(mutants.into_iter().map(pending));
     }
 
     pub(crate) fn is_unfinished(&self) -> bool {

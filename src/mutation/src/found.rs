@@ -1,4 +1,4 @@
-//! Finds all mutants of a directory: in sources that Heeler guards and builds, and through StrykerJS.
+//! Finds all mutants of a directory: in sources that Heeler guards and builds, and through mutation servers.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,8 @@ use tokio::task::spawn_blocking;
 use crate::{
     error::MutateError,
     languages::{
-        BuildOptions, FoundByStryker, FoundProject, LanguageProject, MissingStryker, SearchedPackages,
-        StrykerPackage, explain_absence, project_of,
+        BuildOptions, FoundProject, LanguageProject, SearchedPackages, ServedMutants, ServedProject,
+        explain_absence, project_of, served_project_of,
     },
 };
 
@@ -30,8 +30,8 @@ use crate::{
 pub struct FoundMutants {
     /// The directory to which the paths of all mutants are relative.
     pub(crate) root: PathBuf,
-    pub(crate) built: Option<FoundProject>,
-    pub(crate) stryker: Option<FoundByStryker>,
+    built: Option<FoundProject>,
+    served: Option<Box<dyn ServedMutants>>,
 }
 
 /// Which mutants are searched.
@@ -51,9 +51,9 @@ pub struct MutantSearch {
 pub struct SearchedProject {
     root: PathBuf,
     built: Option<Arc<dyn LanguageProject>>,
-    stryker: Option<StrykerPackage>,
-    /// Why JavaScript and TypeScript are left out.
-    missing: Option<MissingStryker>,
+    served: Option<Arc<dyn ServedProject>>,
+    /// Which languages are left out and why, if the user may expect them.
+    left_out: Option<String>,
 }
 
 impl SearchedProject {
@@ -64,21 +64,25 @@ impl SearchedProject {
     pub fn open(options: &BuildOptions, directory: &Path, config: &Config) -> Result<Self, MutateError> {
         let built = project_of(options, directory);
         let built_root = built.as_ref().map(|project| project.root()).transpose()?;
-        let found = StrykerPackage::find(directory, built_root.as_deref(), config.stryker.as_deref());
-        let (stryker, missing) = match found.transpose() {
-            Ok(package) => (package, None),
+        let (served, missing) = match served_project_of(directory, built_root.as_deref(), config).transpose()
+        {
+            Ok(project) => (project, None),
             Err(missing) => (None, Some(missing)),
         };
-        let (root, missing) = match (built_root, &stryker, missing) {
-            (Some(root), _, missing) => (root, missing.filter(MissingStryker::is_wanted)),
-            (None, Some(package), _) => (package.dir().to_owned(), None),
-            (None, None, Some(missing)) => return Err(MutateError::MissingStryker(missing)),
+        let (root, missing) = match (built_root, &served, missing) {
+            (Some(root), _, missing) => (root, missing.filter(|missing| missing.is_wanted)),
+            (None, Some(project), _) => (project.dir().to_owned(), None),
+            (None, None, Some(missing)) => {
+                return Err(MutateError::MissingServer { reason: missing.reason });
+            }
             (None, None, None) => {
                 explain_absence(directory)?;
                 (directory.to_owned(), None)
             }
         };
-        Ok(Self { root, built, stryker, missing })
+        let left_out = missing
+            .map(|missing| format!("{} are left out: failed to {}", missing.languages, missing.reason));
+        Ok(Self { root, built, served, left_out })
     }
 
     /// Returns the directory to which the paths of all mutants are relative.
@@ -86,9 +90,9 @@ impl SearchedProject {
         &self.root
     }
 
-    /// Returns why JavaScript and TypeScript are left out, if the user may expect them.
-    pub fn missing(&self) -> Option<&MissingStryker> {
-        self.missing.as_ref()
+    /// Returns which languages are left out and why, if the user may expect them.
+    pub fn left_out(&self) -> Option<&str> {
+        self.left_out.as_deref()
     }
 }
 
@@ -111,9 +115,9 @@ impl MutantSearch {
     /// Finds the mutants of a project.
     ///
     /// # Errors
-    /// Sources can't be read, a word of the selection names none, or StrykerJS fails.
+    /// Sources can't be read, a word of the selection names none, or a mutation server fails.
     ///
-    /// Cancel safe: yes, because StrykerJS ends with its guard's connection.
+    /// Cancel safe: yes, because a server ends with its guard's connection.
     pub async fn run(self, project: &SearchedProject) -> Result<FoundMutants, MutateError> {
         let Self { selection, packages, named, jobs } = self;
         let built = match &project.built {
@@ -128,22 +132,20 @@ impl MutantSearch {
         };
         // The trees of parsers are many times as large as what was found in them.
         return_freed_memory();
-        let mut stryker = match &project.stryker {
-            Some(package) => {
+        let mut served = match &project.served {
+            Some(server) => {
                 let concurrency = match jobs {
                     JobCount::Count(count) => Some(count),
                     // Its configuration says how many.
                     JobCount::Cpus => None,
                 };
-                let found =
-                    FoundByStryker::discover(package, &project.root, named.as_deref(), concurrency).await;
-                found.map_err(|error| MutateError::stryker(&error))?
+                server.find(&project.root, named.as_deref(), concurrency).await?
             }
             None => None,
         };
-        let sources = stryker.iter().flat_map(|found| found.mutants.sources());
-        let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&**path)).collect();
-        paths.extend(project.stryker.iter().flat_map(|package| package.named_sources(&selection)));
+        let sources = served.iter().flat_map(|found| found.sources());
+        let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&*path)).collect();
+        paths.extend(project.served.iter().flat_map(|project| project.named_sources(&selection)));
         let mut unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
         if let Some(built) = &built {
             unmatched.retain(|word| built.mutated.unmatched.contains(word));
@@ -151,12 +153,10 @@ impl MutantSearch {
         if let Some(word) = unmatched.into_iter().next() {
             return Err(MutateError::Unmatched { word });
         }
-        if let Some(found) = &mut stryker {
-            let is_selected =
-                |mutant: &Mutant| selection.selects(&project.root.join(&**mutant.path()), mutant);
-            found.mutants.retain(is_selected);
+        if let Some(found) = &mut served {
+            found.retain(&|mutant| selection.selects(&project.root.join(&**mutant.path()), mutant));
         }
-        Ok(FoundMutants { root: project.root.clone(), built, stryker })
+        Ok(FoundMutants { root: project.root.clone(), built, served })
     }
 }
 
@@ -179,8 +179,8 @@ impl FoundMutants {
         if let Some(built) = &mut self.built {
             built.retain(&is_selected);
         }
-        if let Some(stryker) = &mut self.stryker {
-            stryker.mutants.retain(&is_selected);
+        if let Some(served) = &mut self.served {
+            served.retain(&is_selected);
         }
     }
 
@@ -188,15 +188,15 @@ impl FoundMutants {
     pub fn untested(&self) -> Vec<MutantResult> {
         let sources = self.built.iter().flat_map(|built| &built.mutated.sources);
         let built = sources.flat_map(|source| source.mutants().map(untested));
-        let found = self.stryker.iter().flat_map(|found| found.mutants.selected());
-        let stryker = found.map(|mutant| MutantResult::new(Arc::clone(mutant), MutantStatus::Pending, None));
-        built.chain(stryker).collect()
+        let found = self.served.iter().flat_map(|found| found.selected());
+        let served = found.map(|mutant| MutantResult::new(mutant, MutantStatus::Pending, None));
+        built.chain(served).collect()
     }
 
     /// Returns whether any mutant is selected.
     pub fn has_selected(&self) -> bool {
         self.built.as_ref().is_some_and(FoundProject::has_selected)
-            || self.stryker.as_ref().is_some_and(|found| found.mutants.selected().next().is_some())
+            || self.served.as_ref().is_some_and(|found| found.has_selected())
     }
 
     /// Returns the sources that can't be parsed as a whole, with the line of the first error.
@@ -216,9 +216,7 @@ impl FoundMutants {
             let file = source.source.file();
             (Arc::clone(&file.path), Arc::clone(&file.text))
         });
-        let found = self.stryker.iter().flat_map(|found| found.mutants.sources());
-        let stryker = found.map(|(path, text)| (Arc::clone(path), Arc::clone(text)));
-        built.chain(stryker).collect()
+        built.chain(self.served.iter().flat_map(|found| found.sources())).collect()
     }
 
     /// Writes the mutants as a report.
@@ -237,12 +235,26 @@ impl FoundMutants {
         write_elements(&report, writer)
     }
 
+    /// Returns the projects with selected mutants. A mutation server that has none is ended.
+    ///
+    /// Cancel safe: yes, because a server ends with its guard's connection.
+    pub(crate) async fn into_selected(self) -> (Option<FoundProject>, Option<Box<dyn ServedMutants>>) {
+        let built = self.built.filter(FoundProject::has_selected);
+        match self.served {
+            Some(served) if !served.has_selected() => {
+                served.end().await;
+                (built, None)
+            }
+            served => (built, served),
+        }
+    }
+
     /// Ends what was started to find them.
     ///
-    /// Cancel safe: yes, because StrykerJS ends with its guard's connection.
+    /// Cancel safe: yes, because a server ends with its guard's connection.
     pub async fn end(self) {
-        if let Some(stryker) = self.stryker {
-            stryker.end().await;
+        if let Some(served) = self.served {
+            served.end().await;
         }
     }
 }

@@ -43,9 +43,7 @@ pub use changed_lines::changed_lines;
 pub use error::MutateError;
 pub use finished::{FinishedMutants, ReportedMutants};
 pub use found::{FoundMutants, MutantSearch, SearchedProject};
-pub use languages::{
-    BuildOptions, BuiltTests, CargoOptions, CommandProject, DoctestUse, MissingStryker, PytestProject,
-};
+pub use languages::{BuildOptions, BuiltTests, CargoOptions, CommandProject, DoctestUse, PytestProject};
 pub use observer::{MutationObserver, ObserverFuture, ObserverRequest};
 pub use report_files::ReportFiles;
 pub use run::MutantRun;

@@ -1,8 +1,9 @@
-//! A run of mutants: of sources that are built here, and then those that StrykerJS has found.
+//! A run of mutants: of sources that are built here, and then those that a mutation server has found.
 
 use std::time::Instant;
 
 use heeler_config::ResolvedSettings;
+use heeler_core::error_chain;
 use heeler_mutant::FoundMutant;
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     error::MutateError,
     finished::FinishedMutants,
     found::FoundMutants,
-    languages::{FoundByStryker, FoundProject},
+    languages::{FoundProject, ServedMutants},
     observer::MutationObserver,
     report_files::ReportFiles,
     test_finder::TestFinder,
@@ -43,21 +44,16 @@ impl MutantRun<'_> {
         observer: &mut dyn MutationObserver,
     ) -> Result<Option<FinishedMutants>, MutateError> {
         let mut finished = FinishedMutants::new(&found);
-        let FoundMutants { built, stryker, .. } = found;
-        let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);
-        for found in untested {
-            // It is not needed any more.
-            found.end().await;
-        }
-        if let Some(project) = built.filter(FoundProject::has_selected)
+        let (built, served) = found.into_selected().await;
+        if let Some(project) = built
             && let Err(Left) = self.test_built(project, observer, &mut finished).await?
         {
             return Ok(None);
         }
-        for found in tested {
-            if let Err(Left) = test_with_stryker(found, observer, &mut finished).await? {
-                return Ok(None);
-            }
+        if let Some(mutants) = served
+            && let Err(Left) = test_served(mutants, observer, &mut finished).await?
+        {
+            return Ok(None);
         }
         Ok(Some(finished))
     }
@@ -92,24 +88,24 @@ impl MutantRun<'_> {
     }
 }
 
-/// Tests mutants that StrykerJS has found.
-async fn test_with_stryker(
-    found: FoundByStryker,
+/// Tests mutants that a mutation server has found.
+async fn test_served(
+    mutants: Box<dyn ServedMutants>,
     observer: &mut dyn MutationObserver,
     finished: &mut FinishedMutants,
 ) -> Result<Result<(), Left>, MutateError> {
     if finished.is_unfinished() {
-        finished.add_untested(&found.end().await);
+        finished.add_untested(mutants.selected());
+        mutants.end().await;
         return Ok(Ok(()));
     }
-    observer.show_phase("Testing", "JavaScript and TypeScript with StrykerJS");
-    let Some(tested) = found.test(observer).await else { return Ok(Err(Left)) };
-    if let Some(error) = &tested.error {
+    let Some(mut tested) = mutants.test(observer).await else { return Ok(Err(Left)) };
+    if let Some(error) = tested.error.take() {
         if !finished.has_verdicts() && !tested.has_verdicts() {
-            return Err(MutateError::stryker(error));
+            return Err(error);
         }
-        observer.warn(&format!("failed to {}", error.text_with_output()));
+        observer.warn(&format!("failed to {}", error_chain(&error)));
     }
-    finished.add_stryker(tested);
+    finished.add_served(tested);
     Ok(Ok(()))
 }

@@ -22,7 +22,7 @@ use crate::{
     engine::MutantEngine,
     error::MutateError,
     found::{FoundMutants, MutantSearch, SearchedProject},
-    languages::{BuildOptions, FoundByStryker, FoundProject},
+    languages::{BuildOptions, FoundProject, ServedMutants},
     observer::{MutationObserver, ObserverFuture, ObserverRequest},
     test_finder::TestFinder,
     testing::{MutantTesting, TestedMutants},
@@ -68,8 +68,8 @@ impl MutationService for DirectoryMutationService {
             let settings = ResolvedSettings::resolve(&config, command_line).map_err(|error| wrong(&error))?;
             let searched = SearchedProject::open(&build, &directory, &config);
             let searched = searched.map_err(|error| failed(&error))?;
-            if let Some(missing) = searched.missing() {
-                tracing::warn!("JavaScript and TypeScript are left out: failed to {missing}");
+            if let Some(text) = searched.left_out() {
+                tracing::warn!("{text}");
             }
             let settings = Arc::new(settings);
             let project: Arc<dyn MutationProject> =
@@ -108,25 +108,20 @@ impl MutationProject for DirectoryMutationProject {
         Box::pin(async move {
             let began = Instant::now();
             let found = project.find(&selection, cancellation.clone()).await?;
-            let FoundMutants { built, stryker, .. } = found;
             let mut client = ClientObserver { results, cancellation };
-            let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);
-            for found in untested {
-                // It is not needed any more.
-                found.end().await;
-            }
-            if let Some(built) = built.filter(FoundProject::has_selected)
+            let (built, served) = found.into_selected().await;
+            if let Some(built) = built
                 && let Err(error) = project.test_built(built, began, &mut client).await
             {
-                for found in tested {
-                    found.end().await;
+                if let Some(mutants) = served {
+                    mutants.end().await;
                 }
                 return Err(error);
             }
-            for found in tested {
-                test_with_stryker(found, &mut client).await?;
+            match served {
+                Some(mutants) => test_served(mutants, &mut client).await,
+                None => Ok(()),
             }
-            Ok(())
         })
     }
 }
@@ -229,12 +224,12 @@ impl MutationObserver for ClientObserver {
     }
 }
 
-/// Tests mutants that StrykerJS has found.
-async fn test_with_stryker(
-    found: FoundByStryker,
+/// Tests mutants that a mutation server has found.
+async fn test_served(
+    mutants: Box<dyn ServedMutants>,
     client: &mut ClientObserver,
 ) -> Result<(), MutationServiceError> {
-    let Some(tested) = found.test(client).await else { return Err(MutationServiceError::Cancelled) };
+    let Some(tested) = mutants.test(client).await else { return Err(MutationServiceError::Cancelled) };
     if tested.unfinished.is_some() {
         return Err(MutationServiceError::Cancelled);
     }
@@ -243,7 +238,7 @@ async fn test_with_stryker(
         client.on_result(result).await;
     }
     match &tested.error {
-        Some(error) => Err(failed(&MutateError::stryker(error))),
+        Some(error) => Err(failed(error)),
         None => Ok(()),
     }
 }

@@ -7,9 +7,11 @@ use heeler_protocol::frame::FrameError;
 use heeler_sys::spawn::SpawnError;
 use heeler_transport::LinkError;
 
+use crate::error::MutateError;
+
 /// Why StrykerJS does not find or test mutants.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StrykerError {
+pub(super) enum StrykerError {
     #[error("connect to the process of StrykerJS")]
     Connect(#[source] io::Error),
     #[error("start the guard of StrykerJS")]
@@ -44,7 +46,7 @@ const RED_TESTS: &str = "failed tests in the initial test run";
 impl StrykerError {
     /// Returns the error and its causes with the end of what StrykerJS has written to its standard error,
     /// which is too long to be repeated for every mutant.
-    pub(crate) fn text_with_output(&self) -> String {
+    fn text_with_output(&self) -> String {
         let text = heeler_core::error_chain(self);
         match self {
             Self::Stream { stderr, .. } | Self::Refused { stderr, .. } | Self::Ended { stderr, .. } => {
@@ -63,7 +65,13 @@ impl StrykerError {
     }
 
     /// Returns whether the tests fail without a mutant.
-    pub(crate) fn is_red(&self) -> bool {
+    fn is_red(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(RED_TESTS))
+    }
+}
+
+impl From<StrykerError> for MutateError {
+    fn from(error: StrykerError) -> Self {
+        Self::MutationServer { text: error.text_with_output(), is_red: error.is_red() }
     }
 }

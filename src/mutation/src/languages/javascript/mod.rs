@@ -15,8 +15,4 @@ mod package;
 mod process;
 mod run;
 
-pub(crate) use error::StrykerError;
-pub(crate) use mutants::StrykerMutants;
-pub use package::MissingStryker;
-pub(crate) use package::StrykerPackage;
-pub(crate) use run::{FoundByStryker, TestedByStryker};
+pub(super) use package::JavaScript;

@@ -79,7 +79,7 @@ fn prefix(package: &Path, project: &Path) -> String {
 
 /// The mutants that StrykerJS has found in a package.
 #[derive(Debug)]
-pub(crate) struct StrykerMutants {
+pub(super) struct StrykerMutants {
     /// The package's directory relative to the project's, with `/` at its end; empty if they are the same.
     prefix: String,
     /// By the paths of the mutants.
@@ -155,19 +155,19 @@ impl StrykerMutants {
     }
 
     /// Takes mutants out of the selection.
-    pub(crate) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
+    pub(super) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
         for one in &mut self.mutants {
             one.is_selected &= is_selected(&one.mutant);
         }
     }
 
     /// Returns the selected mutants.
-    pub(crate) fn selected(&self) -> impl Iterator<Item = &Arc<Mutant>> {
+    pub(super) fn selected(&self) -> impl Iterator<Item = &Arc<Mutant>> {
         self.mutants.iter().filter(|one| one.is_selected).map(|one| &one.mutant)
     }
 
     /// Returns the texts of the sources, by the paths of the mutants.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         self.sources.iter().map(|(path, source)| (path, &source.text))
     }
 

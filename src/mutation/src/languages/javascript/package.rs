@@ -4,13 +4,15 @@ use std::{
     ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde_json::Value;
 
 use heeler_cargo::search_path;
-use heeler_mutant_model::Language;
-use heeler_mutate::SourceSelection;
+use heeler_config::Config;
+
+use crate::languages::served_language::{MissingServer, ServedLanguage, ServedProject};
 
 /// The program of StrykerJS in a directory of modules.
 const SCRIPT: &str = "node_modules/@stryker-mutator/core/bin/stryker.js";
@@ -21,9 +23,29 @@ const PACKAGE: &str = "@stryker-mutator/core";
 /// How the names of its configuration files begin.
 const CONFIG_NAMES: [&str; 4] = ["stryker.conf.", "stryker.config.", ".stryker.conf.", ".stryker.config."];
 
+/// JavaScript and TypeScript: a directory in a package with StrykerJS.
+pub(in crate::languages) struct JavaScript;
+
+impl ServedLanguage for JavaScript {
+    fn project(
+        &self,
+        directory: &Path,
+        top: Option<&Path>,
+        config: &Config,
+    ) -> Option<Result<Arc<dyn ServedProject>, MissingServer>> {
+        let missing = |missing: MissingStryker| MissingServer {
+            languages: "JavaScript and TypeScript",
+            reason: missing.to_string(),
+            is_wanted: missing.is_wanted(),
+        };
+        let package = StrykerPackage::find(directory, top, config.stryker.as_deref())?;
+        Some(package.map(|package| Arc::new(package) as Arc<dyn ServedProject>).map_err(missing))
+    }
+}
+
 /// A package whose mutants StrykerJS finds and tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StrykerPackage {
+pub(super) struct StrykerPackage {
     /// The absolute directory of its `package.json`.
     pub(super) dir: PathBuf,
     pub(super) script: PathBuf,
@@ -31,8 +53,8 @@ pub(crate) struct StrykerPackage {
 }
 
 /// Why a package has no StrykerJS that can be started.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MissingStryker {
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum MissingStryker {
     /// The package does not ask for it.
     #[error(
         "find StrykerJS for the package in {}: install it with npm install --save-dev {PACKAGE}, and the plugin \
@@ -58,7 +80,7 @@ pub enum MissingStryker {
 impl StrykerPackage {
     /// Finds the nearest package, in a directory or above it up to `top`; `None` if there is none. Its
     /// StrykerJS is in the directory `named`, otherwise where Node finds it.
-    pub(crate) fn find(
+    fn find(
         directory: &Path,
         top: Option<&Path>,
         named: Option<&Path>,
@@ -83,25 +105,11 @@ impl StrykerPackage {
             None => Err(MissingStryker::NoNode { dir }),
         }
     }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Returns the named sources of the package: StrykerJS says nothing about those without mutants.
-    pub(crate) fn named_sources(&self, selection: &SourceSelection) -> Vec<PathBuf> {
-        let is_source = |path: &PathBuf| {
-            let language = Language::of_path(&path.to_string_lossy());
-            let is_mutated = matches!(language, Some(Language::JavaScript | Language::TypeScript));
-            is_mutated && path.starts_with(&self.dir) && path.is_file()
-        };
-        selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
-    }
 }
 
 impl MissingStryker {
     /// Returns whether the package is to be mutated, and can't be.
-    pub(crate) fn is_wanted(&self) -> bool {
+    fn is_wanted(&self) -> bool {
         match self {
             Self::Unused { .. } => false,
             Self::NotInstalled { .. }

@@ -1,9 +1,16 @@
 //! What StrykerJS finds, and the tests of its mutants from the request to the verdicts.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use heeler_core::error_chain;
-use heeler_mutant_model::{MutantResult, MutantStatus};
+use heeler_mutant_model::{Language, Mutant, MutantResult};
+use heeler_mutate::SourceSelection;
 use tokio::time::MissedTickBehavior;
 
 use super::{
@@ -13,6 +20,8 @@ use super::{
     package::StrykerPackage,
 };
 use crate::{
+    error::MutateError,
+    languages::served_language::{ServedFuture, ServedMutants, ServedProject, ServedTests},
     observer::{MutationObserver, ObserverRequest},
     unfinished::Unfinished,
 };
@@ -23,19 +32,9 @@ const TICK: Duration = Duration::from_millis(100);
 const NOT_REPORTED: &str = "StrykerJS reported no result for it";
 
 /// A running StrykerJS and the mutants that it has found.
-pub(crate) struct FoundByStryker {
+struct FoundByStryker {
     client: StrykerClient,
-    pub(crate) mutants: StrykerMutants,
-}
-
-/// What the tests have shown.
-pub(crate) struct TestedByStryker {
-    /// Those of all selected mutants, in the order of their places.
-    pub(crate) results: Vec<MutantResult>,
-    /// Why some of them are pending.
-    pub(crate) error: Option<StrykerError>,
-    /// Why the observer has ended the tests before all mutants had verdicts.
-    pub(crate) unfinished: Option<Unfinished>,
+    mutants: StrykerMutants,
 }
 
 /// What the tests wait for.
@@ -45,63 +44,69 @@ enum RunStep {
     Tick,
 }
 
-impl FoundByStryker {
-    /// Starts StrykerJS in a package, and finds mutants; `None` if there can be none, because the named paths
-    /// are not those of its sources. They are relative to the project's directory; without any, all are
-    /// found.
-    ///
-    /// # Errors StrykerJS can't be started, fails, or answers in another form.
-    ///
-    /// Cancel safe: yes, because its process ends with its guard's connection.
-    pub(crate) async fn discover(
-        package: &StrykerPackage,
-        project: &Path,
-        named: Option<&[String]>,
+impl ServedProject for StrykerPackage {
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// StrykerJS says nothing about sources without mutants.
+    fn named_sources(&self, selection: &SourceSelection) -> Vec<PathBuf> {
+        let is_source = |path: &PathBuf| {
+            let language = Language::of_path(&path.to_string_lossy());
+            let is_mutated = matches!(language, Some(Language::JavaScript | Language::TypeScript));
+            is_mutated && path.starts_with(&self.dir) && path.is_file()
+        };
+        selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
+    }
+
+    fn find<'a>(
+        &'a self,
+        root: &'a Path,
+        named: Option<&'a [String]>,
         concurrency: Option<NonZeroUsize>,
-    ) -> Result<Option<Self>, StrykerError> {
-        let searched = SearchedPaths::new(named, package.dir(), project);
-        if searched == SearchedPaths::Only(Vec::new()) {
-            return Ok(None);
-        }
-        let mut client = StrykerClient::start(package, concurrency).await?;
-        let found = client.discover(searched.files()).await;
-        match found.and_then(|found| StrykerMutants::read(found, &searched, package.dir(), project)) {
-            Ok(mutants) => Ok(Some(Self { client, mutants })),
-            Err(error) => {
-                client.end().await;
-                Err(error)
+    ) -> ServedFuture<'a, Result<Option<Box<dyn ServedMutants>>, MutateError>> {
+        Box::pin(async move {
+            let searched = SearchedPaths::new(named, &self.dir, root);
+            if searched == SearchedPaths::Only(Vec::new()) {
+                return Ok(None);
             }
-        }
-    }
-
-    /// Returns whether any mutant is selected.
-    pub(crate) fn has_selected(&self) -> bool {
-        self.mutants.selected().next().is_some()
-    }
-
-    /// Ends StrykerJS; nothing of it runs when this returns.
-    ///
-    /// Cancel safe: yes, as [`StrykerClient::end`].
-    pub(crate) async fn end(self) -> StrykerMutants {
-        self.client.end().await;
-        self.mutants
-    }
-
-    /// Tests the selected mutants, and ends StrykerJS; `None` if the observer does not wait for the end of
-    /// what runs, which ends with this process.
-    ///
-    /// Cancel safe: no, because verdicts would be lost; what runs ends.
-    pub(crate) async fn test(self, observer: &mut dyn MutationObserver) -> Option<TestedByStryker> {
-        let Self { client, mutants } = self;
-        let run = StrykerRun { client, mutants, observer, known: BTreeMap::new(), unfinished: None };
-        run.run().await
+            let mut client = StrykerClient::start(self, concurrency).await?;
+            let found = client.discover(searched.files()).await;
+            match found.and_then(|found| StrykerMutants::read(found, &searched, &self.dir, root)) {
+                Ok(mutants) => {
+                    Ok(Some(Box::new(FoundByStryker { client, mutants }) as Box<dyn ServedMutants>))
+                }
+                Err(error) => {
+                    client.end().await;
+                    Err(error.into())
+                }
+            }
+        })
     }
 }
 
-impl TestedByStryker {
-    /// Returns whether anything is known that would be lost with an error.
-    pub(crate) fn has_verdicts(&self) -> bool {
-        self.results.iter().any(|result| result.status != MutantStatus::Pending)
+impl ServedMutants for FoundByStryker {
+    fn selected(&self) -> Vec<Arc<Mutant>> {
+        self.mutants.selected().cloned().collect()
+    }
+
+    fn retain(&mut self, is_selected: &dyn Fn(&Mutant) -> bool) {
+        self.mutants.retain(is_selected);
+    }
+
+    fn sources(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.mutants.sources().map(|(path, text)| (Arc::clone(path), Arc::clone(text))).collect()
+    }
+
+    fn test(self: Box<Self>, observer: &mut dyn MutationObserver) -> ServedFuture<'_, Option<ServedTests>> {
+        observer.show_phase("Testing", "JavaScript and TypeScript with StrykerJS");
+        let Self { client, mutants } = *self;
+        let run = StrykerRun { client, mutants, observer, known: BTreeMap::new(), unfinished: None };
+        Box::pin(run.run())
+    }
+
+    fn end(self: Box<Self>) -> ServedFuture<'static, ()> {
+        Box::pin(self.client.end())
     }
 }
 
@@ -116,7 +121,7 @@ struct StrykerRun<'o> {
 }
 
 impl StrykerRun<'_> {
-    async fn run(mut self) -> Option<TestedByStryker> {
+    async fn run(mut self) -> Option<ServedTests> {
         self.observer.begin(self.mutants.selected().count(), None, &[]).await;
         self.client.begin_tests(self.mutants.selected_places()).await;
         let mut ticks = tokio::time::interval(TICK);
@@ -168,7 +173,7 @@ impl StrykerRun<'_> {
         self.client.resume().await;
     }
 
-    async fn finish(self, error: Option<StrykerError>) -> TestedByStryker {
+    async fn finish(self, error: Option<StrykerError>) -> ServedTests {
         let Self { client, mutants, mut known, unfinished, .. } = self;
         client.end().await;
         let reason = match (&error, unfinished) {
@@ -177,6 +182,6 @@ impl StrykerRun<'_> {
             (None, None) => NOT_REPORTED.to_owned(),
         };
         let results = mutants.all_results(&mut known, Some(&reason));
-        TestedByStryker { results, error, unfinished }
+        ServedTests { results, error: error.map(MutateError::from), unfinished }
     }
 }
