@@ -57,7 +57,13 @@ pub struct CopiedTree {
     pub paths: BTreeSet<PathBuf>,
 }
 
-impl TreeCopy<'_> {
+impl<'a> TreeCopy<'a> {
+    /// Returns the copy of a tree in which nothing is left out and nothing else is kept.
+    #[must_use]
+    pub fn new(original: &'a Path, copy: &'a Path, replaced: &'a BTreeMap<PathBuf, &'a str>) -> Self {
+        Self { original, copy, left_out: &[], left_out_files: &[], kept: &[], copied_before: None, replaced }
+    }
+
     /// Makes the copy equal to the original, and the replaced files equal to their contents. Nothing is
     /// written to the original.
     ///
@@ -274,17 +280,8 @@ mod tests {
         let left_out = [original.join(".state"), original.join("target")];
         let update = |replaced: &[(&str, &str)]| {
             let replaced = replaced.iter().map(|(path, text)| (PathBuf::from(path), *text)).collect();
-            TreeCopy {
-                original: &original,
-                copy: &copy,
-                left_out: &left_out,
-                left_out_files: &[],
-                kept: &["Cargo.lock"],
-                copied_before: None,
-                replaced: &replaced,
-            }
-            .update()
-            .unwrap()
+            let tree = TreeCopy::new(&original, &copy, &replaced);
+            TreeCopy { left_out: &left_out, kept: &["Cargo.lock"], ..tree }.update().unwrap()
         };
         let first = update(&[("src/a.rs", "guarded a")]);
         let owned = |files: &[(&str, &str)]| {
@@ -335,17 +332,8 @@ mod tests {
         write(&original, &[("a.c", "a"), ("lib/b.c", "b"), ("lib/c.c", "c"), ("old/d.c", "d")]);
         let replaced = BTreeMap::new();
         let update = |copied_before: &BTreeSet<PathBuf>| {
-            let copied_before = Some(copied_before);
-            let tree = TreeCopy {
-                original: &original,
-                copy: &copy,
-                left_out: &[],
-                left_out_files: &[],
-                kept: &[],
-                copied_before,
-                replaced: &replaced,
-            };
-            tree.update().unwrap()
+            let tree = TreeCopy::new(&original, &copy, &replaced);
+            TreeCopy { copied_before: Some(copied_before), ..tree }.update().unwrap()
         };
         let first = update(&BTreeSet::new());
         write(&copy, &[("a.o", "made"), ("lib/b.o", "made"), ("build/x", "made")]);
@@ -361,16 +349,8 @@ mod tests {
     fn file_that_cannot_be_read_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let (original, copy) = (dir.path().join("missing"), dir.path().join("copy"));
-        let (left_out, replaced) = (Vec::new(), BTreeMap::new());
-        let tree = TreeCopy {
-            original: &original,
-            copy: &copy,
-            left_out: &left_out,
-            left_out_files: &[],
-            kept: &[],
-            copied_before: None,
-            replaced: &replaced,
-        };
-        assert!(tree.update().unwrap_err().to_string().ends_with("/missing"));
+        let replaced = BTreeMap::new();
+        let error = TreeCopy::new(&original, &copy, &replaced).update().unwrap_err();
+        assert!(error.to_string().ends_with("/missing"));
     }
 }

@@ -5,9 +5,9 @@ use std::os::fd::AsFd as _;
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
-    build::{GuardContext, GuardedBuild, build_guarded},
+    build::build_guarded,
     error::MutateError,
-    languages::FoundProject,
+    languages::{FoundProject, GuardContext, GuardedBuild},
     observer::{MutationObserver, ObserverRequest},
     test_finder::TestFinder,
     unfinished::Unfinished,

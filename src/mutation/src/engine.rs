@@ -17,8 +17,8 @@ use heeler_sys::memory::return_freed_memory;
 
 use crate::{
     baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure},
-    build::{GuardedBuild, TestCounting},
     error::MutateError,
+    languages::{GuardedBuild, TestCounting},
     observer::MutationObserver,
     one_test_programs::run_as_commands,
     session::MutantSession,

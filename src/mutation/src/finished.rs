@@ -7,12 +7,11 @@ use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 use heeler_report::mutation::{MutationPhases, TestPlace, mutant_annotations};
 
 use crate::{
-    build::GuardedBuild,
     engine::TestedRun,
     error::MutateError,
     found::{FoundMutants, untested},
     kept_reports::KeptReports,
-    languages::ServedTests,
+    languages::{GuardedBuild, ServedTests},
     report_files::{ReportFiles, ReportedRun},
     testing::MutantTesting,
     unfinished::Unfinished,

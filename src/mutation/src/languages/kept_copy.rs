@@ -8,7 +8,7 @@ use std::{
 
 use heeler_mutate::{CopiedTree, GuardedProject, TreeCopy};
 
-use crate::{build::tree_copy, error::MutateError, work_place::WorkPlace};
+use crate::{error::MutateError, work_place::WorkPlace};
 
 /// The list of the paths that were copied, beside the copy.
 const COPIED: &str = "copied";
@@ -29,7 +29,7 @@ pub(super) fn copy_kept(
         left_out,
         left_out_files: place.left_out_files(),
         copied_before: Some(&before),
-        ..tree_copy(root, &tree, &replaced)
+        ..TreeCopy::new(root, &tree, &replaced)
     };
     let copied = copy.update().map_err(MutateError::Copy)?;
     let lines: Vec<String> = copied.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();

@@ -2,19 +2,19 @@
 
 use std::{
     fmt,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use heeler_cargo::BuildSupervision;
 use heeler_mutant::compiler::CompilerError;
 use heeler_mutant_model::Mutant;
-use heeler_mutate::{GuardedProject, MutatedProject, SourceSelection};
+use heeler_mutate::{BuiltProject, Fingerprint, GuardedProject, MutatedProject, SourceSelection};
+use heeler_protocol::control::TestProgram;
 
 use super::build_options::BuildOptions;
-use crate::{
-    build::{GuardContext, GuardedBuild},
-    error::MutateError,
-};
+use crate::{error::MutateError, test_finder::TestFinder, work_place::WorkPlace};
 
 /// A language whose guarded sources are built here.
 pub(super) trait GuardedLanguage: Sync {
@@ -79,6 +79,22 @@ impl FoundProject {
     }
 }
 
+/// Where and how a project is built.
+pub(crate) struct GuardContext<'a> {
+    pub(crate) place: &'a WorkPlace,
+    pub(crate) supervision: BuildSupervision<'a>,
+    pub(crate) finder: &'a dyn TestFinder,
+    /// Shows what is being done.
+    pub(crate) show_phase: &'a mut dyn FnMut(&str, &str),
+}
+
+impl GuardContext<'_> {
+    /// Shows that the tests are built once more.
+    pub(crate) fn show_round(&mut self, guarded: &GuardedProject) {
+        (self.show_phase)("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
+    }
+}
+
 /// Builds a project whose mutants were found.
 pub(crate) trait GuardedBuilder: Send {
     /// Copies the project with guarded sources, of which mutants may be taken out.
@@ -134,4 +150,49 @@ pub(crate) trait GuardedCopy {
         guarded: GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<GuardedBuild, MutateError>;
+}
+
+/// The test programs of a guarded workspace.
+#[derive(Debug)]
+pub(crate) struct GuardedBuild {
+    pub(crate) guarded: BuiltProject,
+    pub(crate) programs: Vec<TestProgram>,
+    /// The places of programs with a `main` of their own.
+    pub(crate) own_harness: Vec<usize>,
+    /// The places of programs with documentation tests, which are left out where they fail.
+    pub(crate) doctests: Range<usize>,
+    /// What the user should know of the tests.
+    pub(crate) notes: Vec<String>,
+    /// A hash of everything but the code of functions with mutants.
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) counting: TestCounting,
+}
+
+impl GuardedBuild {
+    /// Returns a build without what only Cargo has.
+    pub(crate) fn new(
+        guarded: BuiltProject,
+        programs: Vec<TestProgram>,
+        fingerprint: Fingerprint,
+        counting: TestCounting,
+    ) -> Self {
+        Self {
+            guarded,
+            programs,
+            own_harness: Vec::new(),
+            doctests: 0..0,
+            notes: Vec::new(),
+            fingerprint,
+            counting,
+        }
+    }
+}
+
+/// How it is counted what each test reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TestCounting {
+    /// Each test in a process of its own.
+    Alone,
+    /// Each in a child that is forked by a process of several tests, which has loaded all they need.
+    Forked,
 }

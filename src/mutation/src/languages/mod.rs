@@ -20,7 +20,9 @@ mod served_language;
 
 pub use build_options::BuildOptions;
 pub use c::{BuiltTests, CommandProject};
-pub(crate) use language::{CompileRound, FoundProject, LanguageProject, SearchedPackages};
+pub(crate) use language::{
+    CompileRound, FoundProject, GuardContext, GuardedBuild, LanguageProject, SearchedPackages, TestCounting,
+};
 pub use python::PytestProject;
 pub(crate) use registry::{explain_absence, project_of, served_project_of};
 pub use rust::{CargoOptions, DoctestUse};

@@ -18,14 +18,13 @@ use super::{
     options::{BuiltTests, CommandProject},
 };
 use crate::{
-    build::{GuardContext, GuardedBuild, TestCounting},
     error::MutateError,
     languages::{
         build_options::BuildOptions,
         kept_copy::copy_kept,
         language::{
-            CompileRound, FoundProject, GuardedBuilder, GuardedCopy, GuardedLanguage, LanguageProject,
-            SearchedPackages,
+            CompileRound, FoundProject, GuardContext, GuardedBuild, GuardedBuilder, GuardedCopy,
+            GuardedLanguage, LanguageProject, SearchedPackages, TestCounting,
         },
     },
     test_finder::TestFinder,

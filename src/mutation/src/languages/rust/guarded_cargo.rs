@@ -10,7 +10,7 @@ use heeler_cargo::{
     doctests::DoctestRecording, read_rustc_version, run_rustc,
 };
 use heeler_mutant::{RollbackStep, compiler};
-use heeler_mutate::{CargoProject, Fingerprint, GuardRuntime, GuardedProject, TreeCopy, TreeCopyError};
+use heeler_mutate::{CargoProject, Fingerprint, GuardRuntime, GuardedProject, TreeCopy};
 use heeler_protocol::control::TestProgram;
 
 use super::{
@@ -19,9 +19,10 @@ use super::{
     own_harness::has_own_harness,
 };
 use crate::{
-    build::{GuardContext, GuardedBuild, TestCounting, tree_copy},
     error::MutateError,
-    languages::language::{CompileRound, GuardedBuilder, GuardedCopy},
+    languages::language::{
+        CompileRound, GuardContext, GuardedBuild, GuardedBuilder, GuardedCopy, TestCounting,
+    },
     work_place::WorkPlace,
 };
 
@@ -95,10 +96,9 @@ fn update_tree(
         left_out: &left_out,
         left_out_files: place.left_out_files(),
         kept: &[LOCK_FILE],
-        ..tree_copy(cargo.root(), &tree, &replaced)
+        ..TreeCopy::new(cargo.root(), &tree, &replaced)
     };
-    let copied = copy.update().map_err(|error: TreeCopyError| MutateError::Copy(error))?;
-    Ok(copied.unchanged)
+    Ok(copy.update().map_err(MutateError::Copy)?.unchanged)
 }
 
 fn prepare_runtime(place: &WorkPlace, compiler: &str) -> Result<GuardRuntime, MutateError> {
