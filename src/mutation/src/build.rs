@@ -22,6 +22,7 @@ pub(crate) fn build_guarded(
     let guarded = GuardedProject::new(found.mutated, &BTreeSet::<MutantId>::new());
     let (mut copy, mut guarded) = found.builder.guard(guarded, context)?;
     loop {
+        copy.show_round(&guarded, context);
         let CompileRound { errors, is_repeated } = copy.compile(&mut guarded, context)?;
         let is_built = match guarded.next_round(&errors) {
             RollbackStep::Broken(errors) => return Err(MutateError::NotCompiled { errors }),

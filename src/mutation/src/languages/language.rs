@@ -88,13 +88,6 @@ pub(crate) struct GuardContext<'a> {
     pub(crate) show_phase: &'a mut dyn FnMut(&str, &str),
 }
 
-impl GuardContext<'_> {
-    /// Shows that the tests are built once more.
-    pub(crate) fn show_round(&mut self, guarded: &GuardedProject) {
-        (self.show_phase)("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
-    }
-}
-
 /// Builds a project whose mutants were found.
 pub(crate) trait GuardedBuilder: Send {
     /// Copies the project with guarded sources, of which mutants may be taken out.
@@ -118,6 +111,11 @@ pub(crate) struct CompileRound {
 
 /// The guarded copy of a project.
 pub(crate) trait GuardedCopy {
+    /// Shows that the tests are compiled once more.
+    fn show_round(&self, guarded: &GuardedProject, context: &mut GuardContext<'_>) {
+        (context.show_phase)("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
+    }
+
     /// Compiles the tests once.
     ///
     /// # Errors

@@ -134,10 +134,9 @@ struct CommandCopy {
 impl GuardedCopy for CommandCopy {
     fn compile(
         &mut self,
-        guarded: &mut GuardedProject,
+        _guarded: &mut GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<CompileRound, MutateError> {
-        context.show_round(guarded);
         let tree = context.place.tree();
         let path = context.place.directory().to_owned();
         let failed = |source| MutateError::Runtime { path: path.clone(), source };

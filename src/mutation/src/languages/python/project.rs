@@ -121,6 +121,9 @@ struct PythonCopy {
 }
 
 impl GuardedCopy for PythonCopy {
+    /// Compiling takes a moment, and was shown before the first round.
+    fn show_round(&self, _guarded: &GuardedProject, _context: &mut GuardContext<'_>) {}
+
     fn compile(
         &mut self,
         guarded: &mut GuardedProject,

@@ -148,10 +148,9 @@ struct GuardedCargo {
 impl GuardedCopy for GuardedCargo {
     fn compile(
         &mut self,
-        guarded: &mut GuardedProject,
+        _guarded: &mut GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<CompileRound, MutateError> {
-        context.show_round(guarded);
         let tail = OutputTail::default();
         let supervision = BuildSupervision { tail: Some(&tail), ..context.supervision };
         let args: Vec<OsString> = [OsString::from("--tests")].into_iter().chain(self.args.clone()).collect();
