@@ -20,7 +20,7 @@ use crate::{
     error::MutateError,
     languages::{GuardedBuild, TestCounting},
     observer::MutationObserver,
-    one_test_programs::run_as_commands,
+    one_test_programs::with_commands,
     session::MutantSession,
     testing::{MutantTesting, TestedMutants},
     unfinished::Unfinished,
@@ -69,12 +69,10 @@ impl MutantEngine<'_> {
         let mut programs = std::mem::take(&mut build.programs);
         files.watch_listings(&mut programs)?;
         let state_dir = self.place.session();
-        // Only these may have to be listed in another way.
-        let mut again = if build.own_harness.is_empty() { Vec::new() } else { programs.clone() };
         let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
         let mut listed = session.list().await;
         if let Ok(first) = &listed
-            && run_as_commands(&mut again, &build.own_harness, first)
+            && let Some(again) = with_commands(session.programs(), first)
         {
             let observer = session.shut_down().await;
             session = MutantSession::start(self.settings, &state_dir, again, observer).await?;

@@ -102,6 +102,10 @@ impl<'o> MutantSession<'o> {
         })
     }
 
+    pub(crate) fn programs(&self) -> &[TestProgram] {
+        &self.programs
+    }
+
     /// Returns the number of processes that run at the same time.
     pub(crate) fn slots(&self) -> NonZeroUsize {
         self.settings.run.jobs.slots()

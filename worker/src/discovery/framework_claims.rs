@@ -51,6 +51,12 @@ impl RecognizedProgram {
         labels(&self.claims)
     }
 
+    /// Returns whether the program is one test, whose exit code decides, if it does not list its tests: a program
+    /// that a build tool built as a test, without the marks of a framework, has a `main` of its own.
+    pub(super) fn is_one_test_without_listing(&self, program: &TestProgram) -> bool {
+        self.marks().is_empty() && !program.tool_env.is_empty()
+    }
+
     /// Returns whether it has the marks of so many frameworks that it is a tool for their programs.
     pub(super) fn is_tool(&self) -> bool {
         self.marks().len() >= FRAMEWORKS_OF_A_TOOL
@@ -218,6 +224,28 @@ fn raise_claims(claims: &mut [FrameworkClaim], target: &DiscoveryTarget<'_>) {
     for (adapter, confidence) in claims {
         if *confidence < ClaimConfidence::Likely {
             *confidence = adapter.claims(target).max(*confidence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_values;
+
+    #[test]
+    fn only_a_test_of_a_build_tool_without_marks_is_one_test() {
+        let plain = test_values::program();
+        let built = TestProgram { tool_env: vec![("CARGO".into(), "/bin/cargo".into())], ..plain.clone() };
+        let adapter = heeler_adapters::all_adapters()[0];
+        for (program, confidence, expected) in [
+            (&built, ClaimConfidence::Possible, true),
+            (&built, ClaimConfidence::Likely, false),
+            (&plain, ClaimConfidence::Possible, false),
+        ] {
+            let recognized =
+                RecognizedProgram { kind: ProgramKind::Native, claims: vec![(adapter, confidence)] };
+            assert_eq!(recognized.is_one_test_without_listing(program), expected, "{confidence:?}");
         }
     }
 }

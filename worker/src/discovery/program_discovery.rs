@@ -156,8 +156,7 @@ impl ProgramDiscovery<'_> {
         check_program(path, !recognized.claims.is_empty())?;
         check_recognized(path, &recognized)?;
         let marks = recognized.marks();
-        // A test that cargo built without the marks of a framework has a `main` of its own.
-        let is_one_test = marks.is_empty() && !self.program.tool_env.is_empty();
+        let is_one_test = recognized.is_one_test_without_listing(self.program);
         let mut likely_error = None;
         for (adapter, confidence) in recognized.claims {
             // A program that contains a framework would ignore the arguments of another one, and run its

@@ -155,8 +155,6 @@ pub(crate) trait GuardedCopy {
 pub(crate) struct GuardedBuild {
     pub(crate) guarded: BuiltProject,
     pub(crate) programs: Vec<TestProgram>,
-    /// The places of programs with a `main` of their own.
-    pub(crate) own_harness: Vec<usize>,
     /// The places of programs with documentation tests, which are left out where they fail.
     pub(crate) doctests: Range<usize>,
     /// What the user should know of the tests.
@@ -174,15 +172,7 @@ impl GuardedBuild {
         fingerprint: Fingerprint,
         counting: TestCounting,
     ) -> Self {
-        Self {
-            guarded,
-            programs,
-            own_harness: Vec::new(),
-            doctests: 0..0,
-            notes: Vec::new(),
-            fingerprint,
-            counting,
-        }
+        Self { guarded, programs, doctests: 0..0, notes: Vec::new(), fingerprint, counting }
     }
 }
 

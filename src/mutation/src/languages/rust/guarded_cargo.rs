@@ -16,7 +16,6 @@ use heeler_protocol::control::TestProgram;
 use super::{
     cargo_options::{CargoOptions, DoctestUse},
     doctest_build::DoctestCompiler,
-    own_harness::has_own_harness,
 };
 use crate::{
     error::MutateError,
@@ -254,9 +253,8 @@ impl GuardedCopy for GuardedCargo {
             .with(env!("CARGO_PKG_VERSION").as_bytes());
         let words = options.feature_arguments();
         let fingerprint = words.iter().fold(fingerprint, |hash, word| hash.with(word.as_encoded_bytes()));
-        let tests = result.programs;
-        let own_harness = (0..tests.len()).filter(|place| has_own_harness(&tests[*place])).collect();
-        let mut programs: Vec<TestProgram> = tests.into_iter().map(CargoProgram::into_test_program).collect();
+        let mut programs: Vec<TestProgram> =
+            result.programs.into_iter().map(CargoProgram::into_test_program).collect();
         let first_doctest = programs.len();
         let GuardContext { place, supervision, .. } = *context;
         let (root, runtime) = (cargo.root(), runtime.directory());
@@ -272,6 +270,6 @@ impl GuardedCopy for GuardedCargo {
         }
         let doctests = first_doctest..programs.len();
         let build = GuardedBuild::new(guarded.into_built(), programs, fingerprint, TestCounting::Alone);
-        Ok(GuardedBuild { own_harness, doctests, notes, ..build })
+        Ok(GuardedBuild { doctests, notes, ..build })
     }
 }
