@@ -4,6 +4,7 @@ use std::{io::Write, sync::Arc, time::Instant};
 
 use super::{
     arguments::ListArguments,
+    command_user::CommandUser,
     display::{self, DisplayStream, RunDisplay, list::TestList},
     exit::{CliExitCode, CommandError},
     local_client::{LocalClient, SchedulerUse},
@@ -11,7 +12,6 @@ use super::{
     run_output::RunOutput,
     run_view::{Answer, RunView, display_options},
     select::{check_filters, is_unlisted_program, select},
-    signals::SignalListener,
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
 use heeler_config::ResolvedSettings;
@@ -38,7 +38,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
-    let signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let user = CommandUser::listen()?;
     let client = LocalClient::start(
         Arc::clone(&settings),
         sources,
@@ -47,7 +47,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
         SchedulerUse::List,
     );
     let client = client.await.map_err(CommandError::Scheduler)?;
-    let mut view = RunView::new(client, RunOutput::new(display, None, signals));
+    let mut view = RunView::new(client, RunOutput::new(display, None, user));
     let Answer::Ended(catalogue) = view.discover().await? else { return Ok(CliExitCode::Aborted) };
     view.shut_down().await;
     let (broken, tests): (Vec<_>, Vec<_>) = catalogue.all().partition(is_unlisted_program);

@@ -18,10 +18,7 @@ use heeler_report::{
 };
 use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError, RunTimes};
 
-use super::{
-    display::RunDisplay,
-    signals::{SignalListener, SignalRequest},
-};
+use super::{display::RunDisplay, signals::SignalListener};
 
 /// The reports of one run.
 ///
@@ -181,17 +178,11 @@ pub(super) fn passed_outputs(settings: &ResolvedSettings) -> PassedOutputs {
 /// Waits for the reports of a run; `None` when the user ends the command before they are written, or when
 /// they can't be written at all.
 async fn await_reports(
-    mut reports: oneshot::Receiver<Vec<RequestedReport>>,
+    reports: oneshot::Receiver<Vec<RequestedReport>>,
     signals: &mut SignalListener,
 ) -> Option<Vec<RequestedReport>> {
-    loop {
-        tokio::select! {
-            written = &mut reports => return written.ok(),
-            wish = signals.next() => match wish {
-                SignalRequest::End => return None,
-                // Nothing runs that could be stopped.
-                SignalRequest::Pause => {}
-            },
-        }
+    tokio::select! {
+        written = reports => written.ok(),
+        () = signals.end_requested() => None,
     }
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
+    command_user::CommandUser,
     display::{DisplayOptions, DisplayStream, OutputTarget, ProgramTestCount, RunDisplay, TypedLineSource},
     exit::{CliExitCode, CommandError},
     local_client::{LocalClient, LocalRun, SchedulerUse},
@@ -76,7 +77,7 @@ async fn run_tests(
     if sources.is_empty() {
         return Err(rerun.as_ref().map_or(CommandError::NothingToRun, RerunPlan::nothing_to_run));
     }
-    let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
+    let user = CommandUser::listen()?;
     // Standard output belongs to the event stream.
     let worker_stdout = match &events_out {
         Some(_) => WorkerStdout::StandardError,
@@ -89,7 +90,7 @@ async fn run_tests(
     };
     let client = LocalClient::start(Arc::clone(&settings), sources, provenance, worker_stdout, use_of);
     let client = client.await.map_err(CommandError::Scheduler)?;
-    let output = RunOutput::new(display, events_out, signals);
+    let output = RunOutput::new(display, events_out, user);
     let mut view = RunView::new(client, output).with_debugger(arguments.debugger.clone());
     let exit = RunCommand {
         view: &mut view,

@@ -1,20 +1,17 @@
 //! Output of a run, from its head to its reports: the display, the events for programs and the summary. It
 //! also listens for the user's signals. Every command that runs tests uses it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use heeler_config::{ResolvedSettings, StatusLevel};
 use heeler_protocol::mtp::LogLevel;
 use heeler_report::{ReportRequest, RunSummary, TestReport};
 use heeler_run_store::RunTimes;
 use heeler_server::discovery::{Catalogue, TestRef};
-use tokio::time::{Interval, MissedTickBehavior};
 
 use super::{
     arguments::{GeneralArguments, RunFormat},
+    command_user::{CommandUser, stop_process},
     display::{
         DisplayKind, DisplayOptions, DisplayStream, OutputTarget, RunDisplay, RunHead, StartedTest,
         SummaryExtras,
@@ -25,11 +22,7 @@ use super::{
     run_events::RunEventPrinter,
     run_view::display_options,
     select::{RunSelection, select},
-    signals::SignalListener,
 };
-
-/// Interval between display ticks.
-const TICK: Duration = Duration::from_millis(100);
 
 /// The user's side of a run.
 pub(super) struct RunOutput<'a> {
@@ -37,8 +30,7 @@ pub(super) struct RunOutput<'a> {
     pub(super) summary: RunSummary,
     /// Where results are printed for programs, if they are.
     pub(super) events: Option<&'a mut RunEventPrinter>,
-    pub(super) signals: SignalListener,
-    pub(super) ticks: Interval,
+    pub(super) user: CommandUser,
     /// What is shown later, while another program has the terminal.
     held: Option<Vec<HeldOutput>>,
 }
@@ -96,11 +88,9 @@ impl<'a> RunOutput<'a> {
     pub(super) fn new(
         display: RunDisplay,
         events: Option<&'a mut RunEventPrinter>,
-        signals: SignalListener,
+        user: CommandUser,
     ) -> Self {
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Self { display, summary: RunSummary::new(None), events, signals, ticks, held: None }
+        Self { display, summary: RunSummary::new(None), events, user, held: None }
     }
 
     /// Selects the tests of a run. `None` if none of the tests exists that are to be run again, which is
@@ -233,7 +223,7 @@ impl<'a> RunOutput<'a> {
             events.set_totals(&summary, duration);
         }
         let WrittenReports { files, failed, is_left } =
-            job.finish(&mut self.display, &mut self.signals).await;
+            job.finish(&mut self.display, &mut self.user.signals).await;
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (settings.run.status_level == Some(StatusLevel::All)).then_some(3);
         let extras = SummaryExtras { duration, slowest, problems, files, is_cancelled };
@@ -246,6 +236,13 @@ impl<'a> RunOutput<'a> {
         if self.held.is_none() {
             self.display.tick(Instant::now());
         }
+    }
+
+    /// Stops this process until the user continues it. Test processes are stopped before.
+    pub(super) fn pause(&mut self) {
+        self.display.pause(Instant::now());
+        stop_process();
+        self.display.resume(Instant::now());
     }
 
     pub(super) fn warn(&mut self, text: &str) {

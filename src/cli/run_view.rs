@@ -20,6 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::{
     arguments::GeneralArguments,
+    command_user::UserEvent,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
     display::{self, DisplayStream, StartedTest},
     exit::CommandError,
@@ -164,15 +165,17 @@ impl<'a> RunView<'a> {
         loop {
             tokio::select! {
                 biased;
-                wish = self.output.signals.next() => match wish {
-                    SignalRequest::End if self.is_cancel_requested => return Ok(ViewEvent::Leave),
-                    SignalRequest::End => return Ok(ViewEvent::Cancel),
-                    SignalRequest::Pause => self.pause().await,
-                },
                 // Infrequent enough not to delay the other branches, and placed before the branch that may
                 // always be ready.
+                event = self.output.user.next_event() => match event {
+                    UserEvent::Signal(SignalRequest::End) if self.is_cancel_requested => {
+                        return Ok(ViewEvent::Leave);
+                    }
+                    UserEvent::Signal(SignalRequest::End) => return Ok(ViewEvent::Cancel),
+                    UserEvent::Signal(SignalRequest::Pause) => self.pause().await,
+                    UserEvent::Tick => self.output.tick(),
+                },
                 _ = self.debugger_ticks.tick(), if self.debuggers.is_busy() => self.step_debugger().await,
-                _ = self.output.ticks.tick() => self.output.tick(),
                 event = self.client.client.next_event() => {
                     return event.map(ViewEvent::Client).ok_or(SchedulerGone);
                 }
@@ -190,11 +193,7 @@ impl<'a> RunView<'a> {
     /// Stops the tests, then this process; continues both when the user resumes the process.
     async fn pause(&mut self) {
         self.client.pause().await;
-        self.output.display.pause(Instant::now());
-        if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
-            tracing::warn!(%error, "the process could not be stopped");
-        }
-        self.output.display.resume(Instant::now());
+        self.output.pause();
         self.client.resume().await;
     }
 

@@ -21,7 +21,9 @@ use tokio::{
 };
 
 use super::judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases};
-use crate::cli::{display::StartedTest, run_output::RunOutput, signals::SignalRequest};
+use crate::cli::{
+    command_user::UserEvent, display::StartedTest, run_output::RunOutput, signals::SignalRequest,
+};
 
 /// Capacity of the queue of case events: the user's side takes them faster than cases end.
 const EVENT_QUEUE_CAPACITY: usize = 256;
@@ -82,7 +84,7 @@ pub(super) async fn run_judge(
         Some(RoundStop::Left) => Err(RoundStop::Left),
         Some(stop) => tokio::select! {
             () = judge.judge.end() => Err(stop),
-            () = output.signals.end_requested() => Err(RoundStop::Left),
+            () = output.user.signals.end_requested() => Err(RoundStop::Left),
         },
     };
     Round { answered, end }
@@ -116,12 +118,11 @@ impl RunningJudge {
 
 /// What a round waits for.
 enum RoundEvent {
-    Signal(SignalRequest),
+    User(UserEvent),
     Case(CaseEvent),
     Connected(Result<ClientStream, AcceptError>),
     Judge(Result<JudgeEvent, JudgeError>),
     SessionEnded,
-    Tick,
 }
 
 struct RoundDriver<'a> {
@@ -161,19 +162,18 @@ impl<'a> RoundDriver<'a> {
     async fn drive(&mut self, judge: &mut RunningJudge, output: &mut RunOutput<'_>) -> Option<RoundStop> {
         loop {
             let event = tokio::select! {
-                wish = output.signals.next() => RoundEvent::Signal(wish),
+                event = output.user.next_event() => RoundEvent::User(event),
                 Some(event) = self.events.recv() => RoundEvent::Case(event),
                 event = judge.next_event() => event,
                 Some(_ended) = self.session.join_next() => RoundEvent::SessionEnded,
-                _ = output.ticks.tick() => RoundEvent::Tick,
             };
             match event {
-                RoundEvent::Signal(SignalRequest::End) => {
+                RoundEvent::User(UserEvent::Signal(SignalRequest::End)) => {
                     output.warn("cancelling; press again to exit at once");
                     return Some(RoundStop::Cancelled);
                 }
                 // The judge would give up a client that is stopped.
-                RoundEvent::Signal(SignalRequest::Pause) => {}
+                RoundEvent::User(UserEvent::Signal(SignalRequest::Pause)) => {}
                 RoundEvent::Case(event) => self.on_case(event, output),
                 RoundEvent::Connected(Ok(stream)) => self.start_session(stream),
                 RoundEvent::Connected(Err(error)) => output.warn(&heeler_core::error_chain(&error)),
@@ -186,7 +186,7 @@ impl<'a> RoundDriver<'a> {
                     self.last_progress = Instant::now();
                 }
                 RoundEvent::Judge(Err(error)) => return Some(RoundStop::Judge(error)),
-                RoundEvent::Tick => {
+                RoundEvent::User(UserEvent::Tick) => {
                     output.tick();
                     if let Some(stop) = self.overdue(Instant::now()) {
                         return Some(stop);

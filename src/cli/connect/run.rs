@@ -34,6 +34,7 @@ use super::{
 };
 use crate::cli::{
     arguments::ConnectRunArguments,
+    command_user::{CommandUser, UserEvent},
     configuration::load_config,
     display::{DisplayStream, RunDisplay},
     exit::{CliExitCode, CommandError},
@@ -43,7 +44,7 @@ use crate::cli::{
     run_events::RunEventPrinter,
     run_output::{EndedRun, RunOutput, run_display_options, with_run_events},
     select::{RunSelection, check_filters},
-    signals::{SignalListener, SignalRequest},
+    signals::SignalRequest,
     sources::NamedSources,
 };
 
@@ -73,10 +74,9 @@ async fn run_cases(
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     let options = run_display_options(&arguments.client.general, &settings, events.is_some());
     let display = RunDisplay::new(options, DisplayStream::StandardError.writer());
-    let signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let mut output = RunOutput::new(display, events, signals);
+    let mut output = RunOutput::new(display, events, CommandUser::listen()?);
     output.display.show_phase("Listing", "cases of the judge", Instant::now());
-    let listed = list_selectable(&arguments.judge, &judge, source, &mut output.signals).await?;
+    let listed = list_selectable(&arguments.judge, &judge, source, &mut output.user.signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let tests = cases.selectable();
     let found = tests.len();
@@ -285,18 +285,18 @@ async fn wait_for_retries(
     let due = tokio::time::Instant::now() + delay;
     loop {
         tokio::select! {
-            wish = output.signals.next() => match wish {
-                SignalRequest::End => return Some(RoundStop::Cancelled),
+            event = output.user.next_event() => match event {
+                UserEvent::Signal(SignalRequest::End) => return Some(RoundStop::Cancelled),
                 // Nothing runs that could be stopped.
-                SignalRequest::Pause => {}
+                UserEvent::Signal(SignalRequest::Pause) => {}
+                UserEvent::Tick => {
+                    output.tick();
+                    if deadline.is_some_and(|deadline| deadline <= tokio::time::Instant::now()) {
+                        return Some(RoundStop::TimeLimit);
+                    }
+                }
             },
             () = tokio::time::sleep_until(due) => return None,
-            _ = output.ticks.tick() => {
-                output.tick();
-                if deadline.is_some_and(|deadline| deadline <= tokio::time::Instant::now()) {
-                    return Some(RoundStop::TimeLimit);
-                }
-            }
         }
     }
 }

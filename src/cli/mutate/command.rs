@@ -17,6 +17,7 @@ use heeler_report::ReportError;
 use super::{run_test_finder::RunTestFinder, user_observer::UserObserver};
 use crate::cli::{
     arguments::MutateArguments,
+    command_user::CommandUser,
     configuration::load_config,
     display::{
         DisplayKind, DisplayStream,
@@ -25,7 +26,6 @@ use crate::cli::{
     },
     exit::{CliExitCode, CommandError},
     run_view::display_options,
-    signals::SignalListener,
 };
 
 /// Number of sources that are named because they can't be parsed.
@@ -56,9 +56,9 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
         return Ok(CliExitCode::ZeroTests);
     }
     let began = Instant::now();
-    let signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let user = CommandUser::listen()?;
     let time_limit = arguments.time_limit.map(|limit| TimeLimit::new(limit, began));
-    let mut observer = UserObserver { display, signals, time_limit };
+    let mut observer = UserObserver { display, user, time_limit };
     let reports = arguments.report_files();
     let run = MutantRun { settings: &settings, finder: &RunTestFinder, reports: &reports, began };
     match run.test(found, &mut observer).await.map_err(CommandError::Mutate)? {

@@ -9,14 +9,15 @@ use heeler_mutant_model::MutantResult;
 use heeler_mutation::{MutationObserver, ObserverFuture, ObserverRequest, TimeLimit, Unfinished};
 
 use crate::cli::{
+    command_user::{CommandUser, UserEvent, stop_process},
     display::mutation::MutationDisplay,
-    signals::{SignalListener, SignalRequest},
+    signals::SignalRequest,
 };
 
 /// The user at a terminal.
 pub(super) struct UserObserver {
     pub(super) display: MutationDisplay,
-    pub(super) signals: SignalListener,
+    pub(super) user: CommandUser,
     pub(super) time_limit: Option<TimeLimit>,
 }
 
@@ -32,9 +33,10 @@ impl MutationObserver for UserObserver {
         Box::pin(async move {
             tokio::select! {
                 unfinished = limit => ObserverRequest::End(unfinished),
-                request = self.signals.next() => match request {
-                    SignalRequest::End => ObserverRequest::End(Unfinished::Cancelled),
-                    SignalRequest::Pause => ObserverRequest::Pause,
+                event = self.user.next_event() => match event {
+                    UserEvent::Signal(SignalRequest::End) => ObserverRequest::End(Unfinished::Cancelled),
+                    UserEvent::Signal(SignalRequest::Pause) => ObserverRequest::Pause,
+                    UserEvent::Tick => ObserverRequest::Tick,
                 },
             }
         })
@@ -81,5 +83,9 @@ impl MutationObserver for UserObserver {
 
     fn tick(&mut self) {
         self.display.tick(Instant::now());
+    }
+
+    fn pause(&mut self) {
+        stop_process();
     }
 }

@@ -101,11 +101,9 @@ pub(crate) async fn build_followed(
                     (None, Err(error)) => Err(error),
                 };
             }
-            BuildStep::Request(ObserverRequest::Pause) => {
-                if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
-                    tracing::warn!(%error, "this process can't be stopped");
-                }
-            }
+            BuildStep::Request(ObserverRequest::Pause) => observer.pause(),
+            // Only a new phase changes what is shown.
+            BuildStep::Request(ObserverRequest::Tick) => {}
             BuildStep::Request(ObserverRequest::End(_)) if unfinished.is_some() => return Ok(BuildEnd::Left),
             BuildStep::Request(ObserverRequest::End(why)) => {
                 unfinished = Some(why);

@@ -12,6 +12,8 @@ pub enum ObserverRequest {
     End(Unfinished),
     /// Ctrl-Z.
     Pause,
+    /// The display is due.
+    Tick,
 }
 
 /// An answer of an observer that may take time.
@@ -19,7 +21,7 @@ pub type ObserverFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who follows the tests of mutants. What an observer does not show, it ignores.
 pub trait MutationObserver: Send {
-    /// Waits for the next request. After `is_cancelled`, only a user's signals come again.
+    /// Waits for the next request. After `is_cancelled`, only a user's signals and ticks come again.
     ///
     /// Cancel safe: yes, because a request stays until it is returned.
     fn next_request(&mut self, is_cancelled: bool) -> ObserverFuture<'_, ObserverRequest>;
@@ -62,4 +64,7 @@ pub trait MutationObserver: Send {
 
     /// Notes that time has passed.
     fn tick(&mut self) {}
+
+    /// Stops this process until the user continues it. Test processes are stopped before.
+    fn pause(&mut self) {}
 }

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    pin::pin,
     time::Duration,
 };
 
@@ -18,7 +19,6 @@ use heeler_server::{
     scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
     variants::{ListedProgram, Variant, VariantClient, VariantEvent, VariantSlots},
 };
-use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::{
     error::MutateError,
@@ -26,8 +26,6 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Interval between display ticks.
-const TICK: Duration = Duration::from_millis(100);
 /// Time limit for an orderly shutdown.
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
@@ -53,7 +51,6 @@ pub(crate) struct MutantSession<'o> {
     /// The names of the tests of each program, as they were listed.
     listed: Vec<Vec<String>>,
     renewals: u32,
-    ticks: Interval,
     pub(crate) observer: &'o mut dyn MutationObserver,
     /// What the observer knows: each run warns of the same.
     told: BTreeSet<String>,
@@ -68,7 +65,6 @@ pub(crate) struct MutantSession<'o> {
 enum SessionStep {
     Event(Option<VariantEvent>),
     Request(ObserverRequest),
-    Tick,
 }
 
 /// The user does not wait any longer, and the session is left as it is: its processes end with this one.
@@ -83,8 +79,6 @@ impl<'o> MutantSession<'o> {
         observer: &'o mut dyn MutationObserver,
     ) -> Result<Self, MutateError> {
         let (client, scheduler) = start_client(settings, state_dir, &programs).await?;
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Ok(Self {
             client,
             scheduler,
@@ -93,7 +87,6 @@ impl<'o> MutantSession<'o> {
             programs,
             listed: Vec::new(),
             renewals: 0,
-            ticks,
             observer,
             told: BTreeSet::new(),
             counted: None,
@@ -153,14 +146,19 @@ impl<'o> MutantSession<'o> {
     ///
     /// Cancel safe: no, because the listing goes on.
     pub(crate) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
+        let mut listing = pin!(self.client.list());
         let listing = loop {
             let request = tokio::select! {
-                listing = self.client.list() => break listing.map_err(|_| MutateError::SchedulerGone)?,
+                listing = &mut listing => break listing.map_err(|_| MutateError::SchedulerGone)?,
                 request = self.observer.next_request(self.unfinished.is_some()) => request,
             };
-            if let ObserverRequest::End(why) = request {
-                self.unfinished.get_or_insert(why);
-                return Ok(Vec::new());
+            match request {
+                ObserverRequest::End(why) => {
+                    self.unfinished.get_or_insert(why);
+                    return Ok(Vec::new());
+                }
+                ObserverRequest::Pause => self.observer.pause(),
+                ObserverRequest::Tick => {}
             }
         };
         let programs = listing.map_err(MutateError::Listing)?;
@@ -197,7 +195,6 @@ impl<'o> MutantSession<'o> {
             let step = tokio::select! {
                 event = self.client.next_event() => SessionStep::Event(event),
                 request = self.observer.next_request(self.unfinished.is_some()) => SessionStep::Request(request),
-                _ = self.ticks.tick() => SessionStep::Tick,
             };
             match step {
                 SessionStep::Event(Some(VariantEvent::Warning(text))) => {
@@ -207,7 +204,7 @@ impl<'o> MutantSession<'o> {
                 }
                 SessionStep::Event(Some(event)) => return Ok(Ok(event)),
                 SessionStep::Event(None) => return Err(MutateError::SchedulerGone),
-                SessionStep::Tick => {
+                SessionStep::Request(ObserverRequest::Tick) => {
                     self.ticks_since_count += 1;
                     if self.ticks_since_count >= TICKS_OF_COUNT {
                         self.count_children();
@@ -317,9 +314,7 @@ impl<'o> MutantSession<'o> {
     /// Stops all test processes and then this process, as Ctrl-Z does, until the user continues it.
     async fn pause(&mut self) {
         self.client.pause().await;
-        if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
-            tracing::warn!(%error, "this process can't be stopped");
-        }
+        self.observer.pause();
         self.client.resume().await;
     }
 }

@@ -5,13 +5,11 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use heeler_core::error_chain;
 use heeler_mutant_model::{Language, Mutant, MutantResult};
 use heeler_mutate::SourceSelection;
-use tokio::time::MissedTickBehavior;
 
 use super::{
     client::{StrykerClient, TestEvent},
@@ -26,8 +24,6 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Interval between display ticks.
-const TICK: Duration = Duration::from_millis(100);
 /// Why a mutant has no result of a StrykerJS that says that it has tested all.
 const NOT_REPORTED: &str = "StrykerJS reported no result for it";
 
@@ -41,7 +37,6 @@ struct FoundByStryker {
 enum RunStep {
     Event(Result<TestEvent, StrykerError>),
     Request(ObserverRequest),
-    Tick,
 }
 
 impl ServedProject for StrykerPackage {
@@ -124,13 +119,10 @@ impl StrykerRun<'_> {
     async fn run(mut self) -> Option<ServedTests> {
         self.observer.begin(self.mutants.selected().count(), None, &[]).await;
         self.client.begin_tests(self.mutants.selected_places()).await;
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let error = loop {
             let step = tokio::select! {
                 event = self.client.next_test_event() => RunStep::Event(event),
                 request = self.observer.next_request(self.unfinished.is_some()) => RunStep::Request(request),
-                _ = ticks.tick() => RunStep::Tick,
             };
             match step {
                 RunStep::Event(Ok(TestEvent::Results(tested))) => {
@@ -142,7 +134,7 @@ impl StrykerRun<'_> {
                 // It was ended.
                 RunStep::Event(Err(_)) if self.unfinished.is_some() => break None,
                 RunStep::Event(Err(error)) => break Some(error),
-                RunStep::Tick => self.observer.tick(),
+                RunStep::Request(ObserverRequest::Tick) => self.observer.tick(),
                 RunStep::Request(ObserverRequest::Pause) => self.pause().await,
                 RunStep::Request(ObserverRequest::End(_)) if self.unfinished.is_some() => {
                     return None;
@@ -167,9 +159,7 @@ impl StrykerRun<'_> {
     /// Stops StrykerJS and then this process, as Ctrl-Z does, until the user continues it.
     async fn pause(&mut self) {
         self.client.pause().await;
-        if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
-            tracing::warn!(%error, "this process can't be stopped");
-        }
+        self.observer.pause();
         self.client.resume().await;
     }
 

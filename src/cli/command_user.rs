@@ -1,0 +1,54 @@
+//! The user of a command that takes long: signals, and when the display is due.
+
+use std::time::Duration;
+
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::{
+    exit::CommandError,
+    signals::{SignalListener, SignalRequest},
+};
+
+/// Interval between display ticks.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The user of a command.
+pub(super) struct CommandUser {
+    pub(super) signals: SignalListener,
+    ticks: Interval,
+}
+
+/// What a command does for its user next.
+pub(super) enum UserEvent {
+    Signal(SignalRequest),
+    /// The display is due.
+    Tick,
+}
+
+impl CommandUser {
+    /// Installs the handlers of signals; after this, they no longer end or stop the process by default.
+    pub(super) fn listen() -> Result<Self, CommandError> {
+        let signals = SignalListener::listen().map_err(CommandError::Signals)?;
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Ok(Self { signals, ticks })
+    }
+
+    /// Waits for the next event.
+    ///
+    /// Cancel safe: yes, as [`SignalListener::next`].
+    pub(super) async fn next_event(&mut self) -> UserEvent {
+        tokio::select! {
+            biased;
+            request = self.signals.next() => UserEvent::Signal(request),
+            _ = self.ticks.tick() => UserEvent::Tick,
+        }
+    }
+}
+
+/// Stops this process, as Ctrl-Z does, until the user continues it.
+pub(super) fn stop_process() {
+    if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
+        tracing::warn!(%error, "the process could not be stopped");
+    }
+}
