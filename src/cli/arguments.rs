@@ -9,6 +9,8 @@ mod check_adapter;
 #[cfg(feature = "connect")]
 mod connect;
 mod convert;
+#[cfg(feature = "minidump")]
+mod dump;
 mod editor;
 mod go;
 mod history;
@@ -37,6 +39,8 @@ pub(crate) use connect::{
     ClientArguments, ConnectArguments, ConnectCommand, ConnectListArguments, ConnectRunArguments,
     JudgeArguments,
 };
+#[cfg(feature = "minidump")]
+pub(crate) use dump::DumpArguments;
 pub(crate) use editor::EditorArguments;
 pub(crate) use go::GoArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
@@ -308,16 +312,6 @@ pub(crate) struct ReportArguments {
     pub shown: ShownResultArguments,
     #[command(flatten)]
     pub general: GeneralArguments,
-}
-
-/// Arguments of `heeler dump`, which prints the crash reason, the crashing thread and the stacks of all
-/// threads.
-#[cfg(feature = "minidump")]
-#[derive(Debug, Clone, PartialEq, Args)]
-pub(crate) struct DumpArguments {
-    /// The minidump file.
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub file: PathBuf,
 }
 
 /// Arguments of `heeler serve`.

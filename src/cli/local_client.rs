@@ -1,5 +1,5 @@
-//! The command line as a client of a scheduler in its own process. It takes the updates of its runs in Heeler's
-//! own types: no message is encoded for it.
+//! The command line as a client of a scheduler in its own process. Updates of its runs arrive in Heeler's own
+//! types: no message is encoded for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -103,8 +103,8 @@ impl LocalClient {
         Ok(request)
     }
 
-    /// Plans a run and starts it; its updates and its end arrive as events. Returns what went wrong on the way
-    /// and is made up for, as well.
+    /// Plans a run and starts it; its updates and its end arrive as events. Also returns warnings about what
+    /// went wrong on the way and was worked around.
     ///
     /// # Errors
     /// No directory for its journals can be made, or the scheduler has failed.

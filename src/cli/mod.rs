@@ -14,8 +14,8 @@
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `local_client`: a client of a scheduler in this process; `run_output`: the user's side of a run;
-//!   `run_view`: what happens in a run, for the user; `command_user`: signals and display ticks of commands that
-//!   take long; `signals`: signals from terminal and system.
+//!   `run_view`: what happens in a run, for the user; `command_user`: signals and display ticks of long
+//!   commands; `signals`: signals from terminal and system.
 //! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and
 //!   errors.
 

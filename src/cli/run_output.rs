@@ -157,8 +157,8 @@ impl<'a> RunOutput<'a> {
         }
     }
 
-    /// Removes the live view, and shows nothing more until [`RunOutput::take_terminal_back`]: another program has
-    /// the terminal.
+    /// Removes the live view and shows nothing more until [`RunOutput::take_terminal_back`], because another
+    /// program has the terminal.
     pub(super) fn lend_terminal(&mut self) {
         if self.held.is_none() {
             self.display.hide();

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns the path of a program: a name without a slash is looked up in `PATH` first; otherwise the name is a
+/// Returns the path of a program. A name without a slash is looked up in `PATH` first; any other name is a
 /// path, relative to the directory.
 pub fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
     let in_path = if name.contains('/') { None } else { search_path(OsStr::new(name)) };

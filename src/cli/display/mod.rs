@@ -19,6 +19,7 @@ mod listed_programs;
 mod live;
 mod progress;
 mod same_failures;
+mod sample_events;
 mod screen;
 mod summary;
 mod test_line;

@@ -1,5 +1,5 @@
-//! The client library: one session with a server of the test protocol, for editors and other programs that run
-//! tests.
+//! The client library: one session with a server of the test protocol, for editors and other programs that
+//! run tests.
 //!
 //! [`Client::start`] starts a server for this client only; [`Client::connect_tcp`] and
 //! [`Client::connect_local`] connect to a listening server; [`Client::connect`] takes any stream (an editor's

@@ -345,13 +345,13 @@ mod tests {
     use std::time::Duration;
 
     use heeler_core::{
-        DiagnosticsFile, ExitReason, Failure, NotRunReason, OsText, Outcome, TestDiagnostics, TestResult,
+        DiagnosticsFile, ExitReason, NotRunReason, OsText, Outcome, TestDiagnostics, TestResult,
     };
 
     use super::*;
     use crate::{
         UnavailableDetails,
-        sample_reports::{located_report, reason_report, report, result_report},
+        sample_reports::{failed, failure, located_report, reason_report, report, result_report, unequal},
     };
 
     /// Returns the report, validated by the format's own schema.
@@ -452,15 +452,7 @@ mod tests {
 
     #[test]
     fn several_failures_are_extra() {
-        let bad = Failure {
-            message: Some("bad".into()),
-            file: Some("x.cc".into()),
-            line: Some(4),
-            ..Failure::default()
-        };
-        let unequal = Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() };
-        let failures = vec![bad, unequal];
-        let changes = [result_report("fails", TestResult { failures, ..TestResult::new(Outcome::Failed) })];
+        let changes = [result_report("fails", failed(vec![failure("bad", 4), unequal()]))];
         let expected =
             json!([{"message": "bad", "filePath": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
         assert_eq!(valid_report(&changes)["results"]["tests"][0]["extra"]["failures"], expected);

@@ -428,7 +428,7 @@ mod tests {
     use super::*;
     use crate::{
         ReportRunInfo, UnavailableDetails,
-        sample_reports::{located_report, reason_report, report, result_report},
+        sample_reports::{failed, failure, located_report, reason_report, report, result_report, unequal},
     };
 
     fn xml(reports: &[TestReport]) -> String {
@@ -448,16 +448,9 @@ mod tests {
 
     #[test]
     fn values_of_several_failures_have_their_places() {
-        let failure = |message: &str, line| Failure {
-            message: Some(message.into()),
-            file: Some("x.cc".into()),
-            line: Some(line),
-            ..Failure::default()
-        };
-        let worse = Failure { expected: Some("2".into()), actual: Some("1".into()), ..failure("worse", 9) };
-        let failures = vec![failure("bad", 4), worse];
-        let report =
-            xml(&[result_report("fails", TestResult { failures, ..TestResult::new(Outcome::Failed) })]);
+        let worse = failure("worse", 9);
+        let worse = Failure { message: worse.message, file: worse.file, line: worse.line, ..unequal() };
+        let report = xml(&[result_report("fails", failed(vec![failure("bad", 4), worse]))]);
         let text = ">bad\nx.cc:9: worse\nx.cc:9: expected: 2\n  actual: 1\nx.cc:4\nx.cc:9</failure>";
         assert!(report.contains(text), "{report}");
     }

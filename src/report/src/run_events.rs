@@ -483,7 +483,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::sample_reports::{report, result_report};
+    use crate::sample_reports::{failed, failure, report, result_report, unequal};
 
     fn schema() -> Value {
         let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
@@ -529,29 +529,16 @@ mod tests {
 
     #[test]
     fn single_failure_is_listed_as_several_are() {
-        let unequal = Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() };
-        let single = Failure {
-            message: Some("1 < 2".into()),
-            stack: Some("a.cc:7\nlib.cc:9".into()),
-            ..unequal.clone()
-        };
-        let failed = |failures: &[Failure]| {
-            event(TestResult { failures: failures.to_vec(), ..TestResult::new(Outcome::Failed) })
-        };
-        let found = failed(&[single]);
+        let message = Some("1 < 2".into());
+        let single = Failure { message, stack: Some("a.cc:7\nlib.cc:9".into()), ..unequal() };
+        let found = event(failed(vec![single]));
         assert_eq!(found["event"], "failed");
         let expected =
             json!([{"message": "1 < 2", "file": "a.cc", "line": 7, "expected": "2", "actual": "1"}]);
         assert_eq!(found["failures"], expected);
-        let bad = Failure {
-            message: Some("bad".into()),
-            file: Some("x.cc".into()),
-            line: Some(4),
-            ..Failure::default()
-        };
         let expected =
             json!([{"message": "bad", "file": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
-        assert_eq!(failed(&[bad, unequal])["failures"], expected);
+        assert_eq!(event(failed(vec![failure("bad", 4), unequal()]))["failures"], expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reports of tests of the suite `core`, for the tests of this crate.
 #![cfg(test)]
 
-use heeler_core::{Outcome, TestResult};
+use heeler_core::{Failure, Outcome, TestResult};
 use heeler_protocol::mtp::NodeDescription;
 
 use crate::TestReport;
@@ -33,4 +33,24 @@ pub(super) fn located_report(name: &str, place: Option<(&str, u32)>, result: Tes
         ..NodeDescription::default()
     };
     TestReport::from_result(&test, &TestResult { duration_us: Some(1_500_000), ..result })
+}
+
+/// Returns a failure at a line of `x.cc`.
+pub(super) fn failure(message: &str, line: u32) -> Failure {
+    Failure {
+        message: Some(message.into()),
+        file: Some("x.cc".into()),
+        line: Some(line),
+        ..Failure::default()
+    }
+}
+
+/// Returns the failure of a comparison of 1 with 2.
+pub(super) fn unequal() -> Failure {
+    Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() }
+}
+
+/// Returns a failed result.
+pub(super) fn failed(failures: Vec<Failure>) -> TestResult {
+    TestResult { failures, ..TestResult::new(Outcome::Failed) }
 }

@@ -243,8 +243,8 @@ fn client_library_refuses_other_users_as_workers() {
     assert!(refusals.iter().all(names_user), "{refusals:?}");
 }
 
-/// Connects a client with a callback port to its server; returns why it refused callback connections until the
-/// server closes the connection.
+/// Connects a client with a callback port to its server. Returns why the client refused callback connections
+/// until the server closes the connection.
 fn refused_callbacks(server: UnixStream) -> Vec<String> {
     server.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -51,8 +51,8 @@ impl RecognizedProgram {
         labels(&self.claims)
     }
 
-    /// Returns whether the program is one test, whose exit code decides, if it does not list its tests: a program
-    /// that a build tool built as a test, without the marks of a framework, has a `main` of its own.
+    /// Returns whether the program is one test, whose exit code decides, if it does not list its tests. A
+    /// program that a build tool built as a test, without the marks of a framework, has its own `main`.
     pub(super) fn is_one_test_without_listing(&self, program: &TestProgram) -> bool {
         self.marks().is_empty() && !program.tool_env.is_empty()
     }

@@ -2,7 +2,7 @@
 //! decision to dump it, belong to other modules.
 //!
 //! - [`write()`]: writes a dump of a process, on disk completely or not at all, without its environment;
-//!   `request`: the process, the limits, and the outcome. `left_out`: the same without the feature `minidump`.
+//!   `request`: the process, the limits, and the outcome; `left_out`: the same without feature `minidump`.
 //! - `context`: the crash record of a dump; `layout`: the layout of a dump's bytes; `scrub`: removes the
 //!   environment; `arch`: registers.
 //! - [`read`], [`parse`]: the contents of a dump, with stacks symbolized by the programs that still
