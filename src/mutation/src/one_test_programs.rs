@@ -8,7 +8,7 @@ use heeler_server::variants::ListedProgram;
 /// Returns the programs with a command in place of each program that is one test, because only a command
 /// knows the exit codes of a mutant that was ended before its time; `None` if there is no such program.
 pub(crate) fn with_commands(programs: &[TestProgram], listed: &[ListedProgram]) -> Option<Vec<TestProgram>> {
-    // Those with a framework are commands already.
+    // A program with a framework is a command already.
     let is_to_change =
         |(program, listed): (&TestProgram, &ListedProgram)| listed.is_one_test && program.framework.is_none();
     if !programs.iter().zip(listed).any(is_to_change) {
