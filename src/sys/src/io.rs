@@ -108,6 +108,20 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// # Errors
 /// The descriptor is no TCP socket, or the kernel is older than Linux 4.1.
 pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    // The peer may acknowledge bytes between the two counts, which would then miss them both.
+    let mut acknowledged = tcp_acknowledged_bytes(socket)?;
+    loop {
+        let unacknowledged = unacknowledged_bytes(socket)? as u64;
+        let after = tcp_acknowledged_bytes(socket)?;
+        if after == acknowledged {
+            return Ok(acknowledged + unacknowledged);
+        }
+        acknowledged = after;
+    }
+}
+
+/// Returns the number of bytes of a TCP socket that its peer's kernel has acknowledged.
+fn tcp_acknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     /// Offset of `tcpi_bytes_acked` in `struct tcp_info`, which only grows at its end.
     const BYTES_ACKED_OFFSET: usize = 120;
     let mut info = [0_u8; 256];
@@ -123,7 +137,7 @@ pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
         .filter(|_| length as usize >= BYTES_ACKED_OFFSET + 8)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
-    Ok(u64::from_ne_bytes(acknowledged) + unacknowledged_bytes(socket)? as u64)
+    Ok(u64::from_ne_bytes(acknowledged))
 }
 
 /// Resets a TCP connection, for all processes that hold a duplicate of the socket: what its peer's kernel has
@@ -362,6 +376,37 @@ mod tests {
         let soon = Instant::now() + Duration::from_millis(5);
         assert_eq!(wait_readable([Some(silent.as_fd())], Some(soon)).unwrap(), [false]);
         assert!(Instant::now() >= soon);
+    }
+
+    #[test]
+    fn accepted_bytes_do_not_change_while_the_peer_acknowledges() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut writer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reader, _) = listener.accept().unwrap();
+        let before = tcp_accepted_bytes(writer.as_fd()).unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut bytes = vec![0; 4096];
+            let mut total = 0;
+            loop {
+                match std::io::Read::read(&mut reader, &mut bytes).unwrap() {
+                    0 => return total,
+                    count => total += count,
+                }
+            }
+        });
+        let chunk = vec![7; 64 << 10];
+        let mut written = 0;
+        for _ in 0..200 {
+            std::io::Write::write_all(&mut writer, &chunk).unwrap();
+            written += chunk.len() as u64;
+            let mut is_acknowledged = false;
+            while !is_acknowledged {
+                is_acknowledged = unacknowledged_bytes(writer.as_fd()).unwrap() == 0;
+                assert_eq!(tcp_accepted_bytes(writer.as_fd()).unwrap() - before, written);
+            }
+        }
+        drop(writer);
+        assert_eq!(reading.join().unwrap() as u64, written);
     }
 
     #[test]
