@@ -132,17 +132,24 @@ impl MtpRound<'_, '_> {
         let is_excused = is_too_early || self.round.injected.iter().any(has_little);
         assert!(!errors.lines().any(is_own_panic) || is_excused, "{errors}");
         let code = client.process.exit_code();
+        // The coordinator gives up a client that reads nothing for the whole of client-stall-timeout.
+        let stall = self.plan.settings.stall;
+        let is_given_up = self.round.injected.iter().any(|one| {
+            matches!(one.fault.action, InjectedAction::StopReadingMain(pause) if pause >= stall)
+                && one.hit.is_some()
+        });
+        let is_gone = client.is_gone() || is_given_up;
         match self.plan.client.transport {
             _ if self.round.is_killed(FaultTarget::Coordinator) => {}
             PlannedTransport::CommandLine => self.check_report(code),
-            _ if client.is_gone() => assert!(code.is_some(), "the coordinator died of a signal"),
+            _ if is_gone => assert!(code.is_some(), "the coordinator died of a signal"),
             // It could not begin, and printed an error.
             _ if self.plan.may_lose_a_request() && matches!(code, Some(4 | 10 | 101)) => {
                 assert!(errors.contains("failed to"))
             }
             _ => assert_eq!(code, Some(0), "the exit code\n{errors}"),
         }
-        let licence = guarantees::PermittedEffects::new(self.plan, &self.round.injected, client.is_gone());
+        let licence = guarantees::PermittedEffects::new(self.plan, &self.round.injected, is_gone);
         if self.plan.client.transport != PlannedTransport::CommandLine {
             guarantees::check(self.plan, client, (&licence, &self.round.injected));
         }
