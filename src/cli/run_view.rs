@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_core::ProgramFailure;
 use heeler_protocol::{
     control::{DebuggerDecision, RunUpdates, TestUpdate},
     mtp::{LogLevel, NodeDescription},
@@ -275,15 +274,13 @@ impl<'a> RunView<'a> {
                     let report = self.describe(&uid, |test| TestReport::from_result(test, &result));
                     self.output.end_test(report);
                 }
-                TestUpdate::ProgramFailed(failure) => self.on_program_failure(&failure),
+                TestUpdate::ProgramFailed(failure) => {
+                    self.output.end_test(TestReport::from_program_failure(&failure));
+                }
                 TestUpdate::Completed => self.is_completed = true,
             }
         }
         self.output.flush_events();
-    }
-
-    fn on_program_failure(&mut self, failure: &ProgramFailure) {
-        self.output.end_test(TestReport::from_program_failure(failure));
     }
 
     /// Calls `render` with the description of a test.
