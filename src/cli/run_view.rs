@@ -45,7 +45,7 @@ pub(super) enum Answer<T> {
 /// The user's view of a client.
 pub(super) struct RunView<'a> {
     pub(super) output: RunOutput<'a>,
-    client: LocalClient,
+    local: LocalClient,
     /// Describes the tests in updates.
     catalogue: Arc<Catalogue>,
     /// When the debuggers are checked: at fixed times, regardless of the number of events.
@@ -70,12 +70,12 @@ enum ViewEvent {
 }
 
 impl<'a> RunView<'a> {
-    pub(super) fn new(client: LocalClient, output: RunOutput<'a>) -> Self {
+    pub(super) fn new(local: LocalClient, output: RunOutput<'a>) -> Self {
         let mut debugger_ticks = tokio::time::interval(DEBUGGER_TICK);
         debugger_ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self {
             output,
-            client,
+            local,
             catalogue: Arc::default(),
             debugger_ticks,
             problems: Vec::new(),
@@ -99,7 +99,7 @@ impl<'a> RunView<'a> {
     ///
     /// Cancel safe: yes, as [`LocalClient::shut_down`].
     pub(super) async fn shut_down(self) {
-        self.client.shut_down().await;
+        self.local.shut_down().await;
     }
 
     /// Lists the tests of all programs.
@@ -109,7 +109,7 @@ impl<'a> RunView<'a> {
     ///
     /// Cancel safe: no, because the listing goes on.
     pub(super) async fn discover(&mut self) -> Result<Answer<Arc<Catalogue>>, CommandError> {
-        let own = self.client.list().await.map_err(CommandError::Scheduler)?;
+        let own = self.local.list().await.map_err(CommandError::Scheduler)?;
         loop {
             match self.next_event().await.map_err(CommandError::Scheduler)? {
                 ViewEvent::Leave => return Ok(Answer::Left),
@@ -134,7 +134,7 @@ impl<'a> RunView<'a> {
     /// Cancel safe: no, because the run goes on.
     pub(super) async fn run(&mut self, run: LocalRun<'_>) -> Result<Answer<Box<RunOutcome>>, CommandError> {
         let began = Instant::now();
-        let (own, warnings) = self.client.start_run(run).await?;
+        let (own, warnings) = self.local.start_run(run).await?;
         for warning in warnings {
             self.output.log(LogLevel::Warning, warning);
         }
@@ -143,7 +143,7 @@ impl<'a> RunView<'a> {
                 ViewEvent::Leave => return Ok(Answer::Left),
                 ViewEvent::Cancel => self.cancel(own).await,
                 ViewEvent::Client(ClientEvent::RunEnded { request, plan, outcome }) if request == own => {
-                    let warning = record_run(self.client.settings(), &plan, &outcome, began.elapsed());
+                    let warning = record_run(self.local.settings(), &plan, &outcome, began.elapsed());
                     if let Some(warning) = warning {
                         self.output.log(LogLevel::Warning, warning);
                     }
@@ -175,7 +175,7 @@ impl<'a> RunView<'a> {
                     UserEvent::Tick => self.output.tick(),
                 },
                 _ = self.debugger_ticks.tick(), if self.debuggers.is_busy() => self.step_debugger().await,
-                event = self.client.client.next_event() => {
+                event = self.local.client.next_event() => {
                     return event.map(ViewEvent::Client).ok_or(SchedulerGone);
                 }
             }
@@ -186,14 +186,14 @@ impl<'a> RunView<'a> {
         self.is_cancel_requested = true;
         self.output.log(LogLevel::Warning, "cancelling; press again to exit at once".to_owned());
         // A scheduler that has failed has no event either, which ends the request.
-        let _gone = self.client.client.cancel(request).await;
+        let _gone = self.local.client.cancel(request).await;
     }
 
     /// Stops the tests, then this process; continues both when the user resumes the process.
     async fn pause(&mut self) {
-        self.client.pause().await;
+        self.local.pause().await;
         self.output.pause();
-        self.client.resume().await;
+        self.local.resume().await;
     }
 
     /// Waits until the user has left the debugger.
@@ -225,7 +225,7 @@ impl<'a> RunView<'a> {
             }
         };
         // A scheduler that has failed has no event either, which ends the run.
-        let _gone = self.client.client.decide_debuggee(debuggee.lease, decision).await;
+        let _gone = self.local.client.decide_debuggee(debuggee.lease, decision).await;
     }
 
     fn on_event(&mut self, event: ClientEvent) {
