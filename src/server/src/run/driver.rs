@@ -1,12 +1,12 @@
-//! Drives one run, from its first lease to its completion: passes messages, deadlines and deaths to the model
-//! as events, and executes the actions that it returns. No decision is made here. The driver waits for
-//! nothing by itself: the owner of the pool passes it the events of its run.
+//! Drives one run from its first lease to its completion. The driver passes messages, deadlines and worker
+//! deaths to the model as events, and executes the actions that the model returns; it makes no decisions. The
+//! driver never waits for messages itself: the owner of the pool passes it the events of its run.
 //!
 //! - `actions`: actions that the model returns.
 //! - `model`: the model with its pending actions.
-//! - `requested_run`: the run as its client requested it, and the messages that say so.
-//! - `findings`: what workers report beyond the model's events.
-//! - `delivery`: what is known of the delivery to the client.
+//! - `requested_run`: the run as requested by its client, and the messages built from it.
+//! - `findings`: reports from workers that the model does not need.
+//! - `delivery`: which results the client is proven to have received.
 //! - `lost_journals`: journals of dead workers.
 //! - `timers`: deadlines.
 //! - `debuggees`: tests that wait for a debugger.
@@ -56,7 +56,7 @@ pub(crate) use self::debuggees::WaitingDebuggee;
 pub use self::outcome::RunOutcome;
 pub(crate) use self::requested_run::DriverClient;
 
-/// Logged as the reason when the coordinator finishes the run in place of the watchdog.
+/// Reason to log when the coordinator finishes the run in place of the watchdog.
 const FINISH_TIMED_OUT: &str = "it did not finish in time";
 
 /// One run.
@@ -75,7 +75,7 @@ pub(crate) struct RunDriver {
 }
 
 impl RunDriver {
-    /// Begins a run. It has no workers yet, and a share of 0 slots.
+    /// Begins a run with no workers and a share of 0 slots.
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
     pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: DriverClient) -> Self {
@@ -99,7 +99,6 @@ impl RunDriver {
         driver
     }
 
-    /// Returns the key of the run.
     pub(crate) fn key(&self) -> &RunKey {
         self.requested.key()
     }
@@ -108,7 +107,7 @@ impl RunDriver {
         &self.model
     }
 
-    /// Returns whether the next lease of this run comes before the leases of other runs.
+    /// Returns whether this run's next lease takes precedence over leases of other runs.
     pub(crate) fn has_priority(&self) -> bool {
         has_priority(self.requested.plan().tests.len(), self.model.leases_granted())
     }
@@ -118,8 +117,8 @@ impl RunDriver {
         self.model.set_share(slots, spare);
     }
 
-    /// Handles the grant of a worker: the run leases a batch to it or releases it. A process of `waiting`
-    /// waits for a lease there.
+    /// Handles the grant of a worker: the run leases a batch to the worker or releases it. `waiting` is the
+    /// program whose process on that worker is waiting for a lease.
     pub(crate) fn on_worker_granted(&mut self, worker: WorkerId, waiting: Option<&TestProgram>) {
         let programs = &self.requested.plan().programs;
         let place = waiting.and_then(|waiting| programs.iter().position(|one| **one == *waiting));
@@ -129,36 +128,36 @@ impl RunDriver {
         self.model.apply(RunEvent::WorkerGranted(worker));
     }
 
-    /// Reports to the run that a worker it requested did not start.
+    /// Handles the failure to start a worker that the run requested.
     pub(crate) fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
         self.requested.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}"));
         self.model.apply(RunEvent::WorkerNotStarted);
     }
 
-    /// Returns what became of debuggees, each once.
+    /// Takes the debuggee changes since the last call.
     pub(crate) fn take_debuggee_reports(&mut self) -> DebuggeeReports {
         std::mem::take(&mut self.debuggees)
     }
 
-    /// Returns whether this worker holds the lease.
+    /// Returns whether this live worker holds the lease.
     pub(crate) fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
         !self.journals.contains(worker) && self.leases.is_held_by(lease, worker)
     }
 
-    /// Returns the uid of a test.
     pub(crate) fn test_uid(&self, test: TestId) -> Option<String> {
         Some(self.requested.plan().tests.get(test.0 as usize)?.uid.clone())
     }
 
-    /// Cancels the run because its client has left: running tests are killed without grace.
+    /// Cancels the run because its client has left. Running tests are killed without a grace period.
     pub(crate) fn abandon(&mut self) {
         self.requested.remove_grace();
         self.cancel();
     }
 
-    /// Cancels the run without grace. Tests that are being cancelled with grace are killed as well.
+    /// Cancels the run and kills all running tests without a grace period, including tests already being
+    /// cancelled.
     ///
-    /// Cancel safe: no, because an order may be lost.
+    /// Cancel safe: no, because a cancellation message may be lost.
     pub(crate) async fn kill(&mut self, pool: &mut WorkerPool) {
         self.abandon();
         for worker in self.leases.workers() {
@@ -171,8 +170,8 @@ impl RunDriver {
         self.model.apply(RunEvent::Cancel);
     }
 
-    /// Adds tests to an open run. A run that takes none, or none of their programs, ends without them: its
-    /// outcome shows which tests were its own.
+    /// Adds tests to an open run. If the run accepts none of them, for example because their programs are
+    /// unknown, it ends without them; the outcome shows which tests belonged to the run.
     pub(crate) fn add_tests(&mut self, added: PlannedTests) {
         if !self.model.state().is_open() {
             return;
@@ -183,7 +182,7 @@ impl RunDriver {
         }
     }
 
-    /// Ends an open run after the tests that it has.
+    /// Tells an open run that no more tests will be added.
     pub(crate) fn end_tests(&mut self) {
         self.model.apply(RunEvent::NoMoreTests);
     }
@@ -200,7 +199,7 @@ impl RunDriver {
         (requested.into_plan(), outcome)
     }
 
-    /// Returns when [`RunDriver::on_deadline`] must be called if no event comes before.
+    /// Returns when [`RunDriver::on_deadline`] must be called unless an event arrives earlier.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.timers.next_deadline().into_iter().chain(self.journals.next_deadline()).min()
     }
@@ -237,6 +236,7 @@ impl RunDriver {
 
     async fn on_stage_deadline(&mut self, pool: &mut WorkerPool, stage: RunStage) {
         let is_given_up = self.model.state().is_finisher_given_up();
+        // A client that still makes progress gets more time.
         let client = self.key().client;
         if !is_given_up
             && let OverdueDecision::WaitOn(rest) =
@@ -252,7 +252,7 @@ impl RunDriver {
                     pool.kill_worker(worker).await;
                 }
             }
-            // The watchdog can't even be killed.
+            // The watchdog has been killed already and still hasn't ended.
             RunStage::Finishing if is_given_up => self.finish_without_watchdog(FINISH_TIMED_OUT),
             RunStage::Finishing => {
                 let text = "the watchdog did not finish the run in time and is killed".to_owned();
@@ -319,14 +319,16 @@ impl RunDriver {
         }
     }
 
-    /// Notes that a worker has died with the watchdog, before its death is handled.
+    /// Records that a worker died together with the watchdog. Must be called before the worker's death is
+    /// handled.
     pub(crate) fn on_watchdog_died(&mut self, worker: WorkerId) {
         self.model.apply(RunEvent::WatchdogDied { worker });
     }
 
-    /// Handles a worker's death, given what the client is proven to have of its results.
+    /// Handles a worker's death. `proven` says how many of its results the client has received.
     ///
-    /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
+    /// Cancel safe: no, because the watchdog may or may not have received the request for the worker's
+    /// journal.
     pub(crate) async fn on_worker_died(
         &mut self,
         pool: &mut WorkerPool,
@@ -355,7 +357,7 @@ impl RunDriver {
         }
     }
 
-    /// Handles a message of the watchdog about this run.
+    /// Handles a watchdog message about this run.
     pub(crate) fn on_watchdog_message(&mut self, message: FromWatchdog) {
         match message {
             FromWatchdog::Journal { run, worker, settled, files, damage } if run == *self.key() => {
@@ -394,9 +396,10 @@ impl RunDriver {
         self.model.apply(RunEvent::WorkerLost { worker, proven, settled });
     }
 
-    /// Sends the run's state to a new watchdog, given what the client is proven to have of the earlier one.
+    /// Sends the run's state to a new watchdog. `proven` says what the client has received from the previous
+    /// one.
     ///
-    /// Cancel safe: no, because only a part may be sent.
+    /// Cancel safe: no, because only part of the state may be sent.
     pub(crate) async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, proven: &DeadSenderProof) {
         let text = "the watchdog died and was replaced; its workers died with it".to_owned();
         self.requested.log(LogLevel::Warning, text);
@@ -409,7 +412,7 @@ impl RunDriver {
                 pool.send_to_watchdog_flushed(&self.requested.announcement()).await;
                 self.send_handled_streams(pool).await;
             }
-            // If the finish action has not been executed yet, it will send the request itself.
+            // If the finish action has not been executed yet, executing it will send the request.
             FinisherTask::Finish(_) => {
                 if let Some(finish) = self.delivery.begun_finish() {
                     pool.send_to_watchdog(&finish).await;
@@ -424,8 +427,8 @@ impl RunDriver {
         }
     }
 
-    /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it
-    /// has handled is over, although the watchdog could not report it.
+    /// Records how much of a dead watchdog's finish the client has received. If the client has handled the
+    /// completion, the run is over even though the watchdog could not report it.
     fn take_finish_proof(&mut self, proven: &DeadSenderProof) {
         let (sent, relayed) = (proven.own_stream_of(self.key()), proven.relayed_of(self.key()));
         self.delivery.on_dead_finisher(sent, relayed);
@@ -435,8 +438,8 @@ impl RunDriver {
         }
     }
 
-    /// Ends the run, because there is no watchdog any more and therefore no worker, given what the client is
-    /// proven to have of the last one.
+    /// Ends the run because the watchdog, and therefore every worker, is gone. `proven` says what the client
+    /// has received from the last watchdog.
     pub(crate) fn on_watchdog_lost(&mut self, why: &str, proven: &DeadSenderProof) {
         self.take_finish_proof(proven);
         if self.model.state().stage() != RunStage::Completed {

@@ -13,7 +13,7 @@ use super::RunDriver;
 use crate::pool::WorkerPool;
 use crate::run::{manifest, synthesized};
 
-/// Time limit for a worker to end a cancelled lease, beyond a test's grace period.
+/// Time limit for a worker to end a cancelled lease, on top of the test's grace period.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(5);
 
 impl RunDriver {
@@ -53,7 +53,7 @@ impl RunDriver {
             RunAction::CancelLease { worker, mode } => {
                 let grace_ms = self.requested.grace_ms();
                 let order = match mode {
-                    // Running tests have their own limits.
+                    // Running tests keep their own time limits.
                     CancelMode::AfterRunningTests => ToWorker::CancelAfterRunningTests { grace_ms },
                     CancelMode::Now => {
                         self.timers.limit_cancel(Duration::from_millis(grace_ms) + CANCEL_DEADLINE);
@@ -86,7 +86,7 @@ impl RunDriver {
         heeler_sys::fail::pass("run.finish");
         self.timers.begin_stage(RunStage::Finishing, self.requested.stage_limit());
         if self.requested.plan().model.is_open {
-            // The one that was written at the beginning lacks the tests that were added.
+            // The manifest written at the beginning lacks the tests added since then.
             self.requested.write_manifest();
         }
         let finish = Box::new(self.finish_request(due));
@@ -98,7 +98,7 @@ impl RunDriver {
         pool.send_to_watchdog(&self.delivery.begin_finish(finish)).await;
     }
 
-    /// Composes what the client may lack when all streams are closed.
+    /// Builds a request for everything that the client may still lack once all streams are closed.
     fn finish_request(&mut self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
         let (plan, ledger) = (self.requested.plan(), self.model.state().ledger());
         let resend = synthesized::resend_requests(ledger, resend);
@@ -113,14 +113,15 @@ impl RunDriver {
         })
     }
 
-    /// Returns a finish of only the completion.
+    /// Returns a finish request that contains only the completion.
     pub(super) fn completion_request(&self) -> FinishRequest {
         self.delivery.completion_of(self.requested.completion())
     }
 
-    /// Has the run finished on the main connection, because without a watchdog there are no workers.
+    /// Finishes the run over the main connection. Used when there is no watchdog, and therefore no worker.
     pub(super) fn finish_without_watchdog(&mut self, why: &str) {
         self.requested.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
+        // Read the journals of all workers, because no worker can report its results any more.
         let (run_dir, journals) = (&self.requested.plan().run_dir.path, &self.journals);
         let task = self.model.complete_without_finisher(|worker| {
             let journal = JournalFile::read_worker(run_dir, worker);
@@ -128,6 +129,7 @@ impl RunDriver {
             let settled = settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us)));
             LostStream { proven: journals.proven(worker), settled: settled.collect() }
         });
+        // Send whatever the watchdog would have sent.
         match task {
             FinisherTask::Finish(due) => {
                 let finish = self.finish_request(&due);

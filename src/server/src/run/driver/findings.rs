@@ -1,4 +1,4 @@
-//! Reports of workers about tests and processes that the model of the run does not need.
+//! Facts that workers report about tests and processes and that the run's model does not need.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,6 @@ use crate::run::{
     synthesized::{self, ProgramFailures, ProvisionalResults},
 };
 
-/// Reported facts about the tests and processes of one run.
 #[derive(Default)]
 pub(super) struct RunFindings {
     provisional: BTreeMap<TestId, ProvisionalResults>,
@@ -41,7 +40,7 @@ pub(super) struct RunFindings {
 }
 
 impl RunFindings {
-    /// Begins with the programs whose listing process failed after it had listed all tests.
+    /// Starts with the programs whose listing process failed after listing all tests.
     pub(super) fn of_listings(plan: &RunPlan) -> Self {
         let mut findings = Self::default();
         for (program, listing) in plan.listings.iter().enumerate() {
@@ -52,7 +51,7 @@ impl RunFindings {
         findings
     }
 
-    /// Records an event of a lease; returns what the model has to know of it.
+    /// Records a lease event and returns the model's event for it, if any.
     pub(super) fn on_lease_event(
         &mut self,
         plan: &RunPlan,
@@ -107,14 +106,14 @@ impl RunFindings {
                 let program = leases.program_of(lease);
                 self.leaks.extend(synthesized::leak_entry(plan, program, &tests, &processes));
             }
-            // Not about results.
+            // Events that are not about results.
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
         }
         None
     }
 
-    /// Returns the provisional results of a test, to which an attempt is added: it may have left a dump, and
-    /// tests may have run beside it.
+    /// Returns the provisional results of a test, to which the caller adds `attempt`. Counts the attempt's
+    /// dumps, and records the tests that ran at the same time.
     fn provisional_of(
         &mut self,
         plan: &RunPlan,
@@ -146,12 +145,13 @@ impl RunFindings {
         self.worker_deaths += 1;
     }
 
-    /// Records that a process stood in a set-up that another process of its program has done.
+    /// Records that a process got stuck in a session fixture that another process of the program had already
+    /// set up.
     pub(super) fn on_conflict(&mut self, program: usize) {
         self.resource_usage.conflicts.insert(program);
     }
 
-    /// Records the files that a dead worker's journal names. Some of them were reported before its death.
+    /// Records files named in a dead worker's journal. Some of them may have been reported before its death.
     pub(super) fn on_journal_files(&mut self, worker: WorkerId, files: Vec<ResultFile>) {
         for ResultFile { test, attachment } in files {
             self.attachments.add(attachment, FileSource::Result { worker, test });
@@ -168,8 +168,8 @@ impl RunFindings {
         self.provisional.get(&test).cloned().unwrap_or_default()
     }
 
-    /// Returns the crash capture of a lease. A crash that is checked by an isolated rerun has left its dump
-    /// already.
+    /// Returns the crash capture settings of a lease. An isolated rerun after a crash writes no crash dump if
+    /// the crash left one already.
     pub(super) fn crash_capture(&self, plan: &RunPlan, tests: &[TestId]) -> CrashCapturePlan {
         let mut capture = self.dumps.watch_plan(plan, tests);
         let has_dump = |test: &TestId| {
@@ -180,7 +180,7 @@ impl RunFindings {
         capture
     }
 
-    /// Returns synthesized results; their files belong to the run.
+    /// Returns synthesized results. Their files are attached to the run.
     pub(super) fn synthesize(
         &mut self,
         plan: &RunPlan,
@@ -193,7 +193,7 @@ impl RunFindings {
         synthesized
     }
 
-    /// Returns the files that no worker is proven to have sent, when all streams are closed.
+    /// Once all streams are closed, returns the files that no worker is proven to have sent.
     pub(super) fn due_attachments(&self, ledger: &Ledger) -> Vec<Attachment> {
         self.attachments.due(ledger)
     }
@@ -202,7 +202,6 @@ impl RunFindings {
         self.program_failures.records(plan)
     }
 
-    /// Returns the result of a run that ended in this state.
     pub(super) fn into_outcome(self, plan: &RunPlan, state: &RunState, proof: ProofLevel) -> RunOutcome {
         RunOutcome {
             stopped_by: state.stop_reason(),

@@ -10,12 +10,12 @@ const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A journal that is being read.
 struct AwaitedJournal {
-    /// The position up to which the client is proven to have the worker's results.
+    /// Position up to which the client is proven to have received the worker's results.
     proven: u64,
     deadline: Instant,
 }
 
-/// The journals that are being read.
+/// Journals that are being read.
 #[derive(Default)]
 pub(super) struct LostJournals(BTreeMap<WorkerId, AwaitedJournal>);
 
@@ -25,7 +25,8 @@ impl LostJournals {
         self.0.insert(worker, AwaitedJournal { proven, deadline });
     }
 
-    /// Removes a journal that was read; returns up to where its results are proven.
+    /// Removes a journal that was read. Returns the position up to which the client has received the worker's
+    /// results.
     pub(super) fn remove(&mut self, worker: WorkerId) -> Option<u64> {
         self.0.remove(&worker).map(|journal| journal.proven)
     }

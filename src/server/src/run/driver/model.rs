@@ -1,4 +1,4 @@
-//! The model of a run, with the actions that it has returned and that are not executed yet.
+//! The model of a run and its pending actions.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use heeler_core::{
 };
 use heeler_protocol::control::WorkerId;
 
-/// A run's state machine.
+/// A run's state machine and its pending actions.
 pub(crate) struct RunModel {
     state: RunState,
     actions: VecDeque<RunAction>,
@@ -30,7 +30,7 @@ impl RunModel {
         Self { state, actions, share: Slots::NONE, spare_slots: Slots::NONE, leases_granted: 0 }
     }
 
-    /// Returns the state machine, to be asked.
+    /// Returns the state machine for queries.
     pub(crate) fn state(&self) -> &RunState {
         &self.state
     }
@@ -51,7 +51,7 @@ impl RunModel {
         }
     }
 
-    /// Returns the next action. A lease, or its extension, counts as granted.
+    /// Returns the next action. Leases and their extensions count as granted.
     pub(super) fn next_action(&mut self) -> Option<RunAction> {
         let action = self.actions.pop_front()?;
         if let RunAction::Lease(_) | RunAction::ExtendLease(_) = action {
@@ -60,7 +60,8 @@ impl RunModel {
         Some(action)
     }
 
-    /// Ends the run without a watchdog; see [`RunState::complete_without_finisher`]. No action follows.
+    /// Ends the run without a watchdog and drops all pending actions; see
+    /// [`RunState::complete_without_finisher`].
     pub(super) fn complete_without_finisher(
         &mut self,
         stream: impl FnMut(WorkerId) -> LostStream,

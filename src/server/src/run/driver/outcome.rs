@@ -12,20 +12,20 @@ use crate::run::RunResourceUsage;
 pub struct RunOutcome {
     /// The ledger of all tests.
     pub ledger: Ledger,
-    /// Why no more tests were leased, if the run was stopped early.
+    /// Why the run was stopped early, if it was.
     pub stopped_by: Option<NotRunReason>,
     /// Durations of tests that ended, for the history.
     pub durations: Vec<(TestId, Duration)>,
-    /// Tests during which a process died.
+    /// Tests during which a process crashed.
     pub crashed: BTreeSet<TestId>,
-    /// Resource usage of its processes.
+    /// Resource usage of the run's processes.
     pub resource_usage: RunResourceUsage,
     /// Number of workers that died.
     pub worker_deaths: usize,
-    /// Number of programs with failures outside any test.
+    /// Number of programs that failed outside any test.
     pub failed_programs: usize,
-    /// Proof level of the completion's delivery to the client.
+    /// How well the delivery of the completion to the client is proven.
     pub proof: ProofLevel,
-    /// The result member of the response.
+    /// `result` member of the response.
     pub result: RunResult,
 }

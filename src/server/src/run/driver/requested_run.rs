@@ -1,4 +1,4 @@
-//! The run as its client requested it: the plan and the client, and the messages that follow from them.
+//! The run as requested by its client: plan, client, and the messages built from them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,31 +23,29 @@ use crate::{
     scheduler::ClientEvents,
 };
 
-/// Time limit for a drain or a finish, beyond the client's own limits.
+/// Time limit for a drain or finish, on top of the client's own limits.
 pub(super) const STAGE_SLACK: Duration = Duration::from_secs(15);
-/// Least startup limit as a multiple of what a start of the program is known to take: beside other processes
-/// a start takes longer.
+/// Minimum startup limit, as a multiple of the program's longest known start. Starts take longer while other
+/// processes run.
 const STARTUP_LIMIT_PER_START: u32 = 3;
-/// Number of times that a startup limit is doubled at most.
+/// Maximum number of times that a startup limit is doubled.
 const MAX_STARTUP_DOUBLINGS: u32 = 10;
 
-/// The client of a run, as its driver needs it.
+/// The client of a run, as seen by the driver.
 pub(crate) struct DriverClient {
-    /// The key of the run.
     pub(crate) key: RunKey,
     pub(crate) route: ClientRoute,
     pub(crate) events: ClientEvents,
-    /// Members that the client added to tests and groups of the run.
+    /// Members that the client added to tests and groups of the run, returned in its updates.
     pub(crate) client_members: ClientMembers,
 }
 
-/// A run that was requested.
 pub(super) struct RequestedRun {
     plan: RunPlan,
     client: DriverClient,
-    /// Time since boot until which tests that pass run again.
+    /// Time since boot until which passing tests are repeated.
     repeat_until: Option<Duration>,
-    /// The manifest was written to the run's directory.
+    /// Whether the manifest was written to the run's directory.
     has_manifest: bool,
 }
 
@@ -77,7 +75,7 @@ impl RequestedRun {
         self.client.route.callback.is_some()
     }
 
-    /// Has running tests killed without grace.
+    /// Makes cancellation kill running tests without a grace period.
     pub(super) fn remove_grace(&mut self) {
         self.plan.limits.grace_ms = 0;
     }
@@ -86,7 +84,8 @@ impl RequestedRun {
         self.plan.limits.grace_ms
     }
 
-    /// Adds tests to an open run; returns their part of the model's plan, unless the run takes none of them.
+    /// Adds tests to an open run. Returns their part of the model's plan, or `None` if the run accepts none
+    /// of them.
     pub(super) fn append(&mut self, added: PlannedTests) -> Option<Vec<ScheduledTest>> {
         self.plan.append(added)
     }
@@ -103,7 +102,6 @@ impl RequestedRun {
         self.client_log().log_line(None, level, message);
     }
 
-    /// Logs a message about a program.
     pub(super) fn log_program(&self, program: usize, message: &str) {
         let suite = &self.plan.programs[program].suite;
         self.log(LogLevel::Warning, format!("{suite}: {message}"));
@@ -119,7 +117,7 @@ impl RequestedRun {
         }
     }
 
-    /// Says which programs run in one process because of what an earlier run has learned.
+    /// Logs which programs run in a single process because an earlier run detected a fixture conflict.
     pub(super) fn log_known_conflicts(&self) {
         for (program, listing) in self.plan.listings.iter().enumerate() {
             if listing.has_conflict {
@@ -130,7 +128,8 @@ impl RequestedRun {
         }
     }
 
-    /// Says that a process stood in a set-up that another process of its program has done.
+    /// Logs that a process got stuck in a session fixture that another process of the program had already set
+    /// up.
     pub(super) fn log_conflict(&self, program: usize, fixture: &str, findings: &RunFindings) {
         let limit = self.startup_limit_ms(program, 0, findings) / 1000;
         let message = format!(
@@ -146,14 +145,13 @@ impl RequestedRun {
         OsText::from(self.plan.run_dir.path.as_path())
     }
 
-    /// Returns whether this is the directory of the run.
     pub(super) fn is_run_dir(&self, directory: &OsText) -> bool {
         *directory == self.run_dir()
     }
 
-    /// Returns the announcement of the run to the watchdog, which comes before any worker receives a lease of
-    /// it: if this process is killed after a worker has sent something of the run to the client, the watchdog
-    /// can complete it.
+    /// Returns the message that announces the run to the watchdog. It must be sent before any worker receives
+    /// a lease of the run: if this process is killed after a worker has sent results to the client, the
+    /// watchdog must be able to complete the run.
     pub(super) fn announcement(&self) -> ToWatchdog {
         ToWatchdog::BeginRun {
             run: self.client.key.clone(),
@@ -165,7 +163,7 @@ impl RequestedRun {
         }
     }
 
-    /// Returns the request for a dead worker's journal.
+    /// Returns the request to read a dead worker's journal.
     pub(super) fn journal_request(&self, worker: WorkerId) -> ToWatchdog {
         ToWatchdog::ReadJournal { run: self.client.key.clone(), run_dir: self.run_dir(), worker }
     }
@@ -174,7 +172,7 @@ impl RequestedRun {
         ToWorker::Drain { run: self.client.key.clone() }
     }
 
-    /// Returns a finish request with nothing due except the completion.
+    /// Returns a finish request that contains only the completion.
     pub(super) fn completion(&self) -> FinishRequest {
         FinishRequest {
             run: self.client.key.clone(),
@@ -184,7 +182,7 @@ impl RequestedRun {
         }
     }
 
-    /// Returns a finish of tests with these descriptions.
+    /// Returns a finish request with the descriptions of its tests.
     pub(super) fn finish_of(&self, descriptions: TestDescriptions) -> FinishRequest {
         let uids = descriptions.tests.values().map(|test| &test.uid);
         let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
@@ -196,21 +194,21 @@ impl RequestedRun {
         }
     }
 
-    /// Sends the end of the run to the client, because there is no watchdog.
+    /// Sends the end of the run to the client directly, because there is no watchdog.
     pub(super) fn finish_to_client(&self, finish: &FinishRequest) {
         self.client.events.finish_run(finish);
     }
 
-    /// Returns the time limit of a drain or a finish during which the client makes no progress.
+    /// Returns how long a drain or finish may take while the client makes no progress.
     pub(super) fn stage_limit(&self) -> Duration {
         let limits = self.plan.delivery_limits;
         let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
         Duration::from_millis(waits) + STAGE_SLACK
     }
 
-    /// Returns the startup limit of a process: the setting, or a multiple of what a start of the program is
-    /// known to take, and longer after processes that have exceeded theirs. A slow start is no fault of a
-    /// test.
+    /// Returns the startup limit of a process: the configured limit, or a multiple of the program's longest
+    /// known start if that is longer. The limit doubles with each earlier startup timeout, since a slow start
+    /// is not the test's fault.
     pub(super) fn startup_limit_ms(
         &self,
         program: usize,
@@ -224,9 +222,10 @@ impl RequestedRun {
         limit.saturating_mul(1 << start_timeouts.min(MAX_STARTUP_DOUBLINGS))
     }
 
-    /// Returns a lease as its worker needs it.
+    /// Builds the worker's form of a lease.
     pub(super) fn worker_lease(&self, lease: &BatchLease, findings: &RunFindings) -> WorkerLease {
         let program = lease.batch.program.index();
+        // Tests go to the worker in the order of the program's listing.
         let mut tests: Vec<_> = lease
             .batch
             .tests

@@ -5,23 +5,21 @@ use std::{collections::BTreeMap, time::Duration};
 use heeler_core::{LeaseId, ProgramId, TestId, run::RunStage};
 use tokio::time::Instant;
 
-/// The deadlines of a run that are set.
 pub(super) struct RunTimers {
-    /// The end of the present stage, unless the client makes progress.
+    /// End of the current stage, unless the client makes progress.
     stage: Option<(RunStage, Instant)>,
-    /// The end of cancelled leases.
+    /// When cancelled leases must have ended.
     cancel: Option<Instant>,
-    /// The end of the whole run (`run-timeout`).
+    /// End of the whole run (`run-timeout`).
     run: Option<Instant>,
-    /// When each retry that is delayed is due.
+    /// When each delayed retry is due.
     retries: BTreeMap<TestId, Instant>,
     /// When further processes of a program may start.
     starts: BTreeMap<ProgramId, Instant>,
-    /// The end of the set-up that blocks the process of a lease.
+    /// Time limits of set-ups that block the process of a lease.
     set_ups: BTreeMap<LeaseId, Instant>,
 }
 
-/// A deadline that has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExpiredTimer {
     Retry(TestId),
@@ -33,7 +31,7 @@ pub(super) enum ExpiredTimer {
 }
 
 impl RunTimers {
-    /// Begins with the time limit of the whole run.
+    /// Starts with the time limit of the whole run.
     pub(super) fn new(run_limit: Option<Duration>) -> Self {
         Self {
             stage: None,
@@ -46,7 +44,7 @@ impl RunTimers {
     }
 
     pub(super) fn delay_retry(&mut self, test: TestId, delay: Duration) {
-        // A delay that no clock can hold never ends.
+        // A delay too long for the clock never ends.
         let due = Instant::now().checked_add(delay);
         self.retries.extend(due.map(|due| (test, due)));
     }
@@ -59,19 +57,19 @@ impl RunTimers {
         self.set_ups.insert(lease, Instant::now() + limit);
     }
 
-    /// Limits the end of cancelled leases, unless it is limited already.
+    /// Limits how long cancelled leases may take, unless a limit is already set.
     pub(super) fn limit_cancel(&mut self, limit: Duration) {
         self.cancel.get_or_insert(Instant::now() + limit);
     }
 
-    /// Limits a stage, unless its limit is set already.
+    /// Sets the time limit of a stage, unless one is already set for it.
     pub(super) fn begin_stage(&mut self, stage: RunStage, limit: Duration) {
         if self.stage.is_none_or(|(earlier, _)| earlier != stage) {
             self.extend_stage(stage, limit);
         }
     }
 
-    /// Limits a stage anew.
+    /// Replaces the time limit of a stage.
     pub(super) fn extend_stage(&mut self, stage: RunStage, limit: Duration) {
         self.stage = Some((stage, Instant::now() + limit));
     }
@@ -82,7 +80,7 @@ impl RunTimers {
         single.chain(delayed.copied()).min()
     }
 
-    /// Removes what has expired.
+    /// Removes and returns the expired deadlines.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<ExpiredTimer> {
         let mut expired: Vec<_> = take_due(&mut self.retries, now).map(ExpiredTimer::Retry).collect();
         expired.extend(take_due(&mut self.starts, now).map(ExpiredTimer::Starts));
