@@ -1,5 +1,4 @@
-//! The files of a run: which of them the client has with the results that they belong to, and which are due
-//! at the end.
+//! Files attached to a run. Some reach the client with a result; the rest are sent at the end of the run.
 
 use std::collections::HashSet;
 
@@ -9,7 +8,7 @@ use heeler_core::{
 };
 use heeler_protocol::mtp::Attachment;
 
-/// The files of a run, each once.
+/// Attached files of a run, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct RunAttachments {
     files: Vec<RunFile>,
@@ -25,26 +24,26 @@ struct RunFile {
 /// Where a file comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSource {
-    /// A result of this test by this worker: the worker sends the file with the result.
+    /// A result of this test from this worker. The worker sends the file along with the result.
     Result { worker: WorkerId, test: TestId },
-    /// None that a worker sends: a program outside its tests, or a synthesized result.
+    /// No worker sends the file: it belongs to a program outside its tests, or to a synthesized result.
     Run,
 }
 
 impl RunAttachments {
-    /// Adds a file, unless it is known.
+    /// Adds a file unless its URI is already present.
     pub(super) fn add(&mut self, attachment: Attachment, source: FileSource) {
         if self.uris.insert(attachment.uri.clone()) {
             self.files.push(RunFile { attachment, source });
         }
     }
 
-    /// Returns all files, in the order in which they arose.
+    /// Returns all files in the order they were added.
     pub(super) fn all(&self) -> Vec<Attachment> {
         self.files.iter().map(|file| file.attachment.clone()).collect()
     }
 
-    /// Returns the files that no worker is proven to have sent, when all streams are closed.
+    /// Once all streams are closed, returns the files that no worker is proven to have sent.
     pub(super) fn due(&self, ledger: &Ledger) -> Vec<Attachment> {
         let is_due = |file: &&RunFile| match file.source {
             FileSource::Run => true,
@@ -54,7 +53,7 @@ impl RunAttachments {
     }
 }
 
-/// Returns whether the client is proven to have a test's result of a worker.
+/// Returns whether the client is proven to have received this worker's result of the test.
 fn is_proven(ledger: &Ledger, worker: WorkerId, test: TestId) -> bool {
     match ledger.entry(test) {
         LedgerEntry::Settled { worker: settler, position, .. } => {

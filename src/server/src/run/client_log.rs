@@ -15,7 +15,7 @@ pub(super) struct ClientLog<'a> {
 }
 
 impl ClientLog<'_> {
-    /// Forwards log lines, each with the uid of the test of this run that it is about.
+    /// Forwards log lines, replacing each test id with the test's uid.
     pub(super) fn forward_lines(&self, lines: Vec<LogLine>) {
         let uid = |test| self.uid_of(test);
         let line = |LogLine { test, severity, message }: LogLine| {
@@ -25,7 +25,7 @@ impl ClientLog<'_> {
         self.events.log(Some(&self.plan.run_id), lines.into_iter().map(line).collect());
     }
 
-    /// Logs one message about a test, or about the run.
+    /// Logs one message about a test, or about the run if `test` is `None`.
     pub(super) fn log_line(&self, test: Option<TestId>, level: LogLevel, message: String) {
         let test_uid = test.and_then(|test| self.uid_of(test));
         self.events.log(Some(&self.plan.run_id), vec![ClientLogLine { test_uid, level, message }]);

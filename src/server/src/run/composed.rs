@@ -1,5 +1,5 @@
-//! The record of a run whose results its front end decides, from those of other runs and from verdicts that
-//! come later. On disk it is a run like any other.
+//! On-disk record of a run whose results are decided by its front end, from other runs and from later
+//! verdicts. Later commands read the record like any other run.
 
 use std::{io, path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use heeler_sys::dirs::write_file_atomically;
 
 use super::{RunPlan, SelectedTest, manifest};
 
-/// A run whose results its front end decides.
+/// A run whose results are decided by its front end.
 #[derive(Debug)]
 pub struct ComposedRun {
     plan: RunPlan,
@@ -30,7 +30,7 @@ pub struct ComposedRunEnd<'a> {
     /// Why the run was stopped early.
     pub stopped_by: Option<NotRunReason>,
     pub duration: Duration,
-    /// Whether durations and outcomes are recorded for later runs.
+    /// Whether durations and outcomes are added to the test history.
     pub is_history_kept: bool,
 }
 
@@ -38,7 +38,7 @@ impl ComposedRun {
     /// Begins the run on disk.
     ///
     /// # Errors
-    /// Its manifest can't be written.
+    /// The manifest can't be written.
     pub fn begin(plan: RunPlan) -> io::Result<Self> {
         manifest::write_manifest(&plan)?;
         let descriptions = manifest::manifest_plan(&plan).into_descriptions();
@@ -57,10 +57,10 @@ impl ComposedRun {
         &self.plan.run_dir.path
     }
 
-    /// Returns a result with the description of its test, as reports take it.
+    /// Returns a report entry: the result together with the description of its test.
     ///
     /// # Panics
-    /// The plan has no such test.
+    /// The test is not part of the plan.
     #[must_use]
     pub fn report(&self, test: TestId, result: &TestResult) -> TestReport {
         let report = self.descriptions.with_test(test, |test| TestReport::from_result(test, result));

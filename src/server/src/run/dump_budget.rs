@@ -1,4 +1,4 @@
-//! Dump budget of a run, and the crash capture of a lease's process that follows from it.
+//! Dump budget of a run, and the crash capture settings of each lease that follow from it.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use heeler_protocol::control::{Attempt, CrashCapturePlan, DiagnosticsFile, DumpK
 use super::RunPlan;
 use heeler_config::{CrashCapture, DumpPolicy};
 
-/// Dumps written so far in the run. Leases in progress may exceed the limit slightly.
+/// Dumps written so far in the run. Leases in progress may slightly exceed the limits.
 #[derive(Debug, Default)]
 pub(super) struct DumpBudget {
     counted_dumps: HashSet<OsText>,
@@ -16,15 +16,15 @@ pub(super) struct DumpBudget {
 }
 
 impl DumpBudget {
-    /// Counts the files of a provisional attempt. They are reported as attached only when the test is
-    /// settled, and by then many other dumps may have been written.
+    /// Counts the dumps of a provisional attempt now. They are reported as attachments only when the test is
+    /// settled, and many other dumps may have been written by then.
     pub(super) fn count_provisional(&mut self, attempt: &Attempt) {
         if let Some(evidence) = &attempt.diagnostics {
             self.count(&evidence.files);
         }
     }
 
-    /// Counts files; a file that is known already counts once.
+    /// Counts the dumps among these files, each path once.
     pub(super) fn count(&mut self, files: &[DiagnosticsFile]) {
         for file in files {
             if file.path.as_bytes().ends_with(b".dmp") && self.counted_dumps.insert(file.path.clone()) {
@@ -33,8 +33,8 @@ impl DumpBudget {
         }
     }
 
-    /// Returns the crash capture and the dumps for a process of these tests. They share the process, so the
-    /// most restrictive setting applies.
+    /// Returns crash capture and dump settings for a process of these tests. The tests share the process, so
+    /// the most restrictive setting applies.
     pub(super) fn watch_plan(&self, plan: &RunPlan, tests: &[TestId]) -> CrashCapturePlan {
         let selected = || tests.iter().map(|test| &plan.tests[test.index()]);
         let is_off = selected().any(|test| test.settings.crash_capture == CrashCapture::Off);

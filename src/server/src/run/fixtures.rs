@@ -1,5 +1,5 @@
-//! Fixtures that tests set up, require and clean up, as their traits say: the users of a fixture begin after
-//! all of its set-ups have succeeded, its clean-ups begin after all of both have ended.
+//! Fixtures that tests set up, require or clean up, as declared by their traits. Users of a fixture start
+//! after all of its set-ups have succeeded; clean-ups start after all set-ups and users have ended.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,6 @@ use heeler_protocol::control::{
     FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT, ListedTest,
 };
 
-/// The tests of one fixture.
 #[derive(Debug, Default)]
 struct FixtureTests {
     setups: Vec<TestId>,
@@ -19,8 +18,8 @@ struct FixtureTests {
     cleanups: Vec<TestId>,
 }
 
-/// Adds the prerequisites that follow from the fixtures of these tests, in the same order. A set-up that is
-/// not among them is not waited for.
+/// Adds the prerequisites that follow from the fixtures of these tests. `listed` and `scheduled` have the
+/// same order. Set-ups that are not part of the run are not waited for.
 pub(super) fn add_prerequisites<'a>(
     listed: impl Iterator<Item = &'a ListedTest>,
     scheduled: &mut [ScheduledTest],
@@ -37,6 +36,7 @@ pub(super) fn add_prerequisites<'a>(
             role(fixtures.entry(one.value.as_str()).or_default()).push(test);
         }
     }
+    // Users wait for set-ups, clean-ups for both.
     for FixtureTests { setups, users, cleanups } in fixtures.into_values() {
         let mut follow = |later: &[TestId], earlier: &[TestId], must_succeed| {
             for test in later {

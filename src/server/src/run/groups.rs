@@ -1,4 +1,4 @@
-//! Groups above a run's tests: those of the whole run, and those of one lease.
+//! Groups that contain a run's tests: all groups of the run, and the subset for one lease.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use heeler_protocol::control::{LeasedTest, TestGroup};
 use super::RunPlan;
 use crate::discovery::Catalogue;
 
-/// Collects groups, each after its parent.
+/// Collects groups so that each follows its parent.
 #[derive(Debug, Default)]
 pub(super) struct GroupList {
     groups: Vec<TestGroup>,
@@ -15,7 +15,7 @@ pub(super) struct GroupList {
 }
 
 impl GroupList {
-    /// Adds nested groups of a catalogue, outermost first; returns the index of the innermost.
+    /// Adds nested groups of a catalogue, outermost first. Returns the index of the innermost.
     pub(super) fn add(&mut self, catalogue: &Catalogue, names: &[(&str, &str)]) -> Option<u32> {
         let (innermost, _) = names.last()?;
         if let Some(place) = self.places.get(*innermost) {
@@ -46,8 +46,7 @@ impl GroupList {
     }
 }
 
-/// Returns the subset of groups above the tests of a lease, and stores the index of each test's group in the
-/// test.
+/// Returns the groups that contain a lease's tests, and sets each test's group index.
 pub(super) fn subset(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<TestGroup> {
     let mut subset = Vec::new();
     let mut places = HashMap::new();
@@ -64,7 +63,7 @@ pub(super) fn subset(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<TestGroup>
     subset
 }
 
-/// Adds a group after the groups above it.
+/// Adds a group's ancestors, then the group. Returns the group's new index.
 fn add_with_parents(plan: &RunPlan, place: u32, lend: &mut impl FnMut(u32, Option<u32>) -> u32) -> u32 {
     let parent = plan.groups[place as usize].parent.map(|parent| add_with_parents(plan, parent, lend));
     lend(place, parent)

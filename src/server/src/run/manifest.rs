@@ -1,6 +1,6 @@
-//! The plan and the result of a run on disk, beside the workers' journals: for the watchdog if the
-//! coordinator dies, and for later commands. Nothing here is synced to the disk: it protects against the
-//! death of processes, not of the machine.
+//! The plan and the result of a run on disk, beside the workers' journals. The watchdog reads them if the
+//! coordinator dies, and later commands read them too. Files are not synced: they must survive the death of
+//! processes, not of the machine.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
     heeler_run_store::write_manifest(&plan.run_dir.path, &manifest)
 }
 
-/// Returns the manifest's description of the tests.
+/// Returns the manifest's description of programs, tests and groups.
 pub(super) fn manifest_plan(plan: &RunPlan) -> ManifestPlan {
     ManifestPlan {
         programs: manifest_programs(plan),
@@ -70,7 +70,7 @@ fn manifest_test(selected: &SelectedTest) -> ManifestTest {
     }
 }
 
-/// Returns the descriptions of the tests that a finish sends.
+/// Returns descriptions of the tests in a finish request.
 pub(super) fn descriptions(
     plan: &RunPlan,
     resend: &[JournalResend],
@@ -85,8 +85,7 @@ pub(super) fn descriptions(
     TestDescriptions { programs: manifest_programs(plan), groups, tests }
 }
 
-/// Writes the synthesized results before they are sent to the client: results of tests, then program
-/// failures.
+/// Writes synthesized results, then program failures. Called before they are sent to the client.
 pub(super) fn write_synthesized(plan: &RunPlan, finish: &FinishRequest) -> io::Result<()> {
     if finish.synthesized.is_empty() && finish.program_failures.is_empty() {
         return Ok(());
@@ -118,8 +117,8 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     journal::write_end(&mut bytes, &end);
     file.write_all(&bytes).inspect_err(|_| {
         if is_new {
-            // A file without records is useless. At the end of a file with records, a torn record is
-            // recognised as such.
+            // A file without records is useless. A torn record at the end of a longer file is recognised as
+            // torn.
             let _stays = fs::remove_file(&path);
         }
     })

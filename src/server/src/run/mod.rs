@@ -1,15 +1,15 @@
 //! One run, from the selected tests to the proven completion.
 //!
-//! - `prepare`: the plan with its directory, and the records after its end; for front ends.
-//! - `composed`: the record of a run whose results its front end decides.
-//! - `plan`: the tests to run, in the forms that the model and the workers need.
+//! - `prepare`: the plan with its directory, and what front ends record after the run.
+//! - `composed`: the record of a run whose results are decided by its front end.
+//! - `plan`: the tests to run, in the forms needed by the model and the workers.
 //! - `dump_budget`: the dump budget.
-//! - `resource_usage`: resource usage of its processes.
+//! - `resource_usage`: resource usage of the run's processes.
 //! - `driver`: passes events to [`heeler_core::run::RunState`] and executes its actions.
-//! - `groups`: groups of the run, of a lease, and of what the finisher sends.
+//! - `groups`: groups of the run, of a lease, and of a finish request.
 //! - `client_log`: messages for the client's log.
-//! - `manifest`: plan and result of the run on disk, for the processes that survive the coordinator.
-//! - `synthesized`: synthesized results, which no worker reports.
+//! - `manifest`: plan and result of the run on disk, for processes that outlive the coordinator.
+//! - `synthesized`: results that no worker reported.
 //! - `test_history`: results of earlier runs.
 //! - `report_writer`: writes the report files of completed runs.
 

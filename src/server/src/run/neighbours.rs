@@ -1,11 +1,11 @@
-//! Which tests run beside others, in other processes of the same program: one that fails and passes alone may
-//! interfere with them. Pure.
+//! Tracks which tests run at the same time in other processes of the same program. A test that fails but
+//! passes when run alone may interfere with them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use heeler_core::{LeaseId, TestId, WorkerId};
 
-/// Number of tests that are kept for each lease: the last that ran beside it.
+/// Number of tests kept for each lease: the most recent that ran beside it.
 const KEPT: usize = 3;
 
 /// The open leases of a run.
@@ -21,7 +21,7 @@ struct OpenLease {
     worker: WorkerId,
     program: usize,
     running: Option<TestId>,
-    /// Tests that ran in other processes of the program while this one did.
+    /// Recent tests that ran in other processes of the program during this lease.
     beside: VecDeque<TestId>,
 }
 
@@ -37,14 +37,14 @@ impl OpenLease {
 }
 
 impl LeaseNeighbours {
-    /// Records a worker's new lease of a program.
+    /// Records that a worker holds a new lease of a program.
     pub(super) fn open(&mut self, lease: LeaseId, worker: WorkerId, program: usize) {
         let running = self.open.values().filter(|other| other.program == program);
         let beside: VecDeque<_> = running.filter_map(|other| other.running).take(KEPT).collect();
         self.open.insert(lease, OpenLease { worker, program, running: None, beside });
     }
 
-    /// Records that a test of a worker's lease begins.
+    /// Records that a test of a worker's lease has started.
     pub(super) fn begin(&mut self, worker: WorkerId, lease: LeaseId, test: TestId) {
         self.last_tests.insert(worker, test);
         let Some(own) = self.open.get_mut(&lease) else { return };
@@ -57,12 +57,12 @@ impl LeaseNeighbours {
         }
     }
 
-    /// Records the end of a lease; returns its program.
+    /// Records the end of a lease. Returns its program.
     pub(super) fn close(&mut self, lease: LeaseId) -> Option<usize> {
         self.open.remove(&lease).map(|open| open.program)
     }
 
-    /// Records the end of all leases of a worker that has died; returns the test that it began last.
+    /// Records the end of all leases of a dead worker. Returns the last test it began.
     pub(super) fn close_worker(&mut self, worker: WorkerId) -> Option<TestId> {
         self.open.retain(|_, open| open.worker != worker);
         self.last_tests.remove(&worker)

@@ -1,4 +1,4 @@
-//! Run plan: the selected tests of the catalogue, with their settings and their history.
+//! Run plan: the selected tests of the catalogue with their settings and history.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,34 +26,36 @@ use heeler_config::{
 };
 use heeler_run_store::{Provenance, RunDir};
 
-/// One selected test, with everything that its lease carries.
+/// A selected test with everything that its lease needs.
 #[derive(Debug, Clone)]
 pub struct SelectedTest {
-    /// Its client-visible identifier.
+    /// Client-visible identifier.
     pub uid: String,
-    /// As the framework listed it; a program whose listing failed is represented by its own name.
+    /// The test as listed by its framework. A program whose listing failed is represented by a test named
+    /// after it.
     pub listed: ListedTest,
-    /// Index of its program in [`RunPlan::programs`].
+    /// Index of the program in [`RunPlan::programs`].
     pub program: usize,
-    /// Its index in the framework's order.
+    /// Position of the test in the framework's listing.
     pub listing_index: usize,
-    /// Index of its group in [`RunPlan::groups`].
+    /// Index of the group in [`RunPlan::groups`].
     pub group: Option<u32>,
     pub settings: TestSettings,
-    /// Why it can't be run, or `None` if it can.
+    /// Why the test can't be run, or `None` if it can.
     pub unrunnable: Option<String>,
 }
 
-/// What the listing of a program shows beside its tests.
+/// Facts from the listing of a program, besides its tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListingFacts {
-    /// Number of tests that its framework runs; `None` if the program could not be listed.
+    /// Number of tests that the framework runs by default; `None` if the program could not be listed.
     pub runnable_tests: Option<usize>,
     /// Time that the listing process took.
     pub start: Option<Duration>,
     /// How the listing process failed after it had listed all tests.
     pub failure: Option<Arc<str>>,
-    /// Whether it runs in one process, because its processes have hindered each other in an earlier run.
+    /// Whether the program runs in a single process because its processes blocked each other in an earlier
+    /// run.
     pub has_conflict: bool,
 }
 
@@ -66,16 +68,16 @@ pub struct DumpLimits {
     pub max_dumps: u32,
     /// Maximum size of all dumps of one run.
     pub total_bytes: u64,
-    /// Dumps include the environment of the process.
+    /// Whether dumps include the environment of the process.
     pub keeps_environment: bool,
 }
 
-/// Everything about one run that does not change while it runs.
+/// Everything about a run that does not change while it runs. Only open runs gain tests.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     /// The client's run id.
     pub run_id: String,
-    /// The directory of its journals and attachments.
+    /// Directory of the run's journals and attachments.
     pub run_dir: RunDir,
     /// How the run was started.
     pub provenance: Provenance,
@@ -83,18 +85,18 @@ pub struct RunPlan {
     pub profile: String,
     /// The state directory, which contains the run's own directory.
     pub state_dir: PathBuf,
-    /// The programs, with their framework if they could be listed.
+    /// The programs. `framework` is set if a program could be listed.
     pub programs: Vec<Arc<TestProgram>>,
-    /// For each program, what its listing shows.
+    /// Listing facts of each program, in the order of `programs`.
     pub listings: Vec<ListingFacts>,
     pub tests: Vec<SelectedTest>,
-    /// The groups above the tests, each after its parent.
+    /// Groups that contain the tests; each follows its parent.
     pub groups: Vec<TestGroup>,
-    /// The plan for the state machine.
+    /// Scheduling plan for the state machine.
     pub model: SchedulingPlan,
-    /// Limits common to all tests; each test's own timeout is stored with the test.
+    /// Limits common to all tests. Each test's own timeout is stored with the test.
     pub limits: TestLimits,
-    /// Maximum size of the journals, above which results are recorded without outputs.
+    /// Maximum size of the journals. Beyond it, results are recorded without output.
     pub journal_limit_bytes: u64,
     /// Time limits for a slow client.
     pub delivery_limits: DeliveryLimits,
@@ -102,23 +104,23 @@ pub struct RunPlan {
     pub dump_limits: DumpLimits,
     /// Time limit of the whole run.
     pub time_limit: Option<Duration>,
-    /// How test output is passed to our own standard streams as it arrives.
+    /// How test output is copied to our own standard streams as it arrives.
     pub output_display: OutputDisplay,
-    /// Test output is sent to the client as it arrives.
+    /// Whether test output is sent to the client as it arrives.
     pub is_output_live: bool,
-    /// Number of times that each test runs to pass.
+    /// Number of times that each test must pass.
     pub repeat: NonZeroU32,
-    /// How long all tests run again and again; replaces `repeat`.
+    /// How long all tests are repeated; replaces `repeat`.
     pub stress_duration: Option<Duration>,
-    /// Whether tests run that their framework would skip.
+    /// Whether to run tests that their framework would skip.
     pub runs_ignored: bool,
-    /// The values of configured variables are in the commands that run a test again.
+    /// Whether reproduce commands contain the values of configured environment variables.
     pub is_environment_shown: bool,
-    /// `TMPDIR` names the temporary directory of each test process.
+    /// Whether `TMPDIR` names the private temporary directory of each test process.
     pub has_private_tmpdir: bool,
-    /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
+    /// Debug run: one test at a time, each in its own process, without a time limit for the run.
     pub is_debugged: bool,
-    /// The client reads the attachments stream.
+    /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
 }
 
@@ -126,25 +128,26 @@ pub struct RunPlan {
 pub(crate) struct RunPlanInputs<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) selected: &'a [TestRef],
-    /// Requested uids that no listing has.
+    /// Requested uids that appear in no listing.
     pub(crate) missing: &'a [String],
     pub(crate) settings: &'a ResolvedSettings,
     pub(crate) history: &'a HistorySnapshot,
 }
 
-/// Selected tests, with their programs and groups.
+/// Selected tests with their programs and groups.
 #[derive(Debug)]
 pub struct PlannedTests {
     programs: ProgramTable,
     tests: Vec<SelectedTest>,
-    /// Groups above the tests, each after its parent.
+    /// Groups that contain the tests; each follows its parent.
     groups: Vec<TestGroup>,
-    /// The tests for the state machine.
+    /// Scheduling data of the tests for the state machine.
     scheduled: Vec<ScheduledTest>,
 }
 
 impl PlannedTests {
     pub(crate) fn new(ingredients: &RunPlanInputs<'_>) -> Self {
+        // Plan each selected test, and collect its program and groups.
         let mut programs = ProgramTable::default();
         let mut groups = GroupList::default();
         let mut tests = Vec::with_capacity(ingredients.selected.len());
@@ -155,6 +158,7 @@ impl PlannedTests {
             tests.push(test);
             planned.push(plan);
         }
+        // Requested tests that no program lists are reported as unrunnable.
         for uid in ingredients.missing {
             let (test, plan) = plan_missing_test(uid, &mut programs);
             tests.push(test);
@@ -167,14 +171,14 @@ impl PlannedTests {
         Self { programs, tests, groups: groups.finish(), scheduled: planned }
     }
 
-    /// Replaces the estimates of how long the tests take, by their names.
+    /// Replaces the estimated duration of each test with `estimate(name)`.
     pub(crate) fn estimate_durations(&mut self, estimate: impl Fn(&str) -> Duration) {
         for (scheduled, selected) in self.scheduled.iter_mut().zip(&self.tests) {
             scheduled.weight = Some(estimate(&selected.listed.name));
         }
     }
 
-    /// Replaces the settings of the tests, by their names.
+    /// Replaces the settings of each test with `settings(name)`.
     pub(crate) fn replace_settings(&mut self, settings: impl Fn(&str) -> TestSettings) {
         for (scheduled, selected) in self.scheduled.iter_mut().zip(&mut self.tests) {
             selected.settings = settings(&selected.listed.name);
@@ -241,13 +245,14 @@ impl RunPlan {
         }
     }
 
-    /// Adds tests of the same programs; returns them for the state machine. `None` if their programs are
-    /// others: then nothing is added.
+    /// Adds tests of the same programs and returns them for the state machine. Returns `None` and adds
+    /// nothing if their programs differ from this plan's.
     pub(super) fn append(&mut self, added: PlannedTests) -> Option<Vec<ScheduledTest>> {
         if added.programs.programs != self.programs {
             return None;
         }
         let first = self.tests.len();
+        // Merge the groups. `moved` maps the added indices to the merged ones.
         let mut places: HashMap<_, _> =
             self.groups.iter().zip(0_u32..).map(|(group, place)| (group.uid.clone(), place)).collect();
         let mut moved = Vec::with_capacity(added.groups.len());
@@ -263,6 +268,7 @@ impl RunPlan {
             let group = test.group.map(|group| moved[group as usize]);
             SelectedTest { group, ..test }
         }));
+        // Prerequisites are numbered within the added tests.
         let mut scheduled = added.scheduled;
         for one in scheduled.iter_mut().flat_map(|test| &mut test.prerequisites) {
             one.test =
@@ -271,8 +277,8 @@ impl RunPlan {
         Some(scheduled)
     }
 
-    /// Makes this a debug run: each test runs once. Tests are not retried, because an effect of the debugger
-    /// on a test is no failure that a retry could fix.
+    /// Makes this a debug run: each test runs once and is never retried, because a failure caused by the
+    /// debugger can't be fixed by a retry.
     pub(crate) fn make_debug_run(&mut self) {
         self.is_debugged = true;
         self.time_limit = None;
@@ -283,9 +289,9 @@ impl RunPlan {
         }
     }
 
-    /// Returns whether these tests of a program are all that its framework runs.
+    /// Returns whether these tests are all tests of the program that its framework runs by default.
     pub(super) fn is_whole_program(&self, program: usize, tests: &[TestId]) -> bool {
-        // What the framework runs by itself are other tests.
+        // Without a selection, the framework would run a different set of tests.
         if self.runs_ignored {
             return false;
         }
@@ -293,21 +299,21 @@ impl RunPlan {
         self.listings[program].runnable_tests == Some(tests.iter().filter(is_run).count())
     }
 
-    /// Returns the time that a process of the program takes before its first test, by earlier runs or its
-    /// listing.
+    /// Returns how long a process of the program takes to begin its first test, according to earlier runs or
+    /// its listing.
     pub(super) fn known_start(&self, program: usize) -> Option<Duration> {
         self.model.programs[program].start.max(self.listings[program].start)
     }
 
-    /// Returns the memory limit of a process that runs these tests. They share its memory, so the largest of
-    /// their limits applies, and none if one of them has none.
+    /// Returns the memory limit of a process that runs these tests. The tests share the process, so the
+    /// largest of their limits applies, or no limit if one of them has none.
     pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
         let limits = tests.iter().map(|test| self.tests[test.index()].settings.max_memory.bytes());
         limits.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 }
 
-/// A program of the run, with what is known of it.
+/// A program of the run with its costs and listing facts.
 struct PlannedProgram {
     program: TestProgram,
     costs: ProgramCosts,
@@ -339,6 +345,7 @@ fn plan_test(
     of: &RunPlanInputs<'_>,
     programs: &mut ProgramTable,
 ) -> (SelectedTest, ScheduledTest) {
+    // Add the program, unless an earlier test has added it.
     let entry = &of.catalogue.programs()[place.program];
     let suite = &entry.source.program.suite;
     let program = programs.get_or_insert(Some(place.program), || {
@@ -352,7 +359,7 @@ fn plan_test(
             program.framework = Some(framework.clone());
             costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.listing = Some(*start);
-            // Of a program with entries, tests may be left out that it would run without a selection.
+            // If the program has entries, an unfiltered run might include tests outside the listing.
             let is_whole = entry.source.program.entries.is_empty();
             listing.runnable_tests = is_whole.then(|| tests.iter().filter(|test| !test.is_skipped()).count());
             listing.start = Some(*start);
@@ -362,6 +369,7 @@ fn plan_test(
         }
         PlannedProgram { program, costs, listing }
     });
+    // A program without a listing is represented by one unrunnable test.
     let (uid, mut listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
         (Some(test), _) => (test.uid().to_owned(), test.listed(), test.unrunnable().map(str::to_owned)),
         (None, ListingState::Broken { error }) => (suite.clone(), listed_by_name(suite), Some(error.clone())),
@@ -372,6 +380,7 @@ fn plan_test(
     if of.settings.program.run_ignored != RunIgnored::Default {
         listed.skip = None;
     }
+    // Resolve the settings that apply to this test.
     let subject = FilterSubject {
         uid: &uid,
         suite,
@@ -385,9 +394,9 @@ fn plan_test(
     };
     let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let costs = &mut programs.costs[program];
-    // Tests that run in one process run one after the other, also those that are rerun after its death.
+    // Tests in one process run one after another, including tests rerun after the process dies.
     let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
-    // The settings take precedence.
+    // A configured `max-processes` takes precedence over a conflict learned from earlier runs.
     let learned = programs.listings[program].has_conflict && settings.max_processes.is_none();
     programs.listings[program].has_conflict = learned;
     let learned = learned.then_some(NonZeroU32::MIN);
@@ -414,12 +423,12 @@ fn plan_test(
     (test, planned)
 }
 
-/// Returns the time that a test takes in its lease, which runs all its iterations.
+/// Returns how long a test takes in its lease, which runs all its iterations.
 fn weight_of_iterations(one: Option<Duration>, repeat: NonZeroU32) -> Option<Duration> {
     one.map(|one| one.saturating_mul(repeat.get()))
 }
 
-/// Returns a seed that differs from run to run.
+/// Returns a seed that is different for each run.
 fn retry_seed(run: &str) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -431,7 +440,7 @@ fn repeat_of(settings: &ResolvedSettings) -> NonZeroU32 {
     settings.program.repeat.unwrap_or(NonZeroU32::MIN)
 }
 
-/// Adds the arguments and variables of the run's request to those of the configuration.
+/// Adds the arguments and environment variables of the run request to the configured ones.
 fn apply_program_options(program: &mut TestProgram, options: &ProgramOptions) {
     program.args.extend(options.args.iter().map(|word| OsText::from(word.as_str())));
     let variables = options.env.iter();
@@ -486,7 +495,8 @@ fn program_id(place: usize) -> ProgramId {
     ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
 }
 
-/// Returns how the output of tests is shown: with one slot, nothing else writes beside a test.
+/// Returns how test output is shown. With one slot, tests never write at the same time and lines need no
+/// prefix.
 fn output_display(settings: &ResolvedSettings, programs: usize) -> OutputDisplay {
     match settings.run.capture {
         CaptureStrategy::Kept => OutputDisplay::Hidden,
@@ -507,11 +517,11 @@ fn test_limits(settings: &ResolvedSettings) -> TestLimits {
     }
 }
 
-/// Time for a client that has answered nothing yet to open a callback connection, in milliseconds. Only the
-/// route of the results depends on this limit.
+/// Time for a client that hasn't answered anything yet to open a callback connection, in milliseconds.
+/// Exceeding it only changes the route of the results.
 const FIRST_ANSWER_MS: u64 = 2000;
 
-/// Returns the time limits for a slow client, from the settings.
+/// Returns the time limits for a slow client.
 pub(crate) fn delivery_limits(settings: &ResolvedSettings) -> DeliveryLimits {
     DeliveryLimits {
         connect_ms: millis(settings.run.connect_timeout),
@@ -526,8 +536,8 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Shuffles with Fisher-Yates over xorshift: the same seed gives the same order on every machine and in every
-/// version.
+/// Shuffles with Fisher-Yates over xorshift, so that a seed gives the same order on every machine and in
+/// every version.
 fn shuffle(tests: &mut [SelectedTest], planned: &mut [ScheduledTest], seed: u64) {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     for last in (1..tests.len()).rev() {

@@ -1,5 +1,4 @@
-//! Before and after a run, for front ends: its plan with the directory of its journals, and its records on
-//! disk after its end.
+//! For front ends: plans a run and makes its directory, and records the run on disk after its end.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -14,7 +13,7 @@ use crate::discovery::{Catalogue, TestRef, TestSelection, select_tests};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{DIR_NAME, Provenance, RunDir, fallback_state_dir, make_run_dir};
 
-/// What a client requests to be run.
+/// A client's request for a run.
 pub struct RunRequest<'a> {
     pub run_id: &'a str,
     pub selection: &'a TestSelection,
@@ -22,7 +21,7 @@ pub struct RunRequest<'a> {
     pub has_attachments_stream: bool,
 }
 
-/// What a plan is made of beside the request.
+/// Inputs of a plan besides the request.
 pub struct PlanContext<'a> {
     pub catalogue: &'a Catalogue,
     /// The settings of the client's session.
@@ -33,14 +32,14 @@ pub struct PlanContext<'a> {
 /// A planned run.
 pub struct PreparedRun {
     pub plan: RunPlan,
-    /// What went wrong on the way and is made up for, for the client's log.
+    /// Problems that were worked around, for the client's log.
     pub warnings: Vec<String>,
 }
 
 /// Plans a run and makes its directory.
 ///
 /// # Errors
-/// No directory for its journals can be made.
+/// No directory can be made for the journals.
 pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Result<PreparedRun, DirError> {
     let planned = plan_tests(request.selection, context);
     let mut prepared = prepare_planned_run(request.run_id, planned, context)?;
@@ -51,10 +50,10 @@ pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Resul
     Ok(prepared)
 }
 
-/// Plans an open run that begins with these tests, and makes its directory.
+/// Plans an open run that starts with these tests, and makes its directory.
 ///
 /// # Errors
-/// As [`prepare_run`].
+/// Same as [`prepare_run`].
 #[cfg_attr(not(feature = "connect"), expect(dead_code, reason = "only runs of Connect's suite are open"))]
 pub(crate) fn prepare_open_run(
     run_id: &str,
@@ -66,10 +65,10 @@ pub(crate) fn prepare_open_run(
     Ok(prepared)
 }
 
-/// Plans a run of these tests, and makes its directory.
+/// Plans a run of these tests and makes its directory.
 ///
 /// # Errors
-/// As [`prepare_run`].
+/// Same as [`prepare_run`].
 pub(crate) fn prepare_planned_run(
     run_id: &str,
     planned: PlannedTests,
@@ -82,7 +81,7 @@ pub(crate) fn prepare_planned_run(
     Ok(PreparedRun { plan, warnings })
 }
 
-/// Plans tests that are added to an open run, or that a run begins with.
+/// Plans tests for a new run, or to be added to an open run.
 #[must_use]
 pub(crate) fn plan_tests(selection: &TestSelection, context: &PlanContext<'_>) -> PlannedTests {
     let (selected, missing) = select_tests(context.catalogue, selection);
@@ -130,8 +129,8 @@ fn prepare_run_dir(
     made
 }
 
-/// Makes the run directory in a fallback place of this user that later commands find; in a new unique
-/// directory if another user has taken that place's name.
+/// Makes the run directory under this user's fallback directory, where later commands find it. If another
+/// user owns that name, a new unique directory is used.
 fn make_fallback_run_dir(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirError> {
     let known = fallback_state_dir();
     let made = private_dir(&known).and_then(|()| make_run_dir(&known.join(DIR_NAME), run_id, keep));
@@ -141,12 +140,12 @@ fn make_fallback_run_dir(run_id: &str, keep: NonZeroU32) -> Result<RunDir, DirEr
     })
 }
 
-/// Removes the directory of a run that has not executed anything: no later command needs it.
+/// Removes the directory of a run that has executed nothing, since no later command needs it.
 pub fn discard_run(plan: &RunPlan) {
     let _stays = std::fs::remove_dir_all(&plan.run_dir.path);
 }
 
-/// Records the end of a run, and its durations and crashes for later runs; returns warnings for the client's
+/// Records the end of a run, and its durations and crashes for later runs. Returns a warning for the client's
 /// log. A history that can't be written does not fail the run.
 pub fn record_run(
     settings: &ResolvedSettings,
@@ -154,7 +153,7 @@ pub fn record_run(
     outcome: &RunOutcome,
     took: Duration,
 ) -> Option<String> {
-    // Durations and outcomes under a debugger do not predict the next run.
+    // Durations and outcomes under a debugger say little about the next run.
     if settings.run.is_history_kept
         && !plan.is_debugged
         && let Err(error) = test_history::record_history(&settings.state_dir, plan, outcome)

@@ -1,5 +1,5 @@
-//! Writes the report files of completed runs, from the files of each run and aside from the scheduler:
-//! neither the completion nor another run waits for them.
+//! Writes the report files of completed runs from each run's files. Writing happens outside the scheduler, so
+//! neither the completion nor another run waits for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of runs whose reports are being written at the same time.
 const MAX_RUNS: u32 = 16;
-/// Time limit for the remaining reports at the end of the session.
+/// Time limit for unfinished reports at the end of the session.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Writes the report files of the runs of one session.
@@ -26,8 +26,8 @@ impl ReportFileWriter {
         Self { requests: requests.into(), runs: Arc::new(Semaphore::new(MAX_RUNS as usize)) }
     }
 
-    /// Starts to write the reports of a completed run. Until they are written its directory stays locked, so
-    /// that no other run removes it. `warn` passes a warning to the client.
+    /// Starts writing the reports of a completed run. The run's directory stays locked until they are
+    /// written, so that no other run removes it. `warn` passes a warning to the client.
     pub(crate) fn start(&self, run_dir: &RunDir, warn: impl Fn(String) + Send + 'static) {
         if self.requests.is_empty() {
             return;

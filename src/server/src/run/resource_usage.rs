@@ -1,5 +1,5 @@
-//! Resource usage of a run's processes: start time, memory, processor time. Its size is bounded by the
-//! selection.
+//! Resource usage of a run's processes: start time, memory, CPU time. Memory is bounded by the number of
+//! selected tests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,21 +11,21 @@ use heeler_protocol::{control::ProcessUsage, mtp::LargeProcess};
 
 use super::RunPlan;
 
-/// Number of the largest shared processes that are reported.
+/// Number of shared processes that are reported, largest first.
 const MAX_REPORTED_PROCESSES: usize = 3;
 
 /// Measurements by test and by program.
 #[derive(Debug, Clone, Default)]
 pub struct RunResourceUsage {
-    /// Least time from process start to the first test, by program.
+    /// Shortest time from process start to the first test, by program.
     pub start_times: BTreeMap<usize, Duration>,
     /// Longest time from process start to the first test, by program.
     pub longest_starts: BTreeMap<usize, Duration>,
-    /// Programs with a process that was blocked in a set-up that another process had done.
+    /// Programs with a process that got stuck in a set-up that another process had already done.
     pub conflicts: BTreeSet<usize>,
     /// Peak memory of the largest process, by program.
     pub peaks_kib: BTreeMap<usize, u64>,
-    /// Usage of tests that had a process to themselves.
+    /// Usage of tests that ran alone in their process.
     pub tests: BTreeMap<TestId, ProcessUsage>,
     largest: Vec<(usize, u32, ProcessUsage)>,
 }
@@ -38,8 +38,8 @@ impl RunResourceUsage {
         *longest = start.max(*longest);
     }
 
-    /// Records the end of a process that ran `tests` tests; `only_test` is set if it ran only that one.
-    /// Without a program, the process belonged to another run.
+    /// Records the end of a process that ran `tests` tests. `only_test` is set if it ran just that one.
+    /// `program` is `None` if the process belonged to another run.
     pub(super) fn record_process(
         &mut self,
         program: Option<usize>,
@@ -59,7 +59,7 @@ impl RunResourceUsage {
         self.largest.truncate(MAX_REPORTED_PROCESSES);
     }
 
-    /// Returns the largest processes that several tests shared, largest first.
+    /// Returns the largest processes shared by several tests, largest first.
     pub(super) fn largest(&self, plan: &RunPlan) -> Vec<LargeProcess> {
         let to_large_process = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
             suite: plan.programs[*program].suite.clone(),

@@ -1,5 +1,5 @@
-//! Synthesized results, which no worker reports: tests that never ran, provisional results that can't be
-//! replaced any more, programs that died outside any test.
+//! Synthesized results, which no worker reports: tests that never ran, provisional results that can no longer
+//! be replaced, and programs that failed outside any test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +23,12 @@ pub(super) struct ProvisionalResults {
     pub(super) attempts: Vec<Attempt>,
     /// The crash that awaits an isolated rerun.
     pub(super) crash: Option<Attempt>,
-    /// Tests that ran in other processes of its program when one of these attempts ended, by uid.
+    /// Uids of tests that ran in other processes of the program when one of these attempts ended.
     pub(super) ran_beside: BTreeSet<String>,
 }
 
 impl ProvisionalResults {
-    /// Returns the attempt that a synthesized result is made from.
+    /// Returns the attempt that a synthesized result is based on.
     fn attempt(&self, result: SynthesizedResult) -> Option<&Attempt> {
         match result {
             SynthesizedResult::NotRun(_) => None,
@@ -38,27 +38,26 @@ impl ProvisionalResults {
     }
 }
 
-/// Program failures: bad exits of a program's processes outside any test, and failed set-ups and tear-downs
-/// of its suites.
+/// Program failures: processes that failed outside any test, and failed set-ups or tear-downs of suites.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProgramFailures {
-    /// For each program and each fixture that failed, the messages.
+    /// Messages by program and, for failures of a suite's set-up or tear-down, by fixture.
     messages: BTreeMap<(usize, Option<SuiteFixture>), Vec<String>>,
-    /// Processes that began no test within their startup limit. They are failures of a program of which none
-    /// begins one.
+    /// Processes that began no test within their startup limit. They count as program failures only if no
+    /// test of the program gets a result.
     start_timeouts: BTreeMap<usize, Vec<String>>,
 }
 
-/// Maximum number of messages per program or fixture; further deaths add no information.
+/// Maximum number of messages per program or fixture. More would add no information.
 const MAX_MESSAGES: usize = 5;
 
 impl ProgramFailures {
-    /// Adds a failure of a program itself.
+    /// Adds a failure of the program outside its fixtures.
     pub(super) fn add(&mut self, program: usize, message: String) {
         self.messages.entry((program, None)).or_default().push(message);
     }
 
-    /// Adds a failure of the set-up or tear-down of a suite.
+    /// Adds a failure of a suite's set-up or tear-down.
     pub(super) fn add_fixture(&mut self, program: usize, fixture: SuiteFixture, message: String) {
         self.messages.entry((program, Some(fixture))).or_default().push(message);
     }
@@ -68,18 +67,18 @@ impl ProgramFailures {
         self.start_timeouts.entry(program).or_default().push(message);
     }
 
-    /// Records that a test of the program has a result.
+    /// Forgets the startup timeouts of a program, because one of its tests has a result.
     pub(super) fn remove_start_timeouts(&mut self, program: usize) {
         self.start_timeouts.remove(&program);
     }
 
-    /// Returns the number of programs with failures.
+    /// Returns the number of programs that failed.
     pub(super) fn program_count(&self) -> usize {
         let programs = self.messages.keys().map(|(program, _)| program);
         programs.chain(self.start_timeouts.keys()).collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the failure of each program, and of each fixture, that has one.
+    /// Returns one record for each program or fixture that failed.
     pub(super) fn records(&self, plan: &RunPlan) -> Vec<ProgramFailure> {
         let mut all = self.messages.clone();
         for (program, messages) in &self.start_timeouts {
@@ -98,7 +97,7 @@ impl ProgramFailures {
     }
 }
 
-/// Returns the synthesized results of tests, in the order given.
+/// Returns the synthesized results in the order given.
 pub(super) fn due_results(
     plan: &RunPlan,
     synthesized: &[(TestId, SynthesizedResult)],
@@ -146,7 +145,7 @@ fn test_result(
     }
 }
 
-/// Returns the results to send again, each with the information that is left should its journal be lost.
+/// Returns the results to send again. `known` holds what remains of each result if its journal is lost.
 pub(super) fn resend_requests(ledger: &Ledger, due: &[(WorkerId, u64)]) -> Vec<JournalResend> {
     let known = |worker: WorkerId, proven: u64| {
         let reported = ledger.entries().iter().zip(0..).filter_map(|(entry, test)| match *entry {
@@ -167,8 +166,8 @@ pub(super) fn resend_requests(ledger: &Ledger, due: &[(WorkerId, u64)]) -> Vec<J
     due.iter().map(resend).collect()
 }
 
-/// Returns the leak entry of a run's result for processes that outlived their test. `None`: the lease belongs
-/// to another run.
+/// Returns the run's leak entry for processes that outlived their test, or `None` if the lease belongs to
+/// another run.
 pub(super) fn leak_entry(
     plan: &RunPlan,
     program: Option<usize>,

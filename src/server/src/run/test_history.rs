@@ -1,5 +1,4 @@
-//! Test history: reads the results of earlier runs for this one, and records those of this one for later
-//! ones.
+//! Test history: reads results of earlier runs, and records results for later runs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,7 +20,7 @@ pub(crate) struct HistorySnapshot {
 }
 
 impl HistorySnapshot {
-    /// Reads the history of these tests, and of all programs.
+    /// Reads the history of these tests and of all programs.
     pub(crate) fn read<'a>(
         state_dir: &Path,
         uids: impl IntoIterator<Item = &'a str>,
@@ -39,7 +38,7 @@ impl HistorySnapshot {
         self.starts.get(suite).copied()
     }
 
-    /// Returns whether processes of the program have hindered each other.
+    /// Returns whether processes of the program have blocked each other.
     pub(super) fn has_conflict(&self, suite: &str) -> bool {
         self.conflicts.contains(suite)
     }
@@ -52,19 +51,20 @@ impl HistorySnapshot {
         self.tests.get(uid).map(|test| test.outcome)
     }
 
-    /// Returns whether a test crashed or timed out in its last run. Such a test gets a process of its own, so
-    /// that it costs no other test a restart.
+    /// Returns whether a test crashed or timed out in its last run. Such a test runs in its own process, so
+    /// that another death does not interrupt other tests.
     pub(super) fn needs_isolation(&self, uid: &str) -> bool {
         self.tests.get(uid).is_some_and(|test| matches!(test.outcome, Outcome::Crashed | Outcome::TimedOut))
     }
 }
 
-/// Records the outcomes and durations of the tests.
+/// Records the outcomes and durations of a run.
 pub(crate) fn record_history(
     state_dir: &Path,
     plan: &RunPlan,
     outcome: &RunOutcome,
 ) -> Result<(), HistoryError> {
+    // One outcome for each test that has a result or crashed.
     let durations: HashMap<_, _> = outcome.durations.iter().copied().collect();
     let ended = |(test, entry): (TestId, &LedgerEntry)| {
         let selected = &plan.tests[test.index()];
@@ -78,6 +78,7 @@ pub(crate) fn record_history(
         Some(history::RecordedOutcome { uid: &selected.uid, suite, outcome: last, duration, usage })
     };
     let outcomes: Vec<_> = (0..).map(TestId).zip(outcome.ledger.entries()).filter_map(ended).collect();
+    // Start time and peak memory of each program.
     let costs: Vec<_> = outcome
         .resource_usage
         .start_times
