@@ -1,5 +1,5 @@
-//! Builds that requests ask for before the listing. A build serves all requests that arrive before its end;
-//! it is cancelled when none of them is left.
+//! Builds that run before a listing. A build serves all requests that arrive before it ends, and is cancelled
+//! when none of them is left.
 
 use std::{future::pending, os::fd::OwnedFd, sync::Arc};
 
@@ -9,16 +9,14 @@ use tokio::task::{Id, JoinSet};
 use super::RequestNumber;
 use crate::discovery::{ProgramFinder, ProgramSource};
 
-/// Result of a build: the programs, or why there are none.
+/// The built programs, or why the build failed.
 type BuiltSources = Result<Vec<ProgramSource>, String>;
 
-/// A build that has ended.
 pub(super) struct FinishedBuild {
     task: Id,
     result: BuiltSources,
 }
 
-/// The running builds.
 #[derive(Default)]
 pub(super) struct RunningBuilds {
     tasks: JoinSet<BuiltSources>,
@@ -27,11 +25,11 @@ pub(super) struct RunningBuilds {
 /// A build of a catalogue's programs.
 pub(super) struct PendingBuild {
     task: Id,
-    /// Requests that wait for it.
+    /// Requests that wait for the build.
     waiting: Vec<(ClientId, RequestNumber)>,
-    /// The result, once it has ended.
+    /// Set once the build has ended.
     result: Option<BuiltSources>,
-    /// Its end cancels the build.
+    /// Closing this pipe end cancels the build.
     _running: OwnedFd,
 }
 
@@ -39,7 +37,7 @@ pub(super) struct PendingBuild {
 pub(super) struct BuiltRequest {
     pub(super) client: ClientId,
     pub(super) request: RequestNumber,
-    /// Reason for a build without programs.
+    /// Why the build failed, if it did.
     pub(super) failed: Option<String>,
 }
 
@@ -52,7 +50,7 @@ impl PendingBuild {
         self.waiting.push((client, request));
     }
 
-    /// Removes requests; returns whether none is left.
+    /// Removes requests. Returns whether none is left.
     pub(super) fn remove_waiting(&mut self, is_removed: impl Fn(&(ClientId, RequestNumber)) -> bool) -> bool {
         self.waiting.retain(|waiting| !is_removed(waiting));
         self.waiting.is_empty()
@@ -66,7 +64,7 @@ impl PendingBuild {
         self.result = Some(finished.result);
     }
 
-    /// Passes the programs on; returns the requests that wait for them.
+    /// Passes the built programs to `use_sources`. Returns the requests that wait for them.
     pub(super) fn into_requests(self, use_sources: impl FnOnce(Vec<ProgramSource>)) -> Vec<BuiltRequest> {
         let failed = self.result.and_then(|result| result.map(use_sources).err());
         let built = |(client, request)| BuiltRequest { client, request, failed: failed.clone() };
@@ -75,7 +73,8 @@ impl PendingBuild {
 }
 
 impl RunningBuilds {
-    /// Starts a build; the requests of one that is not listed any more wait for it as well.
+    /// Starts a build. Requests of a `replaced` build, whose programs were not listed yet, wait for this one
+    /// instead.
     pub(super) fn start(
         &mut self,
         finder: Arc<dyn ProgramFinder>,
@@ -88,7 +87,7 @@ impl RunningBuilds {
         Ok(PendingBuild { task, waiting, result: None, _running: running })
     }
 
-    /// Returns the next build that ends.
+    /// Waits for the next build to end.
     ///
     /// Cancel safe: yes, because an ended build is taken only when it is returned.
     pub(super) async fn next_finished(&mut self) -> FinishedBuild {
@@ -102,7 +101,7 @@ impl RunningBuilds {
         }
     }
 
-    /// Waits for the cancelled builds to end.
+    /// Waits for cancelled builds to end.
     ///
     /// Cancel safe: yes, because the builds end by themselves.
     pub(super) async fn finish(&mut self) {

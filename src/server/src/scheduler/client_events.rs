@@ -1,5 +1,5 @@
-//! Events for one client. The scheduler never waits for a client: the queue is bounded, log lines that find
-//! no room are counted and dropped, and room for everything else is reserved.
+//! Events for one client. The scheduler never waits for a client: the queue is bounded, log lines that don't
+//! fit are counted and dropped, and the rest of the queue is reserved for other events.
 
 use std::sync::{
     Arc,
@@ -20,40 +20,40 @@ use crate::run::{RunOutcome, RunPlan};
 
 /// Capacity of a client's event queue.
 pub(super) const QUEUE_CAPACITY: usize = 1024;
-/// Part of it that log lines leave free. A client has at most a few dozen open requests, and each of them has
-/// a handful of other events before the client has to respond to one.
+/// Part of the queue that log lines leave free. A client has at most a few dozen open requests, and each
+/// causes only a handful of other events before the client has to respond.
 const RESERVED_CAPACITY: usize = 512;
 
 /// An event for a client.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// All programs are listed, as far as they can be.
+    /// The listing is done. Some programs may have failed to list.
     Listed {
         request: RequestNumber,
-        /// The catalogue, or why no program can be listed.
+        /// The catalogue, or why no program could be listed.
         catalogue: Result<Arc<Catalogue>, String>,
     },
     /// Lines for the client's log.
     Log {
-        /// Id of the run that the lines are about.
+        /// Run id, if the lines are about a run.
         run: Option<String>,
         lines: Vec<ClientLogLine>,
     },
-    /// A run could not begin: its plan, and why.
+    /// The run could not begin, with the reason.
     RunRefused { request: RequestNumber, plan: Box<RunPlan>, error: String },
-    /// Updates of a run, for a client that takes them as events. They may arrive more than once if processes
-    /// die, and each test has one result.
+    /// Updates of a run, for clients that receive them as events. Updates may be repeated when processes die,
+    /// but each test has one result.
     Updates(RunUpdates),
-    /// The last updates of a run, up to its completion, are to be sent on the client's own connection,
-    /// because there is no watchdog. The end of the run follows.
+    /// The last updates of a run, up to its completion. The client's session sends them on the main
+    /// connection, because there is no watchdog. `RunEnded` follows.
     FinishRun(Vec<Bytes>),
-    /// A run is over, and its completion was sent.
+    /// The run is over, and its completion has been sent.
     RunEnded { request: RequestNumber, plan: Box<RunPlan>, outcome: Box<RunOutcome> },
     /// A test waits for a debugger.
     DebuggeeWaiting(DebuggeeWaiting),
-    /// A debugger has launched the test's process, which needs no decision any more.
+    /// A debugger has launched the test's process, so no decision is needed any more.
     DebuggeeLaunched(DebuggeeLease),
-    /// A test does not wait for a debugger any more: its lease is over, or its worker died.
+    /// A test no longer waits for a debugger: its lease is over, or its worker died.
     DebuggeeGone(DebuggeeLease),
 }
 
@@ -67,7 +67,7 @@ pub struct ClientLogLine {
 }
 
 impl ClientLogLine {
-    /// Returns a line that is about no test.
+    /// Returns a line that is not about a test.
     #[must_use]
     pub fn new(level: LogLevel, message: String) -> Self {
         Self { test_uid: None, level, message }
@@ -99,7 +99,7 @@ impl ClientEvents {
         Self { queue, dropped_lines: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Logs lines, about one of the client's runs or about none.
+    /// Logs lines about one of the client's runs, or about none.
     pub(crate) fn log(&self, run: Option<&str>, mut lines: Vec<ClientLogLine>) {
         if self.queue.capacity() <= RESERVED_CAPACITY {
             self.dropped_lines.fetch_add(lines.len() as u64, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl ClientEvents {
         self.send(ClientEvent::Log { run: run.map(str::to_owned), lines });
     }
 
-    /// Sends the end of a run without a watchdog, in the encoding of the client.
+    /// Sends the end of a run that has no watchdog, in the client's encoding.
     pub(crate) fn finish_run(&self, finish: &FinishRequest) {
         let frames = finish::frames(finish);
         match finish.route.encoding {
@@ -125,7 +125,7 @@ impl ClientEvents {
         }
     }
 
-    /// Sends an event. A client that is gone needs none.
+    /// Sends an event. Nothing is sent if the client is gone.
     pub(crate) fn send(&self, event: ClientEvent) {
         if let Err(mpsc::error::TrySendError::Full(event)) = self.queue.try_send(event) {
             tracing::error!(?event, "the event queue of a client is full");

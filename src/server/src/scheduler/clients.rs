@@ -1,5 +1,4 @@
-//! Clients of the scheduler: those that register, and those that leave, by themselves or because their
-//! session died.
+//! Clients of the scheduler: registration, pauses, and leaving, also when a client's session died.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,30 +18,29 @@ use crate::pool::{ClientSink, ClientSinks};
 /// Maximum wait for all test processes of a client to stop.
 const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
 
-/// One client.
 pub(super) struct ClientEntry {
     pub(super) route: ClientRoute,
     pub(super) events: ClientEvents,
-    /// Index of the catalogue of its programs.
+    /// Index of the catalogue of the client's programs.
     pub(super) catalogue: usize,
     pub(super) commands: mpsc::Receiver<ClientCommand>,
-    /// Dropped with the entry, which tells the client's session that nothing is in progress.
+    /// Dropped with the entry, which tells the client's session that none of its work is in progress any
+    /// more.
     pub(super) _left: oneshot::Sender<()>,
 }
 
-/// A client with its state.
 struct RegisteredClient {
     entry: ClientEntry,
-    /// Number of leases that its runs have received which are over.
+    /// Number of leases received by runs of this client that are over.
     served_before: u64,
-    /// Its session is gone; the entry stays until its runs are over.
+    /// The client's session is gone. The entry stays until its runs are over.
     is_leaving: bool,
-    /// Its test processes are stopped, and no more are started.
+    /// The client's test processes are stopped, and no more are started.
     is_paused: bool,
     pausing: Option<PauseRequest>,
 }
 
-/// Workers that are being stopped.
+/// A pause that waits for workers to stop.
 struct PauseRequest {
     workers: BTreeSet<WorkerId>,
     done: oneshot::Sender<()>,
@@ -58,11 +56,10 @@ impl RegisteredClient {
     }
 }
 
-/// All clients.
 #[derive(Default)]
 pub(super) struct Clients {
     all: BTreeMap<ClientId, RegisteredClient>,
-    /// Number of clients so far.
+    /// Number of clients registered so far.
     registered: u32,
     /// The client whose command was handled last.
     last_served: ClientId,
@@ -87,14 +84,14 @@ impl Clients {
         self.all.get(&client).map(|client| &client.entry)
     }
 
-    /// Returns where forwarded frames go.
+    /// Returns the destinations of forwarded frames.
     pub(super) fn sinks(&self) -> ClientSinks {
         self.sinks.clone()
     }
 
-    /// Returns the next command of any client, `None` for one whose session is gone. The clients after the
-    /// one that was served last come first, so that none that floods the others with commands keeps them
-    /// waiting.
+    /// Returns the next command of any client, or `None` in its place if the client's session is gone.
+    /// Polling starts after the client served last, so that a client that floods the queue does not starve
+    /// the others.
     ///
     /// Cancel safe: yes, because a command is taken only when it is returned.
     pub(super) async fn next_command(&mut self) -> (ClientId, Option<ClientCommand>) {
@@ -116,7 +113,7 @@ impl Clients {
         .await
     }
 
-    /// Logs lines that are about no run.
+    /// Logs lines that are not about a run.
     pub(super) fn log(&self, client: ClientId, lines: &[LogLine]) {
         if let Some(entry) = self.get(client) {
             let line = |one: &LogLine| ClientLogLine::new(one.severity.into(), one.message.clone());
@@ -124,21 +121,21 @@ impl Clients {
         }
     }
 
-    /// Returns the number of leases that a client has received.
+    /// Returns the number of leases that a client has received, including leases of runs that are over.
     pub(super) fn served_leases(&self, client: ClientId, runs: &Runs) -> u64 {
         let before = self.all.get(&client).map_or(0, |client| client.served_before);
         before + runs.leases_granted(client)
     }
 
-    /// Counts the leases of a client's run that is over.
+    /// Adds the leases of a client's run that is over.
     pub(super) fn count_leases(&mut self, client: ClientId, leases: u64) {
         if let Some(client) = self.all.get_mut(&client) {
             client.served_before += leases;
         }
     }
 
-    /// Lets a client that begins its only run come level with those that have runs already: otherwise it
-    /// would be served alone until it has received as many leases as they have.
+    /// Raises the lease count of a client that begins its only run to the lowest count of clients with runs.
+    /// Otherwise it alone would be served until it caught up with them.
     pub(super) fn level_new_client(&mut self, client: ClientId, runs: &Runs) {
         let others = runs.clients();
         if others.contains(&client) {
@@ -157,7 +154,7 @@ impl Clients {
         self.all.get(&client).is_some_and(|client| client.is_paused)
     }
 
-    /// Begins to wait for these workers to be stopped, and starts no more for the client.
+    /// Waits for these workers to stop, and starts no more for the client.
     pub(super) fn begin_pause(
         &mut self,
         client: ClientId,
@@ -184,7 +181,7 @@ impl Clients {
         self.check_pauses();
     }
 
-    /// Ends the pause requests that are complete or too late.
+    /// Ends pause requests that are complete or have exceeded their deadline.
     pub(super) fn check_pauses(&mut self) {
         let now = Instant::now();
         let is_done = |pause: &PauseRequest| pause.workers.is_empty() || pause.deadline <= now;
@@ -206,7 +203,7 @@ impl Clients {
         self.all.iter().any(|(id, client)| *id != leaving && !client.is_leaving)
     }
 
-    /// Begins the end of a client; nothing more is forwarded to it.
+    /// Marks a client as leaving and stops forwarding to it.
     pub(super) fn begin_leave(&mut self, client: ClientId) {
         if let Some(client) = self.all.get_mut(&client) {
             client.is_leaving = true;
@@ -215,19 +212,19 @@ impl Clients {
         self.sinks.remove(client);
     }
 
-    /// Forwards nothing to any client any more.
+    /// Stops forwarding to all clients.
     pub(super) fn remove_sinks(&self) {
         self.all.keys().for_each(|id| self.sinks.remove(*id));
     }
 
-    /// Returns the clients that are leaving and whose runs are over.
+    /// Returns the leaving clients whose runs are over.
     pub(super) fn gone(&self, runs: &Runs) -> Vec<ClientId> {
         let running = runs.clients();
         let leaving = self.all.iter().filter(|(_, client)| client.is_leaving).map(|(id, _)| *id);
         leaving.filter(|id| !running.contains(id)).collect()
     }
 
-    /// Removes a client, which tells its session that nothing is in progress.
+    /// Removes a client, which tells its session that none of its work is in progress any more.
     pub(super) fn remove(&mut self, client: ClientId) {
         self.all.remove(&client);
     }

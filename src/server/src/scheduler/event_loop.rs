@@ -1,6 +1,6 @@
-//! The scheduler's loop: waits for commands of clients, for processes and for deadlines. After each event
-//! [`Scheduler::run_pending_actions`] lets every run execute its pending actions, grants idle workers to the
-//! run that was served least, and reports what is complete.
+//! The scheduler's loop: waits for client commands, processes and deadlines. After each event,
+//! [`Scheduler::run_pending_actions`] executes the pending actions of every run, grants idle workers to the
+//! least served run, and reports complete runs.
 
 mod commands;
 
@@ -23,10 +23,11 @@ use super::{
 };
 use crate::pool::{DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool, WorkerUser};
 
-/// An expired deadline is handled after at most this many queued pool events, so that an event that already
-/// arrived can still satisfy it; fewer events than this can be queued at that time.
+/// Number of queued pool events that are handled before an expired deadline, so that an event that has
+/// already arrived can still satisfy it. The queue holds fewer events than this.
 const EVENTS_BEFORE_DEADLINE: u32 = 1024;
-/// Workers that start while programs are listed, at most: a run of few tests on many slots needs no more.
+/// Maximum number of workers to start while programs are being listed. A run of few tests on many slots needs
+/// no more.
 const EARLY_WORKERS: usize = 8;
 
 /// Executes the requests of all clients.
@@ -38,13 +39,13 @@ pub(super) struct Scheduler {
     pool: Option<WorkerPool>,
     runs: Runs,
     slots: SlotShares,
-    /// Number of pool events handled while a deadline has expired.
+    /// Number of pool events handled since a deadline expired.
     events_since_deadline: u32,
 }
 
 enum SchedulerEvent {
     Register(NewClient),
-    /// All handles are dropped.
+    /// All scheduler handles are dropped.
     NoMoreClients,
     Command(ClientId, Option<ClientCommand>),
     Pool(PoolEvent),
@@ -53,7 +54,7 @@ enum SchedulerEvent {
 }
 
 impl SchedulerHandle {
-    /// Starts a scheduler. It starts processes when a client requests something.
+    /// Starts a scheduler. No processes start before a client's first request.
     #[must_use]
     pub fn start(options: SchedulerOptions) -> (Self, SchedulerTask) {
         let (handle, registrations) = Self::new();
@@ -77,7 +78,7 @@ impl Scheduler {
 
     /// Runs until all handles are dropped and all clients have left, then shuts the pool down.
     ///
-    /// Cancel safe: no, because runs in progress would be left without an end; but dropping it ends all
+    /// Cancel safe: no, because runs in progress would be left without an end. Dropping the future ends all
     /// processes.
     pub(super) async fn run(mut self) {
         let mut is_open = true;
@@ -106,6 +107,7 @@ impl Scheduler {
 
     async fn next_event(&mut self, is_open: bool) -> SchedulerEvent {
         let deadline = self.runs.next_deadline().into_iter().chain(self.clients.next_pause_deadline()).min();
+        // Count pool events only while a deadline has expired.
         if deadline.is_none_or(|deadline| deadline > Instant::now()) {
             self.events_since_deadline = 0;
         }
@@ -126,6 +128,7 @@ impl Scheduler {
                 None => pending().await,
             }
         };
+        // Pool events come before an expired deadline, which they may still satisfy.
         let of_processes = async {
             tokio::select! {
                 biased;
@@ -133,7 +136,7 @@ impl Scheduler {
                 () = expired => SchedulerEvent::Deadline,
             }
         };
-        // In random order, so that a flood of one kind of event does not keep the others waiting.
+        // Polled in random order, so that a flood of one kind of event does not starve the others.
         tokio::select! {
             client = registrations.recv(), if is_open => {
                 client.map_or(SchedulerEvent::NoMoreClients, SchedulerEvent::Register)
@@ -146,7 +149,7 @@ impl Scheduler {
 
     async fn on_pool_event(&mut self, event: PoolEvent) {
         match event {
-            // The next grant takes them into account.
+            // The next grant takes these workers into account.
             PoolEvent::WorkerReady | PoolEvent::WorkerBlocked => {}
             PoolEvent::WorkerNotStarted { worker, user, error } => {
                 self.on_worker_not_started(worker, user, &error)
@@ -188,8 +191,8 @@ impl Scheduler {
             }
         };
         if matches!(message, FromWorker::LeaseIdle { .. } | FromWorker::LeaseEnded { .. }) {
-            // Recompute the shares before the run leases its next batch: another run may be entitled to the
-            // slot.
+            // Recompute the shares before the run leases its next batch, because another run may be entitled
+            // to the slot.
             self.update_shares();
         }
         if let Some(driver) = run.and_then(|run| self.runs.keyed_mut(&run)) {
@@ -233,8 +236,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends listings and runs: without a watchdog there are no workers. The next request may start a new
-    /// pool.
+    /// Ends all listings and runs, because without a watchdog there are no workers. The next request may
+    /// start a new pool.
     fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
         let why = heeler_core::error_chain(error);
         self.catalogues.fail_all(&why);
@@ -243,7 +246,7 @@ impl Scheduler {
         self.pool = None;
     }
 
-    /// Reports to its requester that a worker did not start.
+    /// Reports a worker that did not start to the listing or run that requested it.
     fn on_worker_not_started(&mut self, worker: WorkerId, user: Option<WorkerUser>, error: &str) {
         match user {
             None => tracing::warn!(%worker, error, "a worker could not be started"),
@@ -274,7 +277,7 @@ impl Scheduler {
         loop {
             self.catalogues.finish_listings(&self.clients);
             self.list_built().await;
-            // Shares come first, even if no worker is idle: a run with a share of 0 requests no workers.
+            // Compute shares even if no worker is idle: a run with a share of 0 requests no workers.
             self.update_shares();
             if let Some(pool) = &mut self.pool {
                 for driver in self.runs.drivers_mut() {
@@ -292,7 +295,7 @@ impl Scheduler {
         self.start_workers().await;
     }
 
-    /// Computes the share of every user and passes it to the runs; returns each user with its share.
+    /// Computes each user's share and passes it to the runs. Returns all users with their shares.
     fn update_shares(&mut self) -> Vec<SlotUser> {
         let mut users = slot_users(&self.clients, &self.catalogues, &self.runs, self.pool.as_ref());
         let spare = self.slots.divide(&mut users);
@@ -306,8 +309,8 @@ impl Scheduler {
         users
     }
 
-    /// Grants each idle worker to the next user in line. Returns whether there was one. Each grant makes
-    /// progress: a user below its share uses the worker or reduces its demand.
+    /// Grants each idle worker to the next user in line. Returns whether any was granted. The loop ends
+    /// because a user below its share either uses the worker or reduces its demand.
     async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
         while self.pool.as_ref().is_some_and(|pool| pool.workers().has_idle()) {
@@ -327,7 +330,7 @@ impl Scheduler {
         let Some(pool) = &mut self.pool else { return };
         match key {
             UserKey::Listing(place) => {
-                // A process that waits there is ended before the next listing.
+                // A process that waits on this worker is ended before the next listing.
                 let _ended = pool.grant(worker, WorkerUser::Listing(place));
                 let upcoming_run = self.options.upcoming_run.as_deref();
                 self.catalogues.assign(pool, place, worker, upcoming_run).await;
@@ -342,11 +345,11 @@ impl Scheduler {
         }
     }
 
-    /// Starts the workers that were requested.
+    /// Starts the requested workers.
     async fn start_workers(&mut self) {
         let slots = self.options.slots;
         let Some(pool) = &mut self.pool else { return };
-        // The listings' requests are recomputed each time.
+        // Requests of listings are recomputed each time.
         pool.clear_listing_requests();
         for (place, lister) in self.catalogues.listers() {
             let for_listing = lister.demand().wanted.0.min(slots).saturating_sub(lister.running_jobs());
@@ -357,10 +360,11 @@ impl Scheduler {
         pool.start_requested().await;
     }
 
-    /// Starts the pool if there is none, or none that can go on; returns why it can't be started.
+    /// Starts the pool if there is none, or if an idle pool has lost its directory. Returns why it can't be
+    /// started.
     async fn start_pool(&mut self) -> Result<(), String> {
         let is_used = !self.runs.is_empty() || self.catalogues.listers().next().is_some();
-        // A cleaner of temporary files may have removed the directory of the pool.
+        // A cleaner of temporary files may have removed the pool's directory.
         match self.pool.take_if(|pool| !is_used && !pool.has_directory()) {
             Some(pool) => {
                 tracing::warn!("all processes are started again, because their directory is gone");

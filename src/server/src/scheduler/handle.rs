@@ -1,5 +1,5 @@
-//! What front ends use of the scheduler: they register clients, and each client sends commands and receives
-//! events.
+//! The scheduler's interface for front ends: they register clients, and each client sends commands and
+//! receives events.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,36 +23,35 @@ use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
 use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
 use crate::run::{PlannedTests, RunPlan};
 
-/// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
-/// one.
+/// Capacity of a client's command queue. When it is full, the client waits until the scheduler has handled a
+/// command.
 const COMMAND_QUEUE_CAPACITY: usize = 64;
-/// Capacity of a client's queue of updates, each of at most a quarter of a megabyte, or of one result: as
-/// much as the queue of a connection.
+/// Capacity of a client's update queue, the same as a connection's queue. An entry holds up to a quarter of a
+/// megabyte, or a single larger result.
 const UPDATE_QUEUE_CAPACITY: usize = 4;
-/// Capacity of the queue of clients that register.
+/// Capacity of the queue of new clients.
 const REGISTRATION_QUEUE_CAPACITY: usize = 16;
 
 /// Parameters of the scheduler.
 #[derive(Debug, Clone)]
 pub struct SchedulerOptions {
-    /// The program that runs as watchdog and workers: Heeler's own.
+    /// Heeler's own program, which also runs as watchdog and worker.
     pub program: PathBuf,
-    /// Maximum number of test processes at the same time, of all clients together.
+    /// Maximum number of concurrent test processes of all clients together.
     pub slots: usize,
     /// Where workers write output that is not captured.
     pub worker_stdout: WorkerStdout,
-    /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon
-    /// gets a slot.
+    /// Whether a run may begin while another is in progress. Batches are then kept short, so that the new run
+    /// soon gets a slot.
     pub has_concurrent_runs: bool,
-    /// Whether a run follows the first listing: its workers are started while the programs are listed.
+    /// Whether a run follows the first listing. Its workers are then started while programs are listed.
     pub starts_workers_early: bool,
-    /// Id of the run that follows the first listing: processes that have listed their tests may wait for it.
+    /// Id of the run that follows the first listing. Processes that have listed their tests may wait for it.
     pub upcoming_run: Option<String>,
 }
 
 impl SchedulerOptions {
-    /// Returns the parameters for this program with settings. Output of tests that is not captured goes to
-    /// `shown`.
+    /// Returns the options for this program. If `capture` is off, test output goes to `shown`.
     #[must_use]
     pub fn new(settings: &ResolvedSettings, shown: WorkerStdout) -> Self {
         Self {
@@ -76,10 +75,10 @@ pub struct RequestNumber(pub u64);
 /// Whether programs are built before they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BuildRequest {
-    /// They are listed as they are.
+    /// List the programs as they are.
     #[default]
     None,
-    /// The build commands run first.
+    /// Run the build commands first.
     First,
 }
 
@@ -90,24 +89,23 @@ pub struct DebuggeeLease {
     pub lease: LeaseId,
 }
 
-/// How updates of a client's runs reach it.
+/// How updates of a client's runs reach the client.
 #[derive(Debug)]
 pub enum UpdateDelivery {
-    /// As frames of the test protocol: over callback connections of workers, or over its main connection.
+    /// As frames of the test protocol, over workers' callback connections or the main connection.
     Frames {
         callback: Option<CallbackAddress>,
         main_connection: Outbox,
-        /// The barriers on the main connection: its session notes the answers.
+        /// Barriers on the main connection. The client's session records the answers.
         main_barriers: MainBarriers,
         limits: DeliveryLimits,
     },
-    /// As events of its [`RunClient`], for the session of any protocol to render.
+    /// As events of the [`RunClient`], to be rendered by a session of any protocol.
     Events,
 }
 
 impl UpdateDelivery {
-    /// Returns the route for workers and the watchdog, and where updates go that they send through the
-    /// coordinator.
+    /// Returns the route for workers and the watchdog, and the sink for updates sent through the coordinator.
     pub(super) fn into_route(self, updates: mpsc::Sender<RunUpdates>) -> (ClientRoute, ClientSink) {
         match self {
             Self::Frames { callback, main_connection, main_barriers, limits } => {
@@ -117,7 +115,7 @@ impl UpdateDelivery {
                 (route, ClientSink::Connection(main_connection, barriers))
             }
             Self::Events => {
-                // The limits are those of connections, of which there are none.
+                // Limits apply to connections only, and this route has none.
                 let route = ClientRoute { encoding: UpdateEncoding::Typed, ..ClientRoute::default() };
                 (route, ClientSink::Session(updates))
             }
@@ -128,21 +126,20 @@ impl UpdateDelivery {
 /// Parameters of a client.
 #[derive(Debug)]
 pub struct ClientRegistration {
-    /// How updates of its runs reach it.
+    /// How updates of the client's runs reach it.
     pub delivery: UpdateDelivery,
     pub sources: Vec<ProgramSource>,
-    /// Builds the programs again; `None` if they can't be built. The same for all clients of the same
+    /// Rebuilds the programs; `None` if they can't be built. Must be the same for all clients of the same
     /// programs.
     pub finder: Option<Arc<dyn ProgramFinder>>,
     pub listing: ListingSettings,
 }
 
-/// The scheduler is gone: it has failed inside.
+/// The scheduler is gone because of an internal failure.
 #[derive(Debug, thiserror::Error)]
 #[error("reach the scheduler, which has failed")]
 pub struct SchedulerGone;
 
-/// A command of a client.
 pub(super) enum ClientCommand {
     List { request: RequestNumber, build: BuildRequest },
     StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
@@ -155,14 +152,13 @@ pub(super) enum ClientCommand {
     Resume,
 }
 
-/// A client that registers.
 pub(super) struct NewClient {
     pub(super) registration: ClientRegistration,
     pub(super) commands: mpsc::Receiver<ClientCommand>,
     pub(super) events: ClientEvents,
-    /// Updates of its runs, if it takes them as events.
+    /// Updates of the client's runs, if it receives them as events.
     pub(super) updates: mpsc::Sender<RunUpdates>,
-    /// Dropped when the client has left and nothing of it is in progress.
+    /// Dropped once the client has left and none of its work is in progress.
     pub(super) left: oneshot::Sender<()>,
 }
 
@@ -179,7 +175,7 @@ pub struct SchedulerTask {
 }
 
 impl SchedulerHandle {
-    /// Returns a handle, and what its scheduler receives.
+    /// Returns a handle, and the receiver for the scheduler.
     pub(super) fn new() -> (Self, mpsc::Receiver<NewClient>) {
         let (registrations, receiver) = mpsc::channel(REGISTRATION_QUEUE_CAPACITY);
         (Self { registrations }, receiver)
@@ -204,14 +200,13 @@ impl SchedulerHandle {
 }
 
 impl SchedulerTask {
-    /// Runs a scheduler.
     pub(super) fn spawn(scheduler: impl Future<Output = ()> + Send + 'static) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(scheduler);
         Self { tasks }
     }
 
-    /// Waits for the scheduler's end, after all handles are dropped; ends it after the limit.
+    /// Waits for the scheduler to end after all handles are dropped. Ends it when the limit expires.
     ///
     /// Cancel safe: yes, because dropping the task ends it.
     pub async fn join(mut self, limit: Duration) {
@@ -233,18 +228,19 @@ pub struct RunClient {
 }
 
 impl RunClient {
-    /// Requests a listing of all programs, built before if `build` says so; [`ClientEvent::Listed`] follows.
+    /// Requests a listing of all programs, after a build if `build` asks for one. [`ClientEvent::Listed`]
+    /// follows.
     ///
     /// # Errors
     /// The scheduler is gone.
     ///
-    /// Cancel safe: yes, as all commands, because a cancelled call has sent nothing.
+    /// Cancel safe: yes, like all commands, because a cancelled call has sent nothing.
     pub async fn list(&self, request: RequestNumber, build: BuildRequest) -> Result<(), SchedulerGone> {
         self.send(ClientCommand::List { request, build }).await
     }
 
-    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members`
-    /// return on the nodes of their tests and groups.
+    /// Starts a run. [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members` are
+    /// returned on the nodes of their tests and groups.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -259,8 +255,8 @@ impl RunClient {
         self.send(ClientCommand::StartRun { request, plan, client_members }).await
     }
 
-    /// Adds tests to an open run. A run may end before it takes them: the plan in its
-    /// [`ClientEvent::RunEnded`] has all tests that it took.
+    /// Adds tests to an open run. The run may end before it accepts them: the plan in
+    /// [`ClientEvent::RunEnded`] contains all accepted tests.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -270,7 +266,7 @@ impl RunClient {
         self.send(ClientCommand::AddTests { request, tests: Box::new(tests) }).await
     }
 
-    /// Ends an open run after the tests that it has; [`ClientEvent::RunEnded`] follows.
+    /// Tells an open run that no more tests will be added. [`ClientEvent::RunEnded`] follows.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -281,7 +277,7 @@ impl RunClient {
         self.send(ClientCommand::EndTests { request }).await
     }
 
-    /// Cancels a request. A run ends as a cancelled one; of a listing nothing more is reported.
+    /// Cancels a request. A run is reported as cancelled; for a listing, no more events follow.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -291,8 +287,8 @@ impl RunClient {
         self.send(ClientCommand::Cancel { request }).await
     }
 
-    /// Cancels a request as [`RunClient::cancel`] does, but running tests are killed without grace, also
-    /// after a cancel.
+    /// Cancels a request like [`RunClient::cancel`], but kills running tests without a grace period. May
+    /// follow a `cancel`.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -302,7 +298,7 @@ impl RunClient {
         self.send(ClientCommand::Kill { request }).await
     }
 
-    /// Decides how a test continues that waits for a debugger.
+    /// Decides how a test that waits for a debugger continues.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -316,7 +312,7 @@ impl RunClient {
         self.send(ClientCommand::DecideDebuggee { lease, decision }).await
     }
 
-    /// Stops all test processes of this client; `done` is answered once they are stopped.
+    /// Stops all test processes of this client. `done` is sent once they have stopped.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -326,7 +322,7 @@ impl RunClient {
         self.send(ClientCommand::Pause(done)).await
     }
 
-    /// Lets stopped test processes continue.
+    /// Resumes stopped test processes.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -342,19 +338,19 @@ impl RunClient {
     pub async fn next_event(&mut self) -> Option<ClientEvent> {
         tokio::select! {
             biased;
-            // The updates of a run are queued before its end.
+            // Updates of a run are queued before its end.
             Some(updates) = self.updates.recv() => Some(ClientEvent::Updates(updates)),
             event = self.events.recv() => event,
         }
     }
 
-    /// Leaves: returns when nothing of this client is in progress.
+    /// Leaves the scheduler. Returns when none of this client's work is in progress.
     ///
     /// Cancel safe: yes, because the client has left as soon as this is called.
     pub async fn leave(self) {
         let Self { commands, events, updates, has_left } = self;
         drop((commands, events, updates));
-        // An error means that the scheduler has dropped its end, as it does in any case.
+        // An error only means that the scheduler dropped its end, as it always does.
         let _left = has_left.await;
     }
 

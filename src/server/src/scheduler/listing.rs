@@ -1,6 +1,6 @@
-//! Catalogues of tests. Clients of the same list of programs share one; a listing runs when one of them
-//! requests it and a program is not listed, or has changed. A program in several catalogues is listed once
-//! for all of them.
+//! Catalogues of tests. Clients of the same program list share a catalogue. A listing runs when a client
+//! requests it and a program has changed or is not listed. A program in several catalogues is listed once for
+//! all of them.
 
 use std::sync::Arc;
 
@@ -24,40 +24,38 @@ use crate::{
 
 /// The catalogue of one list of programs.
 struct SharedCatalogue {
-    /// The programs that its clients registered with, by which further clients find it. After a build it may
-    /// have others.
+    /// The programs that clients registered, used to find the catalogue for further clients. After a build,
+    /// the catalogue may contain different programs.
     sources: Vec<ProgramSource>,
-    /// Shared with the clients that read it; copied when it changes meanwhile.
+    /// Shared with clients that read it, and copied on change.
     catalogue: Arc<Catalogue>,
     listing: ListingSettings,
     lister: Option<ProgramLister>,
-    /// Builds the programs.
     finder: Option<Arc<dyn ProgramFinder>>,
-    /// A build in progress, or one that has ended while the catalogue is listed.
+    /// A build in progress, or a build that ended while the catalogue was being listed.
     build: Option<PendingBuild>,
-    /// Programs that the lister of another catalogue is listing.
+    /// Programs that another catalogue's lister is listing.
     awaited: Vec<usize>,
     /// Requests that wait for the listing.
     waiting: Vec<(ClientId, RequestNumber)>,
 }
 
 impl SharedCatalogue {
-    /// Replaces the programs by those of a build; listings of the same programs are kept.
+    /// Replaces the programs after a build. Listings of unchanged programs are kept.
     fn replace_sources(&mut self, sources: Vec<ProgramSource>) {
         self.catalogue = Arc::new(self.catalogue.with_sources(sources));
     }
 }
 
-/// Which listings of other catalogues are taken over.
+/// Which listings to adopt from other catalogues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AdoptedListings {
-    /// Only tests: a program that could not be listed is tried again on each request.
+    /// Successful listings only. A program that could not be listed is tried again on each request.
     Succeeded,
-    /// Failures as well, of a listing that was awaited.
+    /// Failures as well. Used for listings that were awaited.
     Any,
 }
 
-/// Programs of a catalogue without a listing.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnlistedPrograms {
     /// Programs that no lister is listing.
@@ -66,17 +64,16 @@ pub(super) struct UnlistedPrograms {
     awaited: Vec<usize>,
 }
 
-/// Inputs of a listing request.
+/// The next step for a listing request.
 pub(super) enum ListingNeed {
-    /// Everything is listed.
+    /// Nothing: all programs are listed.
     Nothing(Arc<Catalogue>),
-    /// The end of the listing in progress.
+    /// A listing that is in progress.
     InProgress,
-    /// A listing of these programs.
+    /// A new listing of these programs.
     Workers(UnlistedPrograms),
 }
 
-/// The catalogues of all clients.
 #[derive(Default)]
 pub(super) struct Catalogues {
     all: Vec<SharedCatalogue>,
@@ -84,7 +81,7 @@ pub(super) struct Catalogues {
 }
 
 impl Catalogues {
-    /// Returns the index of the catalogue of these programs.
+    /// Returns the index of the catalogue for these programs.
     pub(super) fn find_or_add(
         &mut self,
         sources: Vec<ProgramSource>,
@@ -107,7 +104,7 @@ impl Catalogues {
         self.all.len() - 1
     }
 
-    /// Takes over what other catalogues know of these programs; returns those that remain without a listing.
+    /// Adopts listings from other catalogues. Returns the programs that are still unlisted.
     fn share_listings(
         &mut self,
         place: usize,
@@ -116,6 +113,7 @@ impl Catalogues {
     ) -> UnlistedPrograms {
         let mut unlisted = UnlistedPrograms { to_list: Vec::new(), awaited: Vec::new() };
         for program in programs {
+            // Find the same program in other catalogues.
             let (one, entry) = (&self.all[place], &self.all[place].catalogue.programs()[program]);
             let others = self.all.iter().enumerate().filter(|(other, _)| *other != place);
             let mut same = others.flat_map(|(_, other)| {
@@ -133,7 +131,7 @@ impl Catalogues {
             let is_listed_elsewhere = |other: &SharedCatalogue, index: usize| {
                 other.lister.as_ref().is_some_and(|lister| lister.is_listing(index))
             };
-            // A listing in progress is newer than any that is known.
+            // A listing in progress is newer than any known listing.
             if same.clone().any(|(other, (index, _))| is_listed_elsewhere(other, index)) {
                 unlisted.awaited.push(program);
             } else if let Some((_, (_, known))) = same.find(|(_, (_, known))| is_adopted(known)) {
@@ -147,7 +145,7 @@ impl Catalogues {
         unlisted
     }
 
-    /// Takes over the listings that were awaited; a program whose lister has given up is listed here.
+    /// Adopts awaited listings. If another catalogue's lister gave up on a program, it is listed here.
     fn collect_awaited(&mut self) {
         for place in 0..self.all.len() {
             let awaited = std::mem::take(&mut self.all[place].awaited);
@@ -163,12 +161,12 @@ impl Catalogues {
         }
     }
 
-    /// Returns the listings in progress, each with the index of its catalogue.
+    /// Returns the listings in progress with the indices of their catalogues.
     pub(super) fn listers(&self) -> impl Iterator<Item = (usize, &ProgramLister)> {
         self.all.iter().enumerate().filter_map(|(place, one)| Some((place, one.lister.as_ref()?)))
     }
 
-    /// Passes a worker's message to its listing; returns what the worker has done if it is idle again.
+    /// Passes a worker's message to its listing. Returns the finished job if the worker is idle again.
     pub(super) fn on_worker_message(
         &mut self,
         worker: WorkerId,
@@ -190,7 +188,7 @@ impl Catalogues {
         }
     }
 
-    /// Ends all listings, because there are no workers any more.
+    /// Ends all listings, because no workers are left.
     pub(super) fn fail_all(&mut self, why: &str) {
         for one in &mut self.all {
             if let Some(lister) = &mut one.lister {
@@ -199,8 +197,8 @@ impl Catalogues {
         }
     }
 
-    /// Counts a failed start for a listing and gives the listing up after too many, unless a worker is ready.
-    /// Workers that are still starting do not count, because all of them may fail like this one.
+    /// Counts a failed worker start. After too many, the listing is given up unless a worker is ready.
+    /// Workers that are still starting do not count, because they may fail in the same way.
     pub(super) fn on_start_failed(&mut self, place: usize, slots: usize, is_worker_ready: bool, error: &str) {
         let one = &mut self.all[place];
         let Some(lister) = &mut one.lister else { return };
@@ -209,7 +207,7 @@ impl Catalogues {
         }
     }
 
-    /// Returns what a request needs for the listing of a catalogue.
+    /// Returns what a request has to wait for until the catalogue is listed.
     pub(super) fn listing_need(&mut self, place: usize) -> ListingNeed {
         let one = &self.all[place];
         if one.lister.is_some() {
@@ -228,19 +226,18 @@ impl Catalogues {
         ListingNeed::Nothing(Arc::clone(&one.catalogue))
     }
 
-    /// Begins a listing.
     pub(super) fn begin_listing(&mut self, place: usize, unlisted: UnlistedPrograms) {
         let one = &mut self.all[place];
         one.lister = Some(ProgramLister::new(unlisted.to_list, one.listing.clone()));
         one.awaited = unlisted.awaited;
     }
 
-    /// Lets a request wait for the listing in progress.
+    /// Makes a request wait for the listing in progress.
     pub(super) fn await_listing(&mut self, place: usize, client: ClientId, request: RequestNumber) {
         self.all[place].waiting.push((client, request));
     }
 
-    /// Assigns the next program of a listing to a worker.
+    /// Assigns the listing's next program to a worker.
     ///
     /// Cancel safe: no, as [`ProgramLister::assign`].
     pub(super) async fn assign(
@@ -256,7 +253,7 @@ impl Catalogues {
         }
     }
 
-    /// Responds to the requests that waited for a listing which is done.
+    /// Responds to requests whose listing is done.
     pub(super) fn finish_listings(&mut self, clients: &Clients) {
         self.collect_awaited();
         for one in &mut self.all {
@@ -279,7 +276,7 @@ impl Catalogues {
         }
     }
 
-    /// Removes requests that wait for a listing; a listing that no request waits for is aborted.
+    /// Removes waiting requests. Listings that no request waits for are aborted.
     ///
     /// Cancel safe: no, as [`ProgramLister::abort`].
     pub(super) async fn cancel(
@@ -295,13 +292,13 @@ impl Catalogues {
             one.awaited.clear();
             if let (Some(lister), Some(pool)) = (one.lister.take(), pool.as_deref_mut()) {
                 lister.abort(pool).await;
-                // Some programs may have been listed anew.
+                // Some programs may have been listed again.
                 Arc::make_mut(&mut one.catalogue).rebuild_index();
             }
         }
     }
 
-    /// Builds the programs of a catalogue for a request; `None` if they can't be built.
+    /// Builds the programs of a catalogue for a request. Returns `None` if they can't be built.
     pub(super) fn build(
         &mut self,
         place: usize,
@@ -311,7 +308,7 @@ impl Catalogues {
         let one = &mut self.all[place];
         let finder = one.finder.clone()?;
         if one.build.as_ref().is_none_or(PendingBuild::is_done) {
-            // One that has ended, but is not listed yet, knows nothing of what was changed since.
+            // A build that has ended but is not listed yet misses later source changes.
             match self.builds.start(finder, one.build.as_ref()) {
                 Ok(build) => one.build = Some(build),
                 Err(error) => return Some(Err(error)),
@@ -321,14 +318,14 @@ impl Catalogues {
         Some(Ok(()))
     }
 
-    /// Returns the next build that ends.
+    /// Waits for the next build to end.
     ///
     /// Cancel safe: yes, as [`RunningBuilds::next_finished`].
     pub(super) async fn next_build(&mut self) -> FinishedBuild {
         self.builds.next_finished().await
     }
 
-    /// Keeps the result of a build. A cancelled build has no place any more.
+    /// Stores the result of a build. The result of a cancelled build is dropped.
     pub(super) fn on_build_finished(&mut self, finished: FinishedBuild) {
         let mut builds = self.all.iter_mut().filter_map(|one| one.build.as_mut());
         if let Some(build) = builds.find(|build| build.is_of(&finished)) {
@@ -336,8 +333,8 @@ impl Catalogues {
         }
     }
 
-    /// Takes over the programs that were built; returns the requests that wait for them. Programs of a
-    /// catalogue that is being listed are not replaced before the end of the listing.
+    /// Adopts built programs and returns the requests that wait for them. While a catalogue is being listed,
+    /// its programs are not replaced.
     pub(super) fn take_built(&mut self) -> Vec<BuiltRequest> {
         let mut built = Vec::new();
         for one in self.all.iter_mut().filter(|one| one.lister.is_none()) {
@@ -348,7 +345,7 @@ impl Catalogues {
         built
     }
 
-    /// Waits for the cancelled builds to end.
+    /// Waits for cancelled builds to end.
     ///
     /// Cancel safe: yes, as [`RunningBuilds::finish`].
     pub(super) async fn finish_builds(&mut self) {
@@ -356,7 +353,7 @@ impl Catalogues {
     }
 }
 
-/// Returns the lines about programs that could not be listed, or with which something is wrong.
+/// Returns log lines about programs that could not be listed or have warnings.
 fn broken_programs(catalogue: &Catalogue) -> Vec<ClientLogLine> {
     let mut lines = Vec::new();
     for entry in catalogue.programs() {

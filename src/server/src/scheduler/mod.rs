@@ -1,11 +1,10 @@
-//! The one scheduler of this process: owns the worker pool, the catalogues of tests, the slots and the
-//! running runs, for all clients of all protocols.
+//! The scheduler. It owns the worker pool, the catalogues of tests, the slots and the running runs, for all
+//! clients of all protocols.
 //!
 //! A front end registers its client with [`SchedulerHandle::register`]. It requests listings and runs through
-//! the [`RunClient`] that it gets, and receives their events. When the client is dropped, its runs are ended,
-//! and no other client's.
+//! the returned [`RunClient`], which also delivers their events. Dropping it ends the client's own runs only.
 //!
-//! - `handle`: what front ends use.
+//! - `handle`: the interface for front ends.
 //! - `client_events`: events for one client.
 //! - `event_loop`: waits for the next event and handles it; `event_loop/commands`: commands of clients.
 //! - `builds`: builds before listings.

@@ -1,4 +1,4 @@
-//! Running runs, and their tests that wait for a debugger.
+//! Runs in progress, and their tests that wait for a debugger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ impl RunEntry {
         self.client == client && self.request == request
     }
 
-    /// Reports tests that wait for a debugger, or do not wait any more.
+    /// Reports tests that started or stopped waiting for a debugger.
     fn report_debuggees(&mut self, clients: &Clients) {
         let Some(client) = clients.get(self.client) else { return };
         let reports = self.driver.take_debuggee_reports();
@@ -53,12 +53,10 @@ impl RunEntry {
     }
 }
 
-/// The runs of all clients.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// In order of arrival.
     all: BTreeMap<RunNumber, RunEntry>,
-    /// Number of runs so far.
+    /// Number of runs begun so far.
     begun: u64,
 }
 
@@ -93,7 +91,7 @@ impl Runs {
         self.drivers_mut().find(|driver| driver.key() == key)
     }
 
-    /// Returns the run of a client's request.
+    /// Returns the run started by a client's request.
     pub(super) fn requested_mut(
         &mut self,
         client: ClientId,
@@ -106,12 +104,11 @@ impl Runs {
         self.all.values().filter(move |run| run.client == client).map(|run| run.driver.as_ref())
     }
 
-    /// Returns the clients that have runs.
     pub(super) fn clients(&self) -> BTreeSet<ClientId> {
         self.all.values().map(|run| run.client).collect()
     }
 
-    /// Returns the number of leases that the runs of a client have received.
+    /// Returns the number of leases received by a client's current runs.
     pub(super) fn leases_granted(&self, client: ClientId) -> u64 {
         self.of_client(client).map(|driver| driver.model().leases_granted()).sum()
     }
@@ -120,7 +117,7 @@ impl Runs {
         self.of_client(client).map(|driver| driver.model().state().active_leases()).sum()
     }
 
-    /// Cancels the runs of a client that leaves.
+    /// Cancels the runs of a leaving client.
     pub(super) fn abandon(&mut self, client: ClientId) {
         self.all.values_mut().filter(|run| run.client == client).for_each(|run| run.driver.abandon());
     }
@@ -129,17 +126,17 @@ impl Runs {
         self.all.values().filter_map(|run| run.driver.next_deadline()).min()
     }
 
-    /// Removes the runs that are complete.
+    /// Removes and returns complete runs.
     pub(super) fn take_complete(&mut self) -> Vec<RunEntry> {
         self.all.extract_if(.., |_, run| run.driver.is_complete()).map(|(_, run)| run).collect()
     }
 
-    /// Reports tests that wait for a debugger, or do not wait any more, to their clients.
+    /// Reports tests that started or stopped waiting for a debugger to their clients.
     pub(super) fn report_debuggees(&mut self, clients: &Clients) {
         self.all.values_mut().for_each(|run| run.report_debuggees(clients));
     }
 
-    /// Removes a test of a client that waits for a debugger; returns whether it was waiting.
+    /// Removes a client's test that waits for a debugger. Returns whether it was waiting.
     pub(super) fn take_debuggee(&mut self, client: ClientId, debuggee: DebuggeeLease) -> bool {
         let mut own = self.all.values_mut().filter(|run| run.client == client);
         let Some(run) = own.find(|run| run.debuggees.contains(&debuggee)) else { return false };

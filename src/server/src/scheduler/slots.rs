@@ -1,4 +1,4 @@
-//! Shares of the slots, first among clients and then among the runs of each.
+//! Divides the slots, first among clients and then among the runs of each client.
 
 use heeler_core::{
     Slots,
@@ -21,18 +21,18 @@ pub(super) enum UserKey {
     Run(RunNumber),
 }
 
-/// Group of the listings, each of which serves all clients of its programs. Clients are numbered from 1.
+/// Client number of the listings, which serve all clients of their programs. Real clients are numbered from
+/// 1.
 const LISTINGS: u32 = 0;
 
-/// A user of slots, with its demand.
 pub(super) struct SlotUser {
     pub(super) key: UserKey,
     demand: GroupedDemand,
-    /// Slots that it occupies; workers that wait for their client occupy none.
+    /// Slots in use. Workers blocked by their client do not count.
     slots_in_use: Slots,
-    /// Slots that it may occupy.
+    /// Slots that the user may occupy.
     pub(super) share: Slots,
-    /// Whether it comes before all others.
+    /// Whether the user takes precedence over all others.
     is_preferred: bool,
 }
 
@@ -42,7 +42,7 @@ impl SlotUser {
     }
 }
 
-/// Returns all users of slots, without their shares; the listings first, because requests wait for them.
+/// Returns all users of slots, without shares. Listings come first, because requests wait for them.
 pub(super) fn slot_users(
     clients: &Clients,
     catalogues: &Catalogues,
@@ -59,6 +59,7 @@ pub(super) fn slot_users(
         SlotUser::new(UserKey::Listing(place), demand, Slots(lister.running_jobs()))
     });
     let runs_of_clients = runs.iter().map(|(number, run)| {
+        // A paused or blocked run keeps its slots but gets no more.
         let taken = run.driver.model().state().slots_taken();
         let blocked = pool.map_or(0, |pool| pool.workers().blocked_count(run.driver.key()));
         let blocked = LEASE_WEIGHT.times(blocked);
@@ -75,10 +76,9 @@ pub(super) fn slot_users(
     listings.chain(runs_of_clients).collect()
 }
 
-/// The slots of this process.
 pub(super) struct SlotShares {
     slots: Slots,
-    /// The rule for the next grant of an idle worker.
+    /// Whom the next idle worker is granted to.
     grant_rule: GrantRule,
 }
 
@@ -87,7 +87,7 @@ impl SlotShares {
         Self { slots: Slots(slots), grant_rule: GrantRule::default() }
     }
 
-    /// Computes the share of every user; returns the number of slots that no user can use.
+    /// Computes the share of every user. Returns the number of slots that no user can use.
     pub(super) fn divide(&self, users: &mut [SlotUser]) -> Slots {
         let demands: Vec<_> = users.iter().map(|user| user.demand).collect();
         let preferred = preferred_demands(self.grant_rule, &demands);
@@ -99,8 +99,8 @@ impl SlotShares {
         spare
     }
 
-    /// Returns the first preferred user, or the least served one, that is below its share. Slots that a user
-    /// occupies beyond its share count as occupied, so that no slot is used twice.
+    /// Returns the user that gets the next worker: below its share, preferred users first, then the least
+    /// served. Slots occupied beyond a user's share still count, so that no slot is used twice.
     pub(super) fn next_in_line(&self, users: Vec<SlotUser>) -> Option<SlotUser> {
         let in_use: Slots = users.iter().map(|user| user.slots_in_use).sum();
         if in_use >= self.slots {
@@ -111,7 +111,7 @@ impl SlotShares {
             .min_by_key(|user| (!user.is_preferred, user.demand.group_served, user.demand.demand.served))
     }
 
-    /// Notes that a user was granted a worker.
+    /// Records that a worker was granted to a user.
     pub(super) fn on_granted(&mut self, user: &SlotUser) {
         self.grant_rule = GrantRule::after_grant(user.is_preferred);
     }

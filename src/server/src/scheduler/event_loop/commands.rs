@@ -1,5 +1,5 @@
-//! Commands of clients, from their registration until they have left. A client that leaves takes its own runs
-//! with it; those of other clients go on.
+//! Commands of clients, from registration until they have left. A client that leaves takes only its own runs
+//! with it.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl Scheduler {
             Some(ClientCommand::StartRun { request, plan, client_members }) => {
                 self.start_run(client, request, *plan, client_members).await
             }
-            // A run that is over was reported with the tests that it had.
+            // A run that is over has already been reported with the tests it had.
             Some(ClientCommand::AddTests { request, tests }) => {
                 if let Some(driver) = self.runs.requested_mut(client, request) {
                     driver.add_tests(*tests);
@@ -92,8 +92,8 @@ impl Scheduler {
         self.catalogues.await_listing(place, client, request);
     }
 
-    /// Builds the programs of a client before they are listed for a request. Programs that can't be built are
-    /// listed at once.
+    /// Builds a client's programs, then lists them for the request. Programs that can't be built are listed
+    /// right away.
     async fn list_after_build(&mut self, client: ClientId, request: RequestNumber) {
         let Some(entry) = self.clients.get(client) else { return };
         match self.catalogues.build(entry.catalogue, client, request) {
@@ -103,7 +103,7 @@ impl Scheduler {
         }
     }
 
-    /// Lists the programs that were built, for the requests that wait for them.
+    /// Lists the built programs for the requests that wait for them.
     pub(super) async fn list_built(&mut self) {
         for BuiltRequest { client, request, failed } in self.catalogues.take_built() {
             match (failed, self.clients.get(client)) {
@@ -147,7 +147,7 @@ impl Scheduler {
         self.runs.add(client, request, driver);
     }
 
-    /// Reports the runs that are complete to their clients. Returns whether there was one.
+    /// Reports complete runs to their clients. Returns whether there were any.
     pub(super) fn complete_runs(&mut self) -> bool {
         let complete = self.runs.take_complete();
         let has_ended = !complete.is_empty();
@@ -166,7 +166,7 @@ impl Scheduler {
         has_ended
     }
 
-    /// Passes a client's decision to the worker, unless the test does not wait any more.
+    /// Passes a client's decision to the worker, unless the test no longer waits.
     async fn decide_debuggee(
         &mut self,
         client: ClientId,
@@ -184,7 +184,7 @@ impl Scheduler {
     async fn pause(&mut self, client: ClientId, done: oneshot::Sender<()>) {
         let mut workers = BTreeSet::new();
         if let Some(pool) = &mut self.pool {
-            // Before this process is stopped.
+            // The watchdog must know before this process itself is stopped.
             pool.send_to_watchdog_flushed(&ToWatchdog::Suspend).await;
             for worker in pool.workers().of_client(client) {
                 pool.send_to_worker(worker, &ToWorker::Pause).await;
@@ -203,8 +203,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends everything of a client whose session is gone. If no other client stays, all processes end with
-    /// it; otherwise its runs are cancelled, and their workers serve the others.
+    /// Ends everything of a client whose session is gone. If no other client remains, all processes end.
+    /// Otherwise its runs are cancelled, and their workers serve other clients.
     async fn begin_leave(&mut self, client: ClientId) {
         self.catalogues.cancel(self.pool.as_mut(), |(waiting, _)| *waiting == client).await;
         if !self.clients.has_others(client) {
@@ -225,7 +225,7 @@ impl Scheduler {
         self.runs.abandon(client);
     }
 
-    /// Removes the clients that have left and whose runs are over.
+    /// Removes leaving clients whose runs are over.
     pub(super) async fn remove_left_clients(&mut self) {
         for client in self.clients.gone(&self.runs) {
             if let Some(pool) = &mut self.pool {
