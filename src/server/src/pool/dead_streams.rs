@@ -1,5 +1,5 @@
-//! Connections to clients of processes that have died: they are brought to an end before the death is
-//! reported. So is what a dead worker has sent over main connections, where its tests may run again on other
+//! Client connections of dead processes. They are read to their end before the death is reported. The same
+//! holds for updates that a dead worker sent over main connections, if its tests may run again on other
 //! connections.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -14,15 +14,15 @@ use super::{
     workers::{PoolError, PoolEvent},
 };
 
-/// What clients are proven to have of a dead process.
+/// Data that clients are proven to have received from a dead process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeadSenderProof {
-    /// By run, the number of results, or of frames of its finish, that came over connections of its own. It
-    /// holds whatever else dies.
+    /// For each run, the number of results (from a worker) or finish frames (from the watchdog) received over
+    /// the process's own connection. The proof stays valid whatever else dies.
     pub(crate) own_streams: BTreeMap<RunKey, u64>,
-    /// By run, the same for the main connection.
+    /// The same for the main connection.
     pub(crate) relayed: BTreeMap<RunKey, u64>,
-    /// The directories of the runs whose completion is handled.
+    /// Directories of the runs whose completion the client has handled.
     pub(crate) completed: Vec<OsText>,
 }
 
@@ -36,23 +36,21 @@ impl DeadSenderProof {
     }
 }
 
-/// A process that has died.
 pub(super) struct DeadSender {
     pub(super) sender: StreamSender,
-    /// What is proven so far.
+    /// Proof collected so far.
     pub(super) proven: DeadSenderProof,
-    /// Its updates on main connections that may not be handled yet.
+    /// Updates on main connections that clients may not have handled yet.
     pub(super) forwarded: Option<Arc<ForwardedUpdates>>,
 }
 
 impl DeadSender {
-    /// Returns a dead watchdog.
     pub(super) fn watchdog(proven: DeadSenderProof) -> Self {
         Self { sender: StreamSender::Watchdog, proven, forwarded: None }
     }
 }
 
-/// Brings the connections of a dead process to an end; returns what is proven with them, beyond what was.
+/// Settles the connections of a dead process. Returns `proven` extended by what clients received over them.
 async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -> DeadSenderProof {
     let settling: JoinSet<_> =
         streams.into_iter().map(|held| held.settle(StreamHolder::Coordinator)).collect();
@@ -67,17 +65,17 @@ async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -
     proven
 }
 
-/// The connections to clients that processes of the pool leave behind.
+/// Connections to clients left behind by dead processes of the pool.
 pub(super) struct DeadStreams {
-    /// Duplicates of the connections of workers and watchdog to clients; `None` if they can't be received.
+    /// Duplicates of the client connections of workers and watchdog; `None` if they can't be received.
     held: Option<HeldStreams>,
     clients: ClientSinks,
-    /// Dead processes whose connections are brought to an end; their deaths are reported after it.
+    /// Dead processes whose connections are being settled. Their deaths are reported afterwards.
     settling: JoinSet<PoolEvent>,
 }
 
 impl DeadStreams {
-    /// Listens for duplicates of the connections of workers and watchdog to clients.
+    /// Listens for duplicates of the client connections of workers and watchdog.
     pub(super) fn listen(control_socket: &Path, clients: ClientSinks) -> Self {
         let path = StreamHolder::Coordinator.socket_path(control_socket, 0);
         let held = HeldStreams::listen(&path)
@@ -94,8 +92,8 @@ impl DeadStreams {
         }
     }
 
-    /// Brings to an end what a dead process has sent to clients. Returns the report of its death at once if
-    /// there is nothing; otherwise it follows from [`DeadStreams::next_settled`].
+    /// Settles the client connections of a dead process. Returns the report of its death if there is nothing
+    /// to wait for. Otherwise [`DeadStreams::next_settled`] returns it later.
     pub(super) fn settle(
         &mut self,
         dead: DeadSender,
@@ -119,18 +117,19 @@ impl DeadStreams {
         None
     }
 
-    /// Returns whether no death is held back.
+    /// Returns whether no report of a death is pending.
     pub(super) fn is_settled(&self) -> bool {
         self.settling.is_empty()
     }
 
-    /// Returns the next report of a death; `None` if none is held back.
+    /// Returns the next report of a death; `None` if none is pending.
     ///
     /// Cancel safe: yes, because a report is taken only when it is returned.
     pub(super) async fn next_settled(&mut self) -> Option<PoolEvent> {
         let settled = self.settling.join_next().await?;
         Some(settled.unwrap_or_else(|error| {
-            // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
+            // A death that is never reported would block its runs forever. Reporting the watchdog as lost
+            // ends all runs.
             tracing::error!(%error, "the connections of a dead process could not be brought to an end");
             PoolEvent::watchdog_lost(PoolError::NoWatchdog)
         }))

@@ -1,11 +1,12 @@
-//! Requests on the main connection of a client that also takes callback connections.
+//! Barrier requests on the main connection of a client that also accepts callback connections.
 //!
-//! Whether the client answers requests is learnt right after `initialize`, when no result can be lost: the
-//! client gets a request of an unknown method, and one of a method that clients bind as a notification. All
-//! processes that send to the client share the answers.
+//! Right after `initialize`, when no result can be lost yet, the server probes whether the client answers
+//! requests. It sends a request with an unknown method, and a request with a method that clients usually bind
+//! as a notification. All processes that send to the client share the answers.
 //!
-//! Barriers: where a worker's connection was refused, its updates go over the main connection. Before a test
-//! that it has begun may run again on another worker's connection, the client has handled them.
+//! If a worker's callback connection was refused, its updates go over the main connection. Before a test
+//! started there may run again on another worker's connection, a barrier proves that the client has handled
+//! them.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,17 +24,17 @@ use heeler_protocol::{
 use heeler_transport::{Outbox, callback::SharedProgress, running_time::sleep_running};
 use tokio::sync::watch;
 
-/// First id of the barriers: behind those of requests for debuggers, and still a 32-bit number.
+/// First id of barriers: beyond the ids of debugger requests, but still a 32-bit number.
 const FIRST_ID: u64 = 3 << 29;
-/// Id of the request for the client's log that asks whether it answers such requests, behind all barriers.
+/// Id of the probe that sends a log message as a request. Beyond the ids of all barriers.
 const LOG_PROBE_ID: u64 = 7 << 28;
-/// Id of the request of a method that no client knows.
+/// Id of the probe with an unknown method.
 const UNKNOWN_PROBE_ID: u64 = LOG_PROBE_ID + 1;
 
-/// Stands for the number of the latest answered barrier when there will be no further answers.
+/// Value of `answered` when no more answers will arrive.
 const CLOSED: u64 = u64::MAX;
 
-/// The requests on one client's main connection. Clones share them.
+/// Barriers on one client's main connection. Clones share state.
 #[derive(Debug, Clone)]
 pub struct MainBarriers {
     shared: Arc<MainBarrierState>,
@@ -43,19 +44,19 @@ pub struct MainBarriers {
 #[derive(Debug)]
 struct MainBarrierState {
     window: Mutex<AckWindow>,
-    /// Number of the latest barrier that is answered.
+    /// Number of the latest answered barrier.
     answered: watch::Sender<u64>,
     answers: Mutex<MainAnswers>,
 }
 
-/// Answers of the client on its main connection, shared with all processes.
+/// The client's answers on its main connection, shared with all processes.
 #[derive(Debug, Default)]
 struct MainAnswers {
     has_answered: bool,
     answers_log_requests: bool,
     accepts_unknown_methods: bool,
     progress: SharedProgress,
-    /// The control socket of the session that `progress` is of.
+    /// Control socket of the session that `progress` belongs to.
     socket: Option<PathBuf>,
 }
 
@@ -77,7 +78,7 @@ impl MainAnswers {
     }
 }
 
-/// Response of a client.
+/// Kind of a client response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseKind {
     Result,
@@ -93,19 +94,19 @@ impl MainBarriers {
         Self { shared: Arc::new(MainBarrierState { window, answered, answers: Mutex::default() }), limits }
     }
 
-    /// Returns the requests that find out whether the client answers requests, and which.
+    /// Returns the requests that probe whether the client answers requests, and with which methods.
     #[must_use]
     pub(crate) fn probes(&self) -> [Bytes; 2] {
         [mtp::log_probe_frame(LOG_PROBE_ID), mtp::unknown_barrier_frame(UNKNOWN_PROBE_ID)]
     }
 
-    /// Returns whether the client was waited for in vain, and has answered nothing since.
+    /// Returns whether the last wait for the client timed out, with no answer since.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.answers().progress.answers().has_stopped()
     }
 
-    /// Shares what the client answers with all processes that send to it, from now on.
+    /// From now on, shares the client's answers with all processes that send to it.
     pub fn share(&self, control_socket: &Path, client: ClientId) {
         let mut answers = self.answers();
         if answers.socket.as_deref() != Some(control_socket) {
@@ -115,7 +116,7 @@ impl MainBarriers {
         }
     }
 
-    /// Notes a response of the client; returns whether it answers one of these requests.
+    /// Records a client response. Returns whether it answers a probe or barrier.
     pub fn on_response(&self, id: &RequestId, kind: ResponseKind) -> bool {
         let RequestId::Number(id) = id else { return false };
         let Some(id) = id.parse().ok().filter(|id: &u64| (FIRST_ID..=UNKNOWN_PROBE_ID).contains(id)) else {
@@ -136,13 +137,13 @@ impl MainBarriers {
         true
     }
 
-    /// Ends all waits: the client is gone.
+    /// Ends all waits because the client is gone.
     pub fn close(&self) {
         self.shared.answered.send_replace(CLOSED);
     }
 
-    /// Waits until the client has handled everything that was sent on its main connection. One that is not
-    /// known to answer there is waited for once, shortly. The proof is `Handled` or `None`.
+    /// Waits until the client has handled everything sent on its main connection. A client that has never
+    /// answered gets one short wait. Returns `Handled` or `None`.
     ///
     /// Cancel safe: yes, because a late answer still counts.
     pub async fn prove(&self, connection: &Outbox) -> ProofLevel {
@@ -153,6 +154,7 @@ impl MainBarriers {
             return ProofLevel::None;
         }
         let mut answered = self.shared.answered.subscribe();
+        // Each answered barrier restarts the time limit.
         loop {
             let state = self.window().answers();
             let limit = match state {
@@ -168,7 +170,7 @@ impl MainBarriers {
             }
             tokio::select! {
                 biased;
-                // The sender lives as long as these barriers. Answers to earlier barriers are progress.
+                // The sender lives as long as `self`. Answers to earlier barriers count as progress.
                 _ = answered.changed() => {}
                 () = sleep_running(Duration::from_millis(limit)) => {
                     self.window().on_answer_overdue();
@@ -178,13 +180,13 @@ impl MainBarriers {
         }
     }
 
-    /// Returns the number of a new barrier, unless the client is known to answer none.
+    /// Returns the number of a new barrier; `None` if the client is known not to answer.
     fn open_barrier(&self) -> Option<u64> {
         let mut window = self.window();
         (window.answers() != AnswerState::Silent).then(|| window.open_barrier())
     }
 
-    /// Returns the method of barriers, and whether the client is known to answer requests of it.
+    /// Returns the barriers' method, and whether the client is known to answer requests with it.
     fn method(&self) -> (BarrierMethod, bool) {
         let answers = self.answers();
         match answers.needs_unknown_methods() {

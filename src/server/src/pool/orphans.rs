@@ -1,6 +1,6 @@
-//! Orphans of a dead watchdog: its workers and their tests die with it, but processes that had escaped them
-//! become our children. A pool may be started while the watchdog of the one before it is still being reaped,
-//! so all watchdogs are registered here.
+//! Orphans of a dead watchdog. Its workers and their tests die with it, but processes that escaped them
+//! become our children. A new pool may start while the previous pool's watchdog is still being reaped, so all
+//! watchdogs are registered here.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -10,12 +10,12 @@ use std::{
 
 use heeler_sys::process::{self, Pid};
 
-/// Time limit for killing orphans that keep forking new generations: such a race can't be won.
+/// Time limit for killing orphans that keep forking, since that race can't be won.
 const KILL_ORPHANS_DEADLINE: Duration = Duration::from_secs(1);
 
 static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// Makes this process the subreaper, to which orphans are reparented.
+/// Makes this process the subreaper that adopts orphans.
 pub(super) fn adopt_orphans() {
     if let Err(error) = process::become_subreaper() {
         tracing::warn!(%error, "what escapes a dead watchdog will not be found");
@@ -30,8 +30,7 @@ pub(super) fn unregister_watchdog(watchdog: Pid) {
     WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watchdog.0);
 }
 
-/// Kills and reaps every child that is not a watchdog, and the orphans that are reparented by that, until
-/// there are none.
+/// Kills and reaps every child except watchdogs, and the orphans reparented by that, until none is left.
 pub(super) fn kill_orphans() {
     let deadline = Instant::now() + KILL_ORPHANS_DEADLINE;
     let mut not_killable = HashSet::new();

@@ -1,4 +1,4 @@
-//! The watchdog of the pool: the process, its connection, and how many there were.
+//! The pool's watchdog: process, connection, and restart count.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,10 +19,10 @@ use super::{
     workers::PoolError,
 };
 
-/// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
+/// Maximum number of watchdogs. A dead watchdog is not replaced beyond it.
 pub(super) const MAX_WATCHDOGS: u32 = 4;
 
-/// The present watchdog. Dropping it ends it.
+/// The current watchdog. Dropping it ends the process.
 pub(super) struct Watchdog {
     program: PathBuf,
     socket: PathBuf,
@@ -30,12 +30,12 @@ pub(super) struct Watchdog {
     child: SpawnedChild,
     /// The connection, once the process has joined.
     sender: Option<ControlSender>,
-    /// Number of watchdogs so far.
+    /// Number of watchdogs started so far.
     started: u32,
 }
 
 impl Watchdog {
-    /// Starts the first watchdog; it joins at the socket.
+    /// Starts the first watchdog, which joins at the socket.
     ///
     /// Cancel safe: yes, because it waits only before the process is started.
     pub(super) async fn start(
@@ -62,7 +62,7 @@ impl Watchdog {
         self.child.pid()
     }
 
-    /// Returns whether a message comes from this process, and not from a predecessor.
+    /// Returns whether a process id belongs to the current watchdog, not to a predecessor.
     pub(super) fn is_current(&self, pid: u32) -> bool {
         pid == self.child.pid().as_u32()
     }
@@ -86,14 +86,14 @@ impl Watchdog {
         }
     }
 
-    /// Sends a message, and waits until the socket has it. A watchdog that does not read is killed.
+    /// Sends a message and waits until it is written to the socket. A watchdog that does not read is killed.
     ///
     /// Cancel safe: no, as [`Watchdog::send`].
     pub(super) async fn send_flushed(&mut self, message: &ToWatchdog) {
         self.send(message).await;
         let Some(sender) = self.sender.clone() else { return };
         match timeout(SEND_DEADLINE, sender.flush()).await {
-            // The event for its death follows.
+            // On an error, the event for the watchdog's death follows.
             Ok(Ok(()) | Err(_)) => {}
             Err(_elapsed) => {
                 tracing::warn!("the watchdog reads no messages and is killed");
@@ -102,7 +102,7 @@ impl Watchdog {
         }
     }
 
-    /// Kills the watchdog, and with it all workers and tests.
+    /// Kills the watchdog and with it all workers and tests.
     pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -116,14 +116,14 @@ impl Watchdog {
         orphans::unregister_watchdog(self.child.pid());
     }
 
-    /// Reaps a watchdog that has died or is to be replaced, with the processes that it leaves behind.
+    /// Reaps a watchdog that is dead or is to be replaced, and kills the processes it leaves behind.
     pub(super) fn bury(&mut self) {
         self.reap();
         orphans::kill_orphans();
         self.sender = None;
     }
 
-    /// Checks a watchdog that has not joined yet; returns whether it was stopped.
+    /// Checks a watchdog that has not joined yet. Returns whether it was stopped.
     pub(super) fn check_starting(&self, silence: &mut SilenceWatch, now: Duration) -> bool {
         let step = silence.on_check(now, || is_stopped(self.pid()));
         step.into_iter().for_each(|step| self.on_silent(step));
@@ -151,13 +151,13 @@ impl Watchdog {
     }
 }
 
-/// Ends the watchdog of a pool that is dropped without being shut down, because its client is gone. Without
-/// the signal the watchdog would take the end of its connection for the coordinator's death and finish the
-/// run for a client that no longer exists.
+/// Ends the watchdog of a pool that is dropped without a shutdown because its client is gone. Without the
+/// signal, the watchdog would take the end of its connection for the coordinator's death, and would finish
+/// the run for a client that no longer exists.
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let watchdog = self.child.pid();
-        // After a panic the watchdog is right to finish the run; a watchdog that has exited gets no signal.
+        // After a panic, the watchdog should finish the run. The signal fails if the watchdog has exited.
         if std::thread::panicking() || self.child.signal(Signal::TERM).is_err() {
             return;
         }
@@ -165,7 +165,7 @@ impl Drop for Watchdog {
             drop(heeler_sys::process::reap_child(watchdog));
             orphans::unregister_watchdog(watchdog);
         };
-        // Without a thread it stays a zombie until this process exits.
+        // Without this thread, the watchdog stays a zombie until this process exits.
         drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
     }
 }

@@ -1,4 +1,4 @@
-//! Starts the watchdog process and waits for its exit.
+//! Starts watchdog processes.
 
 use std::{ffi::OsString, os::fd::AsFd as _, path::Path};
 
@@ -10,11 +10,11 @@ use super::{
     orphans,
 };
 
-/// Where the standard output of the watchdog and the workers goes: workers write the output of tests there
-/// that is not captured.
+/// Where standard output of the watchdog and workers goes. Workers write test output there that is not
+/// captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerStdout {
-    /// All output is captured.
+    /// Nowhere, because all output is captured.
     Discarded,
     /// Our standard output.
     StandardOutput,
@@ -32,7 +32,7 @@ impl WorkerStdout {
     }
 }
 
-/// Starts the first watchdog; retries while the system temporarily has no process to spare.
+/// Starts the first watchdog. Retries while the system temporarily can't create processes.
 pub(super) async fn spawn_first_watchdog(
     program: &Path,
     socket: &Path,

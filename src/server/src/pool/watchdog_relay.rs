@@ -1,5 +1,5 @@
-//! Frames that the watchdog sends to clients through the coordinator: one task for each client, so that a
-//! client that reads slowly delays neither the watchdog's messages nor the frames of another client.
+//! Frames that the watchdog sends to clients through the coordinator. Each client has its own task, so a slow
+//! client delays neither the watchdog's messages nor other clients' frames.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,41 +18,40 @@ use super::{
     connection::ControlEvent,
 };
 
-/// Time for clients to take the last frames of a watchdog that is gone. Its successor sends what was not
-/// taken.
+/// Time for clients to accept the last frames of a dead watchdog. Its successor sends the rest again.
 const FINISH_DEADLINE: Duration = Duration::from_secs(1);
-/// How long the end of a run is held back until its completion is handed to the kernel. A client that has
-/// room takes it in microseconds; beyond that, the client does not read.
+/// How long the end of a run is held back until its completion is handed to the kernel. A client with room
+/// takes microseconds; a client that needs longer is not reading.
 const WRITE_LIMIT: Duration = Duration::from_millis(500);
-/// Queue of a client: the window of frames, and the ends of its runs, of which many may come together while
-/// the client does not read. Beyond that the watchdog's messages wait for this client.
+/// Capacity of a client's queue: the window of frames, plus ends of runs, which accumulate while the client
+/// does not read. When the queue is full, the watchdog's messages wait for this client.
 const QUEUED_ITEMS: usize = RELAY_WINDOW + 64;
 
-/// By run, the number of frames of its finish that were forwarded; until it is finished.
+/// For each unfinished run, the number of finish frames forwarded so far.
 type ForwardedFrames = Arc<Mutex<BTreeMap<RunKey, u64>>>;
 
 enum RelayItem {
     Frame(RelayedFrame),
-    /// The end of a run, which follows its last frame.
+    /// The end of a run, queued after its last frame.
     Finished(FromWatchdog),
 }
 
-/// A frame of a finish.
+/// A frame of a run's finish.
 #[derive(Debug)]
 struct RelayedFrame {
-    /// The number of frames of the finish including it.
+    /// Number of frames of the finish up to and including this one.
     position: u64,
     bytes: Bytes,
     run: Option<RunKey>,
 }
 
-/// The tasks that forward frames of one watchdog.
+/// Tasks that forward the frames of one watchdog.
 pub(super) struct WatchdogRelays {
     clients: ClientSinks,
     watchdog: ControlSender,
     raw: mpsc::Sender<ControlEvent>,
     queues: HashMap<ClientId, mpsc::Sender<RelayItem>>,
-    /// The run of the frames that arrive for a client.
+    /// For each client, the run that arriving frames belong to.
     runs: HashMap<ClientId, RunKey>,
     tasks: JoinSet<()>,
     forwarded: ForwardedFrames,
@@ -75,7 +74,7 @@ impl WatchdogRelays {
         }
     }
 
-    /// Forwards a frame. The watchdog waits for confirmations, so there is mostly room in the queue.
+    /// Forwards a frame. The queue usually has room, because the watchdog waits for confirmations.
     ///
     /// Cancel safe: no, because the frame would be lost.
     pub(super) async fn forward(&mut self, client: ClientId, position: u64, bytes: Bytes) {
@@ -92,11 +91,12 @@ impl WatchdogRelays {
             self.tasks.spawn(relay.run(items));
             queue
         });
-        // Its task ends only when nobody takes events any more.
+        // The task ends early only when nothing receives the pool's events any more.
         let _closed = queue.send(RelayItem::Frame(RelayedFrame { position, bytes, run })).await;
     }
 
-    /// Returns the event for a message, unless the frames of its run are to be forwarded before it.
+    /// Returns the event for a message; `None` if the message is handled here or must wait for its run's
+    /// frames.
     ///
     /// Cancel safe: no, because the message would be lost.
     pub(super) async fn on_message(&mut self, message: FromWatchdog) -> Option<ControlEvent> {
@@ -120,8 +120,8 @@ impl WatchdogRelays {
         Some(ControlEvent::WatchdogMessage(message))
     }
 
-    /// Waits until everything is forwarded; gives up on clients that do not read. Returns, by run, the number
-    /// of frames of its finish that were forwarded.
+    /// Waits until everything is forwarded, up to a time limit for clients that do not read. Returns the
+    /// number of forwarded finish frames of each run.
     ///
     /// Cancel safe: yes, because the tasks are aborted when they are dropped.
     pub(super) async fn finish(mut self) -> BTreeMap<RunKey, u64> {
@@ -146,19 +146,20 @@ struct ClientRelay {
 impl ClientRelay {
     async fn run(self, mut items: mpsc::Receiver<RelayItem>) {
         let mut held = LastRelayedFrame::default();
-        // Two for each run that has ended and is not written, all of which fit into the outbox.
+        // Up to two tasks for each ended run whose frames are not written yet. The outbox bounds their
+        // number.
         let mut reports = JoinSet::new();
         while let Some(item) = items.recv().await {
             match item {
                 RelayItem::Frame(frame) => {
                     self.send(held.hold(frame)).await;
-                    // The watchdog notices a coordinator that is gone by itself.
+                    // The watchdog notices by itself if the coordinator is gone.
                     let _closed =
                         self.watchdog.send(&ToWatchdog::FrameForwarded { client: self.client }).await;
                 }
                 RelayItem::Finished(message) => {
-                    // Reserved before the completion is sent: no await may separate the completion from the
-                    // report that it was sent.
+                    // Reserve before sending the completion: nothing may be awaited between the completion
+                    // and the report that it was sent.
                     let Ok(permit) = self.raw.reserve().await else { return };
                     let completion = held.release();
                     let run = completion.as_ref().and_then(|frame| frame.run.clone());
@@ -189,12 +190,12 @@ impl ClientRelay {
         }
     }
 
-    /// Reports to the watchdog that everything sent so far is written, so that it does not send it again if
-    /// this process is killed. The report of a client that does not read follows when it is written.
+    /// Tells the watchdog that everything sent so far is written, so that it does not send it again if this
+    /// process is killed. If the client does not read, the report is sent later.
     ///
     /// Cancel safe: yes, because each report is sent by a task of its own.
     async fn report_written(&self, reports: &mut JoinSet<()>, run: &RunKey, written: RelayedPart) {
-        // A client without callback port can't be reached by anybody else.
+        // Without a callback port, no other process can reach the client.
         let Some(ClientSink::Connection(outbox, Some(_))) = self.clients.get(self.client) else { return };
         let (watchdog, run) = (self.watchdog.clone(), run.clone());
         reports.spawn(async move {
@@ -213,8 +214,8 @@ impl ClientRelay {
     }
 }
 
-/// The report that the completion of a run is sent: it follows also if the task ends while it waits until
-/// the completion is written, because another watchdog would send a second one.
+/// Reports on drop that a run's completion was sent. Dropping the task while it waits for the write must
+/// still send the report, because another watchdog would otherwise send a second completion.
 struct RunEndReport<'a>(Option<(mpsc::Permit<'a, ControlEvent>, FromWatchdog)>);
 
 impl Drop for RunEndReport<'_> {

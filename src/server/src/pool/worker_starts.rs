@@ -1,4 +1,4 @@
-//! Requests for workers, and the workers that are starting to serve them.
+//! Requests for workers, and workers that are starting.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,20 +7,19 @@ use tokio::time::Instant;
 
 use super::deadlines::START_DEADLINE;
 
-/// User of a worker, or requester of a starting one.
+/// The user of a worker, or the requester of a starting worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WorkerUser {
-    /// A listing, by the number of its catalogue.
+    /// A listing, by the index of its catalogue.
     Listing(usize),
-    /// A run.
     Run(RunKey),
 }
 
-/// Requests that no worker was granted for, and the workers that have not joined yet.
+/// Requests without a granted worker, and workers that have not joined yet.
 pub(super) struct WorkerStarts {
-    /// Users that have requested a worker, in order.
+    /// Users that requested a worker, first request first.
     requests: VecDeque<WorkerUser>,
-    /// The deadline of each starting worker to join.
+    /// When each starting worker must have joined.
     starting: BTreeMap<WorkerId, Instant>,
     next_worker: u32,
 }
@@ -51,7 +50,7 @@ impl WorkerStarts {
         self.requests.retain(|user| matches!(user, WorkerUser::Run(_)));
     }
 
-    /// Returns a worker to start, if there are fewer starting workers than requests, and than this room.
+    /// Returns a worker to start if fewer workers are starting than are requested, and fewer than `room`.
     pub(super) fn begin(&mut self, room: usize) -> Option<WorkerId> {
         if self.starting.len() >= self.requests.len().min(room) {
             return None;
@@ -62,28 +61,29 @@ impl WorkerStarts {
         Some(worker)
     }
 
-    /// Gives all starting workers their whole time again, because another watchdog starts them; returns them.
+    /// Restarts the deadlines of all starting workers, because a new watchdog starts them. Returns the
+    /// workers.
     pub(super) fn begin_again(&mut self) -> Vec<WorkerId> {
         self.starting.values_mut().for_each(|deadline| *deadline = Instant::now() + START_DEADLINE);
         self.starting.keys().copied().collect()
     }
 
-    /// Removes a worker that has joined, or will not; returns whether it was starting.
+    /// Removes a worker that has joined, or failed to. Returns whether it was starting.
     pub(super) fn end(&mut self, worker: WorkerId) -> bool {
         self.starting.remove(&worker).is_some()
     }
 
-    /// Removes the workers that did not join in time.
+    /// Removes and returns the workers that did not join in time.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<WorkerId> {
         self.starting.extract_if(.., |_, deadline| *deadline <= now).map(|(worker, _)| worker).collect()
     }
 
-    /// Removes all starting workers, because the watchdog that starts them is dead.
+    /// Removes and returns all starting workers, because the watchdog that was starting them is dead.
     pub(super) fn take_all(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.starting).into_keys().collect()
     }
 
-    /// Removes the first request, because a worker did not start; returns its user.
+    /// Removes the first request because a worker did not start. Returns its user.
     pub(super) fn take_requester(&mut self) -> Option<WorkerUser> {
         self.requests.pop_front()
     }

@@ -1,5 +1,4 @@
-//! The pool: starts the watchdog, starts workers through it, and reports which of them join, send messages
-//! and exit.
+//! The pool: starts the watchdog, starts workers through it, and reports their joins, messages and exits.
 
 use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time::Duration};
 
@@ -25,39 +24,35 @@ use super::{
     worker_starts::{WorkerStarts, WorkerUser},
 };
 
-/// Capacity of the event queue to the driver: enough that a burst of small reports does not stop workers, few
-/// enough to bound memory (a report packet carries the result of one read of a test's output).
+/// Capacity of the event queue. Large enough that a burst of small reports does not stall workers, and small
+/// enough to bound memory: a packet holds the results of one read of a test's output.
 const EVENT_QUEUE_CAPACITY: usize = 64;
 
 /// Parameters of a pool.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolOptions {
-    /// The program that runs as watchdog and workers.
+    /// The program that runs as watchdog and worker.
     pub(crate) program: PathBuf,
-    /// Where forwarded frames of all clients go.
+    /// Destinations of frames forwarded to clients.
     pub(crate) clients: ClientSinks,
-    /// Maximum number of workers that are not blocked by their client.
+    /// Maximum number of workers, not counting workers blocked by their client.
     pub(crate) slots: usize,
     /// Where workers write output that is not captured.
     pub(crate) worker_stdout: WorkerStdout,
 }
 
-/// Errors of starting or keeping the pool.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
-    /// No directory for the control socket.
+    /// No directory for the control socket could be made.
     #[error("prepare a directory for the control socket")]
     Directory(#[source] heeler_sys::dirs::DirError),
-    /// No control socket in it.
+    /// The control socket could not be opened.
     #[error("listen for workers on {path}")]
     Listen { path: PathBuf, source: local::BindError },
-    /// The watchdog could not be started.
     #[error("start the watchdog")]
     Spawn(#[source] SpawnError),
-    /// The watchdog did not join in time.
     #[error("wait for the watchdog to connect within {} s", START_DEADLINE.as_secs())]
     NoWatchdog,
-    /// The watchdog died too often.
     #[error("keep a watchdog alive: {MAX_WATCHDOGS} of them died")]
     TooManyWatchdogs,
 }
@@ -65,71 +60,71 @@ pub(crate) enum PoolError {
 /// An event that the pool reports to the scheduler.
 #[derive(Debug)]
 pub(crate) enum PoolEvent {
-    /// A worker has joined, and is idle.
+    /// A worker has joined and is idle.
     WorkerReady,
-    /// A worker that was requested for this user did not start.
+    /// A worker requested by this user did not start.
     WorkerNotStarted { worker: WorkerId, user: Option<WorkerUser>, error: String },
-    /// A worker waits for a client that takes no frames, or does not wait any more.
+    /// A worker is blocked because its client stopped reading, or has been unblocked.
     WorkerBlocked,
-    /// A worker sent a message.
+    /// A message from a worker.
     WorkerMessage(WorkerId, FromWorker),
-    /// A worker is dead, and everything that it had sent is read.
+    /// A worker is dead, and everything it had sent has been read.
     WorkerDied {
         worker: WorkerId,
-        /// The death of the watchdog ended the worker.
+        /// Whether the watchdog's death ended the worker.
         is_lost_with_watchdog: bool,
-        /// The results that clients are proven to have: those forwarded to their connections, or handled by
-        /// them on the worker's own.
+        /// Results that clients are proven to have: forwarded to their connections, or handled on the
+        /// worker's own connection.
         proven: DeadSenderProof,
     },
-    /// The watchdog sent a message.
+    /// A message from the watchdog.
     WatchdogMessage(FromWatchdog),
     /// The watchdog died and was replaced. Its workers die with it.
     WatchdogReplaced {
-        /// The parts of its finishes that clients are proven to have.
+        /// Parts of the watchdog's finishes that clients are proven to have.
         proven: DeadSenderProof,
     },
-    /// The watchdog died and can't be replaced any more. The deaths of its workers are reported before.
+    /// The watchdog died and can't be replaced. The deaths of its workers have been reported before.
     WatchdogLost {
         error: PoolError,
-        /// The parts of its finishes that clients are proven to have.
+        /// Parts of the watchdog's finishes that clients are proven to have.
         proven: DeadSenderProof,
     },
 }
 
 impl PoolEvent {
-    /// Returns the loss of a watchdog of whose finishes nothing is proven.
+    /// Returns the loss of a watchdog with nothing proven about its finishes.
     pub(super) fn watchdog_lost(error: PoolError) -> Self {
         Self::WatchdogLost { error, proven: DeadSenderProof::default() }
     }
 }
 
-/// The last watchdog is dead.
+/// The death of the last watchdog, to be reported after its workers' deaths.
 struct WatchdogLoss {
     error: PoolError,
     proven: DeadSenderProof,
 }
 
-/// The watchdog and the workers of this process, for all clients: the only record of which workers there are
-/// and what each is used for.
+/// The watchdog and the workers that serve all clients. The pool is the only record of which workers exist
+/// and who uses them.
 pub(crate) struct WorkerPool {
-    /// The first field, because the process must be ended before its connection is.
+    /// Must be the first field, so that the process is ended before its connection is dropped.
     watchdog: Watchdog,
-    /// Where test processes have their temporary directories.
+    /// Contains the temporary directories of test processes.
     _temporary_dir: Option<heeler_sys::dirs::SessionTemporaryDir>,
     socket_dir: heeler_sys::dirs::SocketDir,
     slots: usize,
     control_events: mpsc::Receiver<ControlEvent>,
     workers: PooledWorkers,
     starts: WorkerStarts,
-    /// Events that arose together with another one and are not returned yet.
+    /// Events that are ready to be returned.
     pending_events: VecDeque<PoolEvent>,
-    /// Where forwarded frames go.
+    /// Destinations of frames forwarded to clients.
     clients: ClientSinks,
     dead_streams: DeadStreams,
     /// The loss of the last watchdog, until the deaths of all workers are reported.
     watchdog_loss: Option<WatchdogLoss>,
-    /// The task that accepts connections; it ends when `control_events` is dropped.
+    /// The task that accepts connections. It ends when `control_events` is dropped.
     _tasks: JoinSet<()>,
 }
 
@@ -173,8 +168,8 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Waits until the watchdog has joined, also as the replacement of one that has died; one that dies
-    /// before that is replaced, one that is stopped continued first.
+    /// Waits until the watchdog or its replacement has joined. A watchdog that dies before that is replaced;
+    /// a stopped one is first continued.
     ///
     /// # Errors
     /// The watchdog does not join in time.
@@ -196,7 +191,7 @@ impl WorkerPool {
                     }
                     None => return Err(PoolError::NoWatchdog),
                 },
-                // Before it has joined, there is no connection whose end would show its death.
+                // Until the watchdog has joined, there is no connection whose end would show its death.
                 () = wait_for_exit(end.as_ref()) => true,
                 () = tokio::time::sleep_until(start + silence.check_at()) => {
                     if self.watchdog.check_starting(&mut silence, start.elapsed()) {
@@ -215,7 +210,7 @@ impl WorkerPool {
                 end = ProcessExitWatch::watch(self.watchdog.pid()).ok();
             }
         }
-        // Workers that were requested while there was no watchdog are not known to this one.
+        // This watchdog does not know about workers requested before it joined.
         for worker in self.starts.begin_again() {
             self.watchdog.send(&ToWatchdog::StartWorker { worker }).await;
         }
@@ -228,7 +223,7 @@ impl WorkerPool {
         &self.workers
     }
 
-    /// Closes the connections of all processes to a client that has left.
+    /// Makes all processes close their connections to a client that has left.
     ///
     /// Cancel safe: no, because some processes may not receive the message.
     pub(crate) async fn end_client(&mut self, client: ClientId) {
@@ -239,18 +234,18 @@ impl WorkerPool {
         self.dead_streams.drop_client(client);
     }
 
-    /// Requests workers for a user; they are started as soon as there are fewer workers than slots.
+    /// Requests workers for a user. They start as soon as there are fewer workers than slots.
     /// [`WorkerPool::grant`] or `PoolEvent::WorkerNotStarted` follows for each.
     pub(crate) fn request_workers(&mut self, user: &WorkerUser, count: usize) {
         self.starts.request(user, count);
     }
 
-    /// Removes the requests of listings.
+    /// Removes the requests of all listings.
     pub(crate) fn clear_listing_requests(&mut self) {
         self.starts.remove_listings();
     }
 
-    /// Starts requested workers, as long as there are fewer workers than slots. Blocked workers do not count.
+    /// Starts requested workers while there are fewer workers than slots. Blocked workers do not count.
     ///
     /// Cancel safe: no, because a worker number is used up before the watchdog receives it.
     pub(crate) async fn start_requested(&mut self) {
@@ -260,20 +255,22 @@ impl WorkerPool {
         }
     }
 
-    /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose
-    /// process waits for a lease there: it goes on if the next job is one, and is ended otherwise.
+    /// Grants an idle worker to a user and removes one of the user's requests. Returns the program whose
+    /// process waits for a lease on the worker. The process continues if the next job is a lease of its
+    /// program, and is ended otherwise.
     pub(crate) fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         self.starts.on_granted(&user);
         self.workers.grant(worker, user)
     }
 
-    /// Takes a worker back from its user: it is idle. A process of this program may wait for a lease there.
+    /// Returns a worker to the idle state. `waiting_process` is the program whose process waits for a lease
+    /// there.
     pub(crate) fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         self.workers.release(worker, waiting_process);
     }
 
-    /// Sends a lease, and before it the program if that is another one than before: from now on the worker
-    /// serves this run.
+    /// Sends a lease, preceded by its program if the worker's last lease had a different one. From now on the
+    /// worker serves the lease's run.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_worker`].
     pub(crate) async fn send_lease(&mut self, worker: WorkerId, lease: Box<WorkerLease>) {
@@ -290,7 +287,7 @@ impl WorkerPool {
         self.workers.end_run(run);
     }
 
-    /// Sends a message to a worker. A worker that does not accept it in time is killed;
+    /// Sends a message to a worker. A worker that does not accept it in time is killed, and
     /// [`PoolEvent::WorkerDied`] follows.
     ///
     /// Cancel safe: no, because the message may or may not be queued.
@@ -298,7 +295,7 @@ impl WorkerPool {
         let Some(sender) = self.workers.get(worker).map(PooledWorker::sender) else { return };
         match tokio::time::timeout(SEND_DEADLINE, sender.send(message)).await {
             Ok(Ok(())) => {}
-            // The event for its death follows.
+            // The event for the worker's death follows.
             Ok(Err(_closed)) => {}
             Err(_elapsed) => {
                 tracing::warn!(%worker, "a worker takes no messages and is killed");
@@ -307,7 +304,7 @@ impl WorkerPool {
         }
     }
 
-    /// Kills a worker and its whole process tree through the watchdog; [`PoolEvent::WorkerDied`] follows.
+    /// Makes the watchdog kill a worker and its whole process tree. [`PoolEvent::WorkerDied`] follows.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
     pub(crate) async fn kill_worker(&mut self, worker: WorkerId) {
@@ -315,28 +312,28 @@ impl WorkerPool {
         self.workers.expect_death(worker);
     }
 
-    /// Sends a message to the watchdog. A watchdog that does not accept it in time is killed; its replacement
-    /// is reported as an event.
+    /// Sends a message to the watchdog. A watchdog that does not accept it in time is killed, and its
+    /// replacement is reported as an event.
     ///
     /// Cancel safe: no, because the message may or may not be queued.
     pub(crate) async fn send_to_watchdog(&mut self, message: &ToWatchdog) {
         self.watchdog.send(message).await;
     }
 
-    /// Sends a message to the watchdog, and waits until its socket has it: the watchdog reads it even if this
-    /// process is killed now.
+    /// Sends a message to the watchdog and waits until it is written to the socket. The watchdog then reads
+    /// it even if this process is killed.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
     pub(crate) async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
         self.watchdog.send_flushed(message).await;
     }
 
-    /// Kills the watchdog, and with it all workers and tests.
+    /// Kills the watchdog and with it all workers and tests.
     pub(crate) fn kill_watchdog(&self) {
         self.watchdog.kill();
     }
 
-    /// Returns the next event; waits until there is one.
+    /// Waits for the next event.
     ///
     /// Cancel safe: yes, because an event that was read stays in the pool until it is returned.
     pub(crate) async fn next_event(&mut self) -> PoolEvent {
@@ -344,6 +341,7 @@ impl WorkerPool {
             if let Some(event) = self.pending_events.pop_front() {
                 return event;
             }
+            // The loss of the last watchdog is reported after the deaths of its workers.
             if self.workers.len() == 0
                 && self.dead_streams.is_settled()
                 && let Some(WatchdogLoss { error, proven }) = self.watchdog_loss.take()
@@ -382,8 +380,8 @@ impl WorkerPool {
         }
         for worker in self.workers.overdue_deaths(now) {
             if self.is_process_running(worker) {
-                // A watchdog that has not killed the worker by now never will, and a worker that is alive may
-                // still send messages. It dies with the watchdog.
+                // A watchdog that has not killed the worker by now never will, and a live worker may still
+                // send messages. Killing the watchdog ends the worker too.
                 tracing::warn!(%worker, "the watchdog does not end a worker in time and is killed");
                 self.watchdog.kill();
                 self.workers.extend_death_deadline(worker, now);
@@ -393,8 +391,8 @@ impl WorkerPool {
         }
     }
 
-    /// Returns whether a worker's process still runs, even if it is unreachable. A process id alone proves
-    /// nothing, its parent does.
+    /// Returns whether a worker's process still runs, even if it is unreachable. Process ids are reused, so
+    /// its parent is compared as well.
     fn is_process_running(&self, worker: WorkerId) -> bool {
         let stat = self.workers.get(worker).and_then(|worker| heeler_sys::process::stat(worker.pid()));
         stat.is_some_and(|stat| stat.parent == self.watchdog.pid() && stat.state != 'Z')
@@ -491,7 +489,7 @@ impl WorkerPool {
         }
     }
 
-    /// Shuts the pool down: workers and watchdog are requested to exit, and killed if they don't.
+    /// Shuts the pool down. Workers and watchdog are asked to exit, and killed if they don't.
     ///
     /// Cancel safe: yes, because dropping the pool ends the control connections, which has the same effect.
     pub(crate) async fn shut_down(mut self) {
@@ -519,24 +517,24 @@ impl WorkerPool {
         self.watchdog.reap();
     }
 
-    /// Has all processes know what a client answers on its main connection.
+    /// Shares a client's answers on its main connection with all processes.
     pub(crate) fn share_answers(&self, client: ClientId) {
         self.clients.share_answers(client, &self.control_socket());
     }
 
-    /// Decides whether a client is waited for longer that was waited for during `limit`: it is, if it has
-    /// answered on the connection of any process within the limit.
+    /// Decides whether to keep waiting for a client after `limit`: yes if the client has answered on any
+    /// process's connection within that time.
     #[must_use]
     pub(crate) fn on_client_overdue(&self, client: ClientId, limit: Duration) -> OverdueDecision {
         on_client_overdue(&self.control_socket(), client, limit)
     }
 
-    /// Returns where the watchdog and the workers connect.
+    /// Returns the socket at which watchdog and workers join.
     fn control_socket(&self) -> PathBuf {
         control_socket_in(&self.socket_dir)
     }
 
-    /// Returns whether the control socket exists. Without it no worker and no watchdog can start.
+    /// Returns whether the control socket exists. Without it, no worker and no watchdog can start.
     pub(crate) fn has_directory(&self) -> bool {
         self.control_socket().exists()
     }
