@@ -1,4 +1,4 @@
-//! Where updates for clients go that workers and the watchdog send through the coordinator, by client.
+//! Destinations of updates that workers and the watchdog send to clients through the coordinator.
 
 use std::{
     collections::HashMap,
@@ -13,33 +13,33 @@ use tokio::sync::mpsc;
 
 use super::main_barriers::MainBarriers;
 
-/// Where the updates for one client go.
+/// Destination of the updates for one client.
 #[derive(Debug, Clone)]
 pub(crate) enum ClientSink {
-    /// To its main connection, as they arrive; with barriers if it takes callback connections as well.
+    /// The client's main connection. Has barriers if the client also accepts callback connections.
     Connection(Outbox, Option<MainBarriers>),
-    /// To its session, as typed updates.
+    /// The client's session, as typed updates.
     Session(mpsc::Sender<RunUpdates>),
 }
 
-/// The client takes no more updates.
+/// The client accepts no more updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientSinkClosed;
 
-/// Why a frame was not taken at once.
+/// Why a frame could not be sent at once.
 #[derive(Debug)]
 pub(crate) enum ClientSinkError {
-    /// There is no room at present.
+    /// The queue is full.
     Full(Bytes),
-    /// The client takes no more updates.
+    /// The client accepts no more updates.
     Closed,
 }
 
 impl ClientSink {
-    /// Passes a frame on, if there is room at once.
+    /// Sends a frame if there is room.
     ///
     /// # Errors
-    /// There is no room at present, or the client takes no more updates.
+    /// There is no room, or the client accepts no more updates.
     pub(crate) fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
         match self {
             Self::Connection(outbox, _) => outbox.try_send(frame).map_err(|error| match error {
@@ -57,12 +57,12 @@ impl ClientSink {
         }
     }
 
-    /// Passes a frame on, waiting for room.
+    /// Sends a frame, waiting for room.
     ///
-    /// Cancel safe: yes, because a cancelled call has passed on nothing.
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
     /// # Errors
-    /// The client takes no more updates.
+    /// The client accepts no more updates.
     pub(crate) async fn send(&self, frame: Bytes) -> Result<(), ClientSinkClosed> {
         match self {
             Self::Connection(outbox, _) => outbox.send(frame).await.map_err(|_| ClientSinkClosed),
@@ -76,8 +76,7 @@ impl ClientSink {
 }
 
 impl ClientSink {
-    /// Waits until the client has handled what was passed on, where something on another connection could
-    /// overtake it.
+    /// Waits until the client has handled all sent frames, if data on another connection could overtake them.
     ///
     /// Cancel safe: yes, as [`MainBarriers::prove`].
     pub(crate) async fn wait_until_handled(&self) {
@@ -91,30 +90,29 @@ impl ClientSink {
 fn pass_on(permit: mpsc::Permit<'_, RunUpdates>, frame: &[u8]) {
     match RunUpdates::read(frame) {
         Ok(updates) => permit.send(updates),
-        // Both ends are the same program, so this is our bug.
+        // Both ends are the same program, so this is a bug in Heeler.
         Err(error) => tracing::error!(%error, "updates for a session can't be read"),
     }
 }
 
-/// The sinks of all clients. Clones share them.
+/// The sinks of all clients. Clones share state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientSinks {
     by_client: Arc<Mutex<HashMap<ClientId, ClientSink>>>,
 }
 
 impl ClientSinks {
-    /// Adds a client.
     pub(crate) fn insert(&self, client: ClientId, sink: ClientSink) {
         self.lock().insert(client, sink);
     }
 
-    /// Removes a client that has left. Frames that still wait for room wait until the session has closed its
+    /// Removes a client that has left. Frames that wait for room keep waiting until the session closes its
     /// end.
     pub(crate) fn remove(&self, client: ClientId) {
         drop(self.lock().remove(&client));
     }
 
-    /// Shares what a client answers on its main connection with the processes of a session.
+    /// Shares the client's answers on its main connection with the processes that use this control socket.
     pub(crate) fn share_answers(&self, client: ClientId, control_socket: &Path) {
         if let Some(ClientSink::Connection(_, Some(barriers))) = self.get(client) {
             barriers.share(control_socket, client);

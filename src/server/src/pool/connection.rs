@@ -1,6 +1,6 @@
-//! One task per control connection: it accepts the process that joins, then passes its messages to the pool
-//! in order. Frames for clients are forwarded to the sink of the run's client; while a client is slow, only
-//! the workers of its own runs wait.
+//! One task per control connection. It accepts the joining process, then passes its messages to the pool in
+//! order. Frames for clients go to the sink of the run's client; a slow client delays only the workers of its
+//! own runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,12 +29,11 @@ use super::{
     watchdog_relay::WatchdogRelays,
 };
 
-/// Time limit for the join message. Processes of ours send it at once; a slower peer is not one of ours.
+/// Time limit for the join message. Our processes send it at once, so a slower peer is not one of ours.
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
-/// Time after which a worker whose client takes no frame counts as blocked: its slot is free for others.
+/// A worker counts as blocked after waiting this long for its client. Other runs may then use its slot.
 const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
-/// Events on control connections.
 pub(super) enum ControlEvent {
     WorkerJoined {
         worker: WorkerId,
@@ -56,7 +55,7 @@ pub(super) enum ControlEvent {
     },
     WatchdogDisconnected {
         pid: u32,
-        /// By run, the number of frames of its finish that were forwarded for it.
+        /// For each run, the number of frames of its finish that were forwarded for the watchdog.
         relayed: BTreeMap<RunKey, u64>,
     },
 }
@@ -78,7 +77,7 @@ pub(super) async fn accept(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a control connection was refused");
-                    // An error that recurs at once (no file descriptors left) must not spin.
+                    // An error that recurs at once (no file descriptors left) must not cause a busy loop.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             },
@@ -101,7 +100,7 @@ async fn serve_connection(stream: local::LocalStream, clients: ClientSinks, raw:
     };
     match join {
         JoinMessage::Worker { worker, pid } => {
-            // The reader notices a peer that is gone again.
+            // The reader notices if the peer has left again.
             let _closed = sender.send(&ToWorker::Accepted).await;
             let forwarder = FrameForwarder {
                 worker,
@@ -134,6 +133,7 @@ async fn serve_worker(
         match receiver.next_or_silence::<FromWorker>(|| is_stopped(pid)).await {
             Ok(Some(WatchedPacket::Silence(step))) => event = Some(ControlEvent::WorkerSilent(worker, step)),
             Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
+                // Otherwise the test's next run on another connection could overtake these updates.
                 if forwarder.lets_tests_run_again(&message) {
                     forwarder.wait_until_handled().await;
                 }
@@ -149,7 +149,7 @@ async fn serve_worker(
             }
         }
     }
-    // The pool may be gone already.
+    // The pool may already be gone.
     let _closed = forwarder.raw.send(ControlEvent::WorkerDisconnected(worker)).await;
 }
 
@@ -159,14 +159,14 @@ struct FrameForwarder {
     clients: ClientSinks,
     raw: mpsc::Sender<ControlEvent>,
     forwarded: Arc<ForwardedUpdates>,
-    /// Those of the present lease.
+    /// Tests of the current lease that have started but not ended.
     unfinished: UnfinishedTests,
 }
 
-/// What was forwarded of one worker.
+/// Progress of forwarding one worker's updates.
 #[derive(Debug, Default)]
 pub(super) struct ForwardedUpdates {
-    /// The position of the last frame of the run that the worker serves.
+    /// Position of the last forwarded frame in the worker's current run.
     pub(super) position: AtomicU64,
     /// Clients that may not have handled the updates on their main connections yet.
     unhandled: Mutex<BTreeSet<ClientId>>,
@@ -177,7 +177,7 @@ impl ForwardedUpdates {
         self.unhandled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all clients have handled what was forwarded to their main connections.
+    /// Waits until all clients have handled the updates forwarded to their main connections.
     ///
     /// Cancel safe: yes, as [`ClientSink::wait_until_handled`].
     pub(super) async fn wait_until_handled(&self, clients: &ClientSinks) {
@@ -190,7 +190,7 @@ impl ForwardedUpdates {
         }
     }
 
-    /// Returns whether a client may not have handled something.
+    /// Returns whether a client may not have handled some updates.
     pub(super) fn is_unhandled(&self) -> bool {
         !self.lock().is_empty()
     }
@@ -210,8 +210,8 @@ impl FrameForwarder {
         }
     }
 
-    /// Returns whether a test that the client saw start may run again on another worker's connection after
-    /// this message.
+    /// Returns whether, after this message, a test that has started for the client may run again on another
+    /// worker's connection.
     fn lets_tests_run_again(&mut self, message: &FromWorker) -> bool {
         match message {
             FromWorker::LeaseEvents { events, .. } => self.unfinished.record(events),
@@ -236,14 +236,14 @@ impl FrameForwarder {
         self.report_blocking(sink.send(frame)).await.is_ok()
     }
 
-    /// Awaits what a client delays. Once that takes long, the worker counts as blocked.
+    /// Waits for a client. After a while, the worker counts as blocked.
     async fn report_blocking<T>(&self, waiting: impl Future<Output = T>) -> T {
         tokio::pin!(waiting);
         if let Ok(output) = timeout(BLOCKED_AFTER, &mut waiting).await {
             return output;
         }
         let worker = self.worker;
-        // The pool may be gone already.
+        // The pool may already be gone.
         let blocked = |is_blocked| ControlEvent::WorkerMessage(worker, FromWorker::Blocked { is_blocked });
         let _closed = self.raw.send(blocked(true)).await;
         let output = waiting.await;

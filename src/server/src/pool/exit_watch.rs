@@ -1,4 +1,4 @@
-//! Watches the exit of a process that is not our child, or that is not to be reaped yet.
+//! Watches the exit of a process that is not our child, or must not be reaped yet.
 
 use std::{future::pending, io};
 
@@ -10,17 +10,16 @@ use tokio::net::unix::pipe::Receiver;
 pub struct ProcessExitWatch(Receiver);
 
 impl ProcessExitWatch {
-    /// Begins to watch a process.
+    /// Starts watching a process.
     ///
     /// # Errors
-    /// There is no process with this id, or the system has no descriptor for it.
+    /// No process has this id, or the system can't open a descriptor for it.
     pub fn watch(process: Pid) -> io::Result<Self> {
-        // A pidfd becomes readable when its process exits; tokio's pipe type is the safe way to wait for
-        // that.
+        // A pidfd becomes readable when its process exits. Tokio's pipe type can wait for that in safe code.
         pidfd_open(process).and_then(Receiver::from_owned_fd_unchecked).map(Self)
     }
 
-    /// Returns when the process has exited; it may be a zombie still.
+    /// Returns when the process has exited. It may still be a zombie.
     ///
     /// Cancel safe: yes, because nothing is read from the descriptor.
     pub async fn wait(&self) {
@@ -31,7 +30,7 @@ impl ProcessExitWatch {
     }
 }
 
-/// Waits for a process's exit; forever if there is none to watch.
+/// Waits for the process to exit; forever without a process.
 ///
 /// Cancel safe: yes, as [`ProcessExitWatch::wait`].
 pub(crate) async fn wait_for_exit(process: Option<&ProcessExitWatch>) {

@@ -1,19 +1,19 @@
-//! The processes that serve all clients: one watchdog, and the workers that it starts. The pool tracks which
-//! processes are alive and what each worker is granted to, passes messages to and from them and replaces a
-//! dead watchdog; it decides nothing about tests.
+//! The processes that serve all clients: a watchdog and the workers it starts. The pool tracks live processes
+//! and who uses each worker, passes messages, and replaces a dead watchdog. It makes no decisions about
+//! tests.
 //!
-//! - `client_sinks`: where updates for clients go.
+//! - `client_sinks`: destinations of updates for clients.
 //! - `connection`: one task per control connection.
-//! - `dead_streams`: what clients have of processes that have died.
+//! - `dead_streams`: what clients have received from dead processes.
 //! - `deadlines`: time limits.
-//! - `exit_watch`: waits for the exit of a process.
-//! - `main_barriers`: what a client has handled of its main connection.
-//! - `orphans`: reaps what a dead watchdog leaves behind.
-//! - `pooled_workers`: the workers that have joined, and what each one is used for.
+//! - `exit_watch`: waits for a process to exit.
+//! - `main_barriers`: what a client has handled on its main connection.
+//! - `orphans`: reaps orphans of a dead watchdog.
+//! - `pooled_workers`: the workers that have joined, and their users.
 //! - `session_dir`: the directory of temporary files.
-//! - `watchdog`: the watchdog that runs now.
-//! - `watchdog_process`: starts the process of a watchdog.
-//! - `watchdog_relay`: frames of the watchdog for clients.
+//! - `watchdog`: the current watchdog.
+//! - `watchdog_process`: starts a watchdog process.
+//! - `watchdog_relay`: forwards the watchdog's frames to clients.
 //! - `worker_starts`: requests for workers, and workers that are starting.
 //! - `workers`: the pool itself.
 

@@ -1,4 +1,4 @@
-//! The workers that have joined: what each one is used for, and the signs of their deaths.
+//! The workers that have joined, their users, and signs of their deaths.
 
 use std::{
     collections::BTreeMap,
@@ -17,45 +17,42 @@ use super::{
     worker_starts::WorkerUser,
 };
 
-/// A worker that has joined.
 pub(super) struct PooledWorker {
     pid: Pid,
     sender: ControlSender,
     forwarded: Arc<ForwardedUpdates>,
-    /// `None` while it is idle.
+    /// `None` while the worker is idle.
     user: Option<WorkerUser>,
-    /// The program whose process waits for a lease, if that of its last listing does.
+    /// The program whose listing process waits for a lease, if one does.
     waiting_process: Option<Box<TestProgram>>,
-    /// The worker is blocked because its client stopped reading.
+    /// Whether the worker is blocked because its client stopped reading.
     is_blocked: bool,
-    /// The program of its last lease.
+    /// Program of the last lease.
     program: Option<Arc<TestProgram>>,
-    /// The run of its last lease.
+    /// Run of the last lease.
     assigned_run: Option<RunKey>,
-    /// Positions of the runs that it served before, for as long as those runs last.
+    /// Last forwarded positions of runs that the worker served earlier and that are not over.
     forwarded_before: BTreeMap<RunKey, u64>,
-    /// The control connection has ended.
     is_disconnected: bool,
-    /// The watchdog has reported its exit, or is dead itself.
+    /// Whether the watchdog has reported the worker's exit, or is dead itself.
     is_exit_reported: bool,
-    /// The watchdog has died before it could report its exit.
+    /// Whether the watchdog died before it could report the worker's exit.
     is_lost_with_watchdog: bool,
     /// Deadline for the second sign of death, set at the first one.
     death_deadline: Option<Instant>,
 }
 
-/// A sign of a worker's death.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ExitSign {
     Disconnected,
-    /// The watchdog has reported its exit.
+    /// The watchdog has reported the exit.
     Reported,
     /// The watchdog is dead.
     WatchdogDied,
 }
 
 impl PooledWorker {
-    /// Returns a worker that has just joined, and is idle.
+    /// Returns a worker that has just joined and is idle.
     pub(super) fn joined(pid: Pid, sender: ControlSender, forwarded: Arc<ForwardedUpdates>) -> Self {
         Self {
             pid,
@@ -97,8 +94,8 @@ impl PooledWorker {
         }
     }
 
-    /// Records a sign of death. Returns whether the worker is dead: its connection has ended, so that none of
-    /// its messages is missed, and the watchdog has reported its exit, so that none of its processes is left.
+    /// Records a sign of death. Returns whether the worker is dead: its connection has ended, so no message
+    /// can be missed, and its exit was reported, so none of its processes is left.
     fn on_exit_sign(&mut self, sign: ExitSign) -> bool {
         match sign {
             ExitSign::Disconnected => self.is_disconnected = true,
@@ -119,7 +116,7 @@ impl PooledWorker {
         self.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
     }
 
-    /// Returns what is known of its updates once it is dead.
+    /// Returns what was forwarded for this dead worker.
     pub(super) fn into_dead(self, worker: WorkerId) -> DeadSender {
         let mut relayed = self.forwarded_before;
         let position = self.forwarded.position.load(Ordering::Acquire);
@@ -132,7 +129,7 @@ impl PooledWorker {
     }
 }
 
-/// The workers that have joined and are not known to be dead.
+/// Workers that have joined and are not known to be dead.
 #[derive(Default)]
 pub(crate) struct PooledWorkers(BTreeMap<WorkerId, PooledWorker>);
 
@@ -157,13 +154,13 @@ impl PooledWorkers {
         self.0.keys().copied().collect()
     }
 
-    /// Returns the workers that are not dying.
+    /// Returns the workers that show no sign of death.
     #[must_use]
     pub(crate) fn ready(&self) -> Vec<WorkerId> {
         self.0.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the workers that are granted to runs of this client and are not dying.
+    /// Returns the workers that serve runs of this client and show no sign of death.
     #[must_use]
     pub(crate) fn of_client(&self, client: ClientId) -> Vec<WorkerId> {
         let is_its = |worker: &PooledWorker| worker.run().is_some_and(|run| run.client == client);
@@ -177,8 +174,8 @@ impl PooledWorkers {
         self.idle().next().is_some()
     }
 
-    /// Returns an idle worker that shows no sign of death. A lease goes where a process waits for one, a
-    /// listing elsewhere, because it would end that process.
+    /// Returns an idle worker that shows no sign of death. For a lease, prefers a worker whose process waits
+    /// for one. For a listing, avoids it, because the listing would end that process.
     #[must_use]
     pub(crate) fn preferred_idle(&self, for_listing: bool) -> Option<WorkerId> {
         let is_preferred = |worker: &PooledWorker| worker.waiting_process.is_some() != for_listing;
@@ -189,22 +186,23 @@ impl PooledWorkers {
         self.0.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying())
     }
 
-    /// Grants an idle worker to a user. Returns the program whose process waits for a lease there: it goes on
-    /// if the next job is one, and is ended otherwise.
+    /// Grants an idle worker to a user. Returns the program whose process waits for a lease on the worker.
+    /// The process continues if the next job is a lease of its program, and is ended otherwise.
     pub(super) fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         let granted = self.0.get_mut(&worker)?;
         granted.user = Some(user);
         granted.waiting_process.take()
     }
 
-    /// Takes a worker back from its user: it is idle. A process of this program may wait for a lease there.
+    /// Returns a worker to the idle state. `waiting_process` is the program whose process waits for a lease
+    /// there.
     pub(super) fn release(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         if let Some(released) = self.0.get_mut(&worker) {
             (released.user, released.waiting_process) = (None, waiting_process);
         }
     }
 
-    /// Notes whether a worker waits for a client that takes no frames; returns whether there is this worker.
+    /// Records whether a worker waits for a client that reads nothing. Returns whether the worker exists.
     pub(super) fn set_blocked(&mut self, worker: WorkerId, is_blocked: bool) -> bool {
         self.0.get_mut(&worker).map(|blocked| blocked.is_blocked = is_blocked).is_some()
     }
@@ -213,15 +211,14 @@ impl PooledWorkers {
         self.0.values().filter(|worker| worker.is_blocked).count()
     }
 
-    /// Returns the number of a run's workers that wait for its client.
+    /// Returns the number of a run's workers that are blocked by its client.
     #[must_use]
     pub(crate) fn blocked_count(&self, run: &RunKey) -> usize {
         self.0.values().filter(|worker| worker.is_blocked && worker.run() == Some(run)).count()
     }
 
-    /// Records that a worker without a lease serves this run from now on. Positions are counted from 1 in
-    /// each run. All frames of the previous run have been forwarded, because they precede the end of its
-    /// lease.
+    /// Records that a worker without a lease serves this run from now on. Each run counts positions from 1.
+    /// All frames of the previous run have been forwarded, because they precede the end of its lease.
     pub(super) fn assign_run(&mut self, worker: WorkerId, run: &RunKey) {
         let Some(assigned) = self.0.get_mut(&worker) else { return };
         if assigned.assigned_run.as_ref() == Some(run) {
@@ -234,7 +231,7 @@ impl PooledWorkers {
         }
     }
 
-    /// Records the program of a worker's next lease; returns whether the worker has to be told of it.
+    /// Records the program of a worker's next lease. Returns whether the program must be sent to the worker.
     pub(super) fn set_program(&mut self, worker: WorkerId, program: &Arc<TestProgram>) -> bool {
         let Some(worker) = self.0.get_mut(&worker) else { return false };
         let before = worker.program.replace(Arc::clone(program));
@@ -255,7 +252,7 @@ impl PooledWorkers {
         }
     }
 
-    /// Records a sign of a worker's death; returns whether it is dead.
+    /// Records a sign of a worker's death. Returns whether it is dead.
     pub(super) fn on_exit_sign(&mut self, worker: WorkerId, sign: ExitSign) -> bool {
         self.0.get_mut(&worker).is_some_and(|dying| dying.on_exit_sign(sign))
     }
@@ -267,7 +264,7 @@ impl PooledWorkers {
         }
     }
 
-    /// Waits once more as long for the death of a worker.
+    /// Restarts the deadline for a worker's death.
     pub(super) fn extend_death_deadline(&mut self, worker: WorkerId, now: Instant) {
         if let Some(dying) = self.0.get_mut(&worker) {
             dying.death_deadline = Some(now + DEATH_DEADLINE);

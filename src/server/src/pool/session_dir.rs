@@ -2,8 +2,8 @@
 
 use heeler_sys::dirs::{SessionTemporaryDir, SocketDir};
 
-/// Creates the directory of temporary files of the session with this directory, where it needs one of its
-/// own. Without it they are in the session's directory.
+/// Creates the temporary directory of a session, if it needs one outside the session directory. Otherwise
+/// temporary files are put into the session directory.
 pub(super) fn create_temporary_dir(session: &SocketDir) -> Option<SessionTemporaryDir> {
     let created = SessionTemporaryDir::create(session);
     created

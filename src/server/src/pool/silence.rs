@@ -1,11 +1,11 @@
-//! Processes of the pool that send nothing any more, not even heartbeats: a test can stop its parents, and so
-//! can a user. Those that are stopped are continued once, and then replaced.
+//! Processes of the pool that have stopped sending even heartbeats, for example because a test or a user
+//! stopped them. A stopped process is continued once, and replaced if it stays silent.
 
 use heeler_core::silence::{SILENCE_LIMIT, SilenceStep};
 use heeler_protocol::control::WorkerId;
 use heeler_sys::process::{self, Pid, ProcessStat, Signal, signal_child_of};
 
-/// Continues a silent worker of this watchdog, or kills it.
+/// Continues or kills a silent worker of this watchdog.
 pub(super) fn on_silent_worker(watchdog: Pid, worker: WorkerId, pid: Pid, step: SilenceStep) {
     let signal = match step {
         SilenceStep::Continue => Signal::CONT,
@@ -23,8 +23,8 @@ pub(super) fn on_silent_worker(watchdog: Pid, worker: WorkerId, pid: Pid, step: 
     }
 }
 
-/// Returns whether a process is stopped, and not by a debugger. One that is only slow must not be killed: all
-/// its tests would run again.
+/// Returns whether a process is stopped, but not by a debugger. A process that is only slow must not be
+/// killed, because all its tests would run again.
 pub(super) fn is_stopped(pid: Pid) -> bool {
     let is_stopped = process::stat(pid).is_some_and(ProcessStat::is_stopped);
     if !is_stopped {
