@@ -1,5 +1,5 @@
-//! Debug runs: the client is requested to attach a debugger to each test's process, or to launch the test
-//! under one; its response decides how the test continues.
+//! Debug runs: for each test, the client is asked to attach a debugger to the process or to launch the test
+//! under one. The client's response decides how the test continues.
 //!
 //! ```text
 //! waiting ──client/attachDebugger──► success ──► the process is handed over to the debugger
@@ -23,12 +23,11 @@ use tokio::{sync::mpsc, time::Instant};
 use super::requests::TestRequests;
 use crate::scheduler::{ClientLogLine, DebuggeeLease, DebuggeeWaiting, SchedulerGone};
 
-/// First id of requests that the server sends. The ids are numbers because `$/cancelRequest` accepts no
-/// others by the specification, and so high that no client has counted as far, in case it keeps the ids of
-/// both directions in one table.
+/// First id of requests sent by the server. Ids are numbers because `$/cancelRequest` accepts nothing else
+/// according to the specification. They start high so that they never collide with client ids, in case a
+/// client keeps both directions in one table.
 const FIRST_REQUEST_ID: u64 = 1 << 30;
 
-/// A client's response to a request of the server.
 pub(super) struct DebuggerResponse {
     pub(super) id: RequestId,
     pub(super) outcome: Result<Option<Box<RawValue>>, RpcError>,
@@ -37,9 +36,9 @@ pub(super) struct DebuggerResponse {
 /// Debugging properties of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DebugSession {
-    /// The client attaches and launches debuggers on request.
+    /// Whether the client attaches and launches debuggers on request.
     pub(super) is_available: bool,
-    /// Every run is a debug run.
+    /// Whether every run is a debug run.
     pub(super) is_debug_session: bool,
 }
 
@@ -48,13 +47,13 @@ pub(super) struct DebuggerRequests {
     client_responses: mpsc::Receiver<DebuggerResponse>,
     is_available: bool,
     is_debug_session: bool,
-    /// The client does not implement `client/attachDebugger`, so it is requested to launch.
+    /// Whether the client lacks `client/attachDebugger` and is asked to launch instead.
     uses_launch: bool,
     next_id: u64,
     open: Vec<DebuggerRequest>,
 }
 
-/// A test that waits for the client's response, or for the process that the client launches.
+/// A test that waits for the client's response, or for the process launched by the client.
 struct DebuggerRequest {
     id: RequestId,
     debuggee: DebuggeeWaiting,
@@ -62,7 +61,6 @@ struct DebuggerRequest {
     deadline: Instant,
 }
 
-/// The request that was sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DebuggerRequestKind {
     Attach,
@@ -84,7 +82,7 @@ impl DebuggerRequests {
         }
     }
 
-    /// Returns whether a run is a debug run, given the flag of its request.
+    /// Returns whether a run is a debug run, given its request's flag.
     pub(super) fn is_debug_run(&self, by_request: bool) -> bool {
         by_request || self.is_debug_session
     }
@@ -94,7 +92,7 @@ impl DebuggerRequests {
         self.is_available
     }
 
-    /// Returns the client's next response; waits forever after the session has closed the channel.
+    /// Returns the client's next response. Waits forever once the session has closed the channel.
     ///
     /// Cancel safe: yes, because a response is either still in the channel or returned.
     pub(super) async fn next_response(&mut self) -> DebuggerResponse {
@@ -114,7 +112,7 @@ impl DebuggerRequests {
 }
 
 impl TestRequests {
-    /// Requests a debugger from the client for a test that waits for one.
+    /// Asks the client for a debugger for a waiting test.
     pub(super) fn request_debugger(&mut self, debuggee: DebuggeeWaiting) {
         let id = RequestId::number(self.debuggers.next_id);
         self.debuggers.next_id += 1;
@@ -135,7 +133,7 @@ impl TestRequests {
 
     pub(super) async fn on_client_response(&mut self, answer: DebuggerResponse) -> Result<(), SchedulerGone> {
         let DebuggerResponse { id, outcome } = answer;
-        // A request that was withdrawn or never sent is not in the list.
+        // The list contains only requests that were sent and not withdrawn.
         for open in self
             .debuggers
             .remove_where(|open| open.id == id && open.kind != DebuggerRequestKind::LaunchAccepted)
@@ -151,8 +149,8 @@ impl TestRequests {
                     self.debuggers.uses_launch = true;
                     self.request_debugger(open.debuggee);
                 }
-                // The launched process hands the test over to the debugger when it joins, which may be before
-                // or after this response.
+                // The launched process hands the test over to the debugger when it joins, before or after
+                // this response.
                 (DebuggerRequestKind::Launch | DebuggerRequestKind::LaunchAccepted, None) => {
                     self.debuggers
                         .open
@@ -164,7 +162,8 @@ impl TestRequests {
         Ok(())
     }
 
-    /// Drops the request for a test whose process a debugger has launched: it needs no response any more.
+    /// Drops the request for a test whose process was launched by a debugger, because no response is needed
+    /// any more.
     pub(super) fn drop_launched_request(&mut self, lease: DebuggeeLease) {
         drop(self.debuggers.remove_where(|open| open.debuggee.lease == lease));
     }
@@ -215,7 +214,6 @@ impl TestRequests {
     }
 }
 
-/// Returns whether the client does not implement the method.
 fn is_method_not_found(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> bool {
     matches!(outcome, Err(error) if error.code == code::METHOD_NOT_FOUND)
 }

@@ -1,4 +1,5 @@
-//! `testing/discoverTests`: composes the frames that report the requested tests. Pure: `requests` sends them.
+//! `testing/discoverTests`: composes the frames that report the requested tests. Pure; `requests` sends the
+//! frames.
 
 use std::time::Duration;
 
@@ -16,13 +17,12 @@ use heeler_protocol::{
 use super::{metrics::duration_ms, params::TestsRequest, requests::RequestJob};
 use crate::discovery::{Catalogue, GroupLocation, ListingState, ProgramEntry, TestRef, select_tests};
 
-/// Returns the requested tests.
 pub(super) fn requested_tests(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
     select_tests(catalogue, &request.selection).0
 }
 
-/// Returns the next update and advances `next`. Without any test there is still one update: some clients take
-/// the first update as the whole result and would wait forever without one.
+/// Returns the next update and advances `next`. Even without tests there is one update, because some clients
+/// treat the first update as the whole result and would wait for it forever.
 pub(super) fn next_update(
     catalogue: &Catalogue,
     request: &TestsRequest,
@@ -32,7 +32,7 @@ pub(super) fn next_update(
     let end = wanted.len().min(*next + FRAME_LIMIT_UPDATES);
     let mut changes = Vec::with_capacity(end - *next);
     for index in *next..end {
-        // A program that was rebuilt in the meantime may have fewer tests.
+        // A program rebuilt in the meantime may have fewer tests.
         if catalogue.contains(wanted[index]) {
             let before =
                 index.checked_sub(1).map(|before| wanted[before]).filter(|place| catalogue.contains(*place));
@@ -44,8 +44,8 @@ pub(super) fn next_update(
     updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))
 }
 
-/// Returns the final frames of a discovery that found this many tests, or that failed, perhaps before there
-/// was a catalogue: completion, telemetry, response.
+/// Returns the final frames of a discovery: completion, telemetry, response. `discovered` is the number of
+/// tests found, or the error. The discovery may have failed before there was a catalogue.
 pub(super) fn final_frames(
     catalogue: Option<&Catalogue>,
     job: &RequestJob,
@@ -60,8 +60,8 @@ pub(super) fn final_frames(
     vec![completion_frame(&job.request.run_id), telemetry_frame(event::DISCOVERY, &metrics), response]
 }
 
-/// Adds the changes of the groups above a test, except for those above the preceding test: tests of a group
-/// are consecutive, so these have been added already.
+/// Adds the changes of a test's groups. Groups of the preceding test were added with that test, because tests
+/// of a group are consecutive.
 fn push_group_changes(
     catalogue: &Catalogue,
     test: TestRef,
@@ -84,7 +84,7 @@ fn push_group_changes(
     }
 }
 
-/// Returns the change of a test, or of a program whose listing failed.
+/// Returns the change for a test, or for a program whose listing failed.
 fn test_change(catalogue: &Catalogue, test: TestRef, request: &TestsRequest) -> Vec<u8> {
     let mut change = Vec::new();
     catalogue.with_description(test, |description| {
@@ -111,7 +111,7 @@ fn discovery_metrics(programs: &[ProgramEntry], discovered: usize, took: Duratio
     }
 }
 
-/// Returns the error for a request that was cancelled.
+/// Returns the error for a cancelled request.
 pub(super) fn cancelled_error() -> RpcError {
     RpcError::new(code::REQUEST_CANCELLED, "the request was cancelled")
 }

@@ -1,4 +1,4 @@
-//! The phases of a session's end. Pure: `session` acts by them.
+//! The phases of a session's end. Pure; `session` acts on them.
 //!
 //! ```text
 //! serving ──`exit`──► draining ──`exit` again, or the owner's command──► cancelling
@@ -9,28 +9,26 @@
 
 use crate::listen::SessionEnd;
 
-/// How far a session has come towards its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionPhase {
     /// Requests are accepted.
     Serving,
-    /// After `exit`: requests in progress continue to their own end, new ones are refused.
+    /// `exit` was received: requests in progress continue, new requests are refused.
     Draining,
-    /// Requests in progress are cancelled, and get their responses.
+    /// Requests in progress are cancelled and get their responses.
     Cancelling,
 }
 
-/// An order to end the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndOrder {
     /// The client sent `exit`.
     ClientExit,
-    /// The owner of the session ends it, because of a signal.
+    /// The session's owner ends it because of a signal.
     OwnerExit,
 }
 
 impl SessionPhase {
-    /// Returns the phase after an order to end.
+    /// Returns the next phase after an order to end the session.
     pub(super) fn after(self, order: EndOrder) -> Self {
         match (self, order) {
             (Self::Serving, EndOrder::ClientExit) => Self::Draining,
@@ -43,13 +41,13 @@ impl SessionPhase {
         self == Self::Serving
     }
 
-    /// Returns whether the session ends, given the number of open requests.
+    /// Returns whether the session is over, given the number of open requests.
     pub(super) fn is_over(self, open_requests: usize) -> bool {
         self != Self::Serving && open_requests == 0
     }
 
-    /// Returns how a session is reported to have ended. One that was ordered to end has ended so, even if its
-    /// client did not wait for it.
+    /// Returns the reported end of a session. After an order to end, the end is reported as `Exit` even if
+    /// the client disconnected before the session was done.
     pub(super) fn reported_end(self, end: SessionEnd) -> SessionEnd {
         match (self, end) {
             (Self::Draining | Self::Cancelling, SessionEnd::Disconnected) => SessionEnd::Exit,

@@ -1,4 +1,4 @@
-//! The entry of the MSTest Runner Protocol among the front ends.
+//! Front end of the MSTest Runner Protocol.
 
 use tokio::sync::mpsc;
 

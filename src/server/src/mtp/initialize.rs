@@ -6,7 +6,7 @@ use heeler_protocol::{
     rpc::{RpcError, code},
 };
 
-/// Properties of the client that the session keeps.
+/// Client properties that the session keeps.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClientProperties {
     pub(super) process_id: Option<u32>,
@@ -24,7 +24,7 @@ impl ClientProperties {
         self.testing.callback_provider.as_ref().is_some_and(|provider| provider.port != 0)
     }
 
-    /// Returns the address to which workers report, if the client listens for them.
+    /// Returns the address for callback connections, if the client listens for them.
     pub(super) fn callback(&self, host: &str) -> Option<CallbackAddress> {
         let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;
         Some(CallbackAddress::new(host, provider.port, provider.token.clone()))
@@ -46,7 +46,7 @@ pub(super) fn negotiate(params: InitializeParams) -> Result<(ClientProperties, I
     Ok((ClientProperties { process_id: params.process_id, testing: params.capabilities.testing }, result))
 }
 
-/// Returns whether a version is compatible: its major number is ours.
+/// Returns whether a version is compatible: it has the same major number as ours.
 fn is_compatible_version(version: &str) -> bool {
     version.split('.').next() == PROTOCOL_VERSION.split('.').next()
 }

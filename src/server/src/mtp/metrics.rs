@@ -1,4 +1,4 @@
-//! Metrics of a run, for the client's telemetry.
+//! Run metrics for the client's telemetry.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use heeler_protocol::mtp::{ExecutionState, RunMetrics};
 
 use crate::run::{RunOutcome, RunPlan};
 
-/// Returns the metrics of a completed run.
 pub(super) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) -> RunMetrics {
     let mut metrics = RunMetrics {
         selected: plan.tests.len(),
@@ -18,7 +17,7 @@ pub(super) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) 
         worker_deaths: outcome.worker_deaths,
         attachments: outcome.result.attachments.len(),
         duration_ms: duration_ms(took),
-        // The sum of no numbers is -0.
+        // `fold` from 0.0, because the sum of an empty iterator is -0.
         tests_ms: outcome.durations.iter().fold(0.0, |sum, (_, duration)| sum + duration_ms(*duration)),
         ..RunMetrics::default()
     };
@@ -42,7 +41,7 @@ fn outcome_counter(metrics: &mut RunMetrics, outcome: Outcome) -> &mut usize {
     }
 }
 
-/// Returns a duration in milliseconds, as the wire represents it.
+/// Returns a duration in milliseconds, as sent to the client.
 pub(super) fn duration_ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

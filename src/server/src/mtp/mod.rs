@@ -1,12 +1,12 @@
 //! The front end of the MSTest Runner Protocol.
 //!
-//! - `front_end`: the protocol's entry among the front ends.
-//! - `session`: one client, from the first byte to the last; `session/dispatch`: its messages.
+//! - `front_end`: implements the common front end interface.
+//! - `session`: one client connection; `session/dispatch`: its messages.
 //! - `ending`: the phases of a session's end.
-//! - `requests`: the requests in progress of a session, and the events of their runs.
-//! - `debugger`: requests to the client's debugger.
-//! - `metrics`: metrics of a run, for telemetry.
-//! - `initialize`, `discover`, `run`, `params`: one file for each request, and their parameters.
+//! - `requests`: the session's requests in progress, and events of their runs.
+//! - `debugger`: debugger requests to the client.
+//! - `metrics`: run metrics for telemetry.
+//! - `initialize`, `discover`, `run`: one file per request; `params`: parameters of discovery and run.
 
 mod debugger;
 mod discover;

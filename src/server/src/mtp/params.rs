@@ -1,4 +1,4 @@
-//! Parameters of discovery and run requests: parsed and validated once.
+//! Parses and validates the parameters of discovery and run requests.
 
 use heeler_protocol::{
     mtp::{ClientMembers, RequestedNode, RunIdMember, RunShard, TestsParams},
@@ -9,26 +9,25 @@ use serde_json::value::RawValue;
 use crate::discovery::TestSelection;
 use heeler_config::{RunOptions, filter::GraphQuery};
 
-/// A discovery or run request, parsed.
 #[derive(Debug, Clone)]
 pub(super) struct TestsRequest {
-    /// Exactly as the client wrote it, because it is echoed.
+    /// Run id, echoed exactly as the client sent it.
     pub(super) run_id: String,
     pub(super) selection: TestSelection,
-    /// Members that the client added to the requested nodes, which are returned with them.
+    /// Members that the client added to the requested nodes, returned with the nodes.
     pub(super) client_members: ClientMembers,
-    /// Each test runs under a debugger of the client.
+    /// Whether each test runs under the client's debugger.
     pub(super) is_debug: bool,
-    /// The programs are built before they are listed.
+    /// Whether the programs are built before they are listed.
     pub(super) is_built: bool,
-    /// The partition of a larger selection that the tests are.
+    /// The shard, if the tests are part of a larger selection.
     pub(super) shard: Option<RunShard>,
-    /// Options of the run, if the client sent any.
+    /// Run options, if the client sent any.
     pub(super) options: Option<RunOptions>,
 }
 
 impl TestsRequest {
-    /// Refuses options that change what the programs are started with, for a client on another machine.
+    /// Rejects options that change how programs are started. Called for clients on other machines.
     pub(super) fn for_other_machine(self) -> Result<Self, RpcError> {
         match &self.options {
             Some(options) if options.changes_programs() => {
@@ -39,8 +38,8 @@ impl TestsRequest {
         }
     }
 
-    /// Refuses options of a run in a discovery. The listing of a program is shared by all clients and runs,
-    /// so it is made with the configured arguments and environment.
+    /// Rejects run options in a discovery. All clients and runs share a program's listing, so it is always
+    /// made with the configured arguments and environment.
     pub(super) fn for_discovery(self) -> Result<Self, RpcError> {
         match self.options {
             None => Ok(self),
@@ -76,7 +75,7 @@ pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequ
     Ok(TestsRequest { run_id, selection, client_members, is_debug, is_built, shard, options })
 }
 
-/// Returns the run id of parameters that may be invalid otherwise.
+/// Returns the run id, even if other parameters are invalid.
 pub(super) fn readable_run_id(params: Option<&RawValue>) -> Option<String> {
     let member: RunIdMember = serde_json::from_str(params?.get()).ok()?;
     Some(member.run_id).filter(|run_id| is_guid(run_id))
@@ -89,8 +88,7 @@ fn store_members(node: RequestedNode, all: &mut ClientMembers) -> String {
     node.uid
 }
 
-/// Returns whether the text is a GUID in any form that GUID parsers accept: with or without hyphens, in
-/// braces, in parentheses.
+/// Returns whether the text is a GUID in a common form: with or without hyphens, in braces or in parentheses.
 fn is_guid(text: &str) -> bool {
     let inner = text.trim();
     let inner = inner

@@ -1,6 +1,6 @@
-//! Requests in progress of a session: each waits for the listing, then its tests are sent (discovery) or run,
-//! then it gets its response. One task has them all; it waits for the client's commands, for the scheduler
-//! and for room in the client's connection.
+//! A session's requests in progress. Each waits for the listing, then its tests are sent (discovery) or run,
+//! then it is answered. A single task handles all requests; it waits for the client's commands, the
+//! scheduler, and room in the client's connection.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,16 +33,14 @@ use crate::scheduler::{BuildRequest, ClientEvent, ClientLogLine, RequestNumber, 
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 
-/// Number of queued frames above which no more events are taken from the scheduler, which then drops log
-/// lines.
+/// Number of queued frames above which no more events are taken from the scheduler. The scheduler then drops
+/// log lines.
 const MAX_QUEUED_FRAMES: usize = 256;
 
-/// One discovery or run request.
 pub(super) struct RequestJob {
     pub(super) id: RequestId,
     pub(super) request: TestsRequest,
     pub(super) kind: JobKind,
-    /// Time of arrival.
     pub(super) begun: Instant,
 }
 
@@ -54,20 +52,18 @@ pub(super) enum JobKind {
 
 /// A command from the session.
 pub(super) enum RequestCommand {
-    /// Starts a request.
     Start(Box<RequestJob>),
     /// Cancels the request with this id.
     Cancel(RequestId),
-    /// Stops all test processes; answered once they are stopped.
+    /// Stops all test processes. The sender is used once they have stopped.
     Pause(oneshot::Sender<()>),
-    /// Lets stopped test processes continue.
+    /// Resumes stopped test processes.
     Resume,
 }
 
-/// Progress of a request.
 enum RequestStage {
     AwaitingListing,
-    /// Sends discovered tests to the client, from index `next` on.
+    /// Sending discovered tests to the client. `next` is the index of the next test.
     SendingTests {
         catalogue: Arc<Catalogue>,
         wanted: Vec<TestRef>,
@@ -84,7 +80,7 @@ struct OpenJob {
 /// Properties of the client and its session that requests need.
 pub(super) struct TestRequestContext {
     pub(super) settings: Arc<ResolvedSettings>,
-    /// Recorded with each run: how it was started.
+    /// How the run was started, recorded with each run.
     pub(super) provenance: Provenance,
     pub(super) has_attachments_stream: bool,
     pub(super) log_form: LogForm,
@@ -93,23 +89,21 @@ pub(super) struct TestRequestContext {
     pub(super) reports: ReportFileWriter,
 }
 
-/// What waits for room in the client's connection.
+/// An item that waits for room in the client's connection.
 enum Outgoing {
     Frame(Bytes),
-    /// The request's response was sent.
+    /// All frames of this request were sent, including the response.
     Finished(RequestId),
 }
 
-/// The requests in progress of a session.
 pub(super) struct TestRequests {
     context: TestRequestContext,
     client: RunClient,
     pub(super) debuggers: DebuggerRequests,
-    /// In order of arrival.
     jobs: BTreeMap<RequestNumber, OpenJob>,
     next_job: u64,
     outgoing: VecDeque<Outgoing>,
-    /// Ids of requests that were responded to, for the session.
+    /// Tells the session which requests were answered.
     finished: mpsc::Sender<RequestId>,
 }
 
@@ -120,7 +114,7 @@ enum RequestEvent {
     /// The client has responded to a request of the server.
     DebuggerResponse(DebuggerResponse),
     Scheduler(Option<ClientEvent>),
-    /// The first of the queued frames was sent.
+    /// The first queued frame was sent.
     Sent,
     DebuggerDeadline,
     /// A discovery has more tests to send.
@@ -145,11 +139,11 @@ impl TestRequests {
         }
     }
 
-    /// Serves requests until the session has no more and each has its response, then leaves the scheduler.
+    /// Serves requests until the session sends no more and all are answered, then leaves the scheduler.
     /// Returns at once if the scheduler has failed.
     ///
-    /// Cancel safe: no, because requests in progress would be left without a response; but dropping it ends
-    /// the client's runs.
+    /// Cancel safe: no, because requests in progress would get no response. Dropping the future ends the
+    /// client's runs.
     pub(super) async fn serve(mut self, commands: mpsc::Receiver<RequestCommand>) {
         match self.serve_all(commands).await {
             Ok(()) => self.client.leave().await,
@@ -191,6 +185,7 @@ impl TestRequests {
             }
         };
         let has_room = self.outgoing.len() < MAX_QUEUED_FRAMES;
+        // Earlier branches have priority. Commands come first; more discovered tests are sent only when idle.
         tokio::select! {
             biased;
             command = command => command.map_or(RequestEvent::CommandsClosed, RequestEvent::Command),
@@ -219,8 +214,8 @@ impl TestRequests {
         }
     }
 
-    /// Returns whether the programs are built for a request: where it asks for that, and for each discovery
-    /// where the configuration says so.
+    /// Returns whether to build the programs first: if the request asks for it, or for any discovery if
+    /// configured.
     fn build_request(&self, job: &RequestJob) -> BuildRequest {
         let is_configured = job.kind == JobKind::Discover && self.context.settings.run.is_built_on_discovery;
         if job.request.is_built || is_configured { BuildRequest::First } else { BuildRequest::None }
@@ -248,7 +243,7 @@ impl TestRequests {
                 self.fail(request, &RpcError::new(code::INTERNAL_ERROR, error));
             }
             ClientEvent::FinishRun(frames) => self.queue(frames),
-            // They reach this client as frames.
+            // Updates reach this client as frames.
             ClientEvent::Updates(_) => {}
             ClientEvent::RunEnded { request, plan, outcome } => {
                 let Some(OpenJob { job, .. }) = self.jobs.remove(&request) else { return Ok(()) };
@@ -275,7 +270,7 @@ impl TestRequests {
         request: RequestNumber,
         catalogue: Result<Arc<Catalogue>, String>,
     ) -> Result<(), SchedulerGone> {
-        // A request that was cancelled meanwhile has its response.
+        // A request cancelled in the meantime already has its response.
         let Some(open) = self.jobs.get_mut(&request) else { return Ok(()) };
         let catalogue = match catalogue {
             Ok(catalogue) => catalogue,
@@ -337,7 +332,7 @@ impl TestRequests {
         }
     }
 
-    /// Queues the next part of each discovery; runs make progress between the parts.
+    /// Queues the next part of each discovery. Runs make progress between the parts.
     async fn send_discovery_updates(&mut self) {
         let mut frames = Vec::new();
         let mut over = Vec::new();
@@ -359,7 +354,7 @@ impl TestRequests {
         self.report_finished().await;
     }
 
-    /// Responds with an error. The completion is sent before it, even for a request that never began.
+    /// Responds with an error. The completion precedes it even if the request never began.
     fn fail(&mut self, request: RequestNumber, error: &RpcError) {
         let Some(OpenJob { job, progress }) = self.jobs.remove(&request) else { return };
         let frames = match job.kind {
@@ -376,12 +371,12 @@ impl TestRequests {
         self.outgoing.push_back(Outgoing::Finished(job.id));
     }
 
-    /// Reports the requests to the session whose frames are all sent.
+    /// Tells the session which requests have had all their frames sent.
     async fn report_finished(&mut self) {
         while let Some(Outgoing::Finished(id)) = self.outgoing.front() {
             let id = id.clone();
             self.outgoing.pop_front();
-            // A session that is gone needs no report.
+            // The session may be gone.
             let _gone = self.finished.send(id).await;
         }
     }
@@ -417,8 +412,8 @@ impl TestRequests {
     }
 }
 
-/// Logs a warning if the client's connection has room for it; a client that reads nothing, or is gone, does
-/// without it.
+/// Logs a warning if the client's connection has room. A client that reads nothing, or is gone, does not get
+/// it.
 fn log_at_once(outbox: &Outbox, form: LogForm, message: String) {
     let message = LogMessage { node_uid: None, level: LogLevel::Warning, message };
     for frame in log_frames(form, None, vec![message]) {
@@ -426,7 +421,7 @@ fn log_at_once(outbox: &Outbox, form: LogForm, message: String) {
     }
 }
 
-/// Sends the first queued frame; it stays queued until the link has accepted it.
+/// Sends the first queued frame. The frame stays queued until the link has accepted it.
 ///
 /// Cancel safe: yes, because the frame is removed only after it is sent.
 async fn send_first(outbox: &Outbox, outgoing: &mut VecDeque<Outgoing>) {

@@ -1,4 +1,4 @@
-//! `testing/runTests`: the run's plan, and the frames after its completion.
+//! `testing/runTests`: the frames sent after a run's completion, or for a run that never began.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::run::{RunOutcome, RunPlan};
 
-/// Returns the frames that follow the completion of a run: telemetry, response.
+/// Returns the frames after a run's completion: telemetry, response.
 pub(super) fn final_frames(job: &RequestJob, plan: &RunPlan, outcome: &RunOutcome) -> Vec<Bytes> {
     let metrics = run_metrics(plan, outcome, job.begun.elapsed());
     let response = match outcome.stopped_by {
@@ -31,7 +31,7 @@ pub(super) fn final_frames(job: &RequestJob, plan: &RunPlan, outcome: &RunOutcom
     vec![telemetry_frame(event::RUN, &metrics), response]
 }
 
-/// Returns the final frames of a run that never began. Tests that were named still get a terminal state.
+/// Returns the final frames of a run that never began. Tests requested by uid still get a terminal state.
 pub(super) fn refused_run_frames(
     has_attachments_stream: bool,
     job: &RequestJob,
@@ -57,7 +57,7 @@ pub(super) fn refused_run_frames(
     frames
 }
 
-/// Returns the frames that end the streams of a run: end of the attachments, completion.
+/// Returns the frames that end a run's streams: end of the attachments, completion.
 pub(super) fn end_frames(has_attachments_stream: bool, run_id: &str) -> impl Iterator<Item = Bytes> {
     let attachments_end = has_attachments_stream.then(|| attachments_frame(run_id, None));
     attachments_end.into_iter().chain([completion_frame(run_id)])

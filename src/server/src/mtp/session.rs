@@ -1,7 +1,7 @@
-//! One client session, from the first byte to the last. The session reads messages, `dispatch` handles them,
-//! and the open requests (`requests`) are executed by a task of their own.
+//! One client session. The session reads messages, `dispatch` handles them, and a separate task executes the
+//! open requests (`requests`).
 //!
-//! Response order: discovery and run requests get their response when they are done, all others at once.
+//! Discovery and run requests are answered when they are done, all other requests at once.
 
 mod dispatch;
 #[cfg(test)]
@@ -34,29 +34,28 @@ use crate::pool::MainBarriers;
 use crate::run::ReportFileWriter;
 use crate::scheduler::SchedulerHandle;
 
-/// Maximum number of open requests. A client that opens more does not keep track of them.
+/// Maximum number of open requests. A client that exceeds it probably doesn't track its requests.
 const MAX_OPEN_REQUESTS: usize = 64;
-/// Time limit for the responses to cancelled requests, and then for the end of their processes, each beyond
-/// the tests' grace period.
+/// Time limit for the responses to cancelled requests, and then again for the end of their processes. Each is
+/// on top of the tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for ending all processes after the client is gone.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
-/// Time limit for a message's headers.
+/// Time limit for receiving a message's headers.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A session with one client.
 pub(super) struct ServerSession {
     link: SessionLink<FrameDecoder>,
     options: SessionOptions,
-    /// Properties of the client, once it is initialized.
+    /// Set once the client is initialized.
     client_properties: Option<ClientProperties>,
     phase: SessionPhase,
-    /// Requests of the method `exit`, which are answered last.
+    /// Ids of `exit` requests, which are answered last.
     exit_requests: Vec<RequestId>,
     commands: Option<mpsc::Sender<RequestCommand>>,
-    /// Barriers on this connection, which the client answers.
+    /// Barriers on this connection, answered by the client.
     main_barriers: MainBarriers,
-    /// The client's responses to requests of the server.
+    /// Passes the client's responses to the task of the requests.
     client_responses: Option<mpsc::Sender<DebuggerResponse>>,
     finished_requests: mpsc::Receiver<RequestId>,
     finished_requests_sender: Option<mpsc::Sender<RequestId>>,
@@ -64,18 +63,17 @@ pub(super) struct ServerSession {
     open_requests: HashMap<RequestId, OpenTestRequest>,
     /// The task that executes the requests.
     requests: JoinSet<()>,
-    /// Notifies the client of changed programs, if it wants that.
+    /// Notifies the client of changed programs, if it asked for that.
     program_watch: JoinSet<()>,
     scheduler: SchedulerHandle,
-    /// A process whose death ends the session, and that was dead already.
+    /// A process whose death ends the session, if it was already dead when we started watching it.
     dead_process: Option<u32>,
-    /// The client is sent what is queued, although the session ends without its request.
+    /// Whether to send queued messages before closing, although the client did not ask for the end.
     has_last_message: bool,
-    /// Writes the report files of completed runs; the session waits for them at its end.
+    /// Writes the report files of completed runs. The session waits for them at its end.
     reports: ReportFileWriter,
 }
 
-/// A request without a response so far.
 struct OpenTestRequest {
     run_id: String,
     is_cancelled: bool,
@@ -88,7 +86,6 @@ enum MtpEvent {
 }
 
 impl ServerSession {
-    /// Begins a session on a connection.
     pub(super) fn new(
         stream: ClientStream,
         options: SessionOptions,
@@ -100,7 +97,7 @@ impl ServerSession {
             stall: Some(options.settings.run.client_stall_timeout),
             begin: options.initialize_within,
             not_begun: "did not initialize",
-            // While a response waits, nothing more is read.
+            // Read nothing more while a response waits to be sent.
             unsent_frames: 1,
         };
         let (done_sender, done) = mpsc::channel(MAX_OPEN_REQUESTS);
@@ -127,7 +124,7 @@ impl ServerSession {
         session
     }
 
-    /// Serves the client until the session ends; nothing of the session is left when this returns.
+    /// Serves the client until the session ends. Nothing of the session is left when this returns.
     ///
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub(super) async fn serve(mut self) -> SessionEnd {
@@ -150,7 +147,7 @@ impl ServerSession {
         reported
     }
 
-    /// Handles an event; returns the end of the session if it ends at once.
+    /// Handles an event. Returns how the session ended if it ends at once.
     fn on_event(&mut self, event: MtpEvent) -> Option<SessionEnd> {
         match event {
             MtpEvent::RequestFinished(id) => drop(self.open_requests.remove(&id)),
@@ -184,8 +181,8 @@ impl ServerSession {
         None
     }
 
-    /// Reports a broken frame, after which nothing of the client can be read. That the connection broke says
-    /// its end.
+    /// Reports a broken frame, after which no message can be read. A broken connection is only logged
+    /// locally, since nothing can be sent over it.
     fn on_unreadable_stream(&mut self, error: &LinkError<FrameError>) {
         let text = format!("the session ends: failed to {}", heeler_core::error_chain(error));
         if let LinkError::Read(_) = error {
@@ -197,7 +194,7 @@ impl ServerSession {
         self.log(LogLevel::Error, text);
     }
 
-    /// Logs a message that is not about a test, if there is a session.
+    /// Logs a message that is not about a test. Dropped before `initialize`, when the log form is unknown.
     fn log(&mut self, level: LogLevel, message: String) {
         let Some(form) = self.client_properties.as_ref().map(ClientProperties::log_form) else { return };
         for frame in log_frames(form, None, vec![LogMessage::new(level, message)]) {
@@ -215,7 +212,7 @@ impl ServerSession {
 
     async fn next_event(&mut self) -> MtpEvent {
         tokio::select! {
-            // A client that has the response to a request may use its ids in the next.
+            // Handle finished requests first: a client may reuse the ids of an answered request.
             biased;
             Some(id) = self.finished_requests.recv() => MtpEvent::RequestFinished(id),
             Some(ended) = self.requests.join_next() => {
@@ -245,7 +242,7 @@ impl ServerSession {
         }
     }
 
-    /// Requests a pause. A task that is gone drops the sender, which answers the pause as well.
+    /// Requests a pause. If the task is gone, dropping `done` answers the caller as well.
     fn pause(&self, done: oneshot::Sender<()>) {
         if let Some(commands) = &self.commands {
             let _full = commands.try_send(RequestCommand::Pause(done));
@@ -258,8 +255,8 @@ impl ServerSession {
         }
     }
 
-    /// Handles the end of the task of the requests. It ends only with its session; if it ends before, it or
-    /// the scheduler has panicked.
+    /// Handles an early end of the request task. It normally ends with the session, so it or the scheduler
+    /// has panicked.
     fn on_requests_ended(&mut self) {
         self.commands = None;
         self.link
@@ -274,24 +271,24 @@ impl ServerSession {
         }
     }
 
-    /// Ends all tasks of the session. After `exit`, all requests have their responses; to a client that is
-    /// gone nothing is sent.
+    /// Ends all tasks of the session. After `exit`, all requests are answered first; nothing is sent to a
+    /// client that is gone.
     async fn shut_down(mut self, end: SessionEnd) {
         self.commands = None;
         self.program_watch.abort_all();
-        // A session that was never initialized has no task that would drop it.
+        // Dropped here for a session that was never initialized, which has no task to drop it.
         self.finished_requests_sender = None;
         let deadline = match end {
             SessionEnd::Exit | SessionEnd::Shutdown => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
                 self.main_barriers.close();
-                // Without its client, the scheduler ends the processes of the session.
+                // Without its client, the scheduler ends the session's processes.
                 self.requests.abort_all();
                 SHUTDOWN_DEADLINE
             }
         };
         let drain = async {
-            // The results of jobs are not needed any more, but their queue must not fill up.
+            // Finished ids are no longer needed, but their queue must not fill up.
             tokio::join!(async { while self.finished_requests.recv().await.is_some() {} }, async {
                 while self.requests.join_next().await.is_some() {}
             })
@@ -308,7 +305,7 @@ impl ServerSession {
     }
 }
 
-/// Returns why a session ends with a process that is dead already.
+/// Returns the message for a session that ends because its client process is already dead.
 fn dead_process_text(process: u32) -> String {
     format!(
         "the session ends: the client's process {process} does not exist; for clients in another PID namespace, set \

@@ -1,4 +1,4 @@
-//! What a session does with each message of its client.
+//! Handles the messages of a client.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::mtp::{
 use crate::pool::ResponseKind;
 use crate::scheduler::UpdateDelivery;
 
-/// Capacity of the command queue to the requests: for each request its start and one cancel, and the pauses
-/// of an impatient user.
+/// Capacity of the command queue to the request task: a start and a cancel for each request, plus some
+/// pauses.
 const COMMAND_QUEUE_CAPACITY: usize = 2 * MAX_OPEN_REQUESTS + 16;
-/// Capacity of the queue of client responses: one for each open request of the server.
-/// Responses beyond that match no request.
+/// Capacity of the queue of client responses: one for each open request of the server. Further responses
+/// match no request.
 const RESPONSE_QUEUE_CAPACITY: usize = MAX_OPEN_REQUESTS;
 
 impl ServerSession {
@@ -55,7 +55,7 @@ impl ServerSession {
                 if self.main_barriers.on_response(&id, response_kind(&outcome)) => {}
             RpcMessage::Response { id, outcome } => {
                 if let Some(answers) = &self.client_responses {
-                    // A response to an unknown id does no harm.
+                    // Dropping a response to an unknown id is harmless.
                     drop(answers.try_send(DebuggerResponse { id, outcome }));
                 }
             }
@@ -78,7 +78,7 @@ impl ServerSession {
         }
     }
 
-    /// Asks a client that takes callback connections whether it answers requests.
+    /// Checks whether a client with callback connections answers requests on its main connection.
     fn probe_answers(&mut self) {
         if self.client_properties.as_ref().is_some_and(ClientProperties::has_callback_port) {
             self.main_barriers.probes().into_iter().for_each(|frame| self.link.output.send(frame));
@@ -148,7 +148,7 @@ impl ServerSession {
         self.commands = Some(commands);
     }
 
-    /// Begins to notify the client of changed programs.
+    /// Starts notifying the client of changed programs.
     fn watch_programs(&mut self) {
         let Some(finder) = self.options.finder.clone() else { return };
         let program = |source: &ProgramSource| CurrentProgram {
@@ -166,8 +166,8 @@ impl ServerSession {
         }
     }
 
-    /// Ends the streams of a refused request, for clients that wait for their ends. Those of an open request
-    /// with the same run id go on.
+    /// Ends the streams of a refused request, for clients that wait for that. Streams of an open request with
+    /// the same run id are left alone.
     fn end_refused_streams(&mut self, method: &str, params: Option<&RawValue>) {
         let Some(client) = &self.client_properties else { return };
         let has_attachments = match method {
@@ -187,6 +187,7 @@ impl ServerSession {
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<(), RpcError> {
+        // Check the session's state and the method.
         if self.client_properties.is_none() {
             let message = "the server must be initialized before this request can be processed";
             return Err(RpcError::new(code::SERVER_NOT_INITIALIZED, message));
@@ -206,6 +207,7 @@ impl ServerSession {
             let message = format!("a request with id {id} is already open");
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
+        // Check the parameters, and that the run id is not in use.
         let request = params::parse_tests_request(params)?;
         let request = if kind == JobKind::Discover { request.for_discovery()? } else { request };
         let may_change_programs = self.options.allows_program_options;
@@ -214,6 +216,7 @@ impl ServerSession {
             let message = format!("the runId {:?} is in use by request {other}", request.run_id);
             return Err(RpcError::new(code::INVALID_PARAMS, message));
         }
+        // Pass the request on if there is room.
         let full = || {
             let message = format!(
                 "{MAX_OPEN_REQUESTS} requests are open already, which is the limit of a session; wait for the answer \
@@ -236,6 +239,7 @@ impl ServerSession {
             })))
             .map_err(|_| full())?;
         self.open_requests.insert(id.clone(), OpenTestRequest { run_id, is_cancelled: false });
+        // The client may have started answering again since the last probe.
         if kind == JobKind::Run && self.main_barriers.has_stopped() {
             self.probe_answers();
         }
@@ -259,7 +263,7 @@ impl ServerSession {
         }
     }
 
-    /// Cancels the open requests that match, each once: a second cancel has no effect.
+    /// Cancels the open requests that match. A second cancel has no effect.
     pub(super) fn cancel(&mut self, is_meant: impl Fn(&RequestId, &OpenTestRequest) -> bool) {
         let Some(commands) = &self.commands else { return };
         for (id, open) in &mut self.open_requests {
@@ -275,7 +279,7 @@ fn response_kind<T>(outcome: &Result<T, RpcError>) -> ResponseKind {
     if outcome.is_ok() { ResponseKind::Result } else { ResponseKind::Error }
 }
 
-/// Returns whether a method requires a response: without an id, its sender would wait forever.
+/// Returns whether a method requires a response. Without an id, its sender would wait forever.
 fn requires_response(method: &str) -> bool {
     [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
 }

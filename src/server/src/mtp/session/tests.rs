@@ -45,7 +45,7 @@ async fn client_that_reads_nothing_is_disconnected() {
     let session = ServerSession::new(Box::new(theirs), options(dir.path()), scheduler(), receiver);
     let client = async {
         ours.write_all(&request(1)).await.unwrap();
-        // The answer does not fit into the connection, and stays there.
+        // The answer does not fit into the connection and stays queued.
         ours
     };
     let (end, _ours) = timeout(PATIENCE, async { tokio::join!(session.serve(), client) }).await.unwrap();
