@@ -31,13 +31,13 @@ use super::{
     ClientServer, ClientStream, ConnectionPolicy, PortService, SessionCommand, SessionEnd, SessionOptions,
 };
 
-/// Time limit for connecting to a client that started the server and should be listening already.
+/// Time limit for connecting to a client that started the server and should already be listening.
 const DIAL_DEADLINE: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent sessions. All share the worker processes; more would only wait for each
-/// other.
+/// Maximum number of concurrent sessions. All of them share the workers, so more sessions would only wait for
+/// each other.
 const MAX_SESSIONS: usize = 16;
-/// Time for the session of a client that is gone to notice that, while the client that replaces it waits. A
-/// client that reconnects may be accepted before the end of its earlier connection is read.
+/// How long a new client waits for the previous client's session to notice that its client is gone. A client
+/// that reconnects may be accepted before the end of its earlier connection is read.
 const REPLACEMENT_WAIT: Duration = Duration::from_millis(500);
 
 /// Errors of connecting to or listening for clients.
@@ -46,7 +46,7 @@ pub enum ListenError {
     /// The client's port could not be reached.
     #[error("reach the client at {host} port {port}")]
     Dial { host: String, port: u16, source: tcp::DialError },
-    /// No threads for the blocking streams.
+    /// The threads for blocking streams could not be started.
     #[error("start two threads")]
     Threads(#[source] io::Error),
     /// The TCP address could not be bound.
@@ -73,8 +73,8 @@ pub async fn dial(host: &str, port: u16) -> Result<PromptTcpStream, ListenError>
     })
 }
 
-/// Returns standard input and output as one stream. Its threads are started here, so that running out of
-/// threads later blocks neither direction.
+/// Returns standard input and output as one stream. Starts their threads now, so that running out of threads
+/// later blocks neither direction.
 ///
 /// # Errors
 /// The system can't start the threads.
@@ -94,13 +94,12 @@ fn hold_channels() -> HoldChannels {
 }
 
 fn wait_until_dropped(hold: blocking::Receiver<()>) -> impl FnOnce() {
-    // No message is ever sent; this waits for the sender to be dropped.
+    // No message is ever sent; `recv` returns when the sender is dropped.
     move || hold.recv().unwrap_or_default()
 }
 
-/// Makes the runtime start one thread for each direction of a blocking stream; the runtime keeps them. The
-/// runtime panics if a thread that it needs can't be started, so the system is probed with plain threads
-/// first.
+/// Makes the runtime start one thread for each direction of a blocking stream. The runtime keeps these
+/// threads. Since it panics when it can't start a thread, plain threads are tried first.
 async fn reserve_threads() -> io::Result<()> {
     let (held, ends) = hold_channels();
     let probe =
@@ -108,7 +107,7 @@ async fn reserve_threads() -> io::Result<()> {
     let probes = ends.map(probe).into_iter().collect::<io::Result<Vec<_>>>()?;
     drop(held);
     for probe in probes {
-        // The thread has no way to fail.
+        // The thread can't fail.
         drop(probe.join());
     }
     let (held, ends) = hold_channels();
@@ -125,7 +124,7 @@ async fn reserve_threads() -> io::Result<()> {
 pub enum TcpAddress {
     /// An address and port, such as `127.0.0.1:4711`.
     Named(String),
-    /// A port of the loopback interface: of this address, or of both families.
+    /// A port on the loopback interface, on this address or for both IP versions.
     Loopback { address: Option<IpAddr>, port: u16 },
 }
 
@@ -148,14 +147,14 @@ impl fmt::Display for TcpAddress {
     }
 }
 
-/// Serves clients on a TCP address until `stop` is closed or a client ends the server. Accepts local
-/// connections only from processes of this user or of root; if the address is reachable from other machines,
-/// accepts every connection from there. Calls `ready` with the bound address.
+/// Serves clients on a TCP address until `stop` is closed or a client ends the server. Local connections are
+/// accepted only from processes of this user or of root. If the address is reachable from other machines,
+/// every connection from there is accepted. Calls `ready` with the bound address.
 ///
 /// # Errors
-/// The address can't be bound, or clients of this protocol can't be served there.
+/// The address can't be bound, or this protocol can't be served there.
 ///
-/// Cancel safe: no, because what clients have started would be left to detect the end by itself.
+/// Cancel safe: no, because sessions would be left to detect the end by themselves.
 pub async fn serve_tcp(
     address: &TcpAddress,
     server: &ClientServer,
@@ -174,8 +173,8 @@ pub async fn serve_tcp(
     Ok(())
 }
 
-/// Serves every process of this user that connects to a local socket, until `stop` is closed or a client
-/// ends the server.
+/// Serves every process of this user that connects to a local socket, until `stop` is closed or a client ends
+/// the server.
 ///
 /// # Errors
 /// The socket can't be created.
@@ -194,7 +193,7 @@ pub async fn serve_local(
     Ok(())
 }
 
-/// Serves each connection with a session of its own.
+/// Serves each connection with its own session.
 async fn serve_sessions<L>(mut listener: L, server: &ClientServer, mut stop: mpsc::Receiver<()>)
 where
     L: Listener<Connection: Into<NewConnection>>,
@@ -207,7 +206,7 @@ where
     sessions.shut_down().await;
 }
 
-/// Serves connections that are not one session each.
+/// Serves connections that share sessions, such as HTTP requests.
 async fn serve_port(
     mut listener: TrustedListener,
     service: Arc<dyn PortService>,
@@ -233,7 +232,6 @@ async fn serve_port(
     }
 }
 
-/// Where a client runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientOrigin {
     /// On this machine, as this user or root.
@@ -241,13 +239,11 @@ enum ClientOrigin {
     OtherMachine,
 }
 
-/// Returns where the client of an accepted connection runs.
 fn client_origin(own: IpAddr, peer: IpAddr) -> ClientOrigin {
     let (own, peer) = (own.to_canonical(), peer.to_canonical());
     if peer.is_loopback() || peer == own { ClientOrigin::ThisMachine } else { ClientOrigin::OtherMachine }
 }
 
-/// A connection that was accepted.
 struct NewConnection {
     stream: ClientStream,
     client_host: String,
@@ -271,17 +267,17 @@ impl From<local::LocalStream> for NewConnection {
     }
 }
 
-/// A connection that waits for the end of the session before it.
+/// A connection that waits for the previous session to end.
 struct WaitingConnection {
     connection: NewConnection,
-    /// It is closed at this time if the client before it is still there.
+    /// When to close the connection if the previous client is still there.
     deadline: Instant,
 }
 
-/// What happens to the sessions.
+/// A change in the set of sessions.
 enum SessionChange {
     Ended(Result<SessionEnd, JoinError>),
-    /// The client before the one that waits is still there.
+    /// The previous client is still there.
     NotReplaced,
 }
 
@@ -303,7 +299,7 @@ impl SessionSet {
 
     fn spawn_session(&mut self, connection: NewConnection) {
         let NewConnection { stream, client_host, origin } = connection;
-        // Otherwise silent connections would occupy the session slots of clients.
+        // Without this limit, silent connections could occupy all session slots.
         let options = &self.server.options;
         let initialize_within = Some(options.settings.run.client_stall_timeout);
         let options = SessionOptions {
@@ -324,7 +320,7 @@ impl SessionSet {
     /// Cancel safe: yes, because the end of a session is either still in the set or returned.
     async fn wait_for_change(&mut self) -> SessionChange {
         let Self { running, commands, waiting, .. } = self;
-        // A client that is gone has closed the channel of its commands: its session is about to end.
+        // When a client is gone, its session closes its command channel and ends soon.
         let is_replaced = commands.iter().all(mpsc::Sender::is_closed);
         let deadline = waiting.as_ref().filter(|_| !is_replaced).map(|waiting| waiting.deadline);
         let ended = async {
@@ -346,7 +342,7 @@ impl SessionSet {
         }
     }
 
-    /// Applies a change; breaks if a client has ended the server.
+    /// Applies a change. Breaks if a client has ended the server.
     fn apply(&mut self, change: SessionChange) -> ControlFlow<()> {
         match change {
             SessionChange::Ended(ended) => {
@@ -376,7 +372,7 @@ impl SessionSet {
     async fn shut_down(mut self) {
         self.waiting = None;
         for commands in &self.commands {
-            // Sending fails only if the session has ended already.
+            // Sending fails only if the session has already ended.
             let _closed = commands.send(SessionCommand::Exit).await;
         }
         while let Some(ended) = self.running.join_next().await {
@@ -389,12 +385,12 @@ impl<C: Into<NewConnection>> ConnectionSet<C> for SessionSet {
     fn has_room(&self) -> bool {
         match self.policy() {
             ConnectionPolicy::Concurrent => self.running.len() < MAX_SESSIONS,
-            // A further connection is accepted and closed, so that its client need not wait.
+            // Accept another connection in order to close it, so that its client does not wait.
             ConnectionPolicy::OneAtATime => self.waiting.is_none(),
         }
     }
 
-    /// Begins the session of a connection, or lets it wait for the end of the session before it.
+    /// Starts the session of a connection, or makes it wait for the previous session to end.
     fn admit(&mut self, connection: C) {
         let connection = connection.into();
         match self.policy() {

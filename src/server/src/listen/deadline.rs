@@ -1,10 +1,10 @@
-//! Deadlines of sessions.
+//! Waits with time limits, for sessions.
 
 use std::{future::pending, time::Duration};
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Waits until a deadline of a session; forever without one.
+/// Waits for a deadline; forever without one.
 ///
 /// Cancel safe: yes, because it changes nothing.
 pub(crate) async fn wait_for_deadline(until: Option<Instant>) {
@@ -14,7 +14,7 @@ pub(crate) async fn wait_for_deadline(until: Option<Instant>) {
     }
 }
 
-/// Waits for the end of something that a session has started, and names it if that takes too long.
+/// Waits for part of a session to end. Logs `what` if that takes too long.
 ///
 /// Cancel safe: as `end` is.
 pub(crate) async fn await_end<T>(what: &str, limit: Duration, end: impl Future<Output = T>) -> Option<T> {

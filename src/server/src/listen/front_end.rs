@@ -1,4 +1,4 @@
-//! The front end trait: each protocol that clients speak implements it.
+//! The front end trait, implemented by each client protocol.
 
 use std::{fmt::Debug, future::pending, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -25,16 +25,16 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
-/// A session that is being served; returns how it ended.
+/// A session that is being served. Returns how it ended.
 pub type ServingSession = Pin<Box<dyn Future<Output = SessionEnd> + Send>>;
 
-/// A protocol that clients speak.
+/// A client protocol.
 pub trait FrontEnd: Debug + Sync {
-    /// Returns the word that names it on the command line.
+    /// Returns the name used on the command line.
     fn name(&self) -> &'static str;
 
-    /// Returns whether clients are served the tests of programs, as `heeler serve` finds them. Others have a
-    /// command of their own, which composes the options of their sessions.
+    /// Returns whether `heeler serve` offers this front end, with the programs it finds. Other front ends
+    /// have their own command, which composes their session options.
     fn serves_programs(&self) -> bool {
         true
     }
@@ -44,8 +44,8 @@ pub trait FrontEnd: Debug + Sync {
         DefaultTransport::AnyPort
     }
 
-    /// Returns what serves the connections of a TCP port, if each is not a session of its own: over HTTP, a
-    /// message is a request, and clients share sessions.
+    /// Returns the service for connections of a TCP port, if a connection is not a session. Over HTTP, for
+    /// example, each message is a request, and clients share sessions.
     ///
     /// # Errors
     /// Clients can't be served on this address.
@@ -57,24 +57,24 @@ pub trait FrontEnd: Debug + Sync {
         Ok(None)
     }
 
-    /// Returns how the server says on which TCP address it listens.
+    /// Returns how the server announces its TCP address.
     fn announcement(&self, bound: SocketAddr) -> Announcement {
         Announcement::Diagnostic(bound.to_string())
     }
 
-    /// Returns how many clients a listening server serves at the same time.
+    /// Returns how many clients a listening server serves at a time.
     fn connection_policy(&self) -> ConnectionPolicy {
         ConnectionPolicy::Concurrent
     }
 
-    /// Returns whether each listing builds or finds the programs first. A session then begins without them,
-    /// so that its client does not wait for a build before its first answer.
+    /// Returns whether each listing first builds or finds the programs. Sessions then begin without programs,
+    /// so that the first answer does not wait for a build.
     fn finds_programs_for_each_listing(&self) -> bool {
         false
     }
 
-    /// Serves one client until its session ends. Nothing of the session is left then, except for processes of
-    /// the scheduler that serve other sessions.
+    /// Serves one client until its session ends. Afterwards nothing of the session is left, except scheduler
+    /// processes that serve other sessions.
     fn serve(
         &self,
         stream: ClientStream,
@@ -87,48 +87,48 @@ pub trait FrontEnd: Debug + Sync {
 /// How clients of a protocol are served if the user names no transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultTransport {
-    /// On a free port of the loopback interface, which is printed.
+    /// On a free loopback port, which is printed.
     AnyPort,
-    /// One client, the process that started the server, on standard input and output.
+    /// On standard input and output, for the one process that started the server.
     StandardStreams,
 }
 
-/// How a server says where it listens.
+/// How a server announces its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Announcement {
-    /// The address, for people.
+    /// A message for users.
     Diagnostic(String),
-    /// A line of standard output, which the program reads that started the server.
+    /// A line on standard output, read by the program that started the server.
     Output(String),
 }
 
-/// Something that is waited for.
+/// A boxed future of a port service.
 pub type PortFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Serves the connections of a TCP port, where each is not a session of its own.
+/// Serves the connections of a TCP port that are not sessions of their own.
 pub trait PortService: Debug + Send + Sync {
     /// Serves a connection until it ends or the server stops.
     fn serve(self: Arc<Self>, connection: TcpConnection, stopped: StopSignal) -> PortFuture<'static>;
 
-    /// Returns when what the connections share has ended by itself.
+    /// Returns when the state shared by the connections has failed.
     fn failed(&self) -> PortFuture<'_> {
         Box::pin(pending())
     }
 
-    /// Ends what the connections share, once the server stops.
+    /// Ends the state shared by the connections, once the server stops.
     fn end(&self) -> PortFuture<'_>;
 
-    /// Returns the time for the ends of the connections after that.
+    /// Returns how long connections may take to end after that.
     fn finish_limit(&self) -> Duration;
 }
 
-/// How many clients a listening server serves at the same time.
+/// How many clients a listening server serves at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionPolicy {
-    /// Several, each with a session of its own; further ones wait.
+    /// Several, each with its own session. Connections beyond the limit wait.
     Concurrent,
-    /// One. A further connection is closed, unless the client before it is gone: its session says so by
-    /// closing its channel of commands.
+    /// One. Another connection is closed, unless the previous client is gone. Its session indicates that by
+    /// closing its command channel.
     OneAtATime,
 }
 
@@ -137,35 +137,34 @@ pub enum ConnectionPolicy {
 pub struct SessionOptions {
     pub settings: Arc<ResolvedSettings>,
     pub sources: Vec<ProgramSource>,
-    /// Finds the programs again while the session is open; `None` for a session of one command.
+    /// Rebuilds or finds the programs while the session is open; `None` for the session of a single command.
     pub finder: Option<Arc<dyn ProgramFinder>>,
     /// Host of the client's callback port.
     pub client_host: String,
-    /// The session ends when this process dies.
+    /// Process whose death ends the session.
     pub exit_with: Option<u32>,
-    /// Time limit for `initialize`, after which the connection is closed; `None` waits forever, for a client
-    /// that started the server.
+    /// Time limit for `initialize`, after which the connection is closed. `None` for a client that started
+    /// the server.
     pub initialize_within: Option<Duration>,
-    /// Every run of the session is a debug run.
+    /// Whether every run of the session is a debug run.
     pub is_debug: bool,
-    /// Whether the client may change what the programs are started with. With other arguments and another
-    /// environment a program may do anything, so a client on another machine may only run the tests.
+    /// Whether the client may change the arguments and environment of programs. Doing so can make a program
+    /// do anything, so clients on other machines may only run tests.
     pub allows_program_options: bool,
-    /// Warnings for the client's log, which it gets as soon as there is a session.
+    /// Warnings for the client's log, sent once the session has begun.
     pub notices: Vec<String>,
-    /// How the runs of the session were started, recorded for later commands.
+    /// How the session's runs were started, recorded for later commands.
     pub provenance: Provenance,
-    /// What finds and tests mutants, for clients that ask for them.
+    /// Finds and tests mutants for clients that ask for it.
     #[cfg(feature = "mutation")]
     pub mutation: Option<MutationServer>,
-    /// Takes the events of a conformance suite's cases, and slows the session while it does not.
+    /// Receives case events of a conformance suite. The session slows down if the receiver does.
     #[cfg(feature = "connect")]
     pub case_observer: Option<mpsc::Sender<CaseEvent>>,
 }
 
 impl SessionOptions {
-    /// Returns the parameters of a session with a client that started the server and gets no more than these
-    /// programs.
+    /// Returns the options for a client that started the server and only uses these programs.
     #[must_use]
     pub fn new(settings: Arc<ResolvedSettings>, sources: Vec<ProgramSource>) -> Self {
         Self {
@@ -186,7 +185,7 @@ impl SessionOptions {
         }
     }
 
-    /// Returns how the session registers with the scheduler.
+    /// Returns the session's registration with the scheduler.
     #[must_use]
     pub fn registration(&self, delivery: UpdateDelivery) -> ClientRegistration {
         ClientRegistration {
@@ -198,36 +197,36 @@ impl SessionOptions {
     }
 }
 
-/// How each client that connects is served.
+/// How each connecting client is served.
 #[derive(Debug, Clone)]
 pub struct ClientServer {
     pub front_end: &'static dyn FrontEnd,
     /// Parameters of each session.
     pub options: SessionOptions,
-    /// The scheduler of all sessions.
+    /// The scheduler shared by all sessions.
     pub scheduler: SchedulerHandle,
 }
 
 /// A command from the owner of a session.
 #[derive(Debug)]
 pub enum SessionCommand {
-    /// Stops all test processes; answered once they are stopped.
+    /// Stops all test processes. The sender is used once they have stopped.
     Pause(oneshot::Sender<()>),
-    /// Lets stopped test processes continue.
+    /// Resumes stopped test processes.
     Resume,
-    /// Ends the session as after `exit`.
+    /// Ends the session as `exit` does.
     Exit,
 }
 
-/// Reason for the end of a session.
+/// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {
-    /// The client sent `exit`, or the owner did.
+    /// The client sent `exit`, or the session's owner ended it.
     Exit,
-    /// The client ended the server: it serves no other client either.
+    /// The client ended the whole server.
     Shutdown,
     /// The connection ended without `exit`.
     Disconnected,
-    /// The process that the session depends on died.
+    /// A process that the session depends on died.
     ParentDied,
 }

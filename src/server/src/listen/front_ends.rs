@@ -1,4 +1,4 @@
-//! The list of front ends. A new one is a folder beside `mtp`, and a line here.
+//! The list of front ends. To add one, create a module beside `mtp` and add it here.
 
 use super::FrontEnd;
 #[cfg(feature = "connect")]
@@ -7,7 +7,7 @@ use crate::connect::ConnectFrontEnd;
 use crate::mutation::MutationFrontEnd;
 use crate::{mcp::McpFrontEnd, mtp::MtpFrontEnd, rsp::RspFrontEnd};
 
-/// All front ends; the first one serves if no other is named.
+/// All front ends. The first one is the default.
 pub static FRONT_ENDS: &[&dyn FrontEnd] = &[
     &MtpFrontEnd,
     &McpFrontEnd,
@@ -18,12 +18,12 @@ pub static FRONT_ENDS: &[&dyn FrontEnd] = &[
     &ConnectFrontEnd,
 ];
 
-/// Returns the front ends that `heeler serve` can name.
+/// Returns the front ends that `heeler serve` offers.
 pub fn program_front_ends() -> impl Iterator<Item = &'static dyn FrontEnd> {
     FRONT_ENDS.iter().copied().filter(|one| one.serves_programs())
 }
 
-/// Returns the front end that `heeler serve` names so.
+/// Returns the `heeler serve` front end with this name.
 #[must_use]
 pub fn front_end(name: &str) -> Option<&'static dyn FrontEnd> {
     program_front_ends().find(|one| one.name() == name)

@@ -1,4 +1,4 @@
-//! HTTP on loopback as several front ends speak it: a message is a body in JSON, an answer may be events.
+//! HTTP on loopback, shared by several front ends. Messages are JSON bodies; answers may be event streams.
 
 use std::{any::Any, time::Duration};
 
@@ -15,10 +15,11 @@ use heeler_protocol::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-/// Time without an event after which a comment is sent: clients take a silent connection for a broken one.
+/// Time without an event after which a comment is sent, because clients take a silent connection for a broken
+/// one.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A refused request: the status, and the error that says why.
+/// A refused request: status and error.
 #[derive(Debug, PartialEq)]
 pub(crate) struct HttpRefusal {
     pub(crate) status: StatusCode,
@@ -36,7 +37,7 @@ impl HttpRefusal {
         Self { status: StatusCode::BAD_REQUEST, id: id.clone(), error }
     }
 
-    /// Returns the response, with the allowed methods if another one was used.
+    /// Returns the response. Lists the `allowed` methods if the request used another one.
     pub(crate) fn into_response(
         self,
         allowed: &'static str,
@@ -50,7 +51,7 @@ impl HttpRefusal {
     }
 }
 
-/// Refuses requests that a page of another site may have sent.
+/// Refuses requests that may come from a web page of another site.
 pub(crate) fn check_local(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     check_local_request(
         HeaderField::from(single_header(headers, "host")),
@@ -59,7 +60,7 @@ pub(crate) fn check_local(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     .map_err(|foreign| HttpRefusal::new(StatusCode::FORBIDDEN, foreign.to_string()))
 }
 
-/// Refuses bodies of other types than JSON. A page of another site can't send this type unasked.
+/// Refuses bodies other than JSON. A page of another site can't send this type without asking first (CORS).
 pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     let media_type = single_header(headers, "content-type").ok().flatten().unwrap_or_default();
     if is_media_type(media_type, JSON_TYPE) {
@@ -69,13 +70,13 @@ pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected))
 }
 
-/// Returns whether the client names a type among those that it accepts.
+/// Returns whether the client accepts a media type by name.
 pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|range| is_media_type(range, media_type))
 }
 
-/// Reads the body of a request within limits.
+/// Reads a request body within limits.
 ///
 /// Cancel safe: no, because what was read is lost.
 pub(crate) async fn read_message_body(
@@ -93,7 +94,7 @@ pub(crate) async fn read_message_body(
     })
 }
 
-/// Returns a response of events. The guard is dropped with it.
+/// Returns a response that streams events. `guard` is dropped with it.
 pub(crate) fn events_response(events: mpsc::Receiver<Bytes>, guard: impl Any + Send) -> Response<HttpBody> {
     let keep_alive = KeepAlive { interval: KEEP_ALIVE, bytes: KEEP_ALIVE_COMMENT };
     let mut response = Response::new(queue_body(events, keep_alive, guard));

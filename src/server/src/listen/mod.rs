@@ -1,13 +1,13 @@
-//! Connections of clients: over a connection that the server opens, that the client opens, or over standard
-//! streams; and the front ends that serve them.
+//! Client connections, opened by the server or the client or over standard streams, and the front ends that
+//! serve them.
 //!
 //! - `accept`: opens and accepts connections.
-//! - `deadline`: waits for deadlines of sessions.
-//! - `front_end`: what a front end is; `front_ends`: their list.
-//! - `loopback_http`: what front ends over HTTP have in common.
-//! - `session_link`: the connection of a session, and what ends it from outside; `session_output`: what a
-//!   session sends.
-//! - `stall_watch`: a client that reads nothing.
+//! - `deadline`: waits with time limits.
+//! - `front_end`: the front end trait; `front_ends`: the list of front ends.
+//! - `loopback_http`: shared by front ends over HTTP.
+//! - `session_link`: a session's connection, and outside events that end the session; `session_output`:
+//!   frames sent by a session.
+//! - `stall_watch`: detects clients that stopped reading.
 
 mod accept;
 mod deadline;

@@ -1,5 +1,5 @@
-//! The connection of a session, for all front ends: it is read and written here, and everything that ends a
-//! session from outside is noticed here. A front end sets the limits and handles the messages.
+//! A session's connection, for all front ends. It is read and written here, and everything that ends a
+//! session from outside is detected here. A front end sets the limits and handles the messages.
 
 use std::{future::pending, io, time::Duration};
 
@@ -15,19 +15,19 @@ use tokio::{
 use super::{SessionCommand, SessionEnd, SessionOptions, SessionOutput, StallWatch, wait_for_deadline};
 use crate::pool::{ProcessExitWatch, wait_for_exit};
 
-/// The limits of a session's connection; the default has none.
+/// Limits of a session's connection. The default has none.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkLimits {
-    /// Time limit for the head of a message, which is a few dozen bytes and written at once. Between
-    /// messages, and in the middle of a long body, a client has unlimited time.
+    /// Time limit for a message's head, which is a few dozen bytes and usually written at once. Between
+    /// messages, and within a long body, a client has unlimited time.
     pub head: Option<Duration>,
-    /// Time in which a client has to read something while there is something to read.
+    /// Time limit for a client to read something while there is something to read.
     pub stall: Option<Duration>,
-    /// Time limit for the beginning of the session, for a client that has connected by itself.
+    /// Time limit for beginning the session, for a client that connected to the server.
     pub begin: Option<Duration>,
-    /// How a client failed that has not begun in time, as the log says it.
+    /// How a client that has not begun in time failed, for the log.
     pub not_begun: &'static str,
-    /// Number of frames that wait for the client from which nothing more is read from it.
+    /// Number of unsent frames at which reading from the client stops.
     pub unsent_frames: usize,
 }
 
@@ -37,20 +37,20 @@ impl Default for LinkLimits {
     }
 }
 
-/// Event on the connection of a session.
+/// An event on a session's connection.
 #[derive(Debug)]
 pub enum LinkEvent<D: StreamDecoder> {
-    /// The owner of the session sends a command.
+    /// The session's owner sent a command.
     Command(SessionCommand),
-    /// The client has sent this.
+    /// The client sent a message.
     Message(D::Item),
-    /// The client has closed its end.
+    /// The client closed its end.
     InputEnded,
     /// The client's stream can't be read any further.
     Unreadable(LinkError<D::Error>),
-    /// A frame that waited was sent.
+    /// A queued frame was sent.
     Sent,
-    /// The client can be sent nothing more, and what waited is dropped. What it has sent is still read.
+    /// Nothing more can be sent to the client, and queued frames are dropped. Its messages are still read.
     Unwritable,
     /// The session has not ended within the limit of `SessionLink::end_within`.
     EndTimedOut,
@@ -64,14 +64,14 @@ pub struct SessionLink<D: StreamDecoder> {
     inbox: Inbox<D>,
     has_input_ended: bool,
     has_output_ended: bool,
-    /// What is sent to the client.
+    /// Frames sent to the client.
     pub output: SessionOutput,
     commands: mpsc::Receiver<SessionCommand>,
     limits: LinkLimits,
     stall_watch: Option<StallWatch>,
     begin_deadline: Option<Instant>,
     end_deadline: Option<Instant>,
-    /// Processes whose death ends the session: the one that the owner names, and the client's own.
+    /// Processes whose death ends the session: the owner's choice and the client's own process.
     watched_processes: Vec<ProcessExitWatch>,
 }
 
@@ -104,14 +104,14 @@ impl<D: StreamDecoder> SessionLink<D> {
     /// Ends the session when this process dies.
     ///
     /// # Errors
-    /// No process has this id, or the system has no descriptor left to watch it.
+    /// No process has this id, or the system can't open a descriptor for it.
     pub(crate) fn watch_process(&mut self, process: u32) -> io::Result<()> {
         let pid = i32::try_from(process).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         self.watched_processes.push(ProcessExitWatch::watch(Pid(pid))?);
         Ok(())
     }
 
-    /// Ends the session when the process dies on which its options say that it depends.
+    /// Ends the session when the process named by its options dies.
     pub(crate) fn watch_owner(&mut self, options: &SessionOptions) {
         if let Some(process) = options.exit_with
             && let Err(error) = self.watch_process(process)
@@ -120,17 +120,17 @@ impl<D: StreamDecoder> SessionLink<D> {
         }
     }
 
-    /// Lifts the limit for the beginning of the session: the client has begun it.
+    /// Removes the time limit for beginning the session.
     pub(crate) fn mark_begun(&mut self) {
         self.begin_deadline = None;
     }
 
-    /// Returns whether the client still has to begin the session, within its limit.
+    /// Returns whether the client still has to begin the session within a limit.
     pub(crate) fn awaits_beginning(&self) -> bool {
         self.begin_deadline.is_some()
     }
 
-    /// Limits the time until the session ends, unless that is limited already.
+    /// Limits the time until the session ends, unless a limit is already set.
     pub(crate) fn end_within(&mut self, limit: Duration) {
         self.end_deadline.get_or_insert_with(|| Instant::now() + limit);
     }
@@ -140,7 +140,7 @@ impl<D: StreamDecoder> SessionLink<D> {
         self.end_deadline.is_some()
     }
 
-    /// Waits for the next event; messages are read only if `is_reading`.
+    /// Waits for the next event. Messages are read only if `is_reading`.
     ///
     /// Cancel safe: yes, because nothing that was received is lost, and a frame is queued until it is sent.
     pub async fn next_event(&mut self, is_reading: bool) -> LinkEvent<D> {
@@ -154,7 +154,7 @@ impl<D: StreamDecoder> SessionLink<D> {
             let Self { inbox, output, commands, limits, stall_watch, watched_processes, .. } = self;
             let (first, second) = (watched_processes.first(), watched_processes.get(1));
             tokio::select! {
-                // What is rare and urgent comes before what may always be ready.
+                // Rare and urgent events come before events that may always be ready.
                 biased;
                 Some(command) = commands.recv() => return LinkEvent::Command(command),
                 () = wait_for_exit(first) => return LinkEvent::Over(SessionEnd::ParentDied),
@@ -181,12 +181,12 @@ impl<D: StreamDecoder> SessionLink<D> {
         }
     }
 
-    /// Refuses further commands: the owner sees that the session is about to end.
+    /// Refuses further commands, which tells the owner that the session is about to end.
     pub(crate) fn refuse_commands(&mut self) {
         self.commands.close();
     }
 
-    /// Sends what waits, and closes the connection, within a limit. Returns whether everything was sent.
+    /// Sends queued frames and closes the connection, within a limit. Returns whether everything was sent.
     ///
     /// Cancel safe: yes, because dropping the connection closes it as well.
     pub async fn finish(self, limit: Duration) -> bool {
@@ -205,7 +205,7 @@ async fn next_check(watch: &mut Option<StallWatch>) {
     }
 }
 
-/// Sends or reads, in random order, so that a flood in one direction does not hold the other one up.
+/// Sends or reads, polled in random order so that a flood in one direction does not block the other.
 async fn transfer<D: StreamDecoder>(
     output: &mut SessionOutput,
     inbox: &mut Inbox<D>,

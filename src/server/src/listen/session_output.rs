@@ -1,5 +1,5 @@
-//! What a session sends to its client: a connection with a queue before it, so that a session never waits for
-//! a client that does not read.
+//! Frames that a session sends to its client. A queue in front of the connection lets the session go on while
+//! the client does not read.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::StallWatch;
 pub struct SessionOutput {
     outbox: Outbox,
     link: LinkTask,
-    /// Frames that found no room in the connection.
+    /// Frames for which the connection had no room.
     unsent: VecDeque<Bytes>,
 }
 
@@ -22,12 +22,12 @@ impl SessionOutput {
         Self { outbox, link, unsent: VecDeque::new() }
     }
 
-    /// Returns the connection, for senders beside the session.
+    /// Returns the connection, for other senders than the session.
     pub(crate) fn outbox(&self) -> Outbox {
         self.outbox.clone()
     }
 
-    /// Sends a frame at once, or queues it behind those that wait already.
+    /// Sends a frame at once, or queues it behind frames that are already waiting.
     pub fn send(&mut self, frame: Bytes) {
         if !self.unsent.is_empty() {
             return self.unsent.push_back(frame);
@@ -39,27 +39,26 @@ impl SessionOutput {
         }
     }
 
-    /// Queues a frame, which [`SessionOutput::send_first`] sends.
+    /// Queues a frame to be sent by [`SessionOutput::send_first`].
     pub(crate) fn queue(&mut self, frame: Bytes) {
         self.unsent.push_back(frame);
     }
 
-    /// Returns the number of frames that wait.
+    /// Returns the number of queued frames.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Returns whether frames wait.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Drops what waits, because nothing more can be sent.
+    /// Drops queued frames, because nothing more can be sent.
     pub(crate) fn clear(&mut self) {
         self.unsent.clear();
     }
 
-    /// Sends the first queued frame; it stays queued until the link has accepted it. Returns whether the
+    /// Sends the first queued frame, which stays queued until the link has accepted it. Returns whether the
     /// connection is open.
     ///
     /// Cancel safe: yes, because the frame is removed only after it is sent.
@@ -70,18 +69,18 @@ impl SessionOutput {
         is_open
     }
 
-    /// Returns whether the client has read nothing for the limit of this watch, at its check.
+    /// Returns whether the client has read nothing for the limit of `watch`. Must be called at each check.
     pub(crate) fn is_stalled(&self, watch: &mut StallWatch) -> bool {
         watch.is_stalled(&self.outbox, self.has_unsent())
     }
 
-    /// Returns whether the client can be sent nothing more.
+    /// Returns whether nothing more can be sent to the client.
     pub(crate) fn is_closed(&self) -> bool {
         self.outbox.is_closed()
     }
 
-    /// Sends what waits, and closes the connection. Returns whether everything was sent: the client may be
-    /// gone before.
+    /// Sends queued frames and closes the connection. Returns whether everything was sent before the client
+    /// left.
     ///
     /// Cancel safe: yes, because dropping the connection closes it as well.
     pub(crate) async fn finish(mut self) -> bool {

@@ -1,25 +1,23 @@
-//! Watches whether a client reads its connection: one that reads nothing for as long as
-//! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection.
-//! Time is counted in checks, so that a process that was stopped or starved does not count that against its
-//! client.
+//! Detects a client that stopped reading: if it reads nothing for `client-stall-timeout` although there is
+//! something to read, it counts as gone, as on a callback connection. Time is counted in checks, so that a
+//! pause of this process does not count against its client.
 
 use std::time::Duration;
 
 use heeler_transport::Outbox;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// Number of checks within the limit; a client may get this part of its limit more.
+/// Number of checks within the limit. A client may get up to one check period more.
 const CHECKS_PER_LIMIT: u32 = 8;
-/// Bounds of the time between two checks.
+/// Minimum and maximum time between two checks.
 const CHECK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// The state of a client's reading.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
     limit: Duration,
     check: Interval,
     written_bytes: u64,
-    /// Number of checks since the last that found progress or nothing to read.
+    /// Number of checks since progress or an empty queue was last seen.
     silent_checks: u32,
 }
 
@@ -31,15 +29,15 @@ impl StallWatch {
         Self { limit, check, written_bytes: 0, silent_checks: 0 }
     }
 
-    /// Waits for the time of the next check.
+    /// Waits for the next check.
     ///
     /// Cancel safe: yes, because it only waits.
     pub(crate) async fn next_check(&mut self) {
         self.check.tick().await;
     }
 
-    /// Returns whether the client has read nothing for the limit, to be called at each check. `is_waiting`:
-    /// something waits for room in the outbox.
+    /// Returns whether the client has read nothing for the limit. Must be called at each check. `is_waiting`
+    /// tells whether frames wait for room in the outbox.
     pub(crate) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
         let written_bytes = outbox.written_bytes();
         let has_output = is_waiting || outbox.backlog_bytes() > 0;
