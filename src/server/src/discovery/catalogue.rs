@@ -1,4 +1,4 @@
-//! Catalogue of programs and their tests, by uid. A listing stays valid as long as the program's file is
+//! Catalogue of programs and their tests, indexed by uid. A listing stays valid while the program's file is
 //! unchanged.
 
 use std::{
@@ -24,12 +24,12 @@ use super::{
     test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids},
 };
 
-/// A program to be listed and run, as the configuration or the command line names it.
+/// A program to list and run, as specified by the configuration or the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramSource {
     /// How the program is started.
     pub program: TestProgram,
-    /// The `[[suite]]` table that it comes from, which selects that suite's own settings.
+    /// Name of the `[[suite]]` table that the program comes from, which selects that suite's settings.
     pub config_suite: Option<String>,
 }
 
@@ -40,19 +40,19 @@ pub enum ListingState {
     Unknown,
     /// The program was listed.
     Listed {
-        /// The framework's name.
+        /// Name of the framework.
         framework: String,
         /// How test names are split into groups.
         nesting: NameNesting,
-        /// Limit of the names of one batch.
+        /// Limit on the size of the test names in one batch.
         selection_limit: Option<SelectionLimit>,
-        /// The tests, in the framework's order; shared with other catalogues of the program.
+        /// Tests in the framework's order, shared with other catalogues of the program.
         tests: Arc<[TestEntry]>,
-        /// Time from process start to the first test, as far as the listing measured it.
+        /// Time from process start to the first test, as measured by the listing.
         start: Duration,
         /// How the listing process failed after it had listed all tests.
         failure: Option<Arc<str>>,
-        /// What is wrong with the program, and prevents none of its tests from running.
+        /// Problems of the program that prevent none of its tests from running.
         warnings: Arc<[String]>,
         process: ProcessTraits,
     },
@@ -63,48 +63,48 @@ pub enum ListingState {
     },
 }
 
-/// The listing that a program returned.
+/// A program's listing, as reported by a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramListing {
-    /// The framework's name.
+    /// Name of the framework.
     pub framework: String,
     /// How test names are split into groups.
     pub nesting: NameNesting,
-    /// Limit of the names of one batch; `None` where they don't travel on the command line.
+    /// Limit on the size of the test names in one batch; `None` if names are not passed on the command line.
     pub selection_limit: Option<SelectionLimit>,
-    /// The tests, in the framework's order.
+    /// Tests in the framework's order.
     pub tests: Vec<ListedTest>,
-    /// Time from process start to the first test, as far as the listing measured it.
+    /// Time from process start to the first test, as measured by the listing.
     pub start: Duration,
     /// How the listing process failed after it had listed all tests, as one sentence.
     pub failure: Option<String>,
-    /// What is wrong with the program, and prevents none of its tests from running.
+    /// Problems of the program that prevent none of its tests from running.
     pub warnings: Vec<String>,
-    /// Files and directories beside the program after whose change its tests may be others.
+    /// Files and directories besides the program whose change may change its tests.
     pub depends_on: Vec<OsText>,
     pub process: ProcessTraits,
 }
 
-/// One program and the state of its listing.
+/// A program and the state of its listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramEntry {
-    /// The program as it was named by the configuration or the command line.
+    /// The program as specified by the configuration or the command line.
     pub source: ProgramSource,
     pub listing: ListingState,
     identity: ProgramIdentity,
-    /// What the listing depends on beside the program, as it named it.
+    /// Files and directories that the listing depends on besides the program, as reported by the listing.
     depends_on: Arc<[OsText]>,
 }
 
 impl ProgramEntry {
-    /// Returns whether the listing, or the reason why it failed, belongs to the program's file as it is now.
+    /// Returns whether the listing, or its failure, belongs to the program's current file.
     #[must_use]
     pub(crate) fn is_current(&self) -> bool {
         !matches!(self.listing, ListingState::Unknown)
             && self.identity == program_identity(&self.source.program, &self.depends_on)
     }
 
-    /// Returns whether both are the same program, started in the same way: only the suites may differ.
+    /// Returns whether both entries start the same program in the same way. Only their suites may differ.
     #[must_use]
     pub(crate) fn is_same_program(&self, other: &Self) -> bool {
         let (one, other) = (&self.source.program, &other.source.program);
@@ -123,25 +123,24 @@ impl ProgramEntry {
 /// Index of a test in the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TestRef {
-    /// Index of its program.
+    /// Index of the program.
     pub program: usize,
-    /// Index in the listing; `None` for the program itself, if its listing failed.
+    /// Index in the listing; `None` for a program whose listing failed.
     pub test: Option<usize>,
 }
 
-/// All programs of a session, and their tests.
+/// All programs of a session and their tests.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     programs: Vec<ProgramEntry>,
-    /// Sorted by the hashes of the uids: the uids themselves are stored with the programs and are not kept
-    /// twice.
+    /// Sorted by hashes of the uids. The uids themselves are stored with the programs, not duplicated here.
     by_uid: Vec<(u64, TestRef)>,
     group_locations: GroupLocations,
     hasher: RandomState,
 }
 
 impl Catalogue {
-    /// Returns a catalogue of programs that are not listed yet. Suites with the same name get numbers.
+    /// Returns a catalogue of unlisted programs. Repeated suite names get a number appended.
     #[must_use]
     pub fn new(sources: Vec<ProgramSource>) -> Self {
         let mut seen: HashMap<String, u32> = HashMap::new();
@@ -169,7 +168,7 @@ impl Catalogue {
         &self.programs
     }
 
-    /// Returns the programs whose listing is missing or older than their file.
+    /// Returns the programs whose listing is missing, failed or outdated.
     #[must_use]
     pub fn unlisted(&self) -> Vec<usize> {
         let is_unlisted = |entry: &ProgramEntry| {
@@ -204,7 +203,7 @@ impl Catalogue {
         };
     }
 
-    /// Takes over the listing of the same program from another catalogue, with the uids of its own suite.
+    /// Adopts the same program's listing from another catalogue. Uids use this catalogue's suite name.
     pub(crate) fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
         let entry = &mut self.programs[program];
         entry.identity.clone_from(&other.identity);
@@ -218,7 +217,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns a catalogue of other programs, with the listings of those that both have.
+    /// Returns a catalogue of other programs, keeping the listings of programs that are in both.
     #[must_use]
     pub(crate) fn with_sources(&self, sources: Vec<ProgramSource>) -> Self {
         let mut catalogue = Self::new(sources);
@@ -232,7 +231,7 @@ impl Catalogue {
         catalogue
     }
 
-    /// Rebuilds the uid index and the locations of groups; needed after listings have changed.
+    /// Rebuilds the uid index and the group locations. Must be called after listings have changed.
     pub(crate) fn rebuild_index(&mut self) {
         let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
         let mut by_uid: Vec<_> = self.all().map(hashed).collect();
@@ -247,7 +246,7 @@ impl Catalogue {
         (self.by_uid, self.group_locations) = (by_uid, group_locations);
     }
 
-    /// Returns every test and every program whose listing failed, in order.
+    /// Returns every test, and every program whose listing failed, in order.
     pub fn all(&self) -> impl Iterator<Item = TestRef> + '_ {
         self.programs.iter().enumerate().flat_map(|(program, entry)| {
             let (count, is_broken) = match &entry.listing {
@@ -259,17 +258,17 @@ impl Catalogue {
         })
     }
 
-    /// Finds a test by its uid.
+    /// Finds a test by uid.
     #[must_use]
     pub fn find(&self, uid: &str) -> Option<TestRef> {
         let hash = self.hasher.hash_one(uid);
         let first = self.by_uid.partition_point(|(known, _)| *known < hash);
         let alike = self.by_uid[first..].iter().take_while(|(known, _)| *known == hash);
-        // A program that was rebuilt in the meantime may have fewer tests.
+        // A program rebuilt in the meantime may have fewer tests.
         alike.map(|(_, place)| *place).find(|place| self.contains(*place) && self.uid(*place) == uid)
     }
 
-    /// Returns whether this index still refers to a test or to a program whose listing failed.
+    /// Returns whether the index still refers to a test, or to a program whose listing failed.
     #[must_use]
     pub fn contains(&self, place: TestRef) -> bool {
         match (&self.programs[place.program].listing, place.test) {
@@ -280,7 +279,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the test; `None` for the program itself.
+    /// Returns the test; `None` for a program whose listing failed.
     #[must_use]
     pub fn test(&self, place: TestRef) -> Option<&TestEntry> {
         match &self.programs[place.program].listing {
@@ -289,19 +288,19 @@ impl Catalogue {
         }
     }
 
-    /// Returns the uid of a test; of a program whose listing failed, the name of its suite.
+    /// Returns the uid of a test. For a program whose listing failed, returns the suite name.
     #[must_use]
     pub fn uid(&self, place: TestRef) -> &str {
         self.test(place).map_or(&self.programs[place.program].source.program.suite, TestEntry::uid)
     }
 
-    /// Returns the name of the suite that a test belongs to.
+    /// Returns the suite name of a test.
     #[must_use]
     pub fn suite(&self, place: TestRef) -> &str {
         &self.programs[place.program].source.program.suite
     }
 
-    /// Returns a test's path in the test tree; a program whose listing failed is a suite without cases.
+    /// Returns a test's path in the test tree. A program whose listing failed is a suite without cases.
     #[must_use]
     pub fn path(&self, place: TestRef) -> TestPath<'_> {
         let entry = &self.programs[place.program];
@@ -312,9 +311,8 @@ impl Catalogue {
         }
     }
 
-    /// Returns the uid and the name of each group above a test, outermost first. The uid of a group is the
-    /// common prefix of the uids of all its tests. A program itself is at the top of the tree and has no
-    /// groups.
+    /// Returns uid and name of each group that contains a test, outermost first. A group's uid is the common
+    /// prefix of its tests' uids. A program whose listing failed is at the top of the tree and has no groups.
     #[must_use]
     pub fn groups(&self, place: TestRef) -> Vec<(&str, &str)> {
         let (Some(test), ListingState::Listed { nesting, .. }) =
@@ -336,15 +334,15 @@ impl Catalogue {
         groups
     }
 
-    /// Returns the source file of all tests of a group, and the first line, if they have one file. It does
-    /// not depend on which of the tests are selected.
+    /// Returns the source file and first line of a group, if all of its tests are in one file. Selection does
+    /// not matter.
     #[must_use]
     pub(crate) fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
         self.group_locations.get(uid)
     }
 
-    /// Returns the tests that a request names, and the uids that no listing has. Each test is returned once,
-    /// however often it is named, in the order of the catalogue. A group uid selects all tests below it.
+    /// Returns the tests with the requested uids in catalogue order without duplicates, and the unknown uids.
+    /// A group uid selects all tests of the group.
     #[must_use]
     pub fn select(&self, uids: &[String]) -> (Vec<TestRef>, Vec<String>) {
         let mut selected = Vec::with_capacity(uids.len());
@@ -396,7 +394,7 @@ impl Catalogue {
         })
     }
 
-    /// Returns the framework that has listed the program; empty if none has.
+    /// Returns the framework that listed the program; empty if there is none.
     fn framework(&self, place: TestRef) -> &str {
         match &self.programs[place.program].listing {
             ListingState::Listed { framework, .. } => framework,

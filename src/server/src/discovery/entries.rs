@@ -1,14 +1,14 @@
-//! Joins what a program lists with the entries that its source names: tests that another tool has registered
-//! one by one.
+//! Merges a program's listing with the entries of its source, which are tests registered one by one by
+//! another tool such as CTest.
 
 use std::collections::HashMap;
 
 use heeler_protocol::control::ListedTest;
 
-/// Returns the tests of the program that have entries, in its order, with what their entries add; then the
-/// entries of which the program has no test, as errors. Without entries, all tests are returned unchanged.
+/// Returns the tests that have entries, in listing order and completed by their entries. Entries without a
+/// test follow as errors. Without entries, all tests are returned unchanged.
 pub(super) fn join_entries(entries: &[ListedTest], listed: Vec<ListedTest>) -> Vec<ListedTest> {
-    // Commands are listed as their entries, of which several may have one name.
+    // A command is listed as its entries, which may share a name.
     if entries.is_empty() || listed == entries {
         return listed;
     }
@@ -31,7 +31,7 @@ pub(super) fn join_entries(entries: &[ListedTest], listed: Vec<ListedTest>) -> V
     joined
 }
 
-/// Adds to a test what its entry says of it.
+/// Completes a test with data from its entry.
 fn join(mut test: ListedTest, entry: &ListedTest) -> ListedTest {
     let ListedTest {
         name: _,

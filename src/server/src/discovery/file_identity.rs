@@ -1,4 +1,4 @@
-//! Identity of a file's content: what changes when a program is built again.
+//! Identity of a file's content, which changes when a program is rebuilt.
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
@@ -13,13 +13,13 @@ pub(super) struct FileIdentity {
     modified: (i64, i64),
 }
 
-/// Identities of the files on which the tests of a program depend.
+/// Identities of the files that a program's tests depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ProgramIdentity(Vec<Option<FileIdentity>>);
 
-/// Returns the identity of a program: of its own file, of the files that its arguments name, since the
-/// program of a script may be its interpreter, and of the files and directories on which its listing depends.
-/// A directory changes when a file in it appears or disappears.
+/// Returns the identity of a program. It covers the program's file, files named by its arguments (a script's
+/// program may be its interpreter), and the files and directories that its listing depends on. A directory
+/// changes when an entry is added or removed.
 pub(super) fn program_identity(program: &TestProgram, depends_on: &[OsText]) -> ProgramIdentity {
     let own = file_identity(program.path.as_path());
     let named = program.args.iter().filter(|word| !word.as_bytes().starts_with(b"-"));
@@ -31,7 +31,7 @@ pub(super) fn program_identity(program: &TestProgram, depends_on: &[OsText]) -> 
     ProgramIdentity([own].into_iter().chain(named).chain(others).collect())
 }
 
-/// Returns the identity of the file that a path leads to; `None` if there is none.
+/// Returns the identity of the file at a path; `None` if there is none.
 pub(super) fn file_identity(path: &Path) -> Option<FileIdentity> {
     let metadata = std::fs::metadata(path).ok()?;
     Some(FileIdentity {

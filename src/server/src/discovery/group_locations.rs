@@ -1,33 +1,33 @@
-//! Source files of groups. A group is where its tests are, if all of them are in one file. Pure.
+//! Source locations of groups. A group has one if all of its tests are in the same file. Pure.
 
 use std::{collections::HashMap, sync::Arc};
 
-/// Place of a group in the sources.
+/// Source location of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupLocation<'a> {
-    /// The file of all its tests.
+    /// The file that contains all tests of the group.
     pub file: Option<&'a str>,
-    /// The first line of its tests, from 1.
+    /// First line of the group's tests, from 1.
     pub line: Option<u32>,
 }
 
-/// Places of all groups of a catalogue, by uid.
+/// Locations of all groups of a catalogue, by uid.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GroupLocations(HashMap<Box<str>, KnownLocation>);
 
-/// What the tests of a group so far have in common.
+/// Common location of a group's tests so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum KnownLocation {
     OneFile {
         file: Arc<str>,
         line: Option<u32>,
     },
-    /// The tests are in several files, or it is not known of one where it is.
+    /// The tests are in several files, or the file of some test is unknown.
     None,
 }
 
 impl GroupLocations {
-    /// Adds a test to the groups above it.
+    /// Adds a test to the groups that contain it.
     pub(super) fn add<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a str>,

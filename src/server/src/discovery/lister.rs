@@ -1,5 +1,5 @@
-//! Lists, through workers, the programs that are not listed yet. Free of I/O except for the messages it sends
-//! to workers: the owner of the pool passes it workers and their responses.
+//! Lists programs through workers. Performs no I/O except messages to workers: the owner of the pool supplies
+//! workers and passes on their responses.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,11 +20,11 @@ use crate::pool::WorkerPool;
 /// Worker start attempts per slot before discovery fails. More than one, because a worker killed from outside
 /// must not cost a program its listing.
 const START_ATTEMPTS_PER_SLOT: usize = 4;
-/// Attempts to list a program before it is given up because its workers keep dying. The tests of such a
-/// program are unknown, so one or two workers killed for unrelated reasons must not cost them.
+/// Attempts to list a program before giving up because its workers keep dying. Without a listing all of its
+/// tests are lost, so one or two workers killed for unrelated reasons must not matter.
 const LISTING_ATTEMPTS: u32 = 4;
 
-/// Directory of the dumps and stacks of crashed listings, below the state directory.
+/// Directory for dumps and stack traces of crashed listings, in the state directory.
 const DIR_NAME: &str = "listings";
 
 /// How programs are listed.
@@ -32,24 +32,24 @@ const DIR_NAME: &str = "listings";
 pub struct ListingSettings {
     /// Time limit for each program.
     timeout: Duration,
-    /// The settings of the session, which determine what is kept of a crash.
+    /// The session's settings, which select what is recorded about a crash. `None` records nothing.
     session: Option<Arc<ResolvedSettings>>,
 }
 
 impl ListingSettings {
-    /// Returns how a session lists its programs.
+    /// Returns the listing settings of a session.
     #[must_use]
     pub fn of_session(session: &Arc<ResolvedSettings>) -> Self {
         Self { timeout: session.run.list_timeout, session: Some(Arc::clone(session)) }
     }
 
-    /// Returns the run with this id as a process that waits for it has to know it.
+    /// Returns what a process that waits for this run needs to know about it.
     fn upcoming_run(&self, id: &str) -> Option<UpcomingRun> {
         let has_private_tmpdir = self.session.as_ref()?.run.has_private_tmpdir;
         Some(UpcomingRun { id: id.to_owned(), has_private_tmpdir })
     }
 
-    /// Returns the crash capture of the listings of a suite's program.
+    /// Returns the crash capture settings for listing a suite's program.
     fn capture(&self, suite: Option<&str>) -> Option<ListingCapture> {
         let session = self.session.as_ref()?;
         let subject = FilterSubject { suite: suite.unwrap_or_default(), ..FilterSubject::default() };
@@ -76,11 +76,11 @@ impl ListingSettings {
 /// The end of a worker's listing of one program.
 #[derive(Debug)]
 pub(crate) struct FinishedListing {
-    /// The program, with its framework, if the process that has listed the tests waits for a lease.
+    /// The program with its framework, if its listing process waits for a lease.
     pub(crate) waiting_process: Option<Box<TestProgram>>,
 }
 
-/// One listing of all programs that were not listed when it began.
+/// A listing of several programs.
 #[derive(Debug)]
 pub(crate) struct ProgramLister {
     settings: ListingSettings,
@@ -93,16 +93,13 @@ pub(crate) struct ProgramLister {
 }
 
 impl ProgramLister {
-    /// Begins a listing of these programs.
-    ///
-    /// A program that can't be listed is not an error here: the catalogue records the reason.
+    /// Begins a listing of these programs. If a program can't be listed, the catalogue records the reason.
     #[must_use]
     pub(crate) fn new(programs: Vec<usize>, settings: ListingSettings) -> Self {
         let waiting = programs.into_iter().map(|program| (program, 0)).collect();
         Self { settings, waiting, running: BTreeMap::new(), jobs_assigned: 0, failed_starts: 0 }
     }
 
-    /// Adds a program to list.
     pub(crate) fn add(&mut self, program: usize) {
         self.waiting.push_back((program, 0));
     }
@@ -114,7 +111,7 @@ impl ProgramLister {
         open.any(|(listed, _)| *listed == program)
     }
 
-    /// Returns the slots that the listing could use.
+    /// Returns the number of slots that the listing could use.
     #[must_use]
     pub(crate) fn demand(&self) -> SlotDemand {
         SlotDemand { wanted: Slots(self.running.len() + self.waiting.len()), served: self.jobs_assigned }
@@ -156,13 +153,13 @@ impl ProgramLister {
         pool.send_to_worker(worker, &ToWorker::Discover(Box::new(job))).await;
     }
 
-    /// Returns whether this worker lists a program.
+    /// Returns whether this worker is listing a program.
     #[must_use]
     pub(crate) fn is_used_by(&self, worker: WorkerId) -> bool {
         self.running.contains_key(&worker)
     }
 
-    /// Handles a worker's message; returns what the worker has done if it is idle again.
+    /// Handles a worker's message. Returns the finished listing if the worker is idle again.
     pub(crate) fn on_worker_message(
         &mut self,
         catalogue: &mut Catalogue,
@@ -225,7 +222,7 @@ impl ProgramLister {
         Some(FinishedListing { waiting_process: waiting_framework.map(with_framework) })
     }
 
-    /// Handles a worker's death: its program is tried again or given up.
+    /// Handles a worker's death. Its program is retried, or given up after too many attempts.
     pub(crate) fn on_worker_died(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
         let Some((program, tries)) = self.running.remove(&worker) else { return };
         if tries >= LISTING_ATTEMPTS {
@@ -236,14 +233,14 @@ impl ProgramLister {
         }
     }
 
-    /// Counts a worker that did not start; returns whether there were enough attempts for this number of
-    /// slots.
+    /// Counts a worker that did not start. Returns whether the maximum number of attempts for this many slots
+    /// is reached.
     pub(crate) fn count_failed_start(&mut self, slots: usize) -> bool {
         self.failed_starts += 1;
         self.failed_starts >= START_ATTEMPTS_PER_SLOT * slots
     }
 
-    /// Marks every waiting program as not listable, because no worker is left to list it.
+    /// Records every remaining program as not listable, because no worker can list it.
     pub(crate) fn fail_remaining(&mut self, catalogue: &mut Catalogue, error: &str) {
         let running = std::mem::take(&mut self.running).into_values();
         for (program, _) in running.chain(std::mem::take(&mut self.waiting)) {
@@ -251,7 +248,7 @@ impl ProgramLister {
         }
     }
 
-    /// Ends a listing that no request waits for any more. A worker can't abort a listing, so it is killed.
+    /// Aborts the listing. Workers can't stop in the middle of a listing, so they are killed.
     ///
     /// Cancel safe: no, because some workers may be left.
     pub(crate) async fn abort(self, pool: &mut WorkerPool) {

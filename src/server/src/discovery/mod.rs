@@ -1,11 +1,11 @@
-//! Test discovery: programs, their tests, and programs whose listing failed.
+//! Test discovery: lists programs and their tests.
 //!
 //! - `catalogue`: programs and tests by uid; pure.
-//! - `file_identity`: what changes when a program is built again.
-//! - `group_locations`: source files of groups; pure.
+//! - `file_identity`: what changes when a program is rebuilt.
+//! - `group_locations`: source locations of groups; pure.
 //! - `lister`: lists programs through workers.
-//! - `program_finder`: finds the programs of a session again.
-//! - `program_watch`: notices changes of programs.
+//! - `program_finder`: rebuilds or finds the programs of an open session.
+//! - `program_watch`: detects changes of programs.
 //! - `selection`: selects tests by uid and by filter; pure.
 //! - `test_entry`: compact test entries.
 

@@ -1,29 +1,29 @@
-//! What a session's programs are found with again while it is open. The command line implements it: it knows
-//! the sources of programs.
+//! Interface to rebuild or find an open session's programs again. The command line implements it, because it
+//! knows where programs come from.
 
 use std::{fmt::Debug, os::fd::OwnedFd, path::PathBuf};
 
 use super::ProgramSource;
 
-/// Finds the programs of a session again. Its functions block: they read directories and run build commands.
+/// Rebuilds or finds the programs of a session. Methods block: they read directories and run build commands.
 pub trait ProgramFinder: Debug + Send + Sync {
-    /// Runs the build commands and returns the programs. Ends early, without a process left behind, when
+    /// Runs the build commands and returns the programs. Stops early, leaving no process behind, when
     /// `cancelled` becomes readable.
     ///
     /// # Errors
-    /// Returns why no programs are found, with the end of the output of a build that failed.
+    /// Returns why no programs were found, including the end of a failed build's output.
     fn build(&self, cancelled: OwnedFd) -> Result<Vec<ProgramSource>, String>;
 
-    /// Returns the programs as the file system has them now, without building anything.
+    /// Returns the current programs in the file system without building anything.
     fn current_programs(&self) -> CurrentPrograms;
 }
 
-/// The files of a session's programs, and the directories in which further ones may appear.
+/// The files of a session's programs, and the directories where more may appear.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CurrentPrograms {
-    /// Absolute paths of the programs, whether they exist or not, each with its suite if it is known.
+    /// Programs by absolute path, existing or not.
     pub programs: Vec<CurrentProgram>,
-    /// Absolute paths of the directories in which globs find programs.
+    /// Absolute paths of directories searched by globs.
     pub directories: Vec<PathBuf>,
 }
 
@@ -31,6 +31,6 @@ pub struct CurrentPrograms {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentProgram {
     pub path: PathBuf,
-    /// The suite of its tests; `None` for a program that is not one of the session's yet.
+    /// Suite of the program's tests; `None` for a program that the session does not contain yet.
     pub suite: Option<String>,
 }

@@ -12,9 +12,8 @@ pub struct TestSelection {
     pub filter: Option<GraphQuery>,
 }
 
-/// Returns the selected tests, in the order in which they are named, otherwise in the order of the catalogue,
-/// and the uids that no listing has. Those are returned regardless of the filter, because their path in the
-/// test tree is not known.
+/// Returns the selected tests in catalogue order, and the requested uids that no listing contains. Unknown
+/// uids are returned regardless of the filter, because their path in the test tree is unknown.
 #[must_use]
 pub(crate) fn select_tests(catalogue: &Catalogue, selection: &TestSelection) -> (Vec<TestRef>, Vec<String>) {
     let (mut chosen, missing) = match &selection.uids {
@@ -27,8 +26,8 @@ pub(crate) fn select_tests(catalogue: &Catalogue, selection: &TestSelection) -> 
     (chosen, missing)
 }
 
-/// Returns whether the filter selects a test. A program whose listing failed is selected as soon as the
-/// filter may match one of its tests: silence would look like success.
+/// Returns whether the filter selects a test. A program whose listing failed is selected if the filter may
+/// match any of its tests, because skipping it silently would look like success.
 fn is_selected(catalogue: &Catalogue, place: TestRef, filter: &GraphQuery) -> bool {
     let path = catalogue.path(place);
     match catalogue.test(place) {

@@ -1,6 +1,5 @@
-//! Tests as stored in the catalogue. There may be hundreds of thousands for as long as the session lives, so
-//! each entry is small: the name is a range of the uid, and text that many tests share (the file) is stored
-//! once.
+//! Tests as stored in the catalogue. A session may hold hundreds of thousands of them, so entries are small:
+//! the name is a range of the uid, and text shared by many tests (such as the file) is stored once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,18 +19,19 @@ pub(super) const SUITE_SEPARATOR: &str = "::";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestEntry {
     uid: Box<str>,
-    /// Where the name begins in the uid.
+    /// Start of the name within the uid.
     name_start: u32,
-    /// Length of what follows the name in the uid of a test whose name another has.
+    /// Length of the suffix after the name in the uid, if an earlier test has the same name.
     suffix_bytes: u8,
     other_names: Option<Box<OtherNames>>,
     file: Option<Arc<str>>,
-    /// Length of the end of `file` that the framework reports, where it does not report all of it.
+    /// Length of the trailing part of `file` that the framework reports, if it does not report the whole
+    /// path.
     reported_bytes: Option<NonZeroU16>,
     /// From 1.
     line: Option<NonZeroU32>,
     skip: Option<Arc<str>>,
-    /// Trait names are shared by many tests, values seldom are.
+    /// Many tests share trait names, but values are mostly unique.
     traits: Box<[(Arc<str>, Box<str>)]>,
     selector: Option<Box<str>>,
     timeout_ms: Option<NonZeroU32>,
@@ -39,11 +39,11 @@ pub struct TestEntry {
     variant: Option<Arc<TestVariant>>,
 }
 
-/// Names of a test beside the one in its framework. Tests of some frameworks have none.
+/// Names of a test other than its framework name. Tests of some frameworks have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OtherNames {
     display: Option<Box<str>>,
-    /// Class and name in JUnit reports; tests of one listing share classes.
+    /// Class and name in JUnit reports. Tests of a listing share classes.
     report: Option<(Arc<str>, Box<str>)>,
 }
 
@@ -54,20 +54,20 @@ impl OtherNames {
 }
 
 impl TestEntry {
-    /// Returns its client-visible identifier: `<suite>::<name>`, with `#2` appended for the second test of
-    /// the same name.
+    /// Returns the client-visible identifier: `<suite>::<name>`, with `#2` appended for the second test of
+    /// the same name, and so on.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// Returns its name in the framework.
+    /// Returns the name in the framework.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.uid[self.name_start as usize..self.uid.len() - usize::from(self.suffix_bytes)]
     }
 
-    /// Returns its traits: names and values that the framework assigns.
+    /// Returns the traits: names and values assigned by the framework.
     pub fn traits(&self) -> impl Iterator<Item = (&str, &str)> {
         self.traits.iter().map(|(name, value)| (&**name, &**value))
     }
@@ -81,12 +81,12 @@ impl TestEntry {
         Some(ReportName { class: (**class).to_owned(), name: (**name).to_owned() })
     }
 
-    /// Returns its source file; tests of one listing share it.
+    /// Returns the source file, which tests of a listing share.
     pub(super) fn shared_file(&self) -> Option<&Arc<str>> {
         self.file.as_ref()
     }
 
-    /// Returns its line in the source file.
+    /// Returns the line in the source file.
     pub(super) fn line(&self) -> Option<u32> {
         self.line.map(NonZeroU32::get)
     }
@@ -96,23 +96,23 @@ impl TestEntry {
         file.get(file.len().checked_sub(bytes)?..)
     }
 
-    /// Returns why it can't be run, or `None` if it can.
+    /// Returns why the test can't be run, or `None` if it can.
     #[must_use]
     pub fn unrunnable(&self) -> Option<&str> {
         self.unrunnable.as_deref()
     }
 
-    /// Returns whether another test before it has its name.
+    /// Returns whether an earlier test has the same name.
     fn is_repeated(&self) -> bool {
         self.suffix_bytes > 0
     }
 
-    /// Returns whether its framework would skip it without running it.
+    /// Returns whether the framework would skip the test.
     pub(crate) fn is_skipped(&self) -> bool {
         self.skip.is_some()
     }
 
-    /// Returns it in the form in which the framework listed it.
+    /// Returns the test in the form listed by its framework.
     #[must_use]
     pub fn listed(&self) -> ListedTest {
         ListedTest {
@@ -129,16 +129,15 @@ impl TestEntry {
                 .collect(),
             selector: self.selector.as_deref().map(str::to_owned),
             timeout_ms: self.timeout_ms.map(|limit| u64::from(limit.get())),
-            // Of a test that can't be told from another of its name, that is the reason instead.
+            // For a repeated test, `unrunnable` may be the ambiguity instead of a reason from the listing.
             broken: self.unrunnable().filter(|_| !self.is_repeated()).map(str::to_owned),
             variant: self.variant.clone(),
         }
     }
 }
 
-/// Assigns each test its uid. A framework that lists two tests of the same name without selectors can't
-/// select one of them individually: the first is run and reported, the second gets the reason why it is not
-/// run.
+/// Assigns each test a uid. Without selectors, a framework can't run the second of two tests with the same
+/// name. The first is then run, and the second gets a reason why it is not run.
 pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry> {
     let times = name_occurrences(&tests);
     let mut shared = StringInterner::default();
@@ -163,7 +162,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let reported = listed.reported_file.as_ref().filter(|reported| ends_file(reported));
         let reported_bytes = reported.and_then(|text| NonZeroU16::new(u16::try_from(text.len()).ok()?));
         let mut traits = listed.traits;
-        // The same word for all frameworks, so that filters and `--run-ignored` find these tests.
+        // All frameworks use the same trait, so that filters and `--run-ignored` find these tests.
         if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
             traits.push(TraitPair { name: key::IGNORED_TRAIT.to_owned(), value: String::new() });
         }
@@ -190,7 +189,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
     tests.into_iter().zip(times).map(catalogued).collect()
 }
 
-/// Returns for each test the number of occurrences of its name so far, itself included.
+/// Returns, for each test, how often its name has occurred so far, including the test itself.
 fn name_occurrences(tests: &[ListedTest]) -> Vec<u32> {
     let mut seen: HashMap<&str, u32> = HashMap::with_capacity(tests.len());
     let count = |test| {
@@ -201,7 +200,7 @@ fn name_occurrences(tests: &[ListedTest]) -> Vec<u32> {
     tests.iter().map(|test| test.name.as_str()).map(count).collect()
 }
 
-/// Interned strings: equal texts are stored once.
+/// Stores equal strings once.
 #[derive(Default)]
 struct StringInterner(HashSet<Arc<str>>);
 

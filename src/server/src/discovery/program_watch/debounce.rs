@@ -1,5 +1,5 @@
-//! Decides when to look for changes after events: a linker writes a file many times, a build many files.
-//! Pure.
+//! Decides how long to wait after file system events before checking for changes: a linker writes a file many
+//! times, and a build writes many files. Pure.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 /// Time without events after which a build step counts as done.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(300);
-/// Maximum wait for quiet, so that constant writes beside the programs do not hide their changes.
+/// Maximum wait for a quiet period, so that constant writes beside the programs do not hide changes.
 pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// Minimum time between two looks.
+/// Minimum time between two checks.
 pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Events since the last look, and when that was.
+/// Time of the last check, and events since then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ChangeDebounce {
-    /// Times of the first and the last event since the last look.
+    /// First and last event since the last check.
     pending: Option<EventSpan>,
     last_look: Option<Instant>,
 }
@@ -27,19 +27,18 @@ struct EventSpan {
 }
 
 impl ChangeDebounce {
-    /// Records an event.
     pub(super) fn on_event(&mut self, now: Instant) {
         let first = self.pending.map_or(now, |span| span.first);
         self.pending = Some(EventSpan { first, last: now });
     }
 
-    /// Records a look.
+    /// Records a check.
     pub(super) fn on_look(&mut self, now: Instant) {
         self.pending = None;
         self.last_look = Some(now);
     }
 
-    /// Returns the time of the next look; `None` without an event since the last one.
+    /// Returns the time of the next check; `None` if there was no event since the last one.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let EventSpan { first, last } = self.pending?;
         let settled = (last + QUIET_PERIOD).min(first + LONGEST_DELAY);

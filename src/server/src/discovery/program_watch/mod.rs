@@ -1,12 +1,12 @@
-//! Notices changes of test programs while a session is open, and reports them to its client.
+//! Detects changes of test programs while a session is open, and reports them to its client.
 //!
-//! The events of the system only say that it is time to look: what has changed is the difference between two
-//! [`ProgramSnapshot`]s, so lost, repeated and meaningless events do no harm.
+//! File system events only trigger a check. The changes are the difference between two [`ProgramSnapshot`]s,
+//! so lost, repeated and irrelevant events are harmless.
 //!
-//! - `debounce`: when to look; pure.
-//! - `snapshot`: what has changed; pure but for reading file metadata.
-//! - `watched_directories`: the directories that are watched.
-//! - `watcher`: waits, looks and reports.
+//! - `debounce`: when to check; pure.
+//! - `snapshot`: what has changed; pure except for reading file metadata.
+//! - `watched_directories`: the directories to watch.
+//! - `watcher`: waits, checks and reports.
 
 mod debounce;
 mod snapshot;

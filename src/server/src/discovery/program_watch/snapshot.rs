@@ -1,4 +1,4 @@
-//! The files of programs at one time, and the difference between two times.
+//! The files of programs at one point in time, and the difference between two of them.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,23 +12,20 @@ use super::super::{
     program_finder::CurrentProgram,
 };
 
-/// Maximum number of programs in one notification, as bytes of one message are bounded; the client is told
-/// that there are more.
+/// Maximum number of programs in one notification, to bound its size. The client is told if there are more.
 const MAX_REPORTED_PROGRAMS: usize = 4096;
 
-/// The files of programs at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ProgramSnapshot(BTreeMap<PathBuf, ProgramFile>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProgramFile {
     suite: Option<String>,
-    /// `None` if there is no file.
+    /// `None` if the file does not exist.
     identity: Option<FileIdentity>,
 }
 
 impl ProgramSnapshot {
-    /// Reads the metadata of the programs' files.
     pub(super) fn read(programs: Vec<CurrentProgram>) -> Self {
         let file = |program: CurrentProgram| {
             let identity = file_identity(&program.path);
@@ -37,8 +34,8 @@ impl ProgramSnapshot {
         Self(programs.into_iter().map(file).collect())
     }
 
-    /// Returns what has changed since an earlier time; `None` if nothing has. `is_incomplete` says that more
-    /// may have.
+    /// Returns the changes since an earlier snapshot; `None` if nothing has changed. `is_incomplete` means
+    /// that further changes may have been missed.
     pub(super) fn changes_since(&self, earlier: &Self, is_incomplete: bool) -> Option<ProgramsChangedParams> {
         let paths: std::collections::BTreeSet<_> = earlier.0.keys().chain(self.0.keys()).collect();
         let mut programs = Vec::new();

@@ -1,5 +1,5 @@
-//! The directories that are watched: those of the programs and those of globs. One that does not exist is
-//! represented by the nearest directory above it, in which it may appear.
+//! The watched directories: directories of programs and of globs. A missing directory is represented by its
+//! nearest existing ancestor, where it may appear.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,33 +11,32 @@ use heeler_sys::directory_watch::{DirectoryEvent, DirectoryWatch, WatchedDirecto
 
 use super::super::program_finder::CurrentPrograms;
 
-/// Maximum number of directories that a session watches. A user has a few thousand watches on small systems,
-/// which editors need as well.
+/// Maximum number of directories that a session watches. Small systems allow a user a few thousand watches,
+/// and editors need some of them.
 const MAX_DIRECTORIES: usize = 1024;
 
-/// A directory that is to be watched, and why.
+/// Entries of a watched directory that matter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct DirectoryInterest {
-    /// Names of entries that matter.
+    /// Names of relevant entries.
     names: BTreeSet<std::ffi::OsString>,
-    /// Every entry matters, because globs may match it.
+    /// Whether every entry matters, because a glob may match it.
     is_any_entry: bool,
 }
 
-/// The directories that are watched.
 #[derive(Debug)]
 pub(super) struct WatchedDirectories {
     watch: DirectoryWatch,
     interests: BTreeMap<WatchedDirectoryId, DirectoryInterest>,
-    /// Whether a directory of programs is not watched.
+    /// Whether some directory of programs is not watched.
     pub(super) is_incomplete: bool,
 }
 
 impl WatchedDirectories {
-    /// Watches nothing so far.
+    /// Starts without any watched directory.
     ///
     /// # Errors
-    /// The system has no watch left.
+    /// The system has no watches left.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self { watch: DirectoryWatch::new()?, interests: BTreeMap::new(), is_incomplete: false })
     }
@@ -46,22 +45,21 @@ impl WatchedDirectories {
         &self.watch
     }
 
-    /// Watches the directories of these programs, and only them.
+    /// Watches exactly the directories of these programs.
     pub(super) fn update(&mut self, current: &CurrentPrograms) {
         let wanted = directory_interests(current, Path::is_dir);
         self.is_incomplete = wanted.len() > MAX_DIRECTORIES;
         let mut interests = BTreeMap::<_, DirectoryInterest>::new();
         for (path, interest) in wanted.into_iter().take(MAX_DIRECTORIES) {
-            // Also adds a directory that was removed and created again: it is another one.
+            // A directory that was removed and recreated needs a new watch.
             match self.watch.add(&path) {
                 Ok(id) => {
-                    // Two paths may lead to one directory.
+                    // Two paths may lead to the same directory.
                     let all = interests.entry(id).or_default();
                     all.names.extend(interest.names);
                     all.is_any_entry |= interest.is_any_entry;
                 }
-                // A directory that was removed just now reports itself missing by its parent, on the next
-                // look.
+                // If the directory was just removed, its parent's event triggers another check.
                 Err(error) => {
                     tracing::debug!(path = %path.display(), %error, "a directory can't be watched");
                     self.is_incomplete |= error.kind() != io::ErrorKind::NotFound;
@@ -88,15 +86,15 @@ impl WatchedDirectories {
     }
 }
 
-/// Returns the directories to watch for these programs, with the entries that matter. A program that is a
-/// symbolic link is watched at both ends, but not at links between them.
+/// Returns the directories to watch for these programs, with their relevant entries. For a symbolic link, the
+/// link and its final target are watched, but not intermediate links.
 fn directory_interests(
     current: &CurrentPrograms,
     is_directory: impl Fn(&Path) -> bool,
 ) -> BTreeMap<PathBuf, DirectoryInterest> {
     let mut interests: BTreeMap<PathBuf, DirectoryInterest> = BTreeMap::new();
     let mut add = |path: &Path| {
-        // The nearest directory that exists, and what leads from there to the path.
+        // Find the nearest existing directory, and the entry in it that leads to the path.
         let mut below = path;
         while let (Some(parent), Some(name)) = (below.parent(), below.file_name()) {
             if is_directory(parent) {

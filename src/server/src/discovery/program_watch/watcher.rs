@@ -1,4 +1,4 @@
-//! Waits for events of the file system, looks for changes after them, and reports these to a client.
+//! Waits for file system events, checks for changes, and reports them to a client.
 
 use std::{future::pending, io, sync::Arc};
 
@@ -17,11 +17,10 @@ use super::{
     watched_directories::WatchedDirectories,
 };
 
-/// Watches the programs and notifies the client of changes since this was called, until it is dropped or the
-/// client is gone. `known` are the programs that the client knows of: any further one that is found has
-/// appeared.
+/// Notifies the client of program changes from now on, until the future is dropped or the client is gone.
+/// `known` are the programs that the client knows; any other program counts as having appeared.
 ///
-/// Cancel safe: yes, because nothing outlives it but a look at the file system, which ends by itself.
+/// Cancel safe: yes, because only a check of the file system may outlive the future, and it ends by itself.
 pub(crate) fn watch_programs(
     finder: Arc<dyn ProgramFinder>,
     known: Vec<CurrentProgram>,
@@ -39,14 +38,14 @@ struct ProgramWatcher {
     finder: Arc<dyn ProgramFinder>,
     client: Outbox,
     directories: WatchedDirectories,
-    /// What the client knows of.
+    /// The state last reported to the client.
     reported: ProgramSnapshot,
     debounce: ChangeDebounce,
-    /// Events were lost since the last notification.
+    /// Whether events were lost since the last notification.
     has_lost_events: bool,
 }
 
-/// What a look at the file system found.
+/// Result of a check of the file system.
 struct ProgramLook {
     directories: WatchedDirectories,
     snapshot: ProgramSnapshot,
@@ -59,7 +58,7 @@ impl ProgramWatcher {
         client: Outbox,
     ) -> io::Result<()> {
         let directories = WatchedDirectories::new()?;
-        // Tokio's pipe type is the safe way to read any other descriptor that can be polled.
+        // Tokio's pipe type can read any pollable descriptor in safe code.
         let events = Receiver::from_owned_fd_unchecked(directories.watch().event_descriptor()?)?;
         let mut buffer = vec![0; EVENT_BUFFER_BYTES];
         let mut watcher = Self {
@@ -106,8 +105,8 @@ impl ProgramWatcher {
         }
     }
 
-    /// Looks for changes and reports them. If the client's connection has no room, they are reported later,
-    /// together with those that follow.
+    /// Checks for changes and reports them. If the client's connection has no room, they are reported later
+    /// together with further changes.
     async fn look_for_changes(mut self) -> io::Result<Self> {
         self.debounce.on_look(Instant::now());
         let ProgramLook { directories, snapshot } = look(Arc::clone(&self.finder), self.directories).await?;
@@ -127,13 +126,14 @@ impl ProgramWatcher {
     }
 }
 
-/// Looks for the programs and watches their directories. First the directories, so that a change after the
-/// look is an event.
+/// Finds the programs and watches their directories. The directories are watched first, so that a change
+/// after the snapshot causes an event.
 async fn look(
     finder: Arc<dyn ProgramFinder>,
     mut directories: WatchedDirectories,
 ) -> io::Result<ProgramLook> {
     let looking = tokio::task::spawn_blocking(move || {
+        // The second search includes programs that appeared before the watches were set.
         directories.update(&finder.current_programs());
         let current = finder.current_programs();
         directories.update(&current);
