@@ -1,4 +1,4 @@
-//! The calls of tools that are in progress, and their progress notifications.
+//! Tool calls in progress, and their progress notifications.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -14,39 +14,40 @@ use super::tasks::TaskHandle;
 /// Minimum time between two progress notifications of a call.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time after which a notification is sent though nothing has changed.
+/// Time after which a notification is sent even if nothing has changed.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A call that has no answer yet.
+/// A call without an answer so far.
 #[derive(Debug)]
 pub(super) struct OpenCall {
-    /// The client's id of it.
+    /// Id chosen by the client.
     pub(super) id: RequestId,
     pub(super) era: Era,
     pub(super) progress: Option<CallProgress>,
     pub(super) work: CallWork,
-    /// The call was answered with this task.
+    /// Set if the call was answered with a task.
     pub(super) task: Option<TaskHandle>,
-    /// The client has cancelled it and gets no answer; it is kept until its work has ended.
+    /// Whether the client has cancelled the call. It then gets no answer, but the call is kept until its work
+    /// has ended.
     pub(super) is_cancelled: bool,
 }
 
-/// What a call waits for.
+/// The work that a call waits for.
 #[derive(Debug)]
 pub(super) enum CallWork {
-    /// The listing, to list tests.
+    /// Waits for the listing, to list tests.
     ListTests(ListTestsArguments),
-    /// The listing, to run tests.
+    /// Waits for the listing, to run tests.
     AwaitRun(RunTestsArguments),
-    /// The plan of the run, which is made aside from the session.
+    /// The run is being planned outside the session's task.
     PlanRun,
     Run(Box<RunningCall>),
-    /// Something that is done aside from the session.
+    /// Other work outside the session's task.
     Job,
 }
 
 impl CallWork {
-    /// Returns what is done, for the state of a task.
+    /// Describes the work, for the state of a task.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Run(run) => run.describe(),
@@ -64,31 +65,31 @@ pub(super) struct RunningCall {
     pub(super) run_id: String,
     pub(super) settings: Arc<ResolvedSettings>,
     pub(super) begun: Instant,
-    /// The tests that have ended. An update may arrive twice.
+    /// Tests that have ended. An update may arrive twice.
     pub(super) ended: HashSet<String>,
     pub(super) failed: usize,
     pub(super) selected: usize,
     pub(super) warnings: Vec<String>,
 }
 
-/// The progress notifications of a call: they rise, and are neither too many nor too few. While nothing
-/// happens, fractions follow the number of tests that have ended, so that a client which resets its timeout
-/// at each notification can wait for any run.
+/// Progress notifications of a call: increasing, and at a limited rate. While nothing happens, fractions are
+/// added to the number of ended tests, because some clients reset their timeout at each notification and can
+/// then wait for any run.
 #[derive(Debug)]
 pub(super) struct CallProgress {
     token: RequestId,
     begun: Instant,
     sent: Option<SentProgress>,
-    /// The latest number of tests that have ended, of how many, and what is done.
+    /// Number of ended tests, total if known, and current activity.
     latest: (u64, Option<u64>, String),
-    /// Whether the latest was not sent.
+    /// Whether the latest progress still has to be sent.
     is_pending: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct SentProgress {
     ended: u64,
-    /// Notifications since then without a further ended test.
+    /// Number of notifications since the last increase of `ended`.
     repeats: u32,
     at: Instant,
 }
@@ -99,12 +100,12 @@ impl CallProgress {
         Self { token, begun, sent: None, latest, is_pending: false }
     }
 
-    /// Sets what is done, for the case that it takes long.
+    /// Sets the description of the current activity, in case it takes long.
     pub(super) fn describe(&mut self, message: &str) {
         message.clone_into(&mut self.latest.2);
     }
 
-    /// Notes the progress, in place of one that was not sent yet.
+    /// Records progress, replacing progress that was not sent yet.
     pub(super) fn update(&mut self, ended: u64, total: Option<u64>, message: String) {
         if ended < self.latest.0 {
             return;
@@ -122,7 +123,7 @@ impl CallProgress {
         })
     }
 
-    /// Takes the notification that is to be sent now.
+    /// Takes the notification that is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<ProgressParams> {
         self.due(now).filter(|due| *due <= now)?;
         let (ended, total, message) = self.latest.clone();
@@ -139,7 +140,7 @@ impl CallProgress {
         self.sent = Some(SentProgress { ended, repeats, at: now });
         #[expect(clippy::cast_precision_loss, reason = "a number of tests is far below 2^53")]
         let whole = ended as f64;
-        // 1/2, 2/3, 3/4 …: each is more than the one before, and none is another test.
+        // The fractions 1/2, 2/3, 3/4 … increase, but never reach the next test.
         let progress = whole + f64::from(repeats) / f64::from(repeats.saturating_add(1));
         Some(ProgressParams { progress_token: self.token.clone(), progress, total, message: Some(message) })
     }

@@ -1,4 +1,4 @@
-//! The entry of the Model Context Protocol among the front ends.
+//! Front end of the Model Context Protocol.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -20,12 +20,12 @@ impl FrontEnd for McpFrontEnd {
         "mcp"
     }
 
-    /// An agent starts its servers.
+    /// Standard streams, because agents start their servers.
     fn default_transport(&self) -> DefaultTransport {
         DefaultTransport::StandardStreams
     }
 
-    /// Clients speak HTTP on a port, and share a session.
+    /// On a port, clients speak HTTP and share a session.
     fn port_service(
         &self,
         server: &ClientServer,
@@ -40,7 +40,8 @@ impl FrontEnd for McpFrontEnd {
         Announcement::Diagnostic(url.unwrap_or_else(|_| bound.to_string()))
     }
 
-    /// `list_tests` and `run_tests` do; agents give up a server that is slow to answer `initialize`.
+    /// `list_tests` and `run_tests` find programs by themselves, because agents give up on a server that
+    /// answers `initialize` slowly.
     fn finds_programs_for_each_listing(&self) -> bool {
         true
     }

@@ -1,12 +1,13 @@
-//! The front end of the Model Context Protocol, for agents: tools that list and run tests and read results.
+//! The front end of the Model Context Protocol, for AI agents: tools that list tests, run tests and read
+//! results.
 //!
-//! - `front_end`: the protocol's entry among the front ends.
-//! - `session`: one client, from the first line to the last; `session/dispatch`: its messages.
-//! - `calls`: the calls of tools that are in progress.
-//! - `selection`: the tests that a filter or an earlier run selects.
-//! - `recorded`: answers about runs, from their files.
+//! - `front_end`: implements the common front end interface.
+//! - `session`: one client connection; `session/dispatch`: its messages.
+//! - `calls`: tool calls in progress.
+//! - `selection`: selects tests by filter or from an earlier run.
+//! - `recorded`: answers about runs, read from their files.
 //! - `http`: clients that connect over HTTP.
-//! - `self_test`: the tools that test this server.
+//! - `self_test`: tools that test this server.
 
 mod calls;
 mod front_end;

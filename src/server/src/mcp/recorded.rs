@@ -1,5 +1,5 @@
-//! Answers about runs, from their files: memory does not grow with what the tests wrote. They read much, so
-//! they run aside from the session.
+//! Answers about runs, read from their files so that memory does not grow with test output. Reading may take
+//! long, so it runs outside the session's task.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -24,25 +24,25 @@ enum RunLiveness {
 /// Returns the answer for a run that has just ended.
 ///
 /// # Errors
-/// Its files can't be read; the text is for the caller.
+/// The run's files can't be read. The text is shown to the caller.
 pub(super) fn ended_run(dir: &Path, warnings: Vec<String>) -> Result<RunAnswer, String> {
     let recorded = read(dir)?;
     run_answer(&recorded, RunLiveness::Over, None, warnings)
 }
 
-/// Returns a page of failures of a run.
+/// Returns a page of a run's failures.
 ///
 /// # Errors
-/// There is no such run, or its files can't be read; the text is for the caller.
+/// The run does not exist, or its files can't be read. The text is shown to the caller.
 pub(super) fn failures(state_dir: &Path, arguments: &GetFailuresArguments) -> Result<RunAnswer, String> {
     let (recorded, liveness) = find(state_dir, &arguments.run)?;
     run_answer(&recorded, liveness, arguments.cursor, Vec::new())
 }
 
-/// Returns a piece of everything that is recorded of a test.
+/// Returns a part of a test's recorded output.
 ///
 /// # Errors
-/// There is no such run or test, or its files can't be read; the text is for the caller.
+/// The run or test does not exist, or its files can't be read. The text is shown to the caller.
 pub(super) fn output(state_dir: &Path, arguments: &GetOutputArguments) -> Result<OutputAnswer, String> {
     let (recorded, liveness) = find(state_dir, &arguments.run)?;
     let run = recorded.manifest.head.run.clone();
@@ -68,14 +68,12 @@ pub(super) fn output(state_dir: &Path, arguments: &GetOutputArguments) -> Result
     })
 }
 
-/// A test of a run, and how it ended.
 struct RecordedTest {
     uid: String,
     outcome: Outcome,
 }
 
-/// Finds the last result of a test, or of a program that failed, by its uid; by its name alone if only one
-/// test has it.
+/// Finds the last result of a test or failed program by uid, or by name if the name is unique.
 fn find_test(recorded: &RecordedRun, name: &str) -> Option<RecordedTest> {
     let tests = &recorded.manifest.plan.tests;
     let found = |result: &RecordedResult| match result {
@@ -124,15 +122,17 @@ fn run_answer(
     let summary = match liveness {
         RunLiveness::Over => recorded.summarise(),
         RunLiveness::InProgress => {
-            // Tests that have not ended would be reported as interrupted.
+            // The full summary would report tests in progress as interrupted.
             let mut summary = RunSummary::new(None);
             summary.add_reports(recorded.reports().filter(|report| !report.outcome.lacks_result()));
             summary
         }
     };
+    // Limit the warnings.
     warnings.extend(recorded.losses.iter().map(|loss| format!("damaged: {loss}")));
     warnings.truncate(MAX_WARNINGS);
     let warnings: Vec<_> = warnings.iter().map(|text| shortened(text)).collect();
+    // One page of failures, bounded in size.
     let failures: Vec<_> = failed_reports(&summary).collect();
     let cursor = known_cursor(cursor, failures.len())?;
     let items = failures.iter().skip(cursor.0).map(|report| failure_item(report).bounded());
@@ -150,8 +150,8 @@ fn run_answer(
     })
 }
 
-/// Returns the programs that failed outside their tests, then the tests that make the run fail, in the order
-/// in which they ended.
+/// Returns the programs that failed outside their tests, then the tests that fail the run, in the order they
+/// ended.
 fn failed_reports(summary: &RunSummary) -> impl Iterator<Item = &TestReport> {
     summary.failed_groups().chain(summary.records().iter().filter(|report| report.outcome.is_failure()))
 }
@@ -183,12 +183,12 @@ fn state(recorded: &RecordedRun, liveness: RunLiveness) -> &'static str {
     }
 }
 
-/// Returns everything that is recorded of a test as one text.
+/// Returns everything recorded about a test as one text.
 fn output_text(detail: &FailureDetail) -> String {
     let mut text = String::new();
     let mut add = |title: &str, part: Option<&str>| {
         let part = part.map(str::trim_end).filter(|part| !part.is_empty());
-        // Writing to a string does not fail.
+        // Writing to a string never fails.
         let _written = part.map(|part| writeln!(text, "--- {title} ---\n{}", xml_text(part)));
     };
     add("message", detail.message.as_deref());

@@ -1,5 +1,5 @@
-//! The tests that a filter or an earlier run selects, and the plan of their run. It reads files, so it runs
-//! aside from the session.
+//! Selects tests by filter or from an earlier run, and plans their run. It reads files, so it runs outside
+//! the session's task.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,17 +22,16 @@ use heeler_run_store::{
 use crate::discovery::{Catalogue, TestRef, TestSelection};
 use crate::run::{PlanContext, PreparedRun, RunRequest, prepare_run};
 
-/// A planned run.
 pub(super) struct PlannedRun {
     pub(super) prepared: PreparedRun,
-    /// The settings of the run: those of the session, with the options of the call.
+    /// The session's settings, changed by the options of the call.
     pub(super) settings: Arc<ResolvedSettings>,
 }
 
 /// Returns a page of tests.
 ///
 /// # Errors
-/// The filter can't be evaluated; the text is for the caller.
+/// The filter can't be evaluated. The text is shown to the caller.
 pub(super) fn list_tests(
     catalogue: &Catalogue,
     settings: &ResolvedSettings,
@@ -57,8 +56,8 @@ fn listed_test(catalogue: &Catalogue, place: TestRef) -> ListedTestItem {
     })
 }
 
-/// Returns the tests that a filter selects. A program that can't be listed is selected as soon as the filter
-/// may select one of its tests.
+/// Returns the tests that a filter selects. A program that can't be listed is selected if the filter may
+/// match any of its tests.
 fn select(catalogue: &Catalogue, settings: &ResolvedSettings, filter: &str) -> Result<Vec<TestRef>, String> {
     let filter: Filter = filter.parse().map_err(|error| format!("expected a filter: {error}"))?;
     let outcomes = match filter.depends_on_history() {
@@ -103,7 +102,7 @@ fn last_outcomes(
 /// Plans a run and makes its directory.
 ///
 /// # Errors
-/// There is nothing to run, or no directory; the text is for the caller.
+/// There is nothing to run, or the directory can't be made. The text is shown to the caller.
 pub(super) fn plan_run(
     catalogue: &Catalogue,
     settings: &Arc<ResolvedSettings>,
@@ -111,6 +110,7 @@ pub(super) fn plan_run(
     run_id: &str,
     arguments: &RunTestsArguments,
 ) -> Result<PlannedRun, String> {
+    // Select by filter, then restrict to the tests of an earlier run.
     let mut selected = match &arguments.filter {
         None => catalogue.all().collect(),
         Some(filter) => select(catalogue, settings, filter)?,
@@ -132,6 +132,7 @@ pub(super) fn plan_run(
             (None, None) => "the programs have no tests".to_owned(),
         });
     }
+    // A run of everything needs no uids.
     let is_all = arguments.filter.is_none() && arguments.rerun.is_none();
     let uid = |place: &TestRef| catalogue.with_description(*place, |test| test.uid.to_owned());
     let uids = (!is_all).then(|| selected.iter().map(uid).collect());
@@ -148,7 +149,7 @@ pub(super) fn plan_run(
     Ok(PlannedRun { prepared, settings })
 }
 
-/// Returns the options of a call, read as those of any client.
+/// Returns the run options of a call, validated like the options of any other client.
 fn run_options(arguments: &RunTestsArguments) -> Result<Option<RunOptions>, String> {
     let RunTestsArguments { repeat, timeout_ms, .. } = arguments;
     if repeat.is_none() && timeout_ms.is_none() {
@@ -159,7 +160,7 @@ fn run_options(arguments: &RunTestsArguments) -> Result<Option<RunOptions>, Stri
     serde_json::from_value(members).map(Some).map_err(|error| error.to_string())
 }
 
-/// Returns the tests that an earlier run left to be rerun, and notes it as the origin.
+/// Returns the tests that an earlier run left to rerun, and records that run as the origin.
 fn tests_to_rerun(
     settings: &ResolvedSettings,
     word: &str,

@@ -1,5 +1,5 @@
-//! The tools that test this server: a client in memory, written against the protocol, plays both eras with a
-//! session of its own. It lists tests, and runs none.
+//! Tools that test this server. An in-memory client, written against the protocol's specification, plays both
+//! eras in its own session. It lists tests but runs none.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::McpFrontEnd;
 use crate::listen::{FrontEnd as _, SessionEnd, SessionOptions};
 use crate::scheduler::SchedulerHandle;
 
-/// Capacity of the connection in memory.
+/// Capacity of the in-memory connection.
 const CONNECTION_BYTES: usize = 64 << 10;
-/// Time limit of a whole test, within the timeouts that the tools declare.
+/// Time limit of a whole test, shorter than the timeouts that the tools declare.
 const TIME_LIMIT: Duration = Duration::from_secs(55);
-/// Maximum number of pages of tests that are read: the first ones show whether paging works.
+/// Maximum number of test pages to read. The first ones show whether paging works.
 const MAX_PAGES: usize = 20;
 
-/// Plays a test.
+/// Runs one of the test tools.
 ///
 /// Cancel safe: yes, because the session in memory ends with the test.
 pub(super) async fn run(tool: Tool, options: SessionOptions, scheduler: SchedulerHandle) -> McpTestResult {
@@ -46,18 +46,18 @@ pub(super) async fn run(tool: Tool, options: SessionOptions, scheduler: Schedule
     }
 }
 
-/// The conversation can't go on: what was waited for.
+/// The test can't go on. Contains what was expected.
 struct Lost(String);
 
-/// A client, and the session that it talks to.
+/// A client and its session.
 struct Peer {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     writer: WriteHalf<DuplexStream>,
     deadline: Instant,
-    /// Messages that arrived before the one that was waited for.
+    /// Messages received while waiting for another one.
     passed_over: Vec<Value>,
     assertions: AssertionLists,
-    /// Keeps the session from its end.
+    /// Keeps the session from ending.
     _commands: mpsc::Sender<crate::listen::SessionCommand>,
     _session: JoinSet<SessionEnd>,
 }
@@ -93,7 +93,7 @@ impl Peer {
         }
     }
 
-    /// Returns the next message with this id.
+    /// Returns the next response with this id.
     async fn response(&mut self, id: &Value, what: &str) -> Result<Value, Lost> {
         loop {
             let line = match timeout_at(self.deadline, self.lines.next_line()).await {
@@ -121,6 +121,7 @@ impl Peer {
 
     async fn test_capabilities(&mut self) -> Result<(), Lost> {
         let initialized = self.request(json!(1), "initialize", handshake("2025-11-25")).await?;
+        // Undeclared capabilities must be refused.
         let capabilities = &initialized["result"]["capabilities"];
         self.check("initialize declares tools", capabilities["tools"].is_object());
         for (capability, method) in
@@ -130,6 +131,7 @@ impl Peer {
             let code = self.request(json!(2), method, json!({})).await?["error"]["code"].clone();
             self.check(&format!("{method} is served if it is declared"), is_declared || code == -32601);
         }
+        // The list of tools.
         let listed = self.request(json!(3), "tools/list", json!({})).await?;
         let size = listed["result"].to_string().len();
         self.check("the list of tools has at most 6 KiB", size <= 6 << 10);
@@ -151,6 +153,7 @@ impl Peer {
                 );
             }
         }
+        // Invalid calls.
         let unknown = self.request(json!(4), "tools/call", json!({ "name": "no_such_tool" })).await?;
         self.check("an unknown tool is refused", unknown["error"]["code"] == -32602);
         let wrong = json!({ "name": "list_tests", "arguments": { "filtre": "x" } });
@@ -271,7 +274,7 @@ impl Peer {
             true => self.check("progress comes before the answer", has_progress),
             false => self.assertions.skipped.push("progress comes before the answer".to_owned()),
         }
-        // In one write, so that the cancel is read before the listing can end.
+        // Sent in one write, so that the cancel is read before the listing can end.
         let call = json!({ "id": 201, "method": "tools/call", "params": { "name": "list_tests" } });
         let cancel = |id: i64| json!({ "method": "notifications/cancelled", "params": { "requestId": id } });
         self.passed_over.clear();

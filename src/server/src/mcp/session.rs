@@ -1,7 +1,7 @@
-//! One client, from the first line to the last. One task waits for the client, the scheduler and the jobs
-//! that read files; `dispatch` handles the client's messages.
+//! One client connection. A single task waits for the client, the scheduler, and jobs that read files.
+//! `dispatch` handles the client's messages.
 //!
-//! The session ends with its input, as servers on standard streams do.
+//! The session ends with its input, as is usual for servers on standard streams.
 
 mod dispatch;
 
@@ -40,11 +40,11 @@ use crate::scheduler::{
     ClientEvent, ClientLogLine, RequestNumber, RunClient, SchedulerGone, SchedulerHandle, UpdateDelivery,
 };
 
-/// Maximum number of calls in progress. A client that opens more does not keep track of them.
+/// Maximum number of calls in progress. A client that exceeds it probably doesn't track its calls.
 const MAX_OPEN_CALLS: usize = 64;
-/// Time limit for the answers to cancelled runs at a session's end, beyond the tests' grace period.
+/// Time limit for answering cancelled runs at a session's end, on top of the tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
-/// Time limit for what is read from files when the client has closed its end, and for the last answers.
+/// Time limit for jobs that read files after the client has closed its end, and for the last answers.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Serves a client until its session ends.
@@ -65,7 +65,7 @@ pub(super) async fn serve(
     }
 }
 
-/// What a job made.
+/// The result of a job.
 enum JobOutput {
     Answer(Result<CallToolResult, String>),
     Planned(Result<Box<PlannedRun>, String>),
@@ -80,18 +80,18 @@ enum McpEvent {
 
 struct McpSession {
     options: SessionOptions,
-    /// For sessions of the tools that test this server.
+    /// Needed by the sessions of self-test tools.
     scheduler: SchedulerHandle,
     client: RunClient,
-    /// Until a client that has connected by itself has begun, a line that is no message ends the session: the
-    /// client is a browser, which an attacker's page made connect.
+    /// If a connected client's first line is not a message, the session ends at once, because the client may
+    /// be a browser that an attacker's page made connect.
     link: SessionLink<LineDecoder>,
-    /// In order of arrival; the numbers are also those of the scheduler's requests.
+    /// In order of arrival. The numbers are also used for requests to the scheduler.
     calls: BTreeMap<RequestNumber, OpenCall>,
     next_call: u64,
     ended_tasks: EndedTasks,
     jobs: JoinSet<JobOutput>,
-    /// The calls of the jobs.
+    /// The call of each job.
     job_calls: HashMap<task::Id, RequestNumber>,
     reports: ReportFileWriter,
 }
@@ -104,7 +104,7 @@ impl McpSession {
         client: RunClient,
         commands: mpsc::Receiver<SessionCommand>,
     ) -> Self {
-        // While a line waits, nothing more is read.
+        // Read nothing more while a line waits to be sent.
         let limits =
             LinkLimits { begin: options.initialize_within, unsent_frames: 1, ..LinkLimits::default() };
         let mut link = SessionLink::open(stream, LineDecoder::default(), commands, limits);
@@ -146,7 +146,7 @@ impl McpSession {
         let now = Instant::now();
         let waiting = self.calls.values().filter(|call| !call.is_cancelled);
         let progress = waiting.filter_map(|call| call.progress.as_ref()?.due(now)).min();
-        // Progress waits until the client reads.
+        // Progress waits until the client has read earlier output.
         let progress = progress.filter(|_| !self.link.output.has_unsent());
         let is_reading = !self.link.is_ending();
         tokio::select! {
@@ -158,7 +158,7 @@ impl McpSession {
         }
     }
 
-    /// Handles an event; returns the end of the session if it ends at once.
+    /// Handles an event. Returns how the session ended if it ends at once.
     async fn on_event(&mut self, event: McpEvent) -> Result<Option<SessionEnd>, SchedulerGone> {
         match event {
             McpEvent::Link(event) => return self.on_link_event(event).await,
@@ -197,8 +197,8 @@ impl McpSession {
         Ok(None)
     }
 
-    /// Ends the session. The client waits for no run; what it has asked about earlier ones is read in a
-    /// moment.
+    /// Ends the session because the client has closed its end. Runs are dropped; jobs that read files get a
+    /// moment to finish.
     fn on_input_end(&mut self) {
         self.calls.retain(|_, call| matches!(call.work, CallWork::Job | CallWork::PlanRun));
         self.link.end_within(SHUTDOWN_DEADLINE);
@@ -212,7 +212,7 @@ impl McpSession {
         Ok(())
     }
 
-    /// Cancels the work of a call. A run ends as a cancelled one; of a listing nothing more is heard.
+    /// Cancels the work of a call. A run is reported as cancelled; for a listing, no more events follow.
     async fn cancel(&mut self, number: RequestNumber) -> Result<(), SchedulerGone> {
         let Some(call) = self.calls.get(&number) else { return Ok(()) };
         match call.work {
@@ -221,7 +221,7 @@ impl McpSession {
                 self.finish(number, CallToolResult::error("cancelled".to_owned()));
             }
             CallWork::Run(_) => self.client.cancel(number).await?,
-            // They are awaited.
+            // Such jobs are short, so they are allowed to finish.
             CallWork::PlanRun | CallWork::Job => {}
         }
         Ok(())
@@ -238,7 +238,7 @@ impl McpSession {
             }
             ClientEvent::Updates(updates) => self.on_updates(updates),
             ClientEvent::RunEnded { request, plan, outcome } => self.on_run_ended(request, &plan, &outcome),
-            // Frames are for clients of another protocol, and no run is a debug run.
+            // Frames belong to another protocol, and no run is a debug run.
             ClientEvent::FinishRun(_)
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
@@ -329,8 +329,8 @@ impl McpSession {
                 run.failed += usize::from(result.outcome.is_failure());
             }
         }
-        // The answer follows the last test in a moment, and clients that read both at once take the progress
-        // for a mistake.
+        // No progress after the last test: the answer follows at once, and clients that read both together
+        // take the progress for an error.
         if let Some(progress) = progress
             && run.ended.len() < run.selected
         {
@@ -346,7 +346,7 @@ impl McpSession {
                 CallWork::Run(run) if Some(run.run_id.as_str()) == run_id => Some(run),
                 _ => None,
             });
-            // What is about a test is in its result.
+            // Messages about a test are part of its result.
             if let Some(run) = run
                 && is_warning
                 && line.test_uid.is_none()
@@ -403,7 +403,7 @@ impl McpSession {
         self.link.output.send(mcp::encode_error(id, error));
     }
 
-    /// Ends the runs and the jobs, and writes the last lines.
+    /// Ends all runs and jobs, and sends the last lines.
     async fn shut_down(mut self) {
         self.jobs.abort_all();
         let limit = EXIT_DEADLINE + self.options.settings.run.grace_period;

@@ -1,17 +1,17 @@
-//! Calls that are tasks: their handles, and the results of those that have ended.
+//! Calls that run as tasks: their handles, and results of ended tasks.
 
 use std::{collections::VecDeque, time::Duration};
 
 use heeler_protocol::mcp::{CallToolResult, TASK_POLL_INTERVAL_MS, Task, TaskStatus};
 use tokio::time::Instant;
 
-/// Number of ended tasks whose results are kept, some 16 KiB each. `get_failures` reads older runs from the
+/// Number of ended tasks whose results are kept, about 16 KiB each. `get_failures` reads older runs from
 /// disk.
 const KEPT_TASKS: usize = 64;
-/// Time for which the result of an ended task is kept, also promised to tasks in progress.
+/// How long the result of an ended task is kept. Tasks in progress already promise this.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 
-/// A call that is a task.
+/// A call that runs as a task.
 #[derive(Debug, Clone)]
 pub(super) struct TaskHandle {
     pub(super) id: String,
@@ -24,7 +24,7 @@ impl TaskHandle {
         Self { id: uuid::Uuid::new_v4().to_string(), created_at: timestamp(), begun: now }
     }
 
-    /// Returns the task while it is in progress.
+    /// Returns the task's state while it is in progress.
     pub(super) fn working(&self, message: String, now: Instant) -> Task {
         Task { status_message: Some(message), ..self.with_status(TaskStatus::Working, now) }
     }
@@ -48,14 +48,14 @@ fn timestamp() -> String {
     heeler_run_store::wall_clock().to_string()
 }
 
-/// The tasks that have ended, oldest first.
+/// Ended tasks, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EndedTasks {
     tasks: VecDeque<(Instant, Task)>,
 }
 
 impl EndedTasks {
-    /// Keeps the result of a task. One that was cancelled has none.
+    /// Keeps the result of a task. A cancelled task has none.
     pub(super) fn add(
         &mut self,
         handle: &TaskHandle,

@@ -1,8 +1,9 @@
-//! Decides what a request is, and answers it.
+//! Classifies requests and answers them.
 //!
-//! A request that names its version (the modern era) stands for itself. Others follow a handshake, whose id
-//! they name; ids are only good for cancelling, since the session needs no handshake. In both eras a call is
-//! cancelled when its client closes the connection, because an answer can't be fetched later.
+//! In the modern era, a request states its protocol version and stands alone. In the legacy era, it names the
+//! id of an earlier handshake. The id is only used for cancelling, since the session needs no handshake. In
+//! both eras, a call is cancelled when its client closes the connection, because the answer can't be fetched
+//! later.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -33,9 +34,9 @@ use heeler_protocol::{
     rpc::{InvalidMessage, RpcMessage, code},
 };
 
-/// Path of the server: the protocol has a single endpoint.
+/// Path of the protocol's only endpoint.
 pub(super) const PATH: &str = "/mcp";
-/// Maximum length of a message: arguments of tools are short.
+/// Maximum length of a message. Tool arguments are short.
 const BODY_LIMIT_BYTES: usize = 1 << 20;
 /// Time limit for the body of a request.
 const BODY_LIMIT: Duration = Duration::from_secs(10);
@@ -47,10 +48,10 @@ pub(super) struct McpEndpoint {
     handshakes: Mutex<Handshakes>,
 }
 
-/// What a request is, as far as its head shows it.
+/// The kind of a request, according to its head.
 #[derive(Debug, PartialEq, Eq)]
 enum RequestHead {
-    /// A message of the client.
+    /// The request contains a message.
     Message(MessageHead),
     /// The client ends its handshake.
     EndHandshake(String),
@@ -74,7 +75,7 @@ impl McpEndpoint {
         Self { relay, session, handshakes: Mutex::default() }
     }
 
-    /// Returns the session of all clients.
+    /// Returns the session shared by all clients.
     pub(super) fn session(&self) -> &SharedSession {
         &self.session
     }
@@ -120,7 +121,7 @@ impl McpEndpoint {
                     Era::Legacy => Some(self.known_handshake(head.handshake)?),
                 };
                 let new_handshake = handshake.clone().filter(|_| is_initialize);
-                // A call may take long; everything else is answered at once.
+                // Tool calls may take long; everything else is answered at once.
                 let wants_events = head.accepts_events && method == method::TOOLS_CALL;
                 let request = RelayedCall { id, method, params, handshake };
                 let mut response = match wants_events {
@@ -144,7 +145,7 @@ impl McpEndpoint {
                 }
                 Ok(empty_response(StatusCode::ACCEPTED))
             }
-            // The server requests nothing.
+            // The server sends no requests, so there is nothing to match.
             RpcMessage::Response { .. } => Ok(empty_response(StatusCode::ACCEPTED)),
         }
     }
@@ -170,11 +171,11 @@ impl McpEndpoint {
     }
 
     fn lock_handshakes(&self) -> std::sync::MutexGuard<'_, Handshakes> {
-        // A list of names can't be half changed.
+        // A panic can't leave the list of handshakes inconsistent.
         self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the id of a new handshake.
+    /// Registers a new handshake and returns its id.
     async fn add_handshake(&self) -> String {
         let id = uuid::Uuid::new_v4().to_string();
         let forgotten = self.lock_handshakes().add(id.clone());
@@ -194,7 +195,7 @@ impl McpEndpoint {
     }
 }
 
-/// Reads the head of a request.
+/// Classifies a request by its head.
 fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, HttpRefusal> {
     check_local(headers)?;
     if path != PATH {
@@ -205,6 +206,7 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
         HeaderField::One(id) => Some(id.to_owned()),
         HeaderField::Invalid => return Err(unknown_handshake()),
     };
+    // A POST may lack a handshake: only its body tells which era it belongs to.
     match (method, handshake) {
         (&Method::POST, handshake) => {
             check_json(headers)?;
@@ -218,7 +220,7 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
         }
         (&Method::DELETE, Some(id)) => Ok(RequestHead::EndHandshake(id)),
         (&Method::DELETE, None) => Err(unknown_handshake()),
-        // There is nothing to be said without a request.
+        // The server never sends anything unasked, so there is nothing to GET.
         _ => {
             Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "expected POST, or DELETE to end a session"))
         }

@@ -1,25 +1,25 @@
-//! The clients that have made a handshake, by the id that each was given. A client that forgets to end its
-//! handshake costs a bounded amount of memory: the one that was used the longest time ago is forgotten.
+//! Ids of clients that have made a handshake. Clients may forget to end theirs, so the least recently used
+//! one is dropped to bound memory.
 
 use std::collections::VecDeque;
 
-/// Maximum number of handshakes that are remembered.
+/// Maximum number of remembered handshakes.
 const MAX_HANDSHAKES: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// The one that was used last is at the end.
+    /// Most recently used last.
     ids: VecDeque<String>,
 }
 
 impl Handshakes {
-    /// Remembers a handshake; returns the id of one that is forgotten for it.
+    /// Adds a handshake. Returns the id of the handshake dropped to make room, if any.
     pub(super) fn add(&mut self, id: String) -> Option<String> {
         self.ids.push_back(id);
         (self.ids.len() > MAX_HANDSHAKES).then(|| self.ids.pop_front()).flatten()
     }
 
-    /// Returns whether a handshake is known, which is then the one used last.
+    /// Returns whether a handshake is known, and marks it as most recently used.
     pub(super) fn touch(&mut self, id: &str) -> bool {
         let found = self.remove(id);
         if found {
@@ -28,7 +28,7 @@ impl Handshakes {
         found
     }
 
-    /// Forgets a handshake; returns whether it was known.
+    /// Removes a handshake. Returns whether it was known.
     pub(super) fn remove(&mut self, id: &str) -> bool {
         let place = self.ids.iter().position(|one| one == id);
         place.and_then(|place| self.ids.remove(place)).is_some()

@@ -1,10 +1,10 @@
-//! The Model Context Protocol over HTTP, on loopback. All clients share one session, as one client of the
-//! scheduler; the session knows nothing of HTTP.
+//! The Model Context Protocol over HTTP, on loopback. All clients share one session, which is one client of
+//! the scheduler and unaware of HTTP.
 //!
 //! - `port`: serves the connections of a port.
-//! - `endpoint`: decides what a request is, and answers it.
-//! - `relay`: passes requests to the session and its messages back.
-//! - `handshakes`: the clients that have made a handshake.
+//! - `endpoint`: classifies requests and answers them.
+//! - `relay`: passes requests to the session and messages back.
+//! - `handshakes`: clients that have made a handshake.
 
 mod endpoint;
 mod handshakes;

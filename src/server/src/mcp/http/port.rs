@@ -12,7 +12,7 @@ use super::{
 };
 use crate::listen::{ClientServer, PortFuture, PortService};
 
-/// Returns the address of the server on a port, which is a port of the loopback interface.
+/// Returns the server's URL on a loopback port.
 pub(in crate::mcp) fn port_url(bound: SocketAddr) -> io::Result<LocalUrl> {
     LocalUrl::parse(&format!("http://{bound}{}", endpoint::PATH)).map_err(|_| {
         let expected = "expected an address of the loopback interface, such as 127.0.0.1:3000";
@@ -20,7 +20,7 @@ pub(in crate::mcp) fn port_url(bound: SocketAddr) -> io::Result<LocalUrl> {
     })
 }
 
-/// Starts the session of all clients of a port.
+/// Starts the session shared by all clients of a port.
 pub(in crate::mcp) fn port_service(server: &ClientServer) -> Arc<dyn PortService> {
     let (relay, session) = Relay::start(server);
     Arc::new(McpEndpoint::new(relay, session))
@@ -31,7 +31,7 @@ impl PortService for McpEndpoint {
         Box::pin(http::serve_connection(connection.stream, self, stopped))
     }
 
-    /// The session ends with the scheduler.
+    /// The session only ends by itself together with the scheduler.
     fn failed(&self) -> PortFuture<'_> {
         Box::pin(self.session().ended())
     }

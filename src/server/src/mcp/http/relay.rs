@@ -1,4 +1,5 @@
-//! Passes requests to the session and its messages back. One task owns the session's other end.
+//! Passes requests to the session and messages back. A single task owns the other end of the session's
+//! connection.
 
 use std::{
     collections::HashMap,
@@ -28,36 +29,36 @@ use crate::listen::{ClientServer, SessionCommand, SessionOutput};
 
 /// Capacity of the connection to the session.
 const CONNECTION_BYTES: usize = 64 << 10;
-/// Messages on their way to the relay: one that opens and one that cancels for each connection of a client.
+/// Capacity of the relay's command queue. A client connection causes one command to open and one to cancel.
 const QUEUED_COMMANDS: usize = 256;
-/// Messages on their way to a client. The last place is the answer's: progress that finds no other is
-/// dropped.
+/// Capacity of a client's message queue. The last place is reserved for the answer, and progress that doesn't
+/// fit is dropped.
 const QUEUED_MESSAGES: usize = 16;
 
-/// How a client wants the messages about its request.
+/// How a client wants to receive messages about its request.
 #[derive(Debug)]
 enum AnswerSink {
-    /// The answer alone.
+    /// Only the answer.
     Message(oneshot::Sender<RelayedAnswer>),
-    /// Progress and the answer, as events.
+    /// Progress and answer, as events.
     Events(mpsc::Sender<Bytes>),
 }
 
-/// The answer of the session.
+/// The session's answer.
 #[derive(Debug)]
 pub(super) struct RelayedAnswer {
-    /// The code of an error.
+    /// The code, if the answer is an error.
     pub(super) error_code: Option<i64>,
     pub(super) message: Bytes,
 }
 
-/// A request of a client.
+/// A client's request.
 #[derive(Debug)]
 pub(super) struct RelayedCall {
     pub(super) id: RequestId,
     pub(super) method: String,
     pub(super) params: Option<Box<serde_json::value::RawValue>>,
-    /// The handshake that came before it.
+    /// The client's handshake, in the legacy era.
     pub(super) handshake: Option<String>,
 }
 
@@ -68,25 +69,26 @@ enum RelayCommand {
         request: Box<RelayedCall>,
         sink: AnswerSink,
     },
-    /// The client does not wait any more.
+    /// The client no longer waits for the answer.
     Cancel {
         number: u64,
     },
-    /// The client has cancelled a request by its id, or everything by ending its handshake.
+    /// The client cancelled a request by id, or ended its handshake and thereby cancelled all of its
+    /// requests.
     CancelOf {
         handshake: String,
         id: Option<RequestId>,
     },
 }
 
-/// The way to the session, for each request of a client.
+/// Passes requests to the session.
 #[derive(Debug, Clone)]
 pub(super) struct Relay {
     commands: mpsc::Sender<RelayCommand>,
     next_number: Arc<AtomicU64>,
 }
 
-/// The session of all clients.
+/// The session shared by all clients.
 #[derive(Debug)]
 pub(super) struct SharedSession {
     commands: mpsc::Sender<SessionCommand>,
@@ -95,21 +97,21 @@ pub(super) struct SharedSession {
 }
 
 impl SharedSession {
-    /// Ends the session: runs are cancelled and their calls answered.
+    /// Ends the session. Its runs are cancelled and their calls answered.
     pub(super) async fn end(&self) {
-        // A session that has ended takes no command.
+        // A session that has ended receives no commands.
         let _gone = self.commands.send(SessionCommand::Exit).await;
         self.ended().await;
     }
 
-    /// Waits for the end of the session.
+    /// Waits for the session to end.
     pub(super) async fn ended(&self) {
-        // A session that has failed is gone as well.
+        // An error means that the session has failed, so it is gone as well.
         let (Ok(_) | Err(_)) = self.ended.clone().wait_for(|has_ended| *has_ended).await;
     }
 }
 
-/// A request that the session works on, which is cancelled when this is dropped.
+/// A request in progress. Dropping the guard cancels it.
 #[derive(Debug)]
 pub(super) struct OpenCallGuard {
     number: u64,
@@ -124,12 +126,11 @@ impl Drop for OpenCallGuard {
     }
 }
 
-/// The session has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SessionGone;
 
 impl Relay {
-    /// Starts the session, and the task that relays, which ends with it.
+    /// Starts the session, and the relaying task that ends with it.
     pub(super) fn start(server: &ClientServer) -> (Self, SharedSession) {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let (owner, owned) = mpsc::channel(1);
@@ -154,7 +155,7 @@ impl Relay {
         (relay, SharedSession { commands: owner, ended, _relaying: tasks })
     }
 
-    /// Passes a request to the session; its answer comes alone.
+    /// Passes a request to the session. Only the answer is returned.
     pub(super) async fn request(
         &self,
         request: RelayedCall,
@@ -163,7 +164,7 @@ impl Relay {
         Ok((self.open(request, AnswerSink::Message(sender)).await?, answer))
     }
 
-    /// Passes a request to the session; what it sends about it comes as events.
+    /// Passes a request to the session. Progress and answer are returned as events.
     pub(super) async fn request_events(
         &self,
         request: RelayedCall,
@@ -179,14 +180,14 @@ impl Relay {
         Ok(OpenCallGuard { number, commands: self.commands.clone() })
     }
 
-    /// Cancels a client's request, or all of them.
+    /// Cancels a client's request by its id, or all of its requests.
     pub(super) async fn cancel(&self, handshake: String, id: Option<RequestId>) {
-        // Nothing is left to be cancelled if the session is gone.
+        // If the session is gone, there is nothing to cancel.
         let _gone = self.commands.send(RelayCommand::CancelOf { handshake, id }).await;
     }
 }
 
-/// A request that has no answer yet.
+/// A request without an answer so far.
 struct OpenSink {
     id: RequestId,
     progress_token: Option<Value>,
@@ -196,7 +197,7 @@ struct OpenSink {
 
 struct Relaying {
     commands: mpsc::Receiver<RelayCommand>,
-    /// While something waits in it, no command is taken.
+    /// While output waits to be sent, no command is taken.
     output: SessionOutput,
     inbox: Inbox<LineDecoder>,
     open: HashMap<u64, OpenSink>,
@@ -210,11 +211,11 @@ impl Relaying {
                 biased;
                 line = self.inbox.next() => match line {
                     Ok(Some(PeerLine::Message(line))) => self.on_line(&line),
-                    // Answers are short.
+                    // Does not occur, because all answers are short.
                     Ok(Some(PeerLine::TooLong)) => {}
                     Ok(None) | Err(_) => break,
                 },
-                // That the session is gone is seen by what is read.
+                // Reading notices when the session is gone.
                 _ = self.output.send_first(), if self.output.has_unsent() => {}
                 Some(command) = self.commands.recv(), if !self.output.has_unsent() => self.on_command(command),
             }
@@ -243,7 +244,7 @@ impl Relaying {
         }
     }
 
-    /// Cancels a request that has no answer yet; there will be none.
+    /// Cancels a request that has no answer yet. None will follow.
     fn cancel(&mut self, number: u64) {
         if self.open.remove(&number).is_some() {
             let params = CancelledParams { request_id: RequestId::number(number), reason: None };
@@ -261,7 +262,7 @@ impl Relaying {
                     && events.capacity() > 1
                 {
                     let event = encode_event(&message.for_client(&open.id, open.progress_token.as_ref()));
-                    // A client that is gone has cancelled.
+                    // A client that is gone has cancelled its request.
                     let _gone = events.try_send(event);
                 }
                 return;
@@ -272,7 +273,7 @@ impl Relaying {
         let message = message.for_client(&id, progress_token.as_ref());
         match sink {
             AnswerSink::Message(answer) => drop(answer.send(RelayedAnswer { error_code, message })),
-            // There is a place for it, unless the client is gone.
+            // The last place is reserved for the answer, so sending only fails if the client is gone.
             AnswerSink::Events(events) => drop(events.try_send(encode_event(&message))),
         }
     }

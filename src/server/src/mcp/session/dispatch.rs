@@ -1,4 +1,4 @@
-//! What a session does with each message of its client.
+//! Handles the messages of a client.
 
 use heeler_protocol::{
     mcp::{
@@ -21,12 +21,12 @@ use crate::mcp::{
 };
 use crate::scheduler::{BuildRequest, RequestNumber, SchedulerGone};
 
-/// What an agent is told about this server.
+/// Instructions for agents that use this server.
 const INSTRUCTIONS: &str = "Runs this project's tests. run_tests runs them and answers with the first failures; \
      get_failures has all, get_output the whole output of one test. Programs are built or found again before each run.";
 
 impl McpSession {
-    /// Handles a line; returns the end of the session if it ends at once.
+    /// Handles a line. Returns how the session ended if it ends at once.
     pub(super) async fn on_line(&mut self, line: &PeerLine) -> Result<Option<SessionEnd>, SchedulerGone> {
         let (id, error) = match line {
             PeerLine::Message(line) => match mcp::read_message(line) {
@@ -57,7 +57,7 @@ impl McpSession {
             RpcMessage::Notification { method, params } if method == method::CANCELLED => {
                 self.on_cancelled(params.as_deref()).await
             }
-            // This server requests nothing, and no other notification matters.
+            // This server sends no requests, and other notifications don't matter.
             RpcMessage::Notification { .. } | RpcMessage::Response { .. } => Ok(()),
         }
     }
@@ -92,7 +92,7 @@ impl McpSession {
                 self.link.output.send(mcp::encode_result(&id, &result));
             }
             (method::TOOLS_LIST, _) => match read_params::<ListToolsParams>(method, params) {
-                // There is one page.
+                // The list has a single page, so no cursor is valid.
                 Ok(ListToolsParams { cursor: Some(cursor) }) => {
                     let message =
                         format!("unknown cursor {:?}: the list has one page", mcp::shortened(&cursor));
@@ -129,6 +129,7 @@ impl McpSession {
             };
             Ok((Tool::find(&params.name).ok_or_else(unknown)?, params.arguments))
         });
+        // A call is answered later, so count it and check its id.
         let (tool, arguments) = match parsed.and_then(|parsed| self.check_room(&id).map(|()| parsed)) {
             Ok(parsed) => parsed,
             Err(error) => {
@@ -142,6 +143,7 @@ impl McpSession {
         let call =
             OpenCall { id, era: request.era, progress, work: CallWork::Job, task: None, is_cancelled: false };
         self.calls.insert(number, call);
+        // A run of a client that supports tasks is answered at once.
         match self.begin_call(number, tool, arguments.as_deref()).await {
             Ok(begun) => {
                 if tool == Tool::RunTests && request.takes_tasks {
@@ -156,7 +158,7 @@ impl McpSession {
         }
     }
 
-    /// Refuses a call beyond the limit, or one with the id of another.
+    /// Refuses a call beyond the limit, or with the id of another open call.
     fn check_room(&self, id: &RequestId) -> Result<(), RpcError> {
         let is_open = |call: &OpenCall| call.task.is_none() && !call.is_cancelled;
         if self.calls.values().any(|call| call.id == *id && is_open(call)) {
@@ -170,7 +172,7 @@ impl McpSession {
         Ok(())
     }
 
-    /// Begins the work of a call; the outer error is what was expected as its arguments.
+    /// Begins the work of a call. The outer error describes the expected arguments.
     async fn begin_call(
         &mut self,
         number: RequestNumber,
@@ -216,12 +218,12 @@ impl McpSession {
         Ok(Ok(()))
     }
 
-    /// Requests the listing. What an agent has changed is built first, where this server builds.
+    /// Requests a listing. If this server builds, the agent's changes are built first.
     async fn begin_listing(&mut self, number: RequestNumber, work: CallWork) -> Result<(), SchedulerGone> {
         if let Some(call) = self.calls.get_mut(&number) {
             if let Some(progress) = &mut call.progress {
                 match &work {
-                    // The first progress of a run has its id, unless that takes long.
+                    // The first progress of a run should contain its id, unless listing takes long.
                     CallWork::AwaitRun(_) => progress.describe(&work.describe()),
                     _ => progress.update(0, None, "the programs are listed".to_owned()),
                 }
@@ -232,7 +234,7 @@ impl McpSession {
         self.client.list(number, BuildRequest::First).await
     }
 
-    /// Cancels a run of this session, named by its id or the beginning of it.
+    /// Cancels a run of this session, given its id or a prefix.
     async fn cancel_run(
         &mut self,
         number: RequestNumber,
@@ -258,12 +260,12 @@ impl McpSession {
         Ok(cancelled)
     }
 
-    /// Answers a call at once with a task, whose result is fetched later.
+    /// Answers a call right away with a task. The client fetches the result later.
     fn answer_with_task(&mut self, number: RequestNumber) {
         let now = Instant::now();
         let Some(call) = self.calls.get_mut(&number) else { return };
         let handle = TaskHandle::new(now);
-        // Nothing may follow the answer but what is asked for.
+        // After this answer, only responses may follow, so stop sending progress.
         call.progress = None;
         let (id, task) = (call.id.clone(), handle.working(call.work.describe(), now));
         call.task = Some(handle);
@@ -283,6 +285,7 @@ impl McpSession {
                 return Ok(());
             }
         };
+        // Find the task among the calls in progress and the ended tasks.
         let now = Instant::now();
         let open = self.calls.iter().find_map(|(number, call)| {
             let handle = call.task.as_ref().filter(|task| task.id == task_id)?;
@@ -302,7 +305,7 @@ impl McpSession {
             self.link.output.send(mcp::encode_result(id, &result));
             return Ok(());
         }
-        // No task wants input, so that an update has nothing to do.
+        // No task asks for input, so an update needs no action.
         let result = EraResult::new(EmptyObject {}, Era::Modern, ResultCaching::Volatile);
         self.link.output.send(mcp::encode_result(id, &result));
         let Some(number) = number.filter(|_| method == method::TASKS_CANCEL) else { return Ok(()) };
