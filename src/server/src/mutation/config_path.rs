@@ -1,11 +1,11 @@
-//! The path of a configuration file, which clients give as a path or as a URI.
+//! The configuration file of a request, given as a path or a URI.
 
 use std::path::PathBuf;
 
-/// Reads the path of a configuration file.
+/// Parses the path of a configuration file.
 ///
 /// # Errors
-/// What was expected.
+/// Returns what was expected.
 pub(super) fn config_path(text: &str) -> Result<PathBuf, String> {
     let expected =
         || format!("expected a path or a file URI of this machine as configuration file, got {text:?}");

@@ -1,4 +1,4 @@
-//! The entry of the Mutation Server Protocol among the front ends.
+//! Front end of the Mutation Server Protocol.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -24,7 +24,7 @@ impl FrontEnd for MutationFrontEnd {
         false
     }
 
-    /// The first bytes of a connection decide what it speaks.
+    /// A connection's first bytes decide which transport it uses.
     fn port_service(
         &self,
         server: &ClientServer,

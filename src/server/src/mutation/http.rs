@@ -1,5 +1,5 @@
-//! Requests of HTTP: messages by `POST`, all notifications by `GET`, and the begin of WebSocket connections.
-//! All clients of plain HTTP are one session. A request ends when its client closes the connection.
+//! HTTP requests: messages by `POST`, a stream of all notifications by `GET`, and WebSocket upgrades. All
+//! clients of plain HTTP share one session. A request is cancelled when its client closes the connection.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -29,9 +29,8 @@ use crate::listen::loopback_http::{
 
 /// Time limit for the body of a request.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
-/// Answers requests.
 pub(super) struct MutationEndpoint {
-    /// The session of all clients of plain HTTP, until the server stops.
+    /// Input of the session shared by clients of plain HTTP, until the server stops.
     inputs: Mutex<Option<mpsc::Sender<SessionInput>>>,
     watchers: Watchers,
 }
@@ -41,12 +40,12 @@ impl MutationEndpoint {
         Self { inputs: Mutex::new(Some(inputs)), watchers: Watchers::default() }
     }
 
-    /// Ends the session of the clients of plain HTTP.
+    /// Ends the session shared by clients of plain HTTP.
     pub(super) fn refuse_messages(&self) {
         *self.inputs.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Answers a request. The WebSocket that it may open is left in `socket`.
+    /// Answers a request. If it opens a WebSocket, the socket is left in `socket`.
     pub(super) async fn respond(
         &self,
         request: Request<Incoming>,
@@ -86,7 +85,7 @@ impl MutationEndpoint {
         }
     }
 
-    /// Returns all notifications from now on.
+    /// Returns a stream of all notifications from now on.
     fn watch(&self) -> Result<Response<HttpBody>, HttpRefusal> {
         let mut notifications = self.watchers.watch().ok_or_else(unavailable)?;
         let (sender, events) = mpsc::channel(1);
@@ -111,7 +110,7 @@ impl MutationEndpoint {
         inputs.send(SessionInput { body, channel }).await.map_err(|_| unavailable())?;
         drop(inputs);
         match replies.recv().await {
-            // A notification, or a batch of them.
+            // The body was a notification, or a batch of notifications.
             None => Ok(empty_response(StatusCode::NO_CONTENT)),
             Some(Reply::Response(body)) => Ok(json_response(StatusCode::OK, body)),
             Some(first @ (Reply::Started | Reply::Notification(_))) => Ok(stream_replies(first, replies)),
@@ -119,7 +118,7 @@ impl MutationEndpoint {
     }
 }
 
-/// Returns a response of events, the last of which is the message's own response.
+/// Returns a stream of events that ends with the response to the message.
 fn stream_replies(first: Reply, mut replies: mpsc::Receiver<Reply>) -> Response<HttpBody> {
     let (sender, events) = mpsc::channel(1);
     let mut forwarding = JoinSet::new();
@@ -137,7 +136,7 @@ fn stream_replies(first: Reply, mut replies: mpsc::Receiver<Reply>) -> Response<
     events_response(events, forwarding)
 }
 
-/// Returns a message, which is one line, as an event.
+/// Returns a one-line message as an event.
 fn event(body: &[u8]) -> Bytes {
     let mut event = BytesMut::with_capacity(body.len() + 8);
     event.put_slice(b"data: ");

@@ -1,18 +1,18 @@
-//! The front end of the Mutation Server Protocol, in both versions that clients speak: 0.0.1-alpha.1 over
-//! WebSocket and HTTP, 0.4 over streams with `Content-Length`. The first method of a session decides,
-//! whatever carries it. What finds and tests mutants is behind the trait [`MutationService`].
+//! The front end of the Mutation Server Protocol in both versions used by clients: 0.0.1-alpha.1 over
+//! WebSocket and HTTP, and 0.4 over streams with `Content-Length`. A session's first method decides the
+//! version, whatever its transport. Finding and testing mutants is behind the trait [`MutationService`].
 //!
-//! - `front_end`: the protocol's entry among the front ends.
-//! - `service`: the trait, and what the sessions of a server share.
-//! - `selection`: the mutants that a request selects; pure.
-//! - `rendering`: results as both versions write them; pure.
+//! - `front_end`: implements the common front end interface.
+//! - `service`: the trait, and state shared by all sessions of a server.
+//! - `selection`: which mutants a request selects; pure.
+//! - `rendering`: results in both versions' formats; pure.
 //! - `config_path`: the path of a configuration file; pure.
-//! - `session`: one client; `session/request`: one of its requests that takes time.
-//! - `responder`: where the answer to a message goes, alone or in a batch.
-//! - `stream`: a session on a stream.
-//! - `websocket`: a session on a WebSocket connection.
-//! - `http`: the session of all clients of plain HTTP.
-//! - `port`: the connections of a port, whose first bytes decide.
+//! - `session`: one client; `session/request`: a request that takes time.
+//! - `responder`: sends the answer to a message, alone or as part of a batch.
+//! - `stream`: serves a session on a stream.
+//! - `websocket`: serves a session on a WebSocket connection.
+//! - `http`: serves the session shared by clients of plain HTTP.
+//! - `port`: serves a port and detects each connection's transport.
 
 mod config_path;
 mod front_end;

@@ -1,5 +1,5 @@
-//! Serves the connections of a port. The first bytes of a connection decide whether it speaks HTTP or is a
-//! stream with `Content-Length`.
+//! Serves the connections of a port. A connection's first bytes show whether it uses HTTP or a stream with
+//! `Content-Length`.
 
 use std::{
     fmt,
@@ -31,16 +31,15 @@ use crate::listen::{PortFuture, PortService, SessionCommand};
 
 /// Time limit for the first bytes of a connection.
 const FIRST_BYTES_LIMIT: Duration = Duration::from_secs(10);
-/// Time between two looks at first bytes that decide nothing yet.
+/// Pause before looking at undecided first bytes again.
 const FIRST_BYTES_RETRY: Duration = Duration::from_millis(5);
-/// Time for the ends of all sessions, once the server stops.
+/// Time for all sessions to end once the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// A port of a server.
 pub(super) struct MutationPort {
     server: MutationServer,
     endpoint: MutationEndpoint,
-    /// The session of all clients of plain HTTP, until the server stops.
+    /// The session shared by clients of plain HTTP, until the server stops.
     http_session: Mutex<JoinSet<()>>,
 }
 
@@ -50,17 +49,17 @@ impl fmt::Debug for MutationPort {
     }
 }
 
-/// What a connection speaks.
+/// Transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speech {
     Http,
     Framed,
-    /// Too few bytes.
+    /// Too few bytes to decide.
     Undecided,
 }
 
 impl MutationPort {
-    /// Starts the session of all clients of plain HTTP.
+    /// Starts the session shared by clients of plain HTTP.
     pub(super) fn start(server: MutationServer) -> Self {
         let (inputs, http_inputs) = mpsc::channel(INPUT_QUEUE);
         let options = MutationSessionOptions { begin_within: None, ..server.options };
@@ -84,7 +83,7 @@ impl MutationPort {
         let (owner, commands) = mpsc::channel(1);
         let stopping = async {
             stopped.stopped().await;
-            // A session that has ended takes no command.
+            // A session that has ended receives no commands.
             let (Ok(()) | Err(_)) = owner.send(SessionCommand::Exit).await;
             pending::<()>().await;
         };
@@ -122,7 +121,7 @@ impl PortService for MutationPort {
     }
 }
 
-/// A connection that speaks HTTP, and may become a WebSocket.
+/// A connection that uses HTTP and may become a WebSocket.
 struct HttpConnection {
     port: Arc<MutationPort>,
     socket: Mutex<Option<PendingWebSocket>>,
@@ -134,7 +133,7 @@ impl HttpService for HttpConnection {
     }
 }
 
-/// Looks at the first bytes without taking them; `None` if there are none in time.
+/// Detects the transport by peeking at the first bytes; `None` if none arrive in time.
 async fn first_speech(stream: &PromptTcpStream) -> Option<Speech> {
     let deadline = Instant::now() + FIRST_BYTES_LIMIT;
     let mut bytes = [0; 8];
@@ -148,8 +147,8 @@ async fn first_speech(stream: &PromptTcpStream) -> Option<Speech> {
     }
 }
 
-/// Returns what these first bytes begin. A method of HTTP is followed by a blank; headers and the blank lines
-/// and marks before them are not.
+/// Detects the transport from the first bytes. Streams begin with a `Content-` header, or with a line break
+/// or byte order mark. Anything else is an HTTP method.
 fn speech(bytes: &[u8]) -> Speech {
     const HEADER: &[u8] = b"content-";
     let known = bytes.len().min(HEADER.len());

@@ -1,4 +1,4 @@
-//! Results as both versions of the protocol write them.
+//! Results in the formats of both protocol versions.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -23,7 +23,7 @@ pub(super) fn mutants_in_files(results: &[MutantResult], directory: &Path) -> Ve
     results.iter().map(in_file).collect()
 }
 
-/// Returns found mutants by their files.
+/// Returns discovered mutants by file.
 pub(super) fn discovered(results: &[MutantResult]) -> DiscoverResult {
     let mut files: BTreeMap<String, DiscoveredFile> = BTreeMap::new();
     for result in results {
@@ -35,7 +35,7 @@ pub(super) fn discovered(results: &[MutantResult]) -> DiscoverResult {
     DiscoverResult { files }
 }
 
-/// Returns tested mutants by their files.
+/// Returns tested mutants by file.
 pub(super) fn tested(results: &[MutantResult]) -> MutationTestResult {
     let mut files: BTreeMap<String, TestedFile> = BTreeMap::new();
     for result in results {
@@ -44,23 +44,23 @@ pub(super) fn tested(results: &[MutantResult]) -> MutationTestResult {
     MutationTestResult { files }
 }
 
-/// Mutants that a client asked for and that had no result yet.
+/// Mutants that a client asked for and that have no result yet.
 #[derive(Debug)]
 pub(super) struct AwaitedMutants(DiscoveredFiles);
 
 impl AwaitedMutants {
-    /// Takes the mutants of a request, whose paths may also be absolute.
+    /// Takes the mutants of a request, whose paths may be absolute.
     pub(super) fn new(files: DiscoveredFiles, directory: &Path) -> Self {
         let mut awaited = DiscoveredFiles::new();
         for (path, file) in files {
-            // A path that leads elsewhere has no result, and is reported as it was given.
+            // A path outside the project has no result. It is reported as it was given.
             let path = relative_path(&path, directory).unwrap_or(path);
             awaited.entry(path).or_default().mutants.extend(file.mutants);
         }
         Self(awaited)
     }
 
-    /// Removes mutants that have a result.
+    /// Removes the mutants that have a result.
     pub(super) fn remove(&mut self, tested: &MutationTestResult) {
         for (path, file) in &tested.files {
             if let Some(awaited) = self.0.get_mut(path) {
@@ -69,7 +69,8 @@ impl AwaitedMutants {
         }
     }
 
-    /// Returns the rest as results: a client that waits for a mutant would show it as running for ever.
+    /// Returns the remaining mutants as ignored. Without a result, a client would show them as running
+    /// forever.
     pub(super) fn into_ignored(self) -> MutationTestResult {
         let ignored = |mutant: DiscoveredMutant| TestedMutant {
             id: mutant.id,

@@ -1,4 +1,5 @@
-//! Where the answer to a message goes: alone, or with the others of its batch. Notifications go out at once.
+//! Sends the answer to a message, alone or together with the others of its batch. Notifications are sent at
+//! once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,22 +11,22 @@ use heeler_protocol::{
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-/// Maximum number of clients that get all notifications.
+/// Maximum number of clients that receive all notifications.
 const MAX_WATCHERS: usize = 16;
-/// Number of notifications that wait for such a client.
+/// Notification queue length of such a client.
 const WATCHER_QUEUE: usize = 1024;
 
-/// What is sent for a message of the client.
+/// Something to send for a client's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// A request was accepted whose notifications follow.
+    /// A request was accepted, and its notifications follow.
     Started,
     Notification(Bytes),
-    /// The last one: the response, or the responses to a batch.
+    /// The final reply: a response, or all responses to a batch.
     Response(Bytes),
 }
 
-/// Clients that get all notifications. One that does not read loses its place, and slows nobody down.
+/// Clients that receive all notifications. A client that does not read is dropped, so it slows down nobody.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watchers(Arc<Mutex<Vec<mpsc::Sender<Bytes>>>>);
 
@@ -48,26 +49,26 @@ impl Watchers {
     }
 }
 
-/// How a client takes the results of a request.
+/// How a client receives the results of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultDelivery {
-    /// As the client's request says, by notifications where they are possible.
+    /// By notifications where the client's request allows them.
     Notifications,
-    /// All of them in the response: no notification reaches the client on this way.
+    /// All in the response, because no notifications reach the client over this transport.
     InResponse,
 }
 
-/// A channel for replies. It is closed when the client can't be answered any more.
+/// A channel for replies. Closed when the client can't be answered any more.
 #[derive(Debug, Clone)]
 pub(super) struct ReplyChannel {
     pub(super) sender: mpsc::Sender<Reply>,
     pub(super) delivery: ResultDelivery,
-    /// Who else gets the notifications.
+    /// Other clients that receive the notifications.
     pub(super) watchers: Option<Watchers>,
 }
 
 impl ReplyChannel {
-    /// Sends a notification; returns whether the client is there.
+    /// Sends a notification. Returns whether the client is still there.
     async fn notify(&self, body: Bytes) -> bool {
         if let Some(watchers) = &self.watchers {
             watchers.notify(&body);
@@ -77,26 +78,26 @@ impl ReplyChannel {
     }
 
     async fn respond(&self, body: Vec<u8>) {
-        // To a client that is gone nothing can be said.
+        // The client may be gone.
         let (Ok(()) | Err(_)) = self.sender.send(Reply::Response(body.into())).await;
     }
 }
 
-/// Answers one message, once.
+/// Answers one message once.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) channel: ReplyChannel,
     batch: Option<(Arc<Batch>, usize)>,
 }
 
-/// The responses to a batch, in the order of its messages.
+/// Responses to a batch, in the order of its messages.
 #[derive(Debug)]
 struct Batch(Mutex<BatchState>);
 
 #[derive(Debug)]
 struct BatchState {
     responses: Vec<Option<Vec<u8>>>,
-    /// Number of messages that have neither a response nor need one.
+    /// Number of messages that still need to be ended.
     open: usize,
 }
 
@@ -105,7 +106,7 @@ impl Responder {
         Self { channel, batch: None }
     }
 
-    /// Returns the responders of a batch.
+    /// Returns one responder for each message of a batch.
     pub(super) fn of_batch(channel: &ReplyChannel, count: usize) -> Vec<Self> {
         let state = BatchState { responses: vec![None; count], open: count };
         let batch = Arc::new(Batch(Mutex::new(state)));
@@ -126,15 +127,15 @@ impl Responder {
         self.finish(None).await;
     }
 
-    /// Says that notifications follow.
+    /// Announces notifications.
     pub(super) async fn started(&self) {
         if self.channel.delivery == ResultDelivery::Notifications {
-            // A client that is gone is noticed elsewhere.
+            // The session notices elsewhere that a client is gone.
             let (Ok(()) | Err(_)) = self.channel.sender.send(Reply::Started).await;
         }
     }
 
-    /// Sends a notification; returns whether the client is there.
+    /// Sends a notification. Returns whether the client is still there.
     pub(super) async fn notify(&self, notification: &ServerNotification) -> bool {
         self.channel.notify(notification.body().into()).await
     }
@@ -156,9 +157,9 @@ impl Responder {
 }
 
 impl Batch {
-    /// Ends a message; returns all responses if it was the last.
+    /// Ends a message. Returns all responses if it was the last one.
     fn close(&self, index: usize, response: Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
-        // A list can't be half changed.
+        // A panic can't leave the list inconsistent.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.responses[index] = response;
         state.open -= 1;
@@ -166,5 +167,4 @@ impl Batch {
     }
 }
 
-/// Parameters as they were received.
 pub(super) type RawParams = Option<Box<RawValue>>;

@@ -1,4 +1,4 @@
-//! The mutants that a request selects: by globs, by files and parts of files, or by name.
+//! The mutants that a request selects: by globs, by files and source ranges, or by id.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use heeler_protocol::mutation::{
     v0_4::{DiscoveredFiles, FileRange},
 };
 
-/// A glob that can't be read.
+/// A glob that can't be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a glob, got {glob:?}: {reason}")]
 pub struct InvalidGlob {
@@ -20,7 +20,7 @@ pub struct InvalidGlob {
     pub reason: String,
 }
 
-/// Selected mutants. Paths are those of mutants: relative to the project's directory.
+/// A selection of mutants. Paths are relative to the project's directory, like those in mutants.
 #[derive(Debug, Clone)]
 pub struct MutantSelection(Selected);
 
@@ -29,23 +29,23 @@ enum Selected {
     All,
     Globs(Vec<GlobRule>),
     Files(Vec<SelectedFile>),
-    /// Ids by path.
+    /// Mutant ids by path.
     Mutants(BTreeMap<String, BTreeSet<String>>),
 }
 
-/// A glob. The last one that matches decides.
+/// A glob. The last glob that matches decides.
 #[derive(Debug, Clone)]
 struct GlobRule {
     is_negated: bool,
     matcher: GlobMatcher,
-    /// Matches what is below a directory of that name.
+    /// Matches everything below a directory that matches the glob.
     below: GlobMatcher,
     range: Option<SourceLocation>,
 }
 
 #[derive(Debug, Clone)]
 struct SelectedFile {
-    /// `None` is a path outside the project.
+    /// `None` for a path outside the project.
     path: Option<String>,
     is_directory: bool,
     range: Option<SourceLocation>,
@@ -57,12 +57,12 @@ impl MutantSelection {
         Self(Selected::All)
     }
 
-    /// Selects by globs relative to the project's directory, or absolute. `!` negates; a directory means all
-    /// below it; `:line:column-line:column` at the end selects the mutants inside that part. No globs select
-    /// all.
+    /// Selects by globs, absolute or relative to the project's directory. `!` negates. A directory includes
+    /// everything below it. A suffix `:line:column-line:column` limits the glob to mutants in that range. An
+    /// empty list selects everything.
     ///
     /// # Errors
-    /// A glob can't be read.
+    /// A glob can't be parsed.
     pub(crate) fn from_globs(globs: &[String], directory: &Path) -> Result<Self, InvalidGlob> {
         if globs.is_empty() {
             return Ok(Self::all());
@@ -71,7 +71,7 @@ impl MutantSelection {
         Ok(Self(Selected::Globs(rules)))
     }
 
-    /// Selects files, directories (`/` at the end), and parts of files. What is missing selects nothing.
+    /// Selects files, directories (with a trailing `/`), and source ranges. Missing files select nothing.
     #[must_use]
     pub(crate) fn from_files(files: &[FileRange], directory: &Path) -> Self {
         let file = |file: &FileRange| SelectedFile {
@@ -82,7 +82,7 @@ impl MutantSelection {
         Self(Selected::Files(files.iter().map(file).collect()))
     }
 
-    /// Selects mutants that were discovered before, by their ids.
+    /// Selects previously discovered mutants by id.
     #[must_use]
     pub(crate) fn from_mutants(files: &DiscoveredFiles, directory: &Path) -> Self {
         let mut selected: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -94,8 +94,8 @@ impl MutantSelection {
         Self(Selected::Mutants(selected))
     }
 
-    /// Returns the files and directories (`/` at the end) outside of which nothing is selected; `None` if
-    /// they are not known.
+    /// Returns the only files and directories (with a trailing `/`) in which mutants may be selected; `None`
+    /// if they are unknown.
     #[must_use]
     pub fn named_paths(&self) -> Option<Vec<String>> {
         match &self.0 {
@@ -112,7 +112,7 @@ impl MutantSelection {
         }
     }
 
-    /// Returns whether a source may have selected mutants.
+    /// Returns whether a source file may contain selected mutants.
     #[must_use]
     pub fn may_include(&self, path: &str) -> bool {
         match &self.0 {
@@ -141,7 +141,7 @@ impl MutantSelection {
     }
 }
 
-/// Returns what the last matching rule says. Where all rules negate, they take away from everything.
+/// Applies the last matching rule. If all rules are negated, anything that none of them matches is selected.
 fn decide(rules: &[GlobRule], matches: impl Fn(&GlobRule) -> bool) -> bool {
     let otherwise = rules.iter().all(|rule| rule.is_negated);
     rules.iter().rev().find(|rule| matches(rule)).map_or(otherwise, |rule| !rule.is_negated)
@@ -160,7 +160,7 @@ impl GlobRule {
         if glob.is_empty() {
             return Err(invalid("it is empty".to_owned()));
         }
-        // What is outside the project matches no mutant.
+        // A glob outside the project matches no mutant.
         let glob = relative_path(glob, directory).unwrap_or_else(|| glob.to_owned());
         let matcher = |glob: &str| {
             let built = GlobBuilder::new(glob).literal_separator(true).build();
@@ -186,15 +186,15 @@ impl SelectedFile {
     }
 }
 
-/// Returns a path or glob relative to a directory, without `.` and without `/` at its end; `None` if it leads
-/// elsewhere.
+/// Normalizes a path or glob: relative to a directory, without `.` and without a trailing `/`. Returns `None`
+/// if it leads outside the directory.
 pub(super) fn relative_path(path: &str, directory: &Path) -> Option<String> {
     let relative = if path.starts_with('/') {
         let directory = directory.to_str()?.trim_end_matches('/');
         match path.trim_end_matches('/').strip_prefix(directory) {
             Some("") => "",
             Some(rest) => rest.strip_prefix('/')?,
-            // A directory above the project contains all of it.
+            // A directory above the project contains the whole project.
             None if path.ends_with('/') && format!("{directory}/").starts_with(path) => "",
             None => return None,
         }
@@ -205,7 +205,7 @@ pub(super) fn relative_path(path: &str, directory: &Path) -> Option<String> {
     if parts.contains(&"..") { None } else { Some(parts.join("/")) }
 }
 
-/// Splits `:line:column-line:column` off a glob.
+/// Splits the suffix `:line:column-line:column` off a glob.
 fn split_range(text: &str) -> Option<(&str, SourceLocation)> {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

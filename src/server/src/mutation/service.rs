@@ -1,4 +1,4 @@
-//! What finds and tests mutants for the sessions, and what the sessions of a server share.
+//! The service that finds and tests mutants, and state shared by all sessions of a server.
 
 use std::{
     fmt,
@@ -16,30 +16,30 @@ use super::MutantSelection;
 /// An operation of the service. Dropping it ends everything that it started.
 pub type ServiceFuture<T> = Pin<Box<dyn Future<Output = Result<T, MutationServiceError>> + Send>>;
 
-/// Opens projects for the sessions.
+/// Opens projects for sessions.
 pub trait MutationService: Send + Sync + 'static {
-    /// Opens the project of the server's directory with a configuration file, or with the one that is found.
-    /// A relative path is relative to the server's directory.
+    /// Opens the project in the server's directory, with this configuration file or the default one. A
+    /// relative path is relative to the server's directory.
     fn open(&self, config_file: Option<PathBuf>) -> ServiceFuture<Arc<dyn MutationProject>>;
 }
 
-/// A project whose mutants are found and tested. Several sessions may use it at the same time; the front end
-/// lets one of them test mutants at a time.
+/// A project with mutants. Several sessions may use it at a time, but the front end lets only one of them
+/// test mutants.
 pub trait MutationProject: Send + Sync + 'static {
-    /// Returns the absolute directory to which the paths of its mutants are relative.
+    /// Returns the absolute directory that mutant paths are relative to.
     fn directory(&self) -> &Path;
 
-    /// Finds the selected mutants, without a build: each is pending, or ignored where the source says so. No
-    /// match is no error.
+    /// Finds the selected mutants without a build. Each is pending, or ignored because its source says so.
+    /// Finding no mutant is not an error.
     fn discover(
         &self,
         selection: Arc<MutantSelection>,
         cancellation: Cancellation,
     ) -> ServiceFuture<Vec<MutantResult>>;
 
-    /// Tests the selected mutants, and sends each result as soon as it is known, once. The queue is bounded:
-    /// a client that reads slowly slows the run. Returns when nothing runs any more, after a cancellation as
-    /// well; then no further result is sent.
+    /// Tests the selected mutants and sends each result once, as soon as it is known. The queue is bounded,
+    /// so a client that reads slowly slows the run. Returns when nothing is running any more, also after a
+    /// cancellation. No further result is sent then.
     fn test(
         &self,
         selection: Arc<MutantSelection>,
@@ -48,22 +48,22 @@ pub trait MutationProject: Send + Sync + 'static {
     ) -> ServiceFuture<()>;
 }
 
-/// Which methods may begin a session.
+/// The methods that may begin a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstMethod {
-    /// Only those that name a version: `initialize` or `configure`.
+    /// Only methods that select a version: `initialize` or `configure`.
     Handshake,
-    /// Also requests of 0.4, whose clients start the server themselves.
+    /// Any request of version 0.4 as well, for clients that start the server themselves.
     AnyOfV04,
 }
 
-/// How partial results are written in 0.0.1-alpha.1.
+/// Format of partial results in version 0.0.1-alpha.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProgressForm {
-    /// As the specification says.
+    /// As specified.
     #[default]
     List,
-    /// As a client expects that differs from it.
+    /// As expected by a client that deviates from the specification.
     Object,
 }
 
@@ -76,17 +76,17 @@ pub struct MutationSessionOptions {
     pub begin_within: Option<Duration>,
 }
 
-/// What all sessions of a process share.
+/// State shared by all sessions of a process.
 #[derive(Clone)]
 pub struct MutationServer {
     pub(super) service: Arc<dyn MutationService>,
     pub(super) options: MutationSessionOptions,
-    /// Whoever tests mutants holds its one permit, since a run uses the whole machine. It is fair.
+    /// A single permit for testing mutants, because a run uses the whole machine. The semaphore is fair.
     pub(super) run_queue: Arc<Semaphore>,
 }
 
 impl MutationServer {
-    /// Returns a server on whose service no run is in progress.
+    /// Returns a server without a run in progress.
     #[must_use]
     pub fn new(service: Arc<dyn MutationService>, options: MutationSessionOptions) -> Self {
         Self { service, options, run_queue: Arc::new(Semaphore::new(1)) }
@@ -99,24 +99,24 @@ impl fmt::Debug for MutationServer {
     }
 }
 
-/// Why an operation of the service failed. The text is for people.
+/// Why an operation of the service failed. The text is shown to users.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MutationServiceError {
     /// The configuration can't be used.
     #[error("use the configuration: {0}")]
     Config(String),
-    /// The mutants can't be found or tested: no build, tests that fail without a mutant.
+    /// The mutants can't be found or tested, for example because the build or the unmutated tests fail.
     #[error("{0}")]
     Failed(String),
     #[error("go on: the operation was cancelled")]
     Cancelled,
 }
 
-/// Cancels an operation; so does dropping this.
+/// Cancels an operation, also when dropped.
 #[derive(Debug)]
 pub struct Canceller(watch::Sender<bool>);
 
-/// Says whether an operation is cancelled.
+/// Tells whether an operation is cancelled.
 #[derive(Debug, Clone)]
 pub struct Cancellation(watch::Receiver<bool>);
 
@@ -142,7 +142,7 @@ impl Cancellation {
     ///
     /// Cancel safe: yes, because it only waits.
     pub async fn cancelled(&mut self) {
-        // The sender is dropped where nobody waits for the operation any more.
+        // The sender is dropped when nothing waits for the operation any more.
         let (Ok(_) | Err(_)) = self.0.wait_for(|is_cancelled| *is_cancelled).await;
     }
 }

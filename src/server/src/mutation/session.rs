@@ -1,5 +1,5 @@
-//! One client. One task has its state; requests that take time are tasks of their own, which answer by
-//! themselves.
+//! One client. A single task owns the session's state. Requests that take time run in their own tasks, which
+//! send the answers.
 //!
 //! ```text
 //!            initialize            opened                       instrument, mutate
@@ -45,27 +45,27 @@ use super::{
 };
 use crate::listen::{await_end, wait_for_deadline};
 
-/// Maximum number of requests of a client in progress. Further ones are refused.
+/// Maximum number of a client's requests in progress. More are refused.
 const MAX_REQUESTS: usize = 64;
-/// Number of messages that wait for the session.
+/// Capacity of the session's input queue.
 pub(super) const INPUT_QUEUE: usize = 16;
-/// Time limit for ending what a client started, once it is gone.
+/// Time limit for ending a client's operations once the client is gone.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// A body that a client sent, and where it is answered.
+/// A received body, and the channel for its replies.
 #[derive(Debug)]
 pub(super) struct SessionInput {
     pub(super) body: Bytes,
     pub(super) channel: ReplyChannel,
 }
 
-/// Requests in progress, by their ids.
+/// Requests in progress by id.
 #[derive(Debug, Clone, Default)]
 struct OpenMutationRequests(Arc<Mutex<HashMap<RequestId, Canceller>>>);
 
 impl OpenMutationRequests {
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Canceller>> {
-        // A map can't be half changed.
+        // A panic can't leave the map inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -80,9 +80,9 @@ enum SessionState {
     Undecided,
     Opening {
         version: ProtocolVersion,
-        /// The project before, which stays if the new one can't be opened.
+        /// The previous project, which is kept if the new one can't be opened.
         previous: Option<Arc<dyn MutationProject>>,
-        /// Requests of 0.4 that wait for the project.
+        /// Requests of version 0.4 that wait for the project.
         held: Vec<WaitingRequest>,
     },
     Open {
@@ -91,10 +91,9 @@ enum SessionState {
     },
 }
 
-/// The end of a task.
 enum TaskEnd {
     Opened {
-        /// The request that is to be answered.
+        /// The request to answer.
         request: Option<(RequestId, Responder)>,
         project: Result<Arc<dyn MutationProject>, MutationServiceError>,
     },
@@ -128,7 +127,7 @@ impl Session {
         }
     }
 
-    /// Serves the client until its inputs end; then everything that it started is cancelled, and has ended
+    /// Serves the client until its input ends. Everything that it started is then cancelled and has ended
     /// when this returns.
     ///
     /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
@@ -191,7 +190,7 @@ impl Session {
                 }
                 responder.nothing().await;
             }
-            // Nothing is requested of clients.
+            // No requests are sent to clients, so there is nothing to match.
             Ok(RpcMessage::Response { .. }) => responder.nothing().await,
         }
     }
@@ -327,6 +326,7 @@ impl Session {
         params: RawParams,
         responder: Responder,
     ) -> Result<(), (RpcError, Responder)> {
+        // Check the limits.
         let refused = |text: String| RpcError::new(code::INVALID_REQUEST, text);
         let held = match &self.state {
             SessionState::Opening { held, .. } => held.len(),
@@ -348,6 +348,7 @@ impl Session {
             open.insert(id.clone(), canceller);
             cancellation
         };
+        // Run the request, or hold it until the project is open.
         let request =
             WaitingRequest { id: id.clone(), method: method.to_owned(), params, responder, cancellation };
         match &mut self.state {
@@ -392,6 +393,7 @@ impl Session {
         else {
             return;
         };
+        // Answer the request that opened the project.
         let error = project.as_ref().err().map(rpc_error);
         match (request, &error) {
             (None, _) => {}
@@ -408,6 +410,7 @@ impl Session {
                 }
             },
         }
+        // Go on with the new or the previous project.
         let Some(project) = project.ok().or(previous) else {
             let error = error.unwrap_or_else(not_initialized);
             for WaitingRequest { id, responder, .. } in held {

@@ -20,15 +20,15 @@ use super::{
 };
 use crate::listen::{LinkEvent, LinkLimits, SessionCommand, SessionEnd, SessionLink};
 
-/// Time limit for a message's headers.
+/// Time limit for receiving a message's headers.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
-/// Number of replies that wait for the connection.
+/// Number of replies queued for the connection.
 pub(super) const REPLY_QUEUE: usize = 64;
-/// Time limit for sending what is queued, at the end of the session.
+/// Time limit for sending queued replies at the end of the session.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(3);
 
-/// Serves one client on a stream, until the stream or the owner ends the session. Everything that the client
-/// started has ended then.
+/// Serves one client on a stream until the stream or the owner ends the session. Everything that the client
+/// started has ended when this returns.
 ///
 /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
 pub(super) async fn serve_framed<S>(
@@ -39,7 +39,7 @@ pub(super) async fn serve_framed<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // The limit for the beginning is that of the session, which WebSocket clients have as well.
+    // `Session` limits the time until the first request, also for WebSocket clients.
     let limits =
         LinkLimits { head: Some(HEADERS_DEADLINE), stall: Some(STALL_LIMIT), ..LinkLimits::default() };
     let mut link = SessionLink::open(stream, FrameDecoder::with_limit(BODY_LIMIT_BYTES), commands, limits);
@@ -53,7 +53,7 @@ where
         tokio::select! {
             event = link.next_event(has_room) => match event {
                 LinkEvent::Message(body) => {
-                    // There is room; a session that has ended is noticed below.
+                    // The queue has room; if the session has ended, that is noticed below.
                     let _ended = inputs.try_send(SessionInput { body, channel: channel.clone() });
                 }
                 LinkEvent::Sent | LinkEvent::Command(SessionCommand::Resume | SessionCommand::Pause(_)) => {}
@@ -70,11 +70,11 @@ where
             },
             Ok(_permit) = inputs.reserve(), if !has_room => {}
             Some(reply) = replies.recv(), if !link.output.has_unsent() => send(&mut link, reply),
-            // It ends by itself where no first request arrives.
+            // The session ends by itself if no first request arrives.
             _ = session.join_next() => break SessionEnd::Disconnected,
         }
     };
-    // This cancels the operations that the client has started. They are still answered.
+    // Cancels the client's operations, which are still answered.
     drop((inputs, channel));
     while let Some(reply) = replies.recv().await {
         send(&mut link, reply);

@@ -1,4 +1,4 @@
-//! A session on a WebSocket connection: a message is a text frame.
+//! A session on a WebSocket connection. Each message is a text frame.
 
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ use super::{
     stream::REPLY_QUEUE,
 };
 
-/// Time between two questions whether the client is there.
+/// Time between two pings.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without any frame after which a client counts as gone: three questions were not answered.
+/// Time without any frame after which a client counts as gone: three pings were not answered.
 const SILENCE_LIMIT: Duration = Duration::from_secs(50);
-/// Time limit for the response that begins a connection, and for the end of one.
+/// Time limit for the opening handshake, and for closing the connection.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves a client until its connection ends or the server stops. Everything that it started has ended then.
+/// Serves a client until its connection ends or the server stops. Everything that the client started has
+/// ended when this returns.
 ///
 /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
 pub(super) async fn serve_websocket(
@@ -42,6 +43,7 @@ pub(super) async fn serve_websocket(
         }
         Err(_) => return,
     };
+    // The session, and a task that writes its replies.
     let (inputs, session_inputs) = mpsc::channel(INPUT_QUEUE);
     let (replies, reply_receiver) = mpsc::channel(REPLY_QUEUE);
     let channel = ReplyChannel { sender: replies, delivery: ResultDelivery::Notifications, watchers: None };
@@ -53,13 +55,14 @@ pub(super) async fn serve_websocket(
     let reason = tokio::select! {
         reason = read_messages(&mut receiver, &inputs, channel.clone()) => reason,
         _ = writing.join_next() => None,
-        // It ends by itself where no first request arrives.
+        // The session ends by itself if no first request arrives.
         _ = session.join_next() => Some(WebSocketEnd::Refused),
         () = stopped.stopped() => Some(WebSocketEnd::GoingAway),
     };
+    // Cancels the client's operations, which are still answered.
     drop((inputs, channel));
     match reason {
-        // Nothing can be said to a client that is gone, so that nobody waits for it.
+        // The client is gone, so there is no need to wait for the writes.
         None => writing.shutdown().await,
         Some(reason) => {
             let (Ok(()) | Err(_)) = end_sender.try_send(reason);
@@ -75,7 +78,7 @@ pub(super) async fn serve_websocket(
     }
 }
 
-/// Reads until the end; returns why this end closes the connection, if it does.
+/// Reads until the connection ends. Returns the reason to send when closing it, if any.
 async fn read_messages(
     receiver: &mut WebSocketReceiver,
     inputs: &mpsc::Sender<SessionInput>,
@@ -111,7 +114,7 @@ enum WriteEvent {
     Ping,
 }
 
-/// Writes until all replies are sent, then closes the connection if there is a reason.
+/// Writes until all replies are sent, then closes the connection.
 async fn write_messages(
     mut replies: mpsc::Receiver<Reply>,
     mut sender: WebSocketSender,

@@ -1,5 +1,5 @@
-//! A request that takes time: it waits for its turn, is served, and answers. It is cancelled by its client,
-//! or when its client can't be answered any more.
+//! A request that takes time: it waits for its turn, runs, and answers. It is cancelled by its client, or
+//! when the client can't be answered any more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,12 +27,12 @@ use crate::mutation::{
     responder::{RawParams, Responder, ResultDelivery},
 };
 
-/// Number of results that wait for the client.
+/// Number of results queued for the client.
 const RESULT_QUEUE: usize = 256;
-/// Maximum number of results in a notification. What is known is sent at once; several only come together
-/// when a client reads more slowly than mutants are tested.
+/// Maximum number of results in one notification. Results are sent at once; several are combined only if the
+/// client reads more slowly than mutants are tested.
 const MAX_RESULTS: usize = 256;
-/// Time limit for the end of a cancelled operation, after which it is dropped.
+/// Time limit for a cancelled operation to end. After that it is dropped.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
 
 /// A request that was accepted.
@@ -45,7 +45,7 @@ pub(super) struct WaitingRequest {
     pub(super) cancellation: Cancellation,
 }
 
-/// What a request is served with.
+/// Everything needed to run a request.
 pub(super) struct MutationRequestContext {
     pub(super) project: Arc<dyn MutationProject>,
     pub(super) run_queue: Arc<Semaphore>,
@@ -53,16 +53,16 @@ pub(super) struct MutationRequestContext {
     pub(super) open: OpenMutationRequests,
 }
 
-/// What a request asks for.
+/// The work that a request asks for.
 enum Work {
     Instrument(MutantSelection),
     Discover(MutantSelection),
     Test(MutantSelection, TestResults),
 }
 
-/// Where the results of tested mutants go.
+/// Where results of tested mutants go.
 enum TestResults {
-    /// 0.0.1-alpha.1. Results are kept for the response unless they were sent before.
+    /// Version 0.0.1-alpha.1. Results not sent in notifications are kept for the response.
     Alpha {
         token: Option<ProgressToken>,
         form: ProgressForm,
@@ -81,7 +81,7 @@ enum RequestFailure {
 }
 
 impl WaitingRequest {
-    /// Serves the request and answers it.
+    /// Runs the request and answers it.
     ///
     /// Cancel safe: no, because the request would not be answered.
     pub(super) async fn run(self, context: MutationRequestContext) {
@@ -131,7 +131,7 @@ async fn answer(
     context: &MutationRequestContext,
     result: Result<ServerResult, RequestFailure>,
 ) {
-    // The client may use the id again as soon as it has the answer.
+    // The client may reuse the id as soon as it has the answer.
     context.open.lock().remove(id);
     match result {
         Ok(result) => responder.result(id, &result).await,
@@ -184,7 +184,7 @@ fn read_work(method: &str, params: RawParams, context: &MutationRequestContext) 
     }
 }
 
-/// Waits for an operation, of which a panic is a failure as well.
+/// Waits for an operation. A panic counts as a failure.
 pub(super) async fn outcome_of<T: 'static>(
     operation: &mut JoinSet<Result<T, MutationServiceError>>,
 ) -> Result<T, MutationServiceError> {
@@ -217,7 +217,7 @@ async fn discover(
     }
 }
 
-/// Mutants that are being tested for a client.
+/// A test run for a client.
 struct TestRun {
     id: RequestId,
     responder: Responder,
@@ -235,7 +235,7 @@ impl TestRun {
             self.responder.started().await;
         }
         let permit = tokio::select! {
-            // A request that was cancelled never begins.
+            // A request cancelled before its turn never begins.
             biased;
             () = gone.as_mut() => return self.fail(RequestFailure::Cancelled).await,
             permit = Arc::clone(&self.context.run_queue).acquire_owned() => permit,
@@ -254,7 +254,7 @@ impl TestRun {
                 canceller.cancel();
                 receiver.close();
                 self.fail(failure).await;
-                // The next run begins when this one has left the machine.
+                // The next run begins only when this one has stopped using the machine.
                 let ended = timeout(CANCEL_LIMIT, async { while operation.join_next().await.is_some() {} });
                 if ended.await.is_err() {
                     tracing::warn!(
@@ -267,7 +267,7 @@ impl TestRun {
         drop(permit);
     }
 
-    /// Passes results on until the operation has ended and all are delivered.
+    /// Delivers results until the operation has ended and all are delivered.
     async fn collect(
         &mut self,
         receiver: &mut mpsc::Receiver<MutantResult>,
@@ -278,7 +278,7 @@ impl TestRun {
         loop {
             tokio::select! {
                 count = receiver.recv_many(&mut results, MAX_RESULTS) => {
-                    // The end of the queue comes with the end of the operation, or right before it.
+                    // The queue ends with the operation, or right before it.
                     if count == 0 {
                         let outcome = match outcome.take() {
                             Some(outcome) => outcome,
@@ -293,14 +293,14 @@ impl TestRun {
                 }
                 ended = outcome_of(operation), if outcome.is_none() => {
                     outcome = Some(ended);
-                    // What is queued is still received.
+                    // Results that are already queued are still received.
                     receiver.close();
                 }
             }
         }
     }
 
-    /// Returns whether the client is there.
+    /// Delivers results. Returns whether the client is still there.
     async fn deliver(&mut self, results: &[MutantResult]) -> bool {
         let is_kept_only = self.responder.channel.delivery == ResultDelivery::InResponse;
         match &mut self.results {
