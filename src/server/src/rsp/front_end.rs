@@ -1,4 +1,4 @@
-//! The entry of the Runtime Server Protocol among the front ends.
+//! Front end of the Runtime Server Protocol.
 
 use tokio::sync::mpsc;
 
@@ -18,7 +18,7 @@ impl FrontEnd for RspFrontEnd {
     }
 
     fn connection_policy(&self) -> ConnectionPolicy {
-        // The protocol has no means to share a server between tools.
+        // The protocol has no way to share a server between clients.
         ConnectionPolicy::OneAtATime
     }
 

@@ -1,4 +1,4 @@
-//! The attributes of a start: which of a suite's tests run, and how. Pure.
+//! Launch attributes: which of a suite's tests run, and how. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const FILTER: &str = "filter";
 const JOBS: &str = "jobs";
 const RERUN: &str = "rerun";
 
-/// What a start asks for beside its suite.
+/// Options of a launch besides its suite.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LaunchOptions {
     pub(super) filter: Option<Filter>,
@@ -20,17 +20,17 @@ pub(super) struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// Reads the attributes of a start.
+    /// Reads the attributes of a launch.
     ///
     /// # Errors
-    /// One sentence that names the attribute, and what was expected.
+    /// Returns a sentence that names the attribute and the expected value.
     pub(super) fn read(params: &LaunchParams) -> Result<Self, String> {
         if let Some(mode) = params.mode.as_deref().filter(|mode| *mode != RUN_MODE) {
             return Err(format!("expected \"{RUN_MODE}\" as mode, got {mode:?}"));
         }
         let mut options = Self::default();
         for (name, value) in params.params.attributes.iter().flatten() {
-            // What a client leaves empty in a form counts as absent.
+            // A form field that was left empty counts as absent.
             if matches!(value, Value::Null) || value.as_str().is_some_and(|text| text.trim().is_empty()) {
                 continue;
             }
@@ -46,7 +46,7 @@ impl LaunchOptions {
         Ok(options)
     }
 
-    /// Returns whether files of earlier runs are read to select the tests.
+    /// Returns whether selecting the tests requires files of earlier runs.
     pub(super) fn depends_on_earlier_runs(&self) -> bool {
         self.rerun.is_some() || self.filter.as_ref().is_some_and(Filter::depends_on_history)
     }
@@ -75,12 +75,12 @@ fn read_rerun(value: &Value) -> Result<RerunSelector, String> {
     }
 }
 
-/// Returns the ways in which a suite is started.
+/// Returns the launch modes of a suite.
 pub(super) fn launch_modes() -> Vec<LaunchMode> {
     vec![LaunchMode { mode: RUN_MODE.to_owned(), desc: "Runs the tests".to_owned() }]
 }
 
-/// Returns the attributes of a start.
+/// Returns the optional attributes of a launch.
 pub(super) fn optional_attributes() -> BTreeMap<String, Attribute> {
     let attribute = |value_type: &str, description: &str| Attribute {
         value_type: value_type.to_owned(),

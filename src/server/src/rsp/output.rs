@@ -1,4 +1,4 @@
-//! The texts about tests and runs that clients show to people, as lines of a process's output. Pure.
+//! Texts about tests and runs that clients show to users as lines of process output. Pure.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -6,10 +6,10 @@ use heeler_core::{NotRunReason, Outcome, OutcomeCounts, ProgramFailure, TestResu
 use heeler_protocol::rsp::StreamType;
 use heeler_report::sanitise::{self, ColourPolicy, SanitisedExcerpt};
 
-/// Maximum number of lines of each output, from its beginning and from its end: as on a terminal.
+/// Maximum number of lines shown from the beginning and from the end of each output, as on a terminal.
 const EXCERPT_LINES: usize = 200;
 
-/// A text for one stream of a process.
+/// Text for one stream of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OutputText {
     pub(super) stream: StreamType,
@@ -22,8 +22,8 @@ impl OutputText {
     }
 }
 
-/// Returns what is shown of a test that has ended: its line, and for a failure its message, its output and
-/// the files that were collected.
+/// Returns the texts for a test that has ended: a result line, and for a failure also its message, output and
+/// collected files.
 pub(super) fn test_texts(uid: &str, result: &TestResult) -> Vec<OutputText> {
     let mut texts = vec![OutputText::new(StreamType::Output, result_line(uid, result))];
     if !result.outcome.is_failure() {
@@ -47,7 +47,7 @@ pub(super) fn test_texts(uid: &str, result: &TestResult) -> Vec<OutputText> {
     texts
 }
 
-/// Returns what is shown of a program that failed outside its tests.
+/// Returns the text for a program that failed outside its tests.
 pub(super) fn program_failure_text(failure: &ProgramFailure) -> OutputText {
     let text = format!("{} failed outside any test:\n{}", failure.uid(), excerpt(&failure.message));
     OutputText::new(StreamType::Error, text)
@@ -69,7 +69,7 @@ fn result_line(uid: &str, result: &TestResult) -> String {
     line
 }
 
-/// Returns one line for each collected file, and the command that runs the test again.
+/// Returns one line for each collected file, and the command to reproduce the result.
 fn file_lines(result: &TestResult) -> String {
     let mut lines = String::new();
     for file in result.files() {
@@ -83,7 +83,7 @@ fn file_lines(result: &TestResult) -> String {
     lines
 }
 
-/// Returns an output as lines, without the middle of a long one.
+/// Returns output as lines, without the middle of a long one.
 fn excerpt(text: &str) -> String {
     if text.trim().is_empty() {
         return String::new();
@@ -122,7 +122,7 @@ pub(super) fn counts_line(counts: &OutcomeCounts, selected: usize) -> String {
     line
 }
 
-/// Returns why a run was stopped, for people; `None` if it was not.
+/// Returns why a run was stopped, as text for users; `None` if it was not.
 pub(super) fn stop_text(reason: Option<NotRunReason>) -> Option<&'static str> {
     match reason? {
         NotRunReason::Cancelled => Some("cancelled"),

@@ -1,13 +1,12 @@
-//! How often the progress of a job is reported. Pure: the caller passes the time.
+//! Limits how often a job's progress is reported. Pure; the caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Least time between two reports of one job, so that there are at most ten in a second.
+/// Minimum time between two reports of a job, which allows ten per second.
 const REPORT_PERIOD: Duration = Duration::from_millis(100);
 
-/// The progress of one job.
 #[derive(Debug, Clone)]
 pub(super) struct JobProgressRate {
     percent: u8,
@@ -25,14 +24,14 @@ impl JobProgressRate {
         self.percent
     }
 
-    /// Records how many of the tests have ended; returns the percentage if it is to be reported now.
+    /// Records how many tests have ended. Returns the percentage if it should be reported now.
     pub(super) fn update(&mut self, ended: usize, selected: usize, now: Instant) -> Option<u8> {
         let percent = (ended.min(selected) * 100).checked_div(selected).unwrap_or(100);
         self.percent = u8::try_from(percent).unwrap_or(100);
         self.report_due(now)
     }
 
-    /// Returns the percentage if a report is due, which counts as sent then.
+    /// Returns the percentage if a report is due, and counts it as sent.
     pub(super) fn report_due(&mut self, now: Instant) -> Option<u8> {
         if self.next_report().is_none_or(|due| due > now) {
             return None;

@@ -1,4 +1,4 @@
-//! The tests of a start: all of the suite, those that a filter selects, or those of an earlier run.
+//! The tests of a launch: all tests of the suite, tests selected by a filter, or tests of an earlier run.
 
 use heeler_config::{
     ResolvedSettings,
@@ -13,18 +13,17 @@ use crate::{
     run::HistorySnapshot,
 };
 
-/// Selected tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SelectedTests {
     pub(super) uids: Vec<String>,
-    /// The run whose tests run again, and all that it left to be run again.
+    /// The earlier run that is continued, and everything it left to rerun.
     pub(super) continued: Option<(String, RerunSet)>,
 }
 
-/// Selects the tests of a suite. Reads files of earlier runs if the options depend on them.
+/// Selects the tests of a suite. Reads files of earlier runs if the options require it.
 ///
 /// # Errors
-/// There are none, or they can't be determined: one sentence.
+/// No tests are selected, or the selection failed. The error is one sentence.
 pub(super) fn select_suite_tests(
     catalogue: &Catalogue,
     suite: &str,
@@ -57,7 +56,7 @@ pub(super) fn select_suite_tests(
     Ok(SelectedTests { uids, continued })
 }
 
-/// Returns the tests of a suite; of one that can't be listed the program itself.
+/// Returns the tests of a suite, or the program itself if it can't be listed.
 fn suite_tests(catalogue: &Catalogue, suite: &str) -> Result<Vec<TestRef>, String> {
     let has_name = |program: usize| catalogue.programs()[program].source.program.suite == suite;
     let known = (0..catalogue.programs().len()).any(has_name);
@@ -103,18 +102,18 @@ fn filter_tests(
         };
         match entry {
             Some(_) => filter.is_match(&subject),
-            // Silence about a program that can't be listed would look like success.
+            // Skipping a program that can't be listed would look like success.
             None => filter.may_match(&subject),
         }
     };
     Ok(tests.into_iter().filter(is_selected).collect())
 }
 
-/// Returns the latest run of this user with tests of this suite, and what it left to be run again.
+/// Returns this user's latest run that contains tests of the suite, and what it left to rerun.
 fn latest_rerun_set(settings: &ResolvedSettings, suite: &str) -> Result<(String, RerunSet), String> {
     let is_own = |run: &&EarlierRun| run.ownership == RunOwnership::Own;
     for run in list_runs(&settings.state_dir).iter().rev().filter(is_own) {
-        // The directory of a run may be removed meanwhile.
+        // The directory of a run may have been removed in the meantime.
         let Ok(recorded) = read_recorded_run(run) else { continue };
         if has_tests_of(&recorded, suite) {
             return Ok((recorded.manifest.head.run.clone(), rerun_set(&recorded)));

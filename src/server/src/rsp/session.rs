@@ -1,8 +1,8 @@
-//! One client, from the first byte to the last. One task has it all: it waits for the client's messages, for
-//! the scheduler and for room in the client's connection.
+//! One client connection. A single task waits for the client's messages, the scheduler, and room in the
+//! client's connection.
 //!
-//! Every request is answered at once, in the order of arrival; what happens later is told by notifications.
-//! Nothing is expected before a request, and a client may be silent for any time.
+//! Every request is answered at once, in order of arrival. Later events are sent as notifications. There is
+//! no handshake, and a client may stay silent for any time.
 
 mod dispatch;
 mod runs;
@@ -26,19 +26,18 @@ use crate::{
     scheduler::{SchedulerGone, SchedulerHandle},
 };
 
-/// Number of queued frames above which neither the client nor the scheduler is listened to: a client that
-/// does not read slows its runs down, and loses nothing.
+/// Number of queued frames above which neither client nor scheduler events are read. A client that does not
+/// read slows its runs down but loses nothing.
 const MAX_QUEUED_FRAMES: usize = 256;
-/// Time limit for a message's headers: the next client waits for the end of this one.
+/// Time limit for receiving a message's headers. Short, because the next client waits for this one to leave.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(10);
-/// Time limit for the end of cancelled runs, beyond the tests' grace period.
+/// Time limit for cancelled runs to end, on top of the tests' grace period.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
-/// Time limit for ending all processes, and for sending what is queued, at the end of the session.
+/// Time limit for ending all processes and sending queued frames at the end of the session.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 
-/// A session with one client.
 pub(super) struct RspSession {
-    /// It is ending once the owner ends the session: its runs are being cancelled then.
+    /// The link is ending once the owner has ended the session and its runs are being cancelled.
     link: SessionLink<FrameDecoder>,
     runs: SuiteRuns,
     grace_period: Duration,
@@ -50,14 +49,13 @@ enum RspEvent {
     Run(SuiteRunEvent),
 }
 
-/// What becomes of the session after an event.
+/// Whether the session continues after an event.
 enum Continuation {
     Serve,
     End(SessionEnd),
 }
 
 impl RspSession {
-    /// Begins a session on a connection.
     pub(super) fn new(
         stream: ClientStream,
         options: SessionOptions,
@@ -80,7 +78,7 @@ impl RspSession {
         }
     }
 
-    /// Serves the client until the session ends; nothing of the session is left when this returns.
+    /// Serves the client until the session ends. Nothing of the session is left when this returns.
     ///
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub(super) async fn serve(mut self) -> SessionEnd {
@@ -100,7 +98,7 @@ impl RspSession {
                 break SessionEnd::Exit;
             }
         };
-        // From now on another client may be served.
+        // From now on, another client may be served.
         self.link.refuse_commands();
         self.shut_down(end).await;
         end
@@ -108,7 +106,7 @@ impl RspSession {
 
     async fn next_event(&mut self) -> RspEvent {
         let has_room = self.link.output.unsent() < MAX_QUEUED_FRAMES;
-        // In random order, so that a flood of one kind of event does not keep the others waiting.
+        // Polled in random order, so that a flood of one kind of event does not starve the others.
         tokio::select! {
             event = self.link.next_event(true) => RspEvent::Link(event),
             event = self.runs.next_event(has_room) => RspEvent::Run(event),
@@ -128,7 +126,7 @@ impl RspSession {
 
     async fn on_link_event(&mut self, event: LinkEvent<FrameDecoder>) -> Result<Continuation, SchedulerGone> {
         match event {
-            // A client may have ended the server before it was gone: what it sent is still read.
+            // A client may have shut the server down before it left, so its messages are still read.
             LinkEvent::Sent | LinkEvent::Unwritable => {}
             LinkEvent::Message(body) => match rsp::read_message(&body) {
                 Ok(message) => return self.on_message(message).await,
@@ -153,7 +151,7 @@ impl RspSession {
         Ok(Continuation::Serve)
     }
 
-    /// Cancels all runs; the session ends after their ends.
+    /// Cancels all runs. The session ends once they have ended.
     async fn begin_end(&mut self) -> Result<(), SchedulerGone> {
         if !self.link.is_ending() {
             self.link.end_within(CANCEL_DEADLINE + self.grace_period);
@@ -167,7 +165,7 @@ impl RspSession {
         notifications.into_iter().for_each(|one| self.link.output.queue(one.frame()));
     }
 
-    /// Ends all processes of the session and its connection. To a client that is gone nothing is sent.
+    /// Ends the session's processes and its connection. Nothing is sent to a client that is gone.
     async fn shut_down(self, end: SessionEnd) {
         let Self { link, runs, reports, .. } = self;
         let last_words = async {

@@ -5,8 +5,8 @@
 //!     └──cancelled──► started (2) ──► stopping (3) ──► stopped (4)
 //! ```
 //!
-//! A client may wait for each state by itself, so none but stopping (3) is ever left out. Nothing of a run
-//! follows its state 4.
+//! A client may wait for any state, so only stopping (3) is ever skipped. Nothing is sent about a run after
+//! state 4.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -25,38 +25,36 @@ use super::{
     progress::JobProgressRate,
 };
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SuiteRunEnd {
-    /// It ended by itself, or was cancelled while tests ran.
+    /// The run ended by itself, or was cancelled while tests ran.
     Ended {
         stopped_by: Option<NotRunReason>,
         /// Number of programs that failed outside their tests.
         failed_programs: usize,
     },
-    /// It was cancelled before its tests began.
+    /// The run was cancelled before its tests began.
     CancelledBefore,
-    /// It could not begin, or not go on: one sentence.
+    /// The run could not begin or continue. The reason is one sentence.
     Failed(String),
 }
 
-/// A run of a suite, as its client sees it.
+/// A run of a suite, as seen by its client.
 #[derive(Debug)]
 pub(super) struct SuiteRun {
     server: ServerHandle,
     job: JobHandle,
     state: RunState,
     publish_state: PublishState,
-    /// Number of tests of the run, once they are selected.
+    /// Number of tests in the run, once they are selected.
     selected: usize,
-    /// Uids of the tests that have ended: their results may come again when processes die.
+    /// Uids of tests that have ended. Results may be repeated when processes die.
     ended: HashSet<Box<str>>,
     counts: OutcomeCounts,
     progress: JobProgressRate,
 }
 
 impl SuiteRun {
-    /// Begins a run with this id.
     pub(super) fn begin(
         server: ServerHandle,
         run_id: String,
@@ -93,12 +91,11 @@ impl SuiteRun {
         JobProgress { percent: self.progress.percent(), handle: self.job.clone() }
     }
 
-    /// Records how many tests are to run.
     pub(super) fn set_selected(&mut self, selected: usize) {
         self.selected = selected;
     }
 
-    /// Returns what is to be sent about updates.
+    /// Returns the notifications for updates.
     pub(super) fn on_updates(&mut self, updates: &[TestUpdate], now: Instant) -> Vec<ServerNotification> {
         let mut out = Vec::new();
         for update in updates {
@@ -124,7 +121,7 @@ impl SuiteRun {
         out
     }
 
-    /// Returns what is to be sent when the run is cancelled; nothing if it was already.
+    /// Returns the notifications for a cancellation; none if the run is already being cancelled.
     pub(super) fn on_cancel(&mut self) -> Vec<ServerNotification> {
         let mut out = Vec::new();
         if self.state != RunState::Stopping {
@@ -135,22 +132,22 @@ impl SuiteRun {
         out
     }
 
-    /// Returns when progress is to be reported that was held back.
+    /// Returns when delayed progress is due.
     pub(super) fn next_progress(&self) -> Option<Instant> {
         self.progress.next_report()
     }
 
-    /// Returns the progress that was held back, if it is due.
+    /// Returns delayed progress, if it is due.
     pub(super) fn on_progress_due(&mut self, now: Instant) -> Option<ServerNotification> {
         self.progress.report_due(now).map(|_| self.progress_notification())
     }
 
-    /// Returns a line about the run that no test wrote.
+    /// Returns a log line about the run, as process output.
     pub(super) fn log(&self, message: &str) -> ServerNotification {
         self.output(OutputText::new(StreamType::Other, format!("{message}\n")))
     }
 
-    /// Ends the run.
+    /// Ends the run. Returns its last notifications.
     pub(super) fn end(mut self, end: &SuiteRunEnd, took: Duration) -> Vec<ServerNotification> {
         let mut out = Vec::new();
         self.make_started(&mut out);
@@ -165,7 +162,7 @@ impl SuiteRun {
             SuiteRunEnd::CancelledBefore | SuiteRunEnd::Failed(_) => status.message.clone(),
         };
         out.push(self.log(&summary));
-        // Clients show this message alone, perhaps while other suites run.
+        // Clients show this message alone, possibly while other suites run.
         let status = Status::new(status.severity, format!("{}: {}", self.server.id, status.message));
         out.push(ServerNotification::JobRemoved(JobEnd { status, handle: self.job.clone() }));
         out.push(ServerNotification::ProcessTerminated(self.process()));
@@ -187,7 +184,7 @@ impl SuiteRun {
         let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
         let unfinished = [Outcome::Cancelled, not_run].map(|outcome| self.counts.with_outcome(outcome));
         let is_cancelled = stopped_by == Some(NotRunReason::Cancelled);
-        // A run may be stopped when all its tests have their results, by journals that were read meanwhile.
+        // A run may be stopped although all results turn up in journals that were read in the meantime.
         let is_cut_short = is_cancelled || unfinished != [0, 0];
         if let Some(reason) = output::stop_text(stopped_by).filter(|_| is_cut_short) {
             text += &format!("; {reason}");
@@ -201,7 +198,7 @@ impl SuiteRun {
         Status::new(severity, text)
     }
 
-    /// A client may wait for this state, however short the run is.
+    /// Reports the started state, which clients may wait for however short the run is.
     fn make_started(&mut self, out: &mut Vec<ServerNotification>) {
         if self.state == RunState::Starting {
             self.state = RunState::Started;

@@ -1,4 +1,4 @@
-//! The suites as servers, and the requests about them that need no run. Pure.
+//! Suites as servers, and requests that need no run. Pure.
 
 use heeler_protocol::{
     rpc::RpcError,
@@ -14,7 +14,7 @@ use super::launch;
 
 /// Id of the only server type.
 const SUITE_TYPE: &str = "heeler.suite";
-/// The reason in the status of a refused request.
+/// Reason given in the status of a refused request.
 const NOT_OFFERED: &str = "not offered by Heeler";
 
 /// Returns the server type of suites.
@@ -31,7 +31,7 @@ pub(super) fn server_handle(id: &str) -> ServerHandle {
     ServerHandle { id: id.to_owned(), server_type: server_type() }
 }
 
-/// Answers a request that needs neither the state of a suite nor a run; `None` if it is none of them.
+/// Answers a request that needs neither a suite's state nor a run; `None` for other requests.
 pub(super) fn answer_fixed(
     method: &str,
     params: Option<&RawValue>,
@@ -65,7 +65,7 @@ pub(super) fn answer_fixed(
     })
 }
 
-/// Answers a request that Heeler refuses; `None` if it is none of them.
+/// Answers a request that Heeler does not support; `None` for other requests.
 fn answer_refused(method: &str, params: Option<&RawValue>) -> Option<Result<ServerResult, RpcError>> {
     let status = || Status::refusal(NOT_OFFERED);
     let creation = || ServerCreation { status: status(), invalid_keys: [] };
@@ -101,7 +101,7 @@ fn answer_refused(method: &str, params: Option<&RawValue>) -> Option<Result<Serv
             attributes: Attributes::default(),
             status: status(),
         })),
-        // Its result has no status, and may be null.
+        // The result of this request has no status and may be null.
         method::LAUNCH_COMMAND => Ok(ServerResult::Null),
         _ if method::REFUSED_WITH_STATUS.contains(&method) => Ok(ServerResult::Status(status())),
         _ => return None,

@@ -1,4 +1,4 @@
-//! What a session does with each message of its client.
+//! Handles the messages of a client.
 
 use heeler_protocol::{
     rpc::{self, RpcError, RpcMessage, code},
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{Continuation, RspSession};
 use crate::{listen::SessionEnd, rsp::suites::answer_fixed, scheduler::SchedulerGone};
 
-/// The answer to a request, and the notifications after it.
+/// The answer to a request, and the notifications that follow it.
 type Answer = (Result<ServerResult, RpcError>, Vec<ServerNotification>);
 
 impl RspSession {
@@ -25,16 +25,17 @@ impl RspSession {
                     Err(error) => rpc::encode_error(&id, &error),
                 });
                 self.queue(notifications);
-                // A client that asks for an answer gets it, and the same end.
+                // A client that sent a shutdown as a request gets an answer before the end.
                 return Ok(ending(&method).map_or(Continuation::Serve, Continuation::End));
             }
             RpcMessage::Notification { method, .. } => {
                 if let Some(end) = ending(&method) {
                     return Ok(Continuation::End(end));
                 }
-                // A cancelled request is answered already, as each is at once. Others are unknown.
+                // Requests are answered at once, so a cancellation is always too late. Other notifications
+                // are unknown.
             }
-            // No request is sent to clients.
+            // No requests are sent to clients.
             RpcMessage::Response { .. } => {}
         }
         Ok(Continuation::Serve)
@@ -86,8 +87,8 @@ impl RspSession {
         Ok(match started {
             Ok(notifications) => (Ok(start_result(Status::success())), notifications),
             Err(reason) => {
-                // Some clients wait for a state, whatever the answer is: a stopped suite is stopped again,
-                // and a running one is as it was.
+                // Some clients wait for a state change whatever the answer is. A stopped suite is reported as
+                // stopped again, and a running suite keeps its state.
                 let state = self.runs.state_after_refusal(&launch.params.id);
                 (Ok(start_result(Status::refusal(reason))), vec![ServerNotification::StateChanged(state)])
             }

@@ -1,5 +1,5 @@
-//! The suites of a session and their runs. Each suite is a client of the scheduler of its own, so that no
-//! suite waits for the listing of another.
+//! A session's suites and their runs. Each suite is a separate client of the scheduler, so that no suite
+//! waits for another's listing.
 
 use std::{
     future::{pending, poll_fn},
@@ -43,24 +43,22 @@ use crate::{
     },
 };
 
-/// Maximum number of runs at the same time: with more, each would only wait for the others.
+/// Maximum number of concurrent runs. More would only wait for each other.
 const MAX_RUNS: usize = 64;
 
-/// Why a suite has no run.
+/// Why a run was not started.
 type Refusal = String;
 
-/// A suite of the session.
 struct Suite {
     handle: ServerHandle,
     source: ProgramSource,
-    /// Its client of the scheduler, from its first start on.
+    /// The suite's scheduler client, registered at its first start.
     client: Option<RunClient>,
     run: Option<ActiveRun>,
-    /// Result of the latest run of this session.
+    /// Result of this session's latest run.
     publish_state: PublishState,
 }
 
-/// A run in progress.
 struct ActiveRun {
     request: RequestNumber,
     stage: SuiteRunStage,
@@ -69,14 +67,14 @@ struct ActiveRun {
 }
 
 enum SuiteRunStage {
-    /// Waits for the listing, from which the tests are selected.
+    /// Waits for the listing, to select the tests.
     Listing(Box<LaunchOptions>),
-    /// The tests are being selected by earlier runs.
+    /// Selects the tests, which requires files of earlier runs.
     Selecting(Box<LaunchOptions>),
     Running,
 }
 
-/// The tests of a run that were selected aside from the session's task.
+/// The result of selecting tests outside the session's task.
 pub(super) struct FinishedSelection {
     suite: usize,
     request: RequestNumber,
@@ -84,18 +82,17 @@ pub(super) struct FinishedSelection {
     selected: Result<SelectedTests, String>,
 }
 
-/// What happens to the runs.
+/// An event of the runs.
 pub(super) enum SuiteRunEvent {
     /// An event of a suite's client; `None` if the scheduler is gone.
     Scheduler(usize, Option<ClientEvent>),
     Selected(Box<FinishedSelection>),
-    /// The selection of tests has panicked.
+    /// The selection panicked.
     SelectionFailed(String),
-    /// Progress that was held back is due.
+    /// A delayed progress report is due.
     ProgressDue,
 }
 
-/// The suites of a session.
 pub(super) struct SuiteRuns {
     options: SessionOptions,
     scheduler: SchedulerHandle,
@@ -103,7 +100,7 @@ pub(super) struct SuiteRuns {
     suites: Vec<Suite>,
     selections: JoinSet<FinishedSelection>,
     next_request: u64,
-    /// The suite whose event was handled last: the others come before it.
+    /// The suite whose event was handled last. Polling starts after it.
     last: usize,
 }
 
@@ -113,7 +110,7 @@ impl SuiteRuns {
         scheduler: SchedulerHandle,
         reports: ReportFileWriter,
     ) -> Self {
-        // The catalogue gives suites of one name numbers.
+        // The catalogue numbers suites with the same name.
         let catalogue = Catalogue::new(options.sources.clone());
         let suite = |entry: &crate::discovery::ProgramEntry| Suite {
             handle: server_handle(&entry.source.program.suite),
@@ -136,17 +133,17 @@ impl SuiteRuns {
         self.suites.iter().all(|suite| suite.run.is_none())
     }
 
-    /// Returns the state of a suite, which may be unknown.
+    /// Returns the state of a suite, or the unknown state if there is no such suite.
     pub(super) fn state_of(&self, id: &str) -> ServerState {
         self.state_or(id, RunState::Unknown)
     }
 
-    /// Returns the state that is sent after the refusal of a start.
+    /// Returns the state to send after a refused start.
     pub(super) fn state_after_refusal(&self, id: &str) -> ServerState {
         self.state_or(id, RunState::Stopped)
     }
 
-    /// Returns the state of a suite, or of an unknown one.
+    /// Returns the state of a suite, or `unknown` if there is no such suite.
     fn state_or(&self, id: &str, unknown: RunState) -> ServerState {
         let (state, publish_state) = self
             .find(id)
@@ -175,7 +172,7 @@ impl SuiteRuns {
         &self.options.settings
     }
 
-    /// Starts a suite; returns what to send, or why it is refused.
+    /// Starts a suite. Returns the notifications to send, or why the start is refused.
     pub(super) async fn start(
         &mut self,
         launch: &LaunchParams,
@@ -209,10 +206,10 @@ impl SuiteRuns {
         Ok(Ok(notifications))
     }
 
-    /// Returns a suite's client of the scheduler, which is registered at its first start.
+    /// Returns a suite's scheduler client, registering it if needed.
     async fn client_of(&mut self, place: usize) -> Result<&RunClient, SchedulerGone> {
         if self.suites[place].client.is_none() {
-            // A build may change which programs there are.
+            // A build may change the set of programs.
             let (sources, finder) = match self.settings().run.is_built_on_discovery {
                 true => (self.options.sources.clone(), self.options.finder.clone()),
                 false => (vec![self.suites[place].source.clone()], None),
@@ -234,14 +231,13 @@ impl SuiteRuns {
             return Ok((Status::refusal(format!("there is no suite {id:?}")), Vec::new()));
         };
         if self.suites[place].run.is_none() {
-            // Some clients wait for the state.
+            // Some clients wait for a state change.
             let stopped = ServerNotification::StateChanged(self.state_of(id));
             return Ok((Status::success(), vec![stopped]));
         }
         Ok((Status::success(), self.cancel(place, is_forced).await?))
     }
 
-    /// Cancels the run of a job.
     pub(super) async fn cancel_job(
         &mut self,
         id: &str,
@@ -253,7 +249,6 @@ impl SuiteRuns {
         }
     }
 
-    /// Cancels all runs.
     pub(super) async fn cancel_all(&mut self) -> Result<Vec<ServerNotification>, SchedulerGone> {
         let mut notifications = Vec::new();
         for place in 0..self.suites.len() {
@@ -275,20 +270,20 @@ impl SuiteRuns {
         }
         let mut notifications = run.view.on_cancel();
         if !matches!(run.stage, SuiteRunStage::Running) {
-            // Nothing more is reported of a listing.
+            // No more events follow for a listing.
             notifications.extend(suite.end_run(&SuiteRunEnd::CancelledBefore));
         }
         Ok(notifications)
     }
 
-    /// Ends all runs, which can't go on.
+    /// Ends all runs because they can't continue.
     pub(super) fn fail_all(&mut self, reason: &str) -> Vec<ServerNotification> {
         let end = SuiteRunEnd::Failed(reason.to_owned());
         self.suites.iter_mut().flat_map(|suite| suite.end_run(&end)).collect()
     }
 
-    /// Stops the test processes of all suites; `done` is answered once they are stopped, which the scheduler
-    /// waits for with a deadline.
+    /// Stops the test processes of all suites. `done` is sent once they have stopped; the scheduler limits
+    /// the wait.
     pub(super) async fn pause(&self, done: oneshot::Sender<()>) -> Result<(), SchedulerGone> {
         let mut pauses = Vec::new();
         for client in self.suites.iter().filter_map(|suite| suite.client.as_ref()) {
@@ -305,7 +300,7 @@ impl SuiteRuns {
         Ok(())
     }
 
-    /// Lets stopped test processes continue.
+    /// Resumes stopped test processes.
     pub(super) async fn resume(&self) -> Result<(), SchedulerGone> {
         for client in self.suites.iter().filter_map(|suite| suite.client.as_ref()) {
             client.resume().await?;
@@ -313,7 +308,7 @@ impl SuiteRuns {
         Ok(())
     }
 
-    /// Leaves the scheduler: returns when nothing of the session is in progress.
+    /// Leaves the scheduler. Returns when none of the session's work is in progress.
     ///
     /// Cancel safe: yes, because all clients have left as soon as this is called.
     pub(super) async fn leave(self) {
@@ -324,7 +319,7 @@ impl SuiteRuns {
         while leaving.join_next().await.is_some() {}
     }
 
-    /// Waits for the next event; of the scheduler only if there is room for what it leads to.
+    /// Waits for the next event. Scheduler events are taken only if there is room for their notifications.
     ///
     /// Cancel safe: yes, because an event is either still in its queue or returned.
     pub(super) async fn next_event(&mut self, has_room: bool) -> SuiteRunEvent {
@@ -357,7 +352,7 @@ impl SuiteRuns {
         }
     }
 
-    /// Handles an event; returns what to send.
+    /// Handles an event. Returns the notifications to send.
     pub(super) async fn on_event(
         &mut self,
         event: SuiteRunEvent,
@@ -406,7 +401,7 @@ impl SuiteRuns {
             ClientEvent::RunEnded { request, plan, outcome } => {
                 self.on_run_ended(place, request, &plan, &outcome)
             }
-            // Updates come typed, and no run is a debug run.
+            // Updates arrive typed, and no run is a debug run.
             ClientEvent::FinishRun(_)
             | ClientEvent::DebuggeeWaiting(_)
             | ClientEvent::DebuggeeLaunched(_)
@@ -425,7 +420,7 @@ impl SuiteRuns {
             Ok(catalogue) => catalogue,
             Err(error) => return Ok(suite.end_request(request, &SuiteRunEnd::Failed(error))),
         };
-        // A run that was cancelled meanwhile is over.
+        // A run that was cancelled in the meantime is over.
         let Some(run) = suite.run.as_mut().filter(|run| run.request == request) else {
             return Ok(Vec::new());
         };
@@ -485,7 +480,7 @@ impl SuiteRuns {
         let Some(run) = suite.run.as_ref().filter(|run| run.request == request) else { return Vec::new() };
         let warning = record_run(&self.options.settings, plan, outcome, run.begun.elapsed());
         let mut notifications: Vec<_> = warning.iter().map(|text| run.view.log(text)).collect();
-        // The client's process is over before its reports are written.
+        // The client sees its process end before the reports are written.
         self.reports.start(&plan.run_dir, |warning| tracing::warn!(warning, "a report is not written"));
         let end =
             SuiteRunEnd::Ended { stopped_by: outcome.stopped_by, failed_programs: outcome.failed_programs };
@@ -495,7 +490,7 @@ impl SuiteRuns {
 }
 
 impl Suite {
-    /// While a run is in progress, nothing is known of its result.
+    /// Returns the last result; unknown while a run is in progress.
     fn publish_state(&self) -> PublishState {
         if self.run.is_some() { PublishState::Unknown } else { self.publish_state }
     }
@@ -514,7 +509,7 @@ impl Suite {
         notifications
     }
 
-    /// Ends the run if it is the one of this request.
+    /// Ends the run if it belongs to this request.
     fn end_request(&mut self, request: RequestNumber, end: &SuiteRunEnd) -> Vec<ServerNotification> {
         match &self.run {
             Some(run) if run.request == request => self.end_run(end),
@@ -522,7 +517,7 @@ impl Suite {
         }
     }
 
-    /// Returns lines of the log as output of the run; without a run they are logged.
+    /// Returns log lines as output of the run. Without a run, logs them here.
     fn log(&self, lines: &[ClientLogLine]) -> Vec<ServerNotification> {
         match &self.run {
             Some(run) => lines.iter().map(|line| run.view.log(&line.message)).collect(),
@@ -534,7 +529,6 @@ impl Suite {
     }
 }
 
-/// Plans a run of the selected tests.
 fn plan_run(
     run_id: &str,
     catalogue: &Catalogue,
@@ -555,8 +549,8 @@ fn plan_run(
     prepare_run(&request, &context).map_err(|error| format!("failed to {}", error_chain(&error)))
 }
 
-/// Returns the next event of any suite's client, and the suite. The suites after the one that was served last
-/// come first, so that none keeps the others waiting.
+/// Returns the next event of any suite's client, and the suite's index. Polling starts after the suite served
+/// last, so that no suite starves the others.
 ///
 /// Cancel safe: yes, because an event is taken only when it is returned.
 async fn next_client_event(suites: &mut [Suite], last: usize) -> (usize, Option<ClientEvent>) {
