@@ -1,17 +1,17 @@
-//! The answers to the suite: what the client has answered, or why it has not.
+//! Answers to the conformance suite: the client's answer, or why there is none.
 
 use data_encoding::BASE64;
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::connect::{ClientResponse, encode_response};
 
-/// Number of lines of a stack in an answer: the suite prints them all for each failed case, and the file with
-/// the rest is named.
+/// Number of stack trace lines in an answer. The suite prints them all for each failed case, and the answer
+/// names the file with the rest.
 const STACK_LINES: usize = 12;
-/// Number of lines of standard error in an answer.
+/// Number of standard error lines in an answer.
 const STDERR_LINES: usize = 10;
 
-/// Returns the answer to a case, as it is written to the suite: that of the client, as the client wrote it,
-/// or the error that becomes of a case without one.
+/// Returns the encoded answer to a case: the client's answer exactly as written, or an error if there is
+/// none.
 pub(super) fn answer_to(name: &str, result: &TestResult) -> Vec<u8> {
     let is_answered = matches!(result.outcome, Outcome::Passed | Outcome::Flaky);
     let own = result.answer.as_deref().filter(|_| is_answered);
@@ -21,12 +21,12 @@ pub(super) fn answer_to(name: &str, result: &TestResult) -> Vec<u8> {
     }
 }
 
-/// Returns the answer to a case that was never run.
+/// Returns the error answer for a case that was never run.
 pub(super) fn answer_of_error(name: &str, error: &str) -> Vec<u8> {
     encode_response(&ClientResponse::of_error(name, format!("the client under test was not run: {error}")))
 }
 
-/// Describes what became of a case whose client gave no answer.
+/// Describes what happened to a case that the client did not answer.
 fn failure_text(result: &TestResult) -> String {
     let mut text = format!("the client under test: {}", result.outcome.label());
     if let Some(message) = result.message() {

@@ -2,14 +2,14 @@
 
 use heeler_core::{TestResult, WorkerId};
 
-/// Event for the observer of a session's cases.
+/// An event for the observer of a session's cases.
 #[derive(Debug)]
 pub enum CaseEvent {
-    /// A process of the client has been asked the case.
+    /// The case was passed to a process of the client.
     Started { name: String, worker: WorkerId },
-    /// The case is answered: by the client, which is its outcome `Passed` until the suite has judged the
-    /// answer, or with an error, because the client gave none.
+    /// The case is answered. If the client answered, the outcome is `Passed` until the suite has judged the
+    /// answer. Otherwise the answer is an error.
     Ended { name: String, result: Box<TestResult> },
-    /// A text for the user.
+    /// A message for the user.
     Warning(String),
 }

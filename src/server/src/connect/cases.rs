@@ -1,4 +1,4 @@
-//! The cases of a conformance suite between their request and their answer.
+//! Cases of a conformance suite from their request to their answer.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -10,53 +10,52 @@ use heeler_protocol::connect::ClientRequest;
 
 use crate::scheduler::RequestNumber;
 
-/// How long cases are gathered for one run: the suite writes the cases of a server at once, so that what
-/// comes later belongs to another server.
+/// How long cases are collected for one run. The suite writes all cases of a server at once, so later cases
+/// belong to another server.
 const GATHER_FOR: Duration = Duration::from_millis(10);
-/// Number of cases that make a run without further waiting; larger runs save nothing.
+/// Number of cases that start a run without further waiting. Larger runs save nothing.
 const RUN_CASES: usize = 256;
-/// Number of cases that are not answered yet, from which no request is read: the suite waits with the rest,
-/// and this process needs no memory for it. Several times what any number of slots works on.
+/// Maximum number of open cases. Beyond it, no more requests are read: the suite holds back the rest, and
+/// memory stays bounded. Several times more than any number of slots works on.
 const OPEN_CASES: usize = 4096;
 
-/// A case that is not answered yet.
+/// A case without an answer so far.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OpenCase {
     pub(super) request: ClientRequest,
-    /// The request as the suite wrote it.
+    /// The request exactly as written by the suite.
     pub(super) bytes: Bytes,
 }
 
-/// The cases of one run.
 #[derive(Debug, Default)]
 struct RunCases {
-    /// Those that are not answered yet, by their uid.
+    /// Open cases by uid.
     open: HashMap<String, OpenCase>,
-    /// The uids of all.
+    /// Uids of all cases of the run.
     uids: HashSet<String>,
 }
 
-/// What is to be done with gathered cases.
+/// The run that collected cases are assigned to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
-    /// The run that they belong to from now on.
+    /// The run that executes the cases.
     pub(super) run: RequestNumber,
-    /// It is new; otherwise they are added to it.
+    /// Whether the run is new. Otherwise the cases are added to it.
     pub(super) is_new: bool,
-    /// The run that takes no further cases.
+    /// A run that accepts no more cases.
     pub(super) closed: Option<RequestNumber>,
 }
 
-/// The cases that are not answered yet. Times are those since any fixed instant.
+/// The open cases. Times are relative to any fixed instant.
 #[derive(Debug, Default)]
 pub(super) struct Cases {
     gathered: Vec<OpenCase>,
     gathering_since: Option<Duration>,
     runs: BTreeMap<RequestNumber, RunCases>,
     next_run: u64,
-    /// The run that takes further cases.
+    /// The run that accepts more cases.
     open_run: Option<RequestNumber>,
-    /// No further case comes.
+    /// Whether the suite sends no more cases.
     is_ended: bool,
 }
 
@@ -66,42 +65,42 @@ impl Cases {
         self.gathered.push(case);
     }
 
-    /// Records that no further case comes.
+    /// Records that no more cases follow.
     pub(super) fn end(&mut self) {
         self.is_ended = true;
     }
 
-    /// Returns whether all cases have been answered, and no further one comes.
+    /// Returns whether all cases are answered and no more follow.
     pub(super) fn is_over(&self) -> bool {
         self.is_ended && self.gathered.is_empty() && self.runs.is_empty()
     }
 
-    /// Returns whether a case is not answered.
+    /// Returns whether any case is open.
     pub(super) fn has_open(&self) -> bool {
         !self.gathered.is_empty() || self.runs.values().any(|run| !run.open.is_empty())
     }
 
-    /// Returns whether a further request is to be read.
+    /// Returns whether more requests should be read.
     pub(super) fn has_room(&self) -> bool {
         let open: usize = self.runs.values().map(|run| run.open.len()).sum();
         !self.is_ended && self.gathered.len() + open < OPEN_CASES
     }
 
-    /// Returns when the gathered cases become a run; `None` while there are none.
+    /// Returns when the collected cases become a run; `None` without any.
     pub(super) fn due_at(&self) -> Option<Duration> {
         let since = self.gathering_since?;
         let is_full = self.is_ended || self.gathered.len() >= RUN_CASES;
         Some(if is_full { since } else { since + GATHER_FOR })
     }
 
-    /// Takes the gathered cases, in the order in which they came.
+    /// Takes the collected cases in order of arrival.
     pub(super) fn take_gathered(&mut self) -> Vec<OpenCase> {
         self.gathering_since = None;
         std::mem::take(&mut self.gathered)
     }
 
-    /// Assigns cases, given by their uids, to the open run, or to a new one if there is none. A run has one
-    /// case of a uid: a suite that repeats a case has it run in another one.
+    /// Assigns cases, by uid, to the open run, or to a new run if there is none. A run contains each uid
+    /// once, so a repeated case goes to another run.
     pub(super) fn assign(&mut self, cases: HashMap<String, OpenCase>) -> Assignment {
         let is_taken = |run: &RequestNumber| {
             self.runs.get(run).is_none_or(|run| cases.keys().any(|uid| run.uids.contains(uid)))
@@ -118,22 +117,22 @@ impl Cases {
         Assignment { run, is_new, closed }
     }
 
-    /// Returns the run that takes further cases when none follows, and lets it take none any more.
+    /// If no more cases follow, closes the open run and returns it.
     pub(super) fn close_run_at_end(&mut self) -> Option<RequestNumber> {
         self.open_run.take_if(|_| self.is_ended && self.gathered.is_empty())
     }
 
-    /// Returns a case that is not answered yet.
+    /// Returns an open case.
     pub(super) fn open(&self, run: RequestNumber, uid: &str) -> Option<&OpenCase> {
         self.runs.get(&run)?.open.get(uid)
     }
 
-    /// Takes a case that is to be answered; `None` if it has been answered.
+    /// Removes a case that is about to be answered; `None` if it has been answered already.
     pub(super) fn answer(&mut self, run: RequestNumber, uid: &str) -> Option<OpenCase> {
         self.runs.get_mut(&run)?.open.remove(uid)
     }
 
-    /// Removes a run that is over; returns the cases that it has not answered, by uid.
+    /// Removes a run that is over. Returns its open cases by uid.
     pub(super) fn finish(&mut self, run: RequestNumber) -> HashMap<String, OpenCase> {
         self.open_run.take_if(|open| *open == run);
         self.runs.remove(&run).unwrap_or_default().open
@@ -149,7 +148,7 @@ mod tests {
         OpenCase { request, bytes: Bytes::new() }
     }
 
-    /// Assigns the gathered cases, with their names as uids.
+    /// Assigns the collected cases, using their names as uids.
     fn assign_gathered(cases: &mut Cases) -> Assignment {
         let taken = cases.take_gathered();
         cases.assign(taken.into_iter().map(|case| (case.request.test_name.clone(), case)).collect())

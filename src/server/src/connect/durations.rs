@@ -1,16 +1,17 @@
-//! Estimates of the durations of cases, from those that have ended: each run of the session plans by them.
+//! Estimates how long cases take from cases that have ended. All runs of the session are planned with these
+//! estimates.
 
 use std::{collections::HashMap, time::Duration};
 
-/// Assumed duration of a case of which nothing is known. Most take a few milliseconds.
+/// Assumed duration of a case of an unknown suite. Most cases take a few milliseconds.
 const ASSUMED_CASE: Duration = Duration::from_millis(10);
-/// Number of durations that are kept of each suite of cases: the latest.
+/// Number of durations kept per suite of cases, latest only.
 const SAMPLES: usize = 64;
-/// The part of the samples that are at most as long as the estimate: the first case of each process includes
-/// its start, and those are fewer than half of all.
+/// Quantile of the samples used as the estimate. A low one, because the first case of each process includes
+/// its start, and fewer than half of the samples are first cases.
 const QUANTILE: (usize, usize) = (1, 4);
 
-/// Durations of ended cases by suite, the first part of their names.
+/// Durations of ended cases, by suite (the first part of a case's name).
 #[derive(Debug, Default)]
 pub(super) struct CaseDurations {
     suites: HashMap<String, Vec<Duration>>,

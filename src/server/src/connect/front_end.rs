@@ -1,4 +1,4 @@
-//! The entry of Connect's conformance suite among the front ends.
+//! Front end of Connect's conformance suite.
 
 use tokio::sync::mpsc;
 

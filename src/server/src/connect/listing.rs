@@ -1,5 +1,5 @@
-//! The cases of a conformance suite as tests: in a catalogue of the client under test, and before any of them
-//! is run.
+//! Cases of a conformance suite as tests: in a catalogue of the client under test, and as a listing without a
+//! run.
 
 use std::{io, time::Duration};
 
@@ -18,11 +18,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use super::answer::answer_of_error;
 use crate::discovery::{Catalogue, ProgramListing, ProgramSource};
 
-/// The name of the adapter that runs clients under test.
+/// Name of the adapter that runs clients under test.
 pub const FRAMEWORK: &str = "connect";
 
-/// Assumed time from the start of a client under test to its first call, by which cases are shared out: it
-/// says nothing when it is ready. Clients in Go, Rust and on the JVM take 10 to 300 ms.
+/// Assumed time from a client's start to its first call, used to distribute cases. Clients do not report when
+/// they are ready; clients in Go, Rust and on the JVM take 10 to 300 ms.
 const ASSUMED_START: Duration = Duration::from_millis(50);
 
 /// Error of listing the cases of a suite.
@@ -38,10 +38,10 @@ pub enum ListCasesError {
     Answer(#[source] io::Error),
 }
 
-/// Returns the cases of a suite, which are asked and not run: each is answered with an error.
+/// Returns the cases of a suite without running them: each is answered with an error.
 ///
 /// # Errors
-/// The suite writes something else, or does not take the answers.
+/// The suite writes something else, or does not accept the answers.
 ///
 /// Cancel safe: no, because the cases that have been read are lost.
 pub async fn list_cases(
@@ -58,13 +58,13 @@ pub async fn list_cases(
             append_message(&mut answers, &answer_of_error(&request.test_name, "it is only listed"));
             cases.push(listed_case(&request));
         }
-        // The suite reads answers and writes requests at the same time.
+        // The suite reads answers while it writes requests.
         writer.write_all(&answers).await.map_err(ListCasesError::Answer)?;
     }
     Ok(cases)
 }
 
-/// Returns a catalogue of a client under test, with these cases as its tests.
+/// Returns a catalogue that contains the client under test with these cases as its tests.
 #[must_use]
 pub fn case_catalogue(sources: Vec<ProgramSource>, tests: Vec<ListedTest>) -> Catalogue {
     let listing = ProgramListing {
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// A request with this name, over HTTP/2.
+    /// Returns a request with this name, over HTTP/2.
     fn request(name: &str) -> Vec<u8> {
         let length = u8::try_from(name.len()).unwrap();
         let mut framed = Vec::new();

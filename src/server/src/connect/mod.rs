@@ -1,14 +1,14 @@
-//! The front end of Connect's conformance suite: between the suite, which writes cases and judges their
-//! answers, and many processes of the client under test. To the suite it is one client that answers every
-//! case exactly once, in any order.
+//! The front end of Connect's conformance suite. It sits between the suite, which writes cases and judges
+//! answers, and many processes of the client under test. To the suite it looks like a single client that
+//! answers every case once, in any order.
 //!
-//! - `front_end`: the protocol's entry among the front ends.
+//! - `front_end`: implements the common front end interface.
 //! - `case_event`: events for an observer of the cases.
 //! - `session`: the connection to the suite, and the runs.
-//! - `cases`: which cases wait, run and are answered. Pure.
-//! - `durations`: how long cases are expected to take. Pure.
+//! - `cases`: which cases are waiting, running and answered. Pure.
+//! - `durations`: estimates how long cases take. Pure.
 //! - `listing`: the cases as tests, and listing them without a run.
-//! - `answer`: the answer of a case that its client has not answered.
+//! - `answer`: the answer to a case.
 
 mod answer;
 mod case_event;

@@ -1,5 +1,5 @@
-//! The session of a conformance suite: reads its cases, runs them, writes the answers, and reports both to an
-//! observer if there is one.
+//! The session of a conformance suite: reads cases, runs them, writes the answers, and reports both to an
+//! optional observer.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,13 +34,13 @@ use crate::{
     scheduler::{ClientEvent, RequestNumber, RunClient, SchedulerHandle, UpdateDelivery},
 };
 
-/// Time for the suite to read the last answers; it ends a client that says nothing for as long.
+/// Time for the suite to read the last answers. The suite itself ends a client that is silent for this long.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(20);
-/// Time limit for the end of the session's processes, beyond the tests' grace period.
+/// Time limit for the session's processes to end, on top of the tests' grace period.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Serves a conformance suite until all of its cases are answered and it has no more. Without an observer,
-/// warnings and what clients write to standard error go to standard error.
+/// Serves a conformance suite until it sends no more cases and all are answered. Without an observer,
+/// warnings and the client's standard error go to standard error.
 pub(super) async fn serve(
     stream: ClientStream,
     options: SessionOptions,
@@ -48,7 +48,7 @@ pub(super) async fn serve(
     commands: mpsc::Receiver<SessionCommand>,
 ) -> SessionEnd {
     let registration = options.registration(UpdateDelivery::Events);
-    // The scheduler ends only with its process.
+    // The scheduler only ends together with this process.
     let Ok(client) = scheduler.register(registration).await else { return SessionEnd::Disconnected };
     let decoder = MessageDecoder::new(REQUEST_LIMIT_BYTES);
     let mut link = SessionLink::open(stream, decoder, commands, LinkLimits::default());
@@ -69,10 +69,10 @@ pub(super) async fn serve(
 struct ConnectSession {
     options: SessionOptions,
     client: RunClient,
-    /// While an answer waits in it, no further result is taken: a suite that does not read slows the run, and
-    /// loses nothing.
+    /// While an answer waits to be sent, no further result is taken. A suite that reads slowly slows the run
+    /// but loses nothing.
     link: SessionLink<MessageDecoder>,
-    /// The input has ended within a request.
+    /// Whether the input ended in the middle of a request.
     is_input_cut: bool,
     cases: Cases,
     durations: CaseDurations,
@@ -80,7 +80,7 @@ struct ConnectSession {
     started: Instant,
 }
 
-/// What a session waits for.
+/// An event that a session waits for.
 enum ConnectEvent {
     Link(LinkEvent<MessageDecoder>),
     RunDue,
@@ -102,7 +102,7 @@ impl ConnectSession {
         let end = match end {
             Some(end) => end,
             None => {
-                // The end of the output tells the suite that nothing follows.
+                // Closing the output tells the suite that nothing follows.
                 let is_answered = self.link.finish(LAST_ANSWERS_LIMIT).await;
                 if is_answered && !self.is_input_cut { SessionEnd::Exit } else { SessionEnd::Disconnected }
             }
@@ -121,7 +121,7 @@ impl ConnectSession {
         }
     }
 
-    /// Handles an event; returns how the session ends, if it does.
+    /// Handles an event. Returns how the session ends, if it does.
     async fn handle(&mut self, event: ConnectEvent) -> Option<SessionEnd> {
         match event {
             ConnectEvent::Link(event) => self.on_link_event(event).await,
@@ -165,7 +165,8 @@ impl ConnectSession {
                 None
             }
             LinkEvent::Sent => None,
-            // The suite takes no more answers, or has exited. The end has no limit: it comes at once.
+            // The suite reads no more answers or has exited, or the session's owner died. The session sets no
+            // end limit, so `EndTimedOut` does not occur.
             LinkEvent::Unwritable | LinkEvent::Over(_) | LinkEvent::EndTimedOut => {
                 Some(SessionEnd::Disconnected)
             }
@@ -186,7 +187,7 @@ impl ConnectSession {
 
     async fn observe(&mut self, event: CaseEvent) {
         if let Some(observer) = &self.options.case_observer {
-            // An observer that is gone needs nothing more; the session goes on for the suite.
+            // The observer may be gone; the session continues for the suite.
             let _gone = observer.send(event).await;
         }
     }
@@ -202,7 +203,7 @@ impl ConnectSession {
         }
     }
 
-    /// Ends the session: the client has sent something other than a sequence of requests.
+    /// Ends the session because the client sent something other than a sequence of requests.
     async fn refuse_input(&mut self, problem: &str) -> Option<SessionEnd> {
         let input = "standard input is no sequence of conformance requests, as connectconformance writes them to its \
                      client";
@@ -210,7 +211,7 @@ impl ConnectSession {
         Some(SessionEnd::Disconnected)
     }
 
-    /// Has the gathered cases run.
+    /// Runs the collected cases.
     async fn run_gathered(&mut self) {
         let cases = self.cases.take_gathered();
         let catalogue = self.catalogue_of(&cases);
@@ -219,7 +220,7 @@ impl ConnectSession {
             catalogue.test(place).map(|test| test.uid().to_owned()).unwrap_or_default()
         });
         let Assignment { run, is_new, closed } = self.cases.assign(uids.zip(cases).collect());
-        // Without a scheduler, the next event ends the session.
+        // If the scheduler is gone, the next event ends the session.
         if let Some(closed) = closed {
             let _gone = self.client.end_tests(closed).await;
         }
@@ -248,15 +249,15 @@ impl ConnectSession {
         }
     }
 
-    /// Ends the run that takes further cases when none follows.
+    /// If no more cases follow, tells the scheduler that the open run is complete.
     async fn close_run_at_end(&mut self) {
         if let Some(run) = self.cases.close_run_at_end() {
-            // Without a scheduler, the next event ends the session.
+            // If the scheduler is gone, the next event ends the session.
             let _gone = self.client.end_tests(run).await;
         }
     }
 
-    /// Returns a catalogue of the client under test, with these cases as its tests.
+    /// Returns a catalogue that contains the client under test with these cases as its tests.
     fn catalogue_of(&self, cases: &[OpenCase]) -> Catalogue {
         let test = |case: &OpenCase| ListedTest {
             selector: Some(BASE64.encode(&case.bytes)),
@@ -287,7 +288,7 @@ impl ConnectSession {
                     tracing::info!(message = line.message, "log of a run");
                 }
             }
-            // Nothing is listed or debugged here, and updates are taken as events.
+            // Nothing is listed or debugged here, and updates arrive as events.
             ClientEvent::Listed { .. }
             | ClientEvent::FinishRun(_)
             | ClientEvent::DebuggeeWaiting(_)
@@ -324,15 +325,15 @@ impl ConnectSession {
         }
     }
 
-    /// Answers a case with what became of it.
+    /// Answers a case with its result.
     async fn answer(&mut self, name: String, result: TestResult) {
         self.write_answer(&answer_to(&name, &result));
-        // The suite has the answer.
+        // The suite already has the answer.
         let result = Box::new(TestResult { answer: None, ..result });
         self.observe(CaseEvent::Ended { name, result }).await;
     }
 
-    /// Answers what is left of a run that is over. Cases that it did not take any more run in another.
+    /// Answers the open cases of a run that is over. Cases that the run no longer accepted go to another run.
     async fn finish_run(&mut self, run: RequestNumber, plan: &RunPlan) {
         let own: HashSet<_> = plan.tests.iter().map(|test| test.uid.as_str()).collect();
         let is_own = |(uid, _): &(String, OpenCase)| own.contains(uid.as_str());

@@ -29,42 +29,40 @@ use crate::{
 /// The programs of a client, or why none can be listed.
 pub type VariantListing = Result<Vec<ListedProgram>, String>;
 
-/// What happens to the variants of a client.
+/// An event of a client's variants.
 #[derive(Debug)]
 pub enum VariantEvent {
-    /// A variant has its result; each has one.
+    /// A variant has its result. Each variant has exactly one.
     Ended { run: RequestNumber, name: String, result: Box<TestResult> },
-    /// All variants of a run have their results, and nothing of it runs any more.
+    /// All variants of a run have their results, and none of its processes is left.
     RunEnded { run: RequestNumber },
-    /// A text for the user.
+    /// A message for the user.
     Warning(String),
 }
 
-/// A client of the scheduler that runs variants. Dropping it ends them.
+/// A scheduler client that runs variants. Dropping it ends them.
 #[derive(Debug)]
 pub struct VariantClient {
     client: RunClient,
     settings: Arc<ResolvedSettings>,
     catalogue: Arc<Catalogue>,
-    /// The tests of each program in the catalogue, which variants share.
+    /// Tests of each program in the catalogue, shared by variants.
     tests: Vec<Vec<Arc<ListedTest>>>,
     runs: HashMap<String, OpenRun>,
-    /// What has happened and was not taken.
+    /// Events that were not taken yet.
     events: VecDeque<VariantEvent>,
     next_request: u64,
 }
 
-/// A run in progress.
 #[derive(Debug)]
 struct OpenRun {
     number: RequestNumber,
-    /// The names of the variants without a result, by uid.
+    /// Names of variants without a result, by uid.
     open: BTreeMap<String, String>,
 }
 
 impl VariantClient {
-    /// Registers a client of these programs. Its runs leave files below `state_dir` while they are in
-    /// progress.
+    /// Registers a client of these programs. Runs keep their files in `state_dir` while they are in progress.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -119,10 +117,10 @@ impl VariantClient {
         }
     }
 
-    /// Starts a run of variants, whose names are unique. Several runs may be in progress.
+    /// Starts a run of variants with unique names. Several runs may be in progress.
     ///
     /// # Errors
-    /// No directory for its journals can be made.
+    /// No directory can be made for the journals.
     ///
     /// Cancel safe: no, because the run may have begun.
     pub async fn run(
@@ -138,12 +136,12 @@ impl VariantClient {
         self.events.extend(warnings.into_iter().map(VariantEvent::Warning));
         let number = self.take_number();
         self.runs.insert(run_id, OpenRun { number, open: names.into_iter().collect() });
-        // Without a scheduler there is no next event.
+        // If the scheduler is gone, `next_event` reports it.
         let _gone = self.client.start_run(number, Box::new(plan), ClientMembers::default()).await;
         Ok(number)
     }
 
-    /// Returns the next event; `None` if the scheduler is gone, and nothing more is known.
+    /// Returns the next event; `None` if the scheduler is gone and no events are left.
     ///
     /// Cancel safe: yes, because an event is either still in a queue or returned.
     pub async fn next_event(&mut self) -> Option<VariantEvent> {
@@ -156,17 +154,17 @@ impl VariantClient {
         }
     }
 
-    /// Cancels all runs: they end as usual, the variants without a result as cancelled ones.
+    /// Cancels all runs. They end as usual, with remaining variants reported as cancelled.
     ///
     /// Cancel safe: no, because some may be cancelled and others not.
     pub async fn cancel(&mut self) {
         for run in self.runs.values() {
-            // Without a scheduler nothing runs.
+            // Without a scheduler, nothing runs.
             let _gone = self.client.kill(run.number).await;
         }
     }
 
-    /// Stops all processes of this client; returns when they are stopped.
+    /// Stops all processes of this client. Returns when they have stopped.
     ///
     /// Cancel safe: no, because they may be stopped.
     pub async fn pause(&self) {
@@ -177,15 +175,15 @@ impl VariantClient {
         }
     }
 
-    /// Lets stopped processes continue.
+    /// Resumes stopped processes.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub async fn resume(&self) {
-        // Without a scheduler nothing runs.
+        // Without a scheduler, nothing runs.
         let _gone = self.client.resume().await;
     }
 
-    /// Leaves: returns when nothing of this client runs any more.
+    /// Leaves the scheduler. Returns when nothing of this client is running any more.
     ///
     /// Cancel safe: yes, because the client has left as soon as this is called.
     pub async fn leave(self) {
@@ -213,7 +211,7 @@ impl VariantClient {
                     self.events.push_back(VariantEvent::Warning(line.message));
                 }
             }
-            // Nothing else is listed or debugged here, and updates are taken as events.
+            // Nothing else is listed or debugged here, and updates arrive as events.
             ClientEvent::Listed { .. }
             | ClientEvent::FinishRun(_)
             | ClientEvent::DebuggeeWaiting(_)

@@ -1,8 +1,8 @@
-//! Variants of tests for a client in this process: tests of listed programs, several in one process as one
-//! test, with variables of their own. Mutation testing runs mutants so.
+//! Variants of tests, for a client in this process. A variant runs tests of a listed program in one process
+//! as a single test, with its own environment variables. Mutation testing runs mutants this way.
 //!
-//! - `client`: lists programs, runs variants, and passes on what became of each.
-//! - `planned`: the plan of a run of variants, and the settings that apply.
+//! - `client`: lists programs, runs variants, and reports their results.
+//! - `planned`: plans a run of variants and its settings.
 
 mod client;
 mod planned;

@@ -1,4 +1,4 @@
-//! The plan of a run of variants: each is a test of its program, alone in its process.
+//! The plan of a run of variants. Each variant is a test of its program, alone in its process.
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
@@ -18,57 +18,57 @@ use crate::{
     run::{PlanContext, PreparedRun, plan_tests, prepare_planned_run},
 };
 
-/// Kept size of each output of a variant: enough for the message of its first failure.
+/// Bytes kept of each output of a variant, enough for the message of its first failure.
 const OUTPUT_LIMIT_BYTES: u64 = 16 << 10;
-/// Time between TERM and KILL for a variant at its limit.
+/// Time between SIGTERM and SIGKILL for a variant that exceeds a limit.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// A program with the tests that it lists.
+/// A program with its listed tests.
 #[derive(Debug, Clone)]
 pub struct ListedProgram {
-    /// The first part of the uids of its tests.
+    /// First part of the uids of its tests.
     pub suite: String,
     pub path: String,
-    /// In the framework's order.
+    /// Tests in the framework's order.
     pub tests: Vec<Arc<ListedTest>>,
-    /// The uids of the tests.
+    /// Uids of the tests.
     pub uids: Vec<String>,
     pub selection_limit: Option<SelectionLimit>,
-    /// Whether a process runs one test, and can't run several.
+    /// Whether a process of this program can run only one test.
     pub is_one_test: bool,
-    /// Why it could not be listed, as one sentence; it has no tests then.
+    /// Why the program could not be listed, as one sentence. It then has no tests.
     pub error: Option<String>,
 }
 
-/// Tests of a program that run as one test.
+/// Tests of a program that run as a single test.
 #[derive(Debug, Clone)]
 pub struct Variant {
-    /// Name within its run.
+    /// Name within the run.
     pub name: String,
-    /// Index of its program in the listing.
+    /// Index of the program in the listing.
     pub program: usize,
-    /// Variables on top of the program's; `None` unsets one.
+    /// Environment variables on top of the program's; `None` unsets one.
     pub env: Vec<(OsText, Option<OsText>)>,
-    /// Indices of its tests in the listing of the program, in rising order; never empty.
+    /// Indices of the tests in the program's listing, ascending and never empty.
     pub tests: Vec<usize>,
     pub limits: VariantLimits,
-    /// Of which process its tests may run in a fork, where the framework has such processes.
+    /// The point from which a forked process may run the tests, for frameworks that support it.
     pub fork_point: Option<ForkPoint>,
-    /// How long it is expected to take.
+    /// Expected duration.
     pub weight: Duration,
 }
 
-/// The time limits of a variant.
+/// Time limits of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantLimits {
-    /// How long no test may end and nothing be written. Time in which the machine does not run the process
-    /// does not count.
+    /// Maximum time without output or an ended test. Time in which the machine does not run the process does
+    /// not count.
     pub silence: Duration,
-    /// How long all of its tests may take.
+    /// Time limit for all tests of the variant.
     pub total: Duration,
 }
 
-/// How many variants of a run are in progress at the same time.
+/// How many variants of a run are in progress at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VariantSlots {
     /// As many as there are slots.
@@ -77,7 +77,7 @@ pub enum VariantSlots {
     One,
 }
 
-/// Returns the settings of runs of variants, which leave nothing behind but in this directory.
+/// Returns settings for runs of variants, which leave files only in `state_dir`.
 pub(super) fn settings_of_variants(settings: &ResolvedSettings, state_dir: &Path) -> ResolvedSettings {
     let mut own = settings.clone();
     state_dir.clone_into(&mut own.state_dir);
@@ -96,7 +96,6 @@ pub(super) fn settings_of_variants(settings: &ResolvedSettings, state_dir: &Path
     own
 }
 
-/// Returns the programs of a catalogue.
 pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
     let listed = |entry: &ProgramEntry| {
         let (tests, selection_limit, is_one_test, error): (&[TestEntry], _, _, _) = match &entry.listing {
@@ -119,27 +118,27 @@ pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
     catalogue.programs().iter().map(listed).collect()
 }
 
-/// What a run of variants is planned from.
+/// Inputs of the plan of a run of variants.
 pub(super) struct VariantPlan<'a> {
     pub(super) catalogue: &'a Catalogue,
-    /// The tests of each program in the catalogue.
+    /// Tests of each program in the catalogue.
     pub(super) tests: &'a [Vec<Arc<ListedTest>>],
     pub(super) settings: &'a ResolvedSettings,
     pub(super) variants: &'a [Variant],
     pub(super) slots: VariantSlots,
 }
 
-/// A planned run, and the variants by their uids.
+/// A planned run, and the names of its variants by uid.
 pub(super) struct PlannedVariants {
     pub(super) prepared: PreparedRun,
     pub(super) names: HashMap<String, String>,
 }
 
 impl VariantPlan<'_> {
-    /// Plans a run, and makes its directory.
+    /// Plans a run and makes its directory.
     ///
     /// # Errors
-    /// No directory for its journals can be made.
+    /// No directory can be made for the journals.
     pub(super) fn prepare(&self, run_id: &str) -> Result<PlannedVariants, DirError> {
         let by_name: HashMap<&str, &Variant> =
             self.variants.iter().map(|variant| (variant.name.as_str(), variant)).collect();
@@ -163,9 +162,9 @@ impl VariantPlan<'_> {
         Ok(PlannedVariants { prepared, names })
     }
 
-    /// Returns a catalogue of the programs, with the variants as their tests.
+    /// Returns a catalogue of the programs that lists the variants as their tests.
     fn catalogue_of_variants(&self) -> Catalogue {
-        // The entries of a source are its tests, and none of the variants.
+        // Entries restrict a program to its registered tests, which would remove all variants.
         let source = |entry: &ProgramEntry| {
             let mut source = entry.source.clone();
             source.program.entries.clear();
@@ -205,7 +204,8 @@ impl VariantPlan<'_> {
     }
 }
 
-/// Returns the settings of a variant. Nothing of a variant that dies is examined: that it dies is all.
+/// Returns the settings of a variant. Crashes are not examined, because only the fact that a variant dies
+/// matters.
 fn settings_of(limits: Option<VariantLimits>) -> TestSettings {
     let limit = |limit: Option<Duration>| limit.map_or(TimeLimit::Unlimited, TimeLimit::After);
     TestSettings {
