@@ -68,7 +68,7 @@ mod tests {
         let started = std::time::Instant::now();
         while !watch.is_stalled(&outbox, true) {
             checks += 1;
-            // Many limits pass between two checks, as they do while the process is stopped.
+            // Many limits pass between two checks, as if the process had been stopped.
             while started.elapsed() < Duration::from_millis(200) {
                 tokio::task::yield_now().await;
             }
@@ -80,7 +80,7 @@ mod tests {
     async fn client_that_reads_or_has_nothing_to_read_is_not_stalled() {
         let (mut ours, theirs) = tokio::io::duplex(8);
         let (outbox, _inbox, _task) = heeler_transport::open(theirs, FrameDecoder::default());
-        // Every check finds the limit passed.
+        // With this limit, every check times out.
         let mut watch = StallWatch::new(Duration::ZERO);
         assert!(!watch.is_stalled(&outbox, false), "there is nothing to read");
         outbox.send(Bytes::from_static(b"twelve bytes")).await.unwrap();

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(updates.recv().await, Some(expected.clone()));
         sink.send(frame.clone()).await.unwrap();
         assert_eq!(updates.recv().await, Some(expected));
-        // What is no frame of updates is left out, and closes nothing.
+        // A frame that is not an update is dropped and does not close the sink.
         sink.send(Bytes::from_static(b"{}")).await.unwrap();
         drop(updates);
         assert!(matches!(sink.try_send(frame.clone()), Err(ClientSinkError::Closed)));

@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(barriers.prove(&outbox).await, ProofLevel::None);
         let waiting = MainBarriers { limits: LIMITS, ..barriers.clone() };
         assert_eq!(waiting.prove(&outbox).await, ProofLevel::None, "it is known to be silent");
-        // A late answer counts.
+        // A late answer still counts.
         assert!(barriers.on_response(&RequestId::number(FIRST_ID + 1), ResponseKind::Error));
         let answer =
             async { assert!(barriers.on_response(&RequestId::number(FIRST_ID + 2), ResponseKind::Error)) };
@@ -270,7 +270,7 @@ mod tests {
         let socket = directory.path().join("control");
         let progress = SharedProgress::of_client(&socket, ClientId(3));
         let barriers = MainBarriers::new(LIMITS);
-        // An answer that arrives before the processes of the session exist counts.
+        // An answer counts even if it arrives before the session has any processes.
         assert!(barriers.on_response(&RequestId::number(UNKNOWN_PROBE_ID), ResponseKind::Error));
         barriers.share(&socket, ClientId(3));
         let answers = progress.answers();

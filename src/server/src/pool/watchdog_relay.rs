@@ -232,7 +232,7 @@ mod tests {
 
     use super::{super::client_sinks::ClientSink, *};
 
-    /// More runs than the queue of a client had room for beside the window.
+    /// Number of runs that end while the client does not read.
     const RUNS: u64 = 12;
 
     #[tokio::test]
@@ -248,7 +248,7 @@ mod tests {
         let mut relays = WatchdogRelays::new(clients, watchdog, raw);
         for number in 0..RUNS {
             let run = RunKey::new(client, number.to_string());
-            // Once for the results, once for the completion.
+            // One report for the results, one for the completion.
             for position in 1..=2 {
                 assert!(relays.on_message(FromWatchdog::Relaying { run: run.clone() }).await.is_none());
                 relays.forward(client, position, UpdateEncoding::Typed.completion(&run.id)).await;

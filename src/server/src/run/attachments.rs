@@ -87,7 +87,7 @@ mod tests {
         add("proven", FileSource::Result { worker: one, test: TestId(0) });
         add("proven", FileSource::Run);
         add("unproven", FileSource::Result { worker: one, test: TestId(1) });
-        // Its first worker died before the result was settled, and another one ran the test again.
+        // The first worker died before the result was settled, and another worker reran the test.
         add("abandoned", FileSource::Result { worker: one, test: TestId(2) });
         add("again", FileSource::Result { worker: other, test: TestId(2) });
         add("program", FileSource::Run);

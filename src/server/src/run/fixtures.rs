@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the prerequisites of tests with these traits: their numbers, those that must succeed first.
+    /// Returns, for tests with these traits, the prerequisites that must succeed and the other ones.
     fn prerequisites(traits: &[&[(&str, &str)]]) -> Vec<[Vec<u32>; 2]> {
         let pair =
             |(name, value): &(&str, &str)| TraitPair { name: (*name).to_owned(), value: (*value).to_owned() };

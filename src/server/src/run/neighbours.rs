@@ -116,7 +116,7 @@ mod tests {
         assert!(beside(&neighbours, 3).is_empty());
         neighbours.begin(WorkerId(3), LeaseId(3), TestId(50));
         assert_eq!(beside(&neighbours, 1), [37, 38, 39]);
-        // The test of a dead worker runs no more.
+        // The test of a dead worker is not running any more.
         assert!(neighbours.is_held_by(LeaseId(1), WorkerId(1)));
         assert_eq!(neighbours.close_worker(WorkerId(1)), Some(TestId(10)));
         assert!(!neighbours.is_held_by(LeaseId(1), WorkerId(1)));

@@ -406,7 +406,7 @@ mod tests {
         UnlistedPrograms { to_list: programs.to_vec(), awaited: Vec::new() }
     }
 
-    /// Two clients: one with the programs a and b, one with b, under another suite's name, and c.
+    /// Two clients: one with programs a and b, one with c and with b under another suite name.
     fn overlapping(dir: &Path) -> Catalogues {
         let path = |name: &str| {
             std::fs::write(dir.join(name), name).unwrap();

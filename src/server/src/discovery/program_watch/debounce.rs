@@ -64,7 +64,7 @@ mod tests {
         }
         debounce.on_look(at(5000));
         assert_eq!(debounce.next_look(), None);
-        // The next one keeps its distance.
+        // The next check respects the minimum interval.
         debounce.on_event(at(5100));
         assert_eq!(debounce.next_look(), Some(at(7000)));
         debounce.on_event(at(6900));

@@ -86,7 +86,7 @@ mod tests {
         fs::remove_file(dir.path().join("gone")).unwrap();
         fs::write(dir.path().join("late"), "").unwrap();
         fs::write(dir.path().join("new"), "").unwrap();
-        // A glob does not find what is gone.
+        // A glob no longer finds a removed file.
         let after = snapshot(dir.path(), &["same", "rebuilt", "replaced", "missing", "late", "new"]);
         let changes = after.changes_since(&before, false).unwrap();
         let found: Vec<_> = changes
