@@ -1,19 +1,19 @@
-//! The syntax trees of filters. The syntax is in `expression`, `graph` and `show`, the evaluation in
+//! Syntax trees of filters. They are parsed in `expression` and `graph`, printed in `print` and evaluated in
 //! `matches`.
 
 use super::WildcardPattern;
 use heeler_core::Outcome;
 
-/// Conditions joined by and, or, not.
+/// Conditions combined with and, or, not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoolExpr<L> {
     /// A single condition.
     Leaf(L),
     /// Holds when the inner expression does not.
     Not(Box<Self>),
-    /// Holds when all parts hold; at least two parts.
+    /// Holds when all parts hold. At least two parts.
     And(Vec<Self>),
-    /// Holds when at least one part holds; at least two parts.
+    /// Holds when any part holds. At least two parts.
     Or(Vec<Self>),
 }
 
@@ -22,17 +22,17 @@ impl<L> BoolExpr<L> {
         Self::Not(Box::new(self))
     }
 
-    /// Joins parts by and; a single part stays as it is.
+    /// Combines parts with and. A single part is returned unchanged.
     pub(super) fn all_of(first: Self, rest: Vec<Self>) -> Self {
         if rest.is_empty() { first } else { Self::And(std::iter::once(first).chain(rest).collect()) }
     }
 
-    /// Joins parts by or; a single part stays as it is.
+    /// Combines parts with or. A single part is returned unchanged.
     pub(super) fn any_of(first: Self, rest: Vec<Self>) -> Self {
         if rest.is_empty() { first } else { Self::Or(std::iter::once(first).chain(rest).collect()) }
     }
 
-    /// Evaluates the expression by the values of its conditions, in three-valued logic; `None` means unknown.
+    /// Evaluates the expression in three-valued logic; `None` means unknown.
     pub fn evaluate(&self, condition: &impl Fn(&L) -> Option<bool>) -> Option<bool> {
         match self {
             Self::Leaf(leaf) => condition(leaf),
@@ -42,7 +42,7 @@ impl<L> BoolExpr<L> {
         }
     }
 
-    /// Returns whether the expression holds, with every condition known.
+    /// Evaluates the expression when the value of every condition is known.
     pub fn holds(&self, condition: &impl Fn(&L) -> bool) -> bool {
         self.evaluate(&|leaf| Some(condition(leaf))).unwrap_or_default()
     }
@@ -57,7 +57,8 @@ impl<L> BoolExpr<L> {
     }
 }
 
-/// Returns `decisive` when one part evaluates to it; otherwise the opposite, unless a part is unknown.
+/// Returns `decisive` if a part evaluates to it. Otherwise returns the opposite, or `None` if a part is
+/// unknown.
 fn evaluate_parts<L>(
     parts: &[BoolExpr<L>],
     decisive: bool,
@@ -81,37 +82,37 @@ pub enum FilterPredicate {
     All,
     /// `none()`: no test.
     None,
-    /// `test(…)`: compares the uid.
+    /// `test(…)`: matches the uid.
     Test(TextMatcher),
-    /// `suite(…)`: compares the suite's name.
+    /// `suite(…)`: matches the suite name.
     Suite(TextMatcher),
-    /// `program(…)`: compares the program's path.
+    /// `program(…)`: matches the program path.
     Program(TextMatcher),
-    /// `tag(…)`: compares the names and values of the traits that the framework reports.
+    /// `tag(…)`: matches names and values of the traits reported by the framework.
     Tag {
-        /// Compared with the name.
+        /// Matched against the name.
         key: TextMatcher,
-        /// Compared with the value; `None` accepts any.
+        /// Matched against the value; `None` accepts any value.
         value: Option<TextMatcher>,
     },
     /// `state(…)`: compares the recorded outcome of the last run.
     State(HistoryState),
 }
 
-/// A text and how it is compared.
+/// A text and how to match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextMatcher {
     /// `=text`: equal to the text.
     Equals(String),
     /// `~text`: contains the text.
     Contains(String),
-    /// `/text/`: a regular expression, not anchored.
+    /// `/text/`: an unanchored regular expression.
     Regex(CompiledRegex),
     /// `#text`: a glob with `*` and `?`.
     Glob(WildcardPattern),
 }
 
-/// A compiled regular expression; two are equal when their sources are equal.
+/// A compiled regular expression. Two are equal if their sources are equal.
 #[derive(Debug, Clone)]
 pub struct CompiledRegex(pub(super) regex::Regex);
 
@@ -123,17 +124,17 @@ impl PartialEq for CompiledRegex {
 
 impl Eq for CompiledRegex {}
 
-/// The recorded outcome of a test, from the history.
+/// The recorded outcome of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryState {
-    /// The test ended with this outcome when it last ran.
+    /// The outcome of the test's last run.
     Ended(Outcome),
-    /// The history has no outcome of the test.
+    /// The history contains no outcome of the test.
     NeverRan,
 }
 
 impl HistoryState {
-    /// The names of all states, in the order in which they are shown.
+    /// Names of all states, in display order.
     pub const WORDS: [(&'static str, Self); 7] = [
         ("failed", Self::Ended(Outcome::Failed)),
         ("crashed", Self::Ended(Outcome::Crashed)),
@@ -145,16 +146,16 @@ impl HistoryState {
     ];
 }
 
-/// One condition of a graph query on a node of the tree.
+/// A condition of a graph query on a node of the test tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCondition {
     /// Matched against the node's name.
     pub name: WildcardPattern,
-    /// Evaluated on the test's traits.
+    /// Evaluated against the test's traits.
     pub properties: Option<BoolExpr<PropertyCondition>>,
 }
 
-/// One condition of a graph query on the traits: holds when some trait matches both name and value.
+/// A condition of a graph query on traits. Holds if a trait matches both name and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PropertyCondition {
     /// Matched against the name.

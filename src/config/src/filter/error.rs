@@ -1,11 +1,11 @@
-//! The error of parsing a filter, with its position.
+//! Parse error of a filter, with its position.
 
 use std::{fmt, ops::Range};
 
-/// Maximum number of characters shown on either side of the error in a long text.
+/// Maximum number of characters shown on either side of the error in a long filter.
 const MAX_CONTEXT_CHARS: usize = 40;
 
-/// The error of parsing a filter. Printed as one line that begins with the column.
+/// Parse error of a filter. Printed on one line that begins with the column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
     text: String,
@@ -15,31 +15,31 @@ pub struct FilterError {
 
 impl FilterError {
     pub(super) fn new(text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
-        // A span inside a character or after the end of the text cannot be shown, so it is moved.
+        // A span inside a character or past the end can't be shown, so it is adjusted.
         let start = text.floor_char_boundary(span.start);
         let end = text.floor_char_boundary(span.end).max(start);
         Self { text: text.to_owned(), span: start..end, message: message.into() }
     }
 
-    /// Returns the column of the error, in characters from 1.
+    /// Returns the column of the error in characters, from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.text[..self.span.start].chars().count() + 1
     }
 
-    /// Returns the byte offset at which the error begins.
+    /// Returns the byte offset of the error.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.span.start
     }
 
-    /// Returns the message without the position.
+    /// Returns the message without its position.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns several lines: the message, the text, and carets under the error.
+    /// Returns the message, the filter, and carets under the error, on several lines.
     #[must_use]
     pub fn with_carets(&self) -> String {
         let chars: Vec<char> =

@@ -1,12 +1,13 @@
-//! The parser of filter expressions: `test(~parse) & not tag(slow)`. A text that calls no function is a
-//! substring or a glob over names.
+//! Parser of filter expressions such as `test(~parse) & not tag(slow)`. A filter that calls no function is a
+//! substring or glob matched against names.
 //!
 //! ```text
 //! or       = and (("|" | "+" | "or") and)*
 //! and      = unary (("&" | "and") unary | "-" unary)*
 //! unary    = ("!" | "not") unary | "(" or ")" | function
-//! function = "test" "(" text ")" | … | "tag" "(" text ("=" text)? ")" | "state" "(" word ")" | "all()" | "none()"
-//! text     = "=" exact | "~" contained | "/" regex "/" | "#" glob | whatever the function takes without a sign
+//! function = "test" "(" text ")" | … | "tag" "(" text ("=" text)? ")" | "state" "(" word ")"
+//!          | "all()" | "none()"
+//! text     = "=" exact | "~" contained | "/" regex "/" | "#" glob | text without a sign
 //! ```
 
 use std::{fmt, str::FromStr};
@@ -28,10 +29,10 @@ use super::{
 };
 use crate::closest_match;
 
-/// All functions, in the order in which they are shown.
+/// All functions, in display order.
 const FUNCTIONS: [&str; 7] = ["test", "suite", "program", "tag", "state", "all", "none"];
-/// Functions of cargo-nextest and what to write instead, for users of that program; `X` is their text. The
-/// suites of a package are `package` and `package::target`.
+/// Functions of cargo-nextest and their replacements, for users who switch. `X` stands for the function's
+/// argument. Suites of a package are named `package` and `package::target`.
 const NEXTEST_FUNCTIONS: [(&str, &str); 6] = [
     ("binary", "suite(*::X), or suite(X) for a library"),
     ("binary_id", "suite(X)"),
@@ -40,14 +41,14 @@ const NEXTEST_FUNCTIONS: [(&str, &str); 6] = [
     ("deps", "options such as -p"),
     ("rdeps", "options such as -p"),
 ];
-/// The characters that a backslash makes literal, besides its own escapes.
+/// Characters that a backslash makes literal, besides the escape sequences.
 const ESCAPED: &str = "\\)(=~/#*?, ";
-/// Memory limit of one compiled regular expression.
+/// Memory limit of a compiled regular expression.
 const MAX_REGEX_BYTES: usize = 256 << 10;
-/// Nesting limit of groups in one regular expression.
+/// Nesting limit of groups in a regular expression.
 const MAX_REGEX_DEPTH: u32 = 64;
 
-/// A filter of tests: an expression, or a plain substring or glob over names, together with its source text.
+/// A test filter with its source text: an expression, or a plain substring or glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     text: String,
@@ -61,7 +62,7 @@ impl Filter {
         &self.expr
     }
 
-    /// Returns whether the filter depends on the recorded outcomes of tests.
+    /// Returns whether the filter depends on recorded outcomes.
     #[must_use]
     pub fn depends_on_history(&self) -> bool {
         self.expr.contains_condition(&|predicate| matches!(predicate, FilterPredicate::State(_)))
@@ -90,9 +91,9 @@ impl FromStr for Filter {
     }
 }
 
-/// Returns whether a text is an expression: it begins with a call of any function name, or it calls a known
-/// function anywhere. All other texts are names, which are full of `-`, `|` and spaces, and some of which
-/// have parentheses.
+/// Returns whether a filter is an expression: it begins with a call of any function, or calls a known
+/// function anywhere. Everything else is a name. Names often contain `-`, `|` and spaces, and sometimes
+/// parentheses.
 fn calls_a_function(text: &str) -> bool {
     let mut start = text.trim_start_matches(['!', '(', ' ']);
     while let Some(behind) = start.strip_prefix("not ") {
@@ -114,7 +115,7 @@ fn is_name_char(char: char) -> bool {
     char.is_ascii_alphanumeric() || char == '_' || char == '-'
 }
 
-/// Parses a plain text: a glob when it has wildcards, otherwise a substring. A backslash is literal.
+/// Parses plain text: a glob if it contains wildcards, otherwise a substring. A backslash is literal.
 fn parse_plain_text(text: &str) -> TextMatcher {
     let letters: Vec<_> = text.chars().map(|char| PatternChar { char, is_escaped: false }).collect();
     glob_or_substring(&letters)
@@ -202,7 +203,7 @@ fn function(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate
     }
 }
 
-/// `text` is what stands in the parentheses.
+/// Returns the error message for an unknown function. `text` is its argument.
 fn unknown_function(name: &str, text: &str) -> String {
     if let Some((_, form)) = NEXTEST_FUNCTIONS.iter().find(|(foreign, _)| *foreign == name) {
         let is_word = text.chars().all(|char| char.is_alphanumeric() || "-_.:*".contains(char));
@@ -219,12 +220,12 @@ fn space(input: &mut ParserInput<'_>) -> ParseResult<()> {
     take_while(0.., char::is_whitespace).void().parse_next(input)
 }
 
-/// Matches an operator that is a word and not the prefix of a longer one.
+/// Matches an operator word that is not the prefix of a longer word.
 fn keyword<'i>(word: &'static str) -> impl Parser<ParserInput<'i>, (), ErrMode<super::syntax::ParseFailure>> {
     terminated(literal(word), not(one_of(is_name_char))).void()
 }
 
-/// The meaning of a text without a comparison sign.
+/// Meaning of a text without a comparison sign.
 #[derive(Clone, Copy)]
 enum UnsignedTextMode {
     GlobOrSubstring,
@@ -235,7 +236,7 @@ fn text(input: &mut ParserInput<'_>, plain: UnsignedTextMode) -> ParseResult<Tex
     parse_comparison(input, plain, ")")
 }
 
-/// Parses a text with an optional comparison sign, up to one of the `ends`, which is not consumed.
+/// Parses a text with an optional comparison sign. Stops before any of the characters in `ends`.
 fn parse_comparison(
     input: &mut ParserInput<'_>,
     plain: UnsignedTextMode,
@@ -258,7 +259,7 @@ fn parse_comparison(
     })
 }
 
-/// Parses characters and escapes; surrounding white space is dropped, unless escaped.
+/// Parses characters and escapes. Drops unescaped white space at both ends.
 fn parse_pattern_chars(input: &mut ParserInput<'_>, ends: &'static str) -> ParseResult<Vec<PatternChar>> {
     let mut letters: Vec<PatternChar> =
         repeat(0.., alt((escaped_char(ESCAPED), unescaped_char(ends)))).parse_next(input)?;
@@ -272,7 +273,7 @@ fn parse_pattern_chars(input: &mut ParserInput<'_>, ends: &'static str) -> Parse
 fn regex(input: &mut ParserInput<'_>) -> ParseResult<CompiledRegex> {
     count_regex(input)?;
     let start = input.current_token_start();
-    // Only the slash is unescaped here: all other escapes belong to the regular expression.
+    // Only the slash is unescaped here; all other escapes belong to the regular expression.
     let piece = alt((literal("\\/").value("/"), ('\\', any).take(), none_of(['/', '\\']).take()));
     let source: String = repeat(0.., piece).fold(String::new, |all, one| all + one).parse_next(input)?;
     let span = start..input.current_token_start();
@@ -282,7 +283,7 @@ fn regex(input: &mut ParserInput<'_>) -> ParseResult<CompiledRegex> {
     compile(&source).or_else(|message| fail_at(span, message))
 }
 
-/// Compiles a regular expression within its limits; the error is a message.
+/// Compiles a regular expression within limits. The error is a message.
 pub(super) fn compile(source: &str) -> Result<CompiledRegex, String> {
     if source.is_empty() {
         return Err("an empty regular expression".to_owned());
@@ -310,7 +311,7 @@ fn tag(input: &mut ParserInput<'_>) -> ParseResult<FilterPredicate> {
     if opt("=").parse_next(input)?.is_none() {
         return Ok(FilterPredicate::Tag { key, value: None });
     }
-    // `tag(key=)` matches a trait without a value.
+    // `tag(key=)` matches a trait with an empty value.
     let is_empty = |input: &ParserInput<'_>| unread_text(input).trim_start().starts_with(')');
     space(input)?;
     if is_empty(input) {
@@ -337,7 +338,7 @@ fn state(input: &mut ParserInput<'_>) -> ParseResult<HistoryState> {
     }
 }
 
-/// Returns whether this character must be escaped by a backslash.
+/// Returns whether this character must be escaped with a backslash.
 pub(super) fn needs_escape(part: PatternPart) -> bool {
     matches!(part, PatternPart::Char(char) if ESCAPED.contains(char))
 }

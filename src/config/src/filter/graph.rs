@@ -1,14 +1,18 @@
-//! The parser of graph queries of the test protocol: `/unit/Parser*/**[speed=fast]`.
+//! Parser of the test protocol's graph queries, such as `/unit/Parser*/**[speed=fast]`.
 //!
 //! ```text
 //! query    = "/"  |  ("/" segment)+ ("/" rest)?  |  "/" rest
 //! rest     = "**" properties?
-//! segment  = joined of nodes;  joined = and ("|" and)*;  and = unary ("&" unary)*;  unary = "!" unary | "(" joined ")" | one
+//! segment  = joined(node)
 //! node     = name properties?
-//! properties = "[" joined of (name ("=" | "!=") name) "]"
+//! properties = "[" joined(name ("=" | "!=") name) "]"
+//!
+//! joined(x) = and(x) ("|" and(x))*
+//! and(x)    = unary(x) ("&" unary(x))*
+//! unary(x)  = "!" unary(x) | "(" joined(x) ")" | x
 //! ```
-//! In names `*` matches any text, a backslash makes the next character literal, and outside of properties
-//! `%2F` is the byte with that number. A lone `/` has no part and selects nothing.
+//! In names, `*` matches any text and a backslash makes the next character literal. Outside of properties,
+//! `%2F` stands for the byte with that hexadecimal value. A lone `/` has no segments and selects nothing.
 
 use std::str::FromStr;
 
@@ -27,21 +31,21 @@ use super::{
     },
 };
 
-/// The characters that end the name of a node.
+/// Characters that end the name of a node.
 const NODE_ENDS: &str = "\\/()[]&|%";
-/// The characters that end the name of a property.
+/// Characters that end the name of a property.
 const KEY_ENDS: &str = "\\()[]&|=!";
-/// The characters that end the value of a property.
+/// Characters that end the value of a property.
 const VALUE_ENDS: &str = "\\()[]&|";
-/// The characters that a backslash makes literal.
+/// Characters that a backslash makes literal.
 pub(super) const ESCAPED: &str = "\\/()[]&|!=*%? .,+-#^${}<>:;'\"@~";
 
-/// A graph query: selects nodes of the tree of tests.
+/// A graph query that selects nodes of the test tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphQuery {
     /// One expression for each level, from the root.
     pub(super) segments: Vec<BoolExpr<NodeCondition>>,
-    /// A final `**`: matches one or more further levels.
+    /// A final `**`, which matches one or more further levels.
     pub(super) rest: Option<TrailingWildcard>,
 }
 
@@ -89,7 +93,7 @@ fn query(input: &mut ParserInput<'_>) -> ParseResult<GraphQuery> {
     Ok(query)
 }
 
-/// Returns whether `**` is a path segment of its own.
+/// Returns whether the text begins with `**` as a separate path segment.
 fn is_trailing_wildcard(text: &str) -> bool {
     text.strip_prefix("**").is_some_and(|behind| behind.is_empty() || behind.starts_with(['/', '[']))
 }
@@ -150,8 +154,8 @@ fn node(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<NodeCondition>> {
     Ok(BoolExpr::Leaf(NodeCondition { name, properties: properties(input)? }))
 }
 
-/// Parses `%2F` and the like, as many as follow each other: together they are UTF-8. A `%` without two
-/// hexadecimal digits after it is literal.
+/// Parses a sequence of percent-encoded bytes such as `%2F`, which together must be UTF-8. A `%` that is not
+/// followed by two hexadecimal digits is literal.
 fn percent_encoded(input: &mut ParserInput<'_>) -> ParseResult<Vec<PatternChar>> {
     let start = input.current_token_start();
     let byte = preceded('%', take_while(2..=2, |one: char| one.is_ascii_hexdigit()))

@@ -1,4 +1,4 @@
-//! Evaluation of filters and graph queries on tests.
+//! Evaluates filters and graph queries.
 
 use std::borrow::Cow;
 
@@ -10,17 +10,17 @@ use super::{
 };
 use heeler_core::Outcome;
 
-/// The properties of a test that filter expressions are evaluated on. A program that can't be listed is
-/// represented by its suite's name.
+/// Properties of a test that filters are evaluated on. A program that can't be listed is represented by its
+/// suite name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterSubject<'a> {
     /// The uid, `<suite>::<name>`.
     pub uid: &'a str,
     pub suite: &'a str,
     pub program: Cow<'a, str>,
-    /// Names and values of the traits that the framework reports.
+    /// Names and values of traits reported by the framework.
     pub tags: Vec<(&'a str, &'a str)>,
-    /// Recorded outcome of the last run; `None` when the history has none.
+    /// Recorded outcome of the last run, if there is one.
     pub last: Option<Outcome>,
 }
 
@@ -31,8 +31,7 @@ impl Filter {
         self.expr.holds(&|predicate| predicate.holds(subject))
     }
 
-    /// Returns whether the filter may select tests of this program, for a program whose tests could not be
-    /// listed.
+    /// Returns whether the filter may select any tests of a program that could not be listed.
     #[must_use]
     pub fn may_match(&self, subject: &FilterSubject<'_>) -> bool {
         let judged = self.expr.evaluate(&|predicate| match predicate {
@@ -64,8 +63,8 @@ impl FilterPredicate {
 }
 
 impl TextMatcher {
-    /// Returns whether the text matches: an exact text and a glob must match the whole name, or the rest
-    /// after one of its separators.
+    /// Returns whether the text matches. An exact text or a glob must match the whole name, or its rest after
+    /// a separator.
     fn matches_suffix(&self, name: &str, separator: &str) -> bool {
         match self {
             Self::Contains(_) | Self::Regex(_) => self.matches_whole(name),
@@ -91,8 +90,8 @@ impl TextMatcher {
 }
 
 impl GraphQuery {
-    /// Returns whether the query selects the test at this path, with these traits. The case of letters does
-    /// not matter, as on the platform.
+    /// Returns whether the query selects the test with this path and these traits. Letter case is ignored, as
+    /// in Microsoft Testing Platform.
     #[must_use]
     pub fn is_match(&self, path: &TestPath<'_>, tags: &[(&str, &str)]) -> bool {
         let mut nodes = path.segments();
@@ -109,7 +108,7 @@ impl GraphQuery {
         }
     }
 
-    /// Returns whether the query may select tests of this suite, for a suite whose tests could not be listed.
+    /// Returns whether the query may select any tests of a suite that could not be listed.
     #[must_use]
     pub fn may_match(&self, suite: &str) -> bool {
         let Some(root) = self.segments.first() else { return self.rest.is_some() };

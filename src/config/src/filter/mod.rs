@@ -1,12 +1,12 @@
-//! Selection of tests: the filter expressions of the command line and of `heeler.toml`, and the graph queries
-//! of the test protocol. Pure functions: no I/O.
+//! Selects tests: filter expressions of the command line and `heeler.toml`, and graph queries of the test
+//! protocol. Pure functions without I/O.
 //!
-//! - `ast`: the syntax trees of both languages, with a common type for joined conditions.
-//! - `build_pattern`: the wildcards `*` and `?`.
-//! - `syntax`: code shared by both parsers, with the limits against hostile input.
-//! - `expression`: the parser of `test(~parse) & not tag(slow)`, and of plain names.
-//! - `graph`: the parser of `/unit/Parser*/**[speed=fast]`.
-//! - `matches`: the evaluation.
+//! - `ast`: syntax trees of both languages, with a common type for combined conditions.
+//! - `wildcard`: the wildcards `*` and `?`.
+//! - `syntax`: shared by both parsers, including limits against hostile input.
+//! - `expression`: parses `test(~parse) & not tag(slow)`, and plain names.
+//! - `graph`: parses `/unit/Parser*/**[speed=fast]`.
+//! - `matches`: evaluates filters and queries; `print`: prints them.
 //! - `error`: the parse error with its position.
 
 mod ast;

@@ -1,4 +1,4 @@
-//! Printing of filters in full: with every comparison sign, and parentheses wherever expressions nest. The
+//! Prints filters in full: with every comparison sign, and with parentheses around nested expressions. The
 //! printed text parses to the same filter, unless the parentheses exceed the nesting limit.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -100,8 +100,7 @@ fn write_escaped(sign: &str, parts: &[PatternPart], f: &mut Formatter<'_>) -> fm
     Ok(())
 }
 
-/// Writes white space and control characters as escapes: at the ends of a text they would be dropped as
-/// layout.
+/// Escapes white space and control characters, because white space at the ends of a text would be dropped.
 fn write_char(char: char, f: &mut Formatter<'_>) -> fmt::Result {
     if char.is_whitespace() || char.is_control() {
         write!(f, "\\u{{{:x}}}", u32::from(char))

@@ -1,4 +1,4 @@
-//! Code shared by both parsers: input with positions, errors, escapes, and the limits against hostile input.
+//! Shared by both parsers: input with positions, errors, escapes, and limits against hostile input.
 
 use std::ops::Range;
 
@@ -12,23 +12,22 @@ use winnow::{
 
 use super::{FilterError, PatternPart, WildcardPattern};
 
-/// Maximum length of a filter. Real filters are shorter, and a long one is evaluated for every test.
+/// Maximum length of a filter. Real filters are shorter, and each filter is evaluated for every test.
 const MAX_FILTER_BYTES: usize = 16 << 10;
 /// Maximum nesting depth, because parsing, evaluating and dropping are recursive.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of conditions: each test is checked against each condition, which blocks the session's
+/// Maximum number of conditions. Each test is checked against each condition, which blocks the session's
 /// other work.
 const MAX_CONDITIONS: usize = 1000;
-/// Maximum number of regular expressions, because compiled ones use memory.
+/// Maximum number of regular expressions, because compiled expressions use memory.
 const MAX_REGEXES: usize = 32;
 
-/// The text with positions, and the counters that are checked against the limits.
+/// The input with positions, and counters checked against the limits.
 pub(super) type ParserInput<'i> = Stateful<LocatingSlice<&'i str>, LimitCounters>;
 
-/// The result of a parser.
 pub(super) type ParseResult<T> = Result<T, ErrMode<ParseFailure>>;
 
-/// A parser function for one part.
+/// A parser of one part of a filter.
 pub(super) type PartParser<T> = fn(&mut ParserInput<'_>) -> ParseResult<T>;
 
 #[derive(Debug, Default)]
@@ -38,7 +37,6 @@ pub(super) struct LimitCounters {
     regexes: usize,
 }
 
-/// A parse error with its position.
 #[derive(Debug)]
 pub(super) struct ParseFailure {
     span: Range<usize>,
@@ -57,7 +55,7 @@ impl<'i> ParserError<ParserInput<'i>> for ParseFailure {
     }
 }
 
-/// Parses a whole text.
+/// Parses a whole filter.
 pub(super) fn parse<T>(text: &str, parser: PartParser<T>) -> Result<T, FilterError> {
     if text.len() > MAX_FILTER_BYTES {
         let message = format!("the filter is longer than {MAX_FILTER_BYTES} bytes");
@@ -75,18 +73,17 @@ pub(super) fn fail_at<T>(span: Range<usize>, message: impl Into<String>) -> Pars
     Err(ErrMode::Cut(ParseFailure { span, message: message.into() }))
 }
 
-/// Returns the span of the next character, or the end of the text.
+/// Returns the span of the next character, or an empty span at the end.
 pub(super) fn next_char_span(input: &ParserInput<'_>) -> Range<usize> {
     let start = input.current_token_start();
     start..start + unread_text(input).chars().next().map_or(0, char::len_utf8)
 }
 
-/// Returns the unread text.
 pub(super) fn unread_text<'i>(input: &ParserInput<'i>) -> &'i str {
     input.input.peek_finish()
 }
 
-/// Stops parsing with the expected and the found input at this position.
+/// Stops parsing, and reports the expected and the found input at this position.
 pub(super) fn fail_expected<T>(input: &ParserInput<'_>, what: &str) -> ParseResult<T> {
     let found = match unread_text(input).chars().next() {
         None => "the end".to_owned(),
@@ -136,14 +133,14 @@ pub(super) fn count_regex(input: &mut ParserInput<'_>) -> ParseResult<()> {
     Ok(())
 }
 
-/// A character, and whether it was escaped and is therefore literal.
+/// A character. Escaped characters are literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatternChar {
     pub(super) char: char,
     pub(super) is_escaped: bool,
 }
 
-/// Parses `\` and an escaped character: any character of `parse_plain_text`, and `\n`, `\r`, `\t`, `\u{…}`.
+/// Parses `\` and an escaped character: any character of `plain`, or `\n`, `\r`, `\t`, `\u{…}`.
 pub(super) fn escaped_char<'i>(
     plain: &'static str,
 ) -> impl FnMut(&mut ParserInput<'i>) -> ParseResult<PatternChar> {
@@ -193,7 +190,7 @@ pub(super) fn unescaped_char<'i>(
     }
 }
 
-/// Builds a wildcard pattern; escaped wildcards are literal.
+/// Builds a wildcard pattern. Escaped wildcards are literal.
 pub(super) fn build_pattern(letters: &[PatternChar], has_one: bool) -> WildcardPattern {
     let part = |letter: &PatternChar| match letter.char {
         '*' if !letter.is_escaped => PatternPart::Any,

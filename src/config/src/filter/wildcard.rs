@@ -1,4 +1,4 @@
-//! The wildcards `*` and `?`. No glob crate is used, because test names are full of `[`, `{` and `/`, which
+//! The wildcards `*` and `?`. No glob crate is used, because test names often contain `[`, `{` and `/`, which
 //! must be literal.
 
 /// A pattern with wildcards.
@@ -16,7 +16,6 @@ pub enum PatternPart {
     Any,
 }
 
-/// Whether upper and lower case differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LetterCase {
     Exact,
@@ -24,19 +23,19 @@ enum LetterCase {
 }
 
 impl WildcardPattern {
-    /// Returns whether the whole of `text` matches.
+    /// Returns whether the pattern matches the whole text.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.is_match_in(LetterCase::Exact, text)
     }
 
-    /// Returns whether the whole of `text` matches, whatever the case of its letters.
+    /// Returns whether the pattern matches the whole text, ignoring letter case.
     pub(super) fn is_match_in_any_case(&self, text: &str) -> bool {
         self.is_match_in(LetterCase::Ignored, text)
     }
 
-    /// Matches in time proportional to the product of the lengths at worst: on a mismatch only the last `*`
-    /// takes one character more.
+    /// Matches in time proportional to the product of the lengths at worst, because after a mismatch only the
+    /// last `*` is extended by one character.
     fn is_match_in(&self, case: LetterCase, text: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut text = text.chars();

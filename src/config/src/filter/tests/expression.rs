@@ -1,4 +1,4 @@
-//! Filter expressions: each operator, function, comparison sign and error.
+//! Filter expressions: every operator, function, comparison sign and error.
 
 use std::borrow::Cow;
 
@@ -134,8 +134,8 @@ fn suite_and_program_globs_match_name_or_tail() {
         ("program(test)", false),
         ("program(~src)", true),
     ] {
-        // A leading slash starts a regular expression: such a path needs a sign, and the error must point to
-        // that.
+        // A leading slash starts a regular expression. A path like this needs a sign, and the error must
+        // point that out.
         if text == "program(/src/build/parser_test)" {
             assert!(fault(text).contains("\")\" at the end of program(…)"), "{}", fault(text));
             continue;

@@ -1,4 +1,4 @@
-//! Graph queries: paths, wildcards, operators, properties, escapes, and each error.
+//! Graph queries: paths, wildcards, operators, properties, escapes and all errors.
 
 use heeler_core::test_path::{NameNesting, TestPath};
 

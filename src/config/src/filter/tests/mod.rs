@@ -1,4 +1,4 @@
-//! Filters from their text to the selected tests.
+//! Tests of filters, from text to selected tests.
 
 mod expression;
 mod graph;

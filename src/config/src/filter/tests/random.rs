@@ -1,4 +1,4 @@
-//! Random filters: a printed filter parses to the same filter, and no text makes a parser panic.
+//! Random filters: a printed filter parses to the same filter, and no input makes a parser panic.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -38,7 +38,7 @@ fn text() -> impl Strategy<Value = TextMatcher> {
 }
 
 fn predicate() -> impl Strategy<Value = FilterPredicate> {
-    // Of the two names of "never run" the first one is printed.
+    // "Never run" has two names, and the first one is printed.
     let pasts: Vec<_> = HistoryState::WORDS.iter().map(|(_, past)| *past).collect();
     prop_oneof![
         Just(FilterPredicate::All),
@@ -86,7 +86,7 @@ proptest! {
     fn printed_expression_parses_to_the_same(expr in expr(predicate())) {
         let text = expr.to_string();
         if expr.contains_condition(&|one| matches!(one, FilterPredicate::Test(TextMatcher::Regex(_)))) {
-            // Compiling regular expressions is slow; few of them suffice.
+            // Compiling regular expressions is slow, so only short filters are tested with them.
             prop_assume!(text.len() < 200);
         }
         let read: Filter = text.parse().map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?;
