@@ -1,9 +1,9 @@
-//! The nearest known word to a misspelt one.
+//! Finds the known word closest to a misspelt one.
 
-/// Returns the candidate that `keyword` may be a misspelling of.
+/// Returns the candidate that `word` is most likely a misspelling of, if any.
 pub fn closest_match<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let score = |candidate: &str| match strsim::osa_distance(word, candidate) {
-        // Jaro-Winkler weighs a slip of two letters too heavily in a short word.
+        // In a short word, Jaro-Winkler penalises swapped letters too much.
         0 | 1 => 1.0,
         _ => strsim::jaro_winkler(word, candidate),
     };

@@ -1,5 +1,5 @@
-//! Reading `heeler.toml`: finding the file, its tables, and the checks that concern several keys. Errors are
-//! collected, so that one reading reports all of them. The keys and their types are in `tables.rs`.
+//! Reads `heeler.toml`: finds the file, reads its tables, and checks keys against each other. Errors are
+//! collected, so a single reading reports all of them. Keys and their types are in `tables.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -22,45 +22,45 @@ use super::{
     workspace::workspace_root,
 };
 
-/// The name of the configuration file.
+/// Name of the configuration file.
 pub const FILE_NAME: &str = "heeler.toml";
 
-/// Root may read and change every file anyway, so its configuration file adds no risk.
+/// Root can read and change every file anyway, so trusting its configuration adds no risk.
 const ROOT_UID: u32 = 0;
 
-/// The number of problems of a file that are printed; the rest is only counted.
+/// Maximum number of problems printed for a file. The rest is only counted.
 const MAX_PRINTED_PROBLEMS: usize = 10;
 
-/// The error of finding or reading the configuration.
+/// Error of finding or reading the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// The file was found, not named, and belongs to another user. It could name commands to run.
+    /// The file was found by searching, not named by the user, and belongs to another user. It could contain
+    /// commands to run.
     #[error(
         "use {}, which belongs to user {owner}: pass it with --config-file if that user may run commands as you",
         path.display()
     )]
     UntrustedOwner {
         path: PathBuf,
-        /// The user id of the owner.
+        /// User id of the owner.
         owner: u32,
     },
     /// The file has errors.
     #[error("use {}, which has {}:{}", path.display(), error_count_text(problems.len()), problem_list(path, problems))]
     Invalid {
         path: PathBuf,
-        /// The problems in the order of the file; never empty.
+        /// Problems in file order; never empty.
         problems: Vec<ConfigProblem>,
     },
 }
 
-/// One error in a file.
+/// An error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
     pub position: FilePosition,
-    /// The error message.
     pub message: String,
 }
 
@@ -93,7 +93,7 @@ impl Config {
     }
 
     /// Returns the nearest configuration file. It must belong to this user, to root, or to the owner of
-    /// `start`, whose tests this user means to run.
+    /// `start`, because this user intends to run that owner's tests.
     ///
     /// # Errors
     /// Another user owns the file.
@@ -101,7 +101,8 @@ impl Config {
         let Some(path) = Self::find(start) else { return Ok(None) };
         let read = |source| ConfigError::Read { path: path.clone(), source };
         let owner_of_start = std::fs::metadata(start).map_err(read)?.uid();
-        // A symbolic link is checked as well, because its owner chooses the file.
+        // For a symbolic link, both link and target are checked, because the owner of the link chooses the
+        // file.
         let files = [std::fs::symlink_metadata(&path), std::fs::metadata(&path)];
         for file in files {
             let owner = file.map_err(read)?.uid();
@@ -112,11 +113,11 @@ impl Config {
         Ok(Some(path))
     }
 
-    /// Reads the given configuration file, otherwise the nearest, otherwise returns the defaults for this
-    /// directory.
+    /// Reads the given configuration file, or the nearest one. If there is none, returns the defaults for the
+    /// current directory.
     ///
     /// # Errors
-    /// As [`Self::find_trusted`] and [`Self::load`].
+    /// Same as [`Self::find_trusted`] and [`Self::load`].
     pub fn load_nearest(file: Option<&Path>) -> Result<Self, ConfigError> {
         let here = || {
             std::env::current_dir()
@@ -139,7 +140,7 @@ impl Config {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// The file can't be read, or it has errors, all of which are reported.
+    /// The file can't be read, or has errors. All errors are reported.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let bytes =
             std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -154,17 +155,17 @@ impl Config {
         }
     }
 
-    /// Reads the text of a configuration file whose path is `path`.
+    /// Parses the text of the configuration file at `path`.
     ///
     /// # Errors
-    /// The text has errors, all of which are reported.
+    /// The text has errors. All of them are reported.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let document = ConfigDocument::new(text);
         let (tree, syntax_errors) = DeTable::parse_recoverable(text);
         for error in &syntax_errors {
             document.report(error.span().unwrap_or(0..0), error.message().replace('\n', ", "));
         }
-        // After a syntax error the tree is incomplete, and reading it would report errors that are not in the
+        // After a syntax error the tree is incomplete, so reading it would report errors that are not in the
         // file.
         let config = syntax_errors
             .is_empty()
@@ -256,7 +257,7 @@ fn read_suite(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteConfig> {
         table.document.report(table.span.clone(), "[[suite]] needs a \"name\"");
     }
     Some(SuiteConfig {
-        // A missing name was reported above.
+        // A missing name has been reported above.
         name: suite.name?,
         position: table.document.position(table.span.start),
         source,
@@ -270,7 +271,7 @@ fn read_suite(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteConfig> {
     })
 }
 
-/// Returns whether the text can be the name of an environment variable.
+/// Returns whether the text is a valid name of an environment variable.
 pub(super) fn is_variable_name(text: &str) -> bool {
     !text.is_empty() && !text.contains(['=', '\0'])
 }

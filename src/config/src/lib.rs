@@ -1,8 +1,8 @@
-//! The user's configuration: `heeler.toml`, profiles, suites, and their precedence against the command line.
+//! The user's configuration: `heeler.toml`, profiles, suites, and how the command line overrides them.
 //!
-//! [`Config::load`] reads the file into plain types, and reports every error in it at once, with positions.
-//! [`ResolvedSettings::resolve`] applies the command line over suites over profiles over the defaults.
-//! Nothing here starts a process, knows a test framework or parses command-line arguments.
+//! [`Config::load`] reads the file into plain types and reports all of its errors at once, with positions.
+//! [`ResolvedSettings::resolve`] applies the command line over suites over profiles over defaults. This crate
+//! starts no processes, knows no test framework and parses no command-line arguments.
 
 mod closest_match;
 

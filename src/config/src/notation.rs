@@ -1,5 +1,5 @@
-//! The notations of values in `heeler.toml`: the forms that a value may have, and the type that it becomes.
-//! No keys, no positions and no file I/O here.
+//! Notations of values in `heeler.toml`: the accepted forms of each value, and the type it becomes. No keys,
+//! positions or file I/O here.
 
 use std::{fmt, marker::PhantomData, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
     tables::SlowTimeoutTable,
 };
 
-/// A value as the file writes it.
+/// A value as written in the file.
 #[derive(Debug, Clone)]
 pub(super) enum WrittenValue<'v> {
     Boolean(bool),
@@ -28,10 +28,10 @@ pub(super) enum WrittenValue<'v> {
     Texts(Vec<String>),
 }
 
-/// The reason why a value does not have the notation.
+/// Why a value does not match its notation.
 #[derive(Debug)]
 pub(super) enum NotationError {
-    /// A value of another kind.
+    /// A value of the wrong kind.
     Unexpected,
     /// A text that can't be parsed, with the parser's message.
     Malformed(String),
@@ -48,21 +48,22 @@ pub(super) trait Notation: Sized {
     /// The type that the value becomes.
     type Value;
 
-    /// Returns the accepted values in words, for error messages.
+    /// Describes the accepted values for error messages.
     fn expected() -> String;
 
-    /// Returns the value.
+    /// Converts the written value.
     fn read(written: WrittenValue<'_>) -> Result<Self::Value, NotationError>;
 
-    /// Checks a text of an array on its own, so that an error in it has the text's position.
+    /// Checks a single element of an array, so that an error gets the position of the element.
     fn check_element(_text: &str) -> Result<(), NotationError> {
         Ok(())
     }
 
-    /// Deserializes the value of a key. The function has the name and form that `#[serde(with)]` requires.
+    /// Deserializes the value of a key. Name and signature are required by `#[serde(with)]`.
     ///
-    /// A wrong value counts as absent, so that the other keys of the table are still checked: the
-    /// deserializer in `reader.rs`, the only one that is used with these types, has reported the error.
+    /// A wrong value counts as absent, so that the other keys of the table are still checked. The
+    /// deserializer in `reader.rs`, which is the only one used with these types, has already reported the
+    /// error.
     fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self::Value>, D::Error> {
         Ok(deserializer.deserialize_any(NotationVisitor::<Self>(PhantomData)).ok())
     }
@@ -83,7 +84,7 @@ impl<N: Notation> NotationVisitor<N> {
     }
 }
 
-/// Deserializes a text of an array; its errors are those of the array's notation.
+/// Deserializes an element of an array. Errors mention the notation of the whole array.
 impl<'de, N: Notation> DeserializeSeed<'de> for &NotationVisitor<N> {
     type Value = String;
 
@@ -125,9 +126,9 @@ impl<'de, N: Notation> Visitor<'de> for NotationVisitor<N> {
 
 /// `true` or `false`.
 pub(super) struct Flag;
-/// A whole number from 1.
+/// A whole number, at least 1.
 pub(super) struct Count;
-/// A whole number from 0.
+/// A whole number, at least 0.
 pub(super) struct Number;
 /// A duration such as `1m 30s`.
 pub(super) struct DurationText;
@@ -135,32 +136,32 @@ pub(super) struct DurationText;
 pub(super) struct PeriodText;
 /// A size such as `64KiB`.
 pub(super) struct ByteSize;
-/// The path of a directory, relative to the directory of `heeler.toml`.
+/// Path of a directory, relative to the directory of `heeler.toml`.
 pub(super) struct DirectoryPath;
-/// The name of a suite.
+/// Name of a suite.
 pub(super) struct SuiteName;
-/// The name of a test framework.
+/// Name of a test framework.
 pub(super) struct FrameworkName;
-/// A filter; its own errors are reported where it is parsed.
+/// A filter. Its syntax errors are reported where it is parsed.
 pub(super) struct FilterText;
-/// An array of texts.
+/// An array of strings.
 pub(super) struct TextArray;
-/// Paths and globs, at least one.
+/// An array of at least one path or glob.
 pub(super) struct PathArray;
-/// A path, or an array of at least one.
+/// A path, or an array of at least one path.
 pub(super) struct PathOrPaths;
 /// Requests for report files, such as `junit=out/junit.xml`.
 pub(super) struct ReportArray;
-/// A command as a shell reads it.
+/// A command, quoted as in a shell.
 pub(super) struct CommandText;
-/// The name or path of a program.
+/// Name or path of a program.
 pub(super) struct ProgramText;
 /// Patterns of Go packages.
 pub(super) struct PackagesText;
-/// A program with its arguments.
+/// A program and its arguments.
 pub(super) struct CommandArray;
 
-/// Implements [`Notation`]: the notation, the type of the value, the accepted values in words, the reading.
+/// Implements [`Notation`] from name, value type, description of accepted values, and conversion.
 macro_rules! notations {
     ($($name:ident -> $value:ty, $expected:expr, |$written:ident| $read:expr;)+) => {$(
         impl Notation for $name {
@@ -260,7 +261,7 @@ impl Notation for ReportArray {
     }
 }
 
-/// The accepted filters, for the errors of the filter's own parser as well.
+/// Description of accepted filters, also used for errors of the filter parser.
 pub(super) const FILTER: &str = "a substring of a name, a glob or a filter expression";
 
 pub(super) fn quoted_words<T>(words: &[(&str, T)]) -> String {
@@ -276,7 +277,7 @@ impl<'v> WrittenValue<'v> {
         }
     }
 
-    /// Converts by way of the text, which all number types have in common.
+    /// Converts through text, which works for all number types.
     fn number<T: std::str::FromStr>(&self) -> Result<T, NotationError> {
         match self {
             Self::Integer(integer) => integer.to_string().parse().map_err(|_| NotationError::Unexpected),
@@ -309,11 +310,11 @@ impl<'v> WrittenValue<'v> {
     }
 }
 
-/// `slow-timeout`: a period, or a table.
+/// `slow-timeout`: a period or a table.
 impl SlowTimeout {
     const EXPECTED: &str = "a duration such as \"60s\", or a table { period = \"60s\", terminate-after = 2 }";
 
-    /// Deserializes the value of a key; a wrong value counts as absent, see [`Notation::deserialize`].
+    /// Deserializes the value of a key. A wrong value counts as absent, see [`Notation::deserialize`].
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
         let keys = &["period", "terminate-after"];
         Ok(deserializer.deserialize_struct("slow-timeout", keys, SlowTimeoutVisitor).unwrap_or_default())
@@ -345,8 +346,8 @@ impl<'de> Visitor<'de> for SlowTimeoutVisitor {
     }
 }
 
-/// Deserializes the value of a required key: the outer option is whether the key is there, the inner one
-/// whether its value is correct.
+/// Deserializes the value of a required key. The outer option is `Some` if the key exists, the inner one if
+/// its value is valid.
 pub(super) fn required<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<Duration>>, D::Error> {

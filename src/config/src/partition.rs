@@ -1,5 +1,5 @@
-//! `slice:2/4`: one partition of the tests, for runs that are spread over several machines. Only the syntax
-//! is here; the assignment of tests to partitions is decided where tests are split.
+//! A partition of the tests such as `slice:2/4`, for runs spread over several machines. Only the syntax is
+//! defined here; tests are assigned to partitions elsewhere.
 
 use std::{fmt, num::NonZeroU32, path::PathBuf, str::FromStr};
 
@@ -8,10 +8,9 @@ use heeler_core::partition::SplitDigest;
 /// How tests are assigned to partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionKind {
-    /// By position in the list, round robin: the first test to the first partition, the second to the second,
-    /// and so on.
+    /// By position in the list, round robin.
     Slice,
-    /// By a hash of the test's name: a test stays in its partition when others are added or removed.
+    /// By a hash of the test's name. A test stays in its partition when other tests are added or removed.
     Hash,
     /// By recorded durations, so that all partitions take about equally long.
     Time,
@@ -24,20 +23,20 @@ pub struct PartitionSpec {
     pub kind: PartitionKind,
     /// Number of this partition, from 1.
     pub index: NonZeroU32,
-    /// The number of partitions.
+    /// Number of partitions.
     pub count: NonZeroU32,
 }
 
-/// What all partitions of a run have in common.
+/// Options shared by all partitions of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SplitOptions {
-    /// History with the durations by which tests are split; the same file on all machines.
+    /// History file with the durations for the split. Must be the same file on all machines.
     pub history: Option<PathBuf>,
-    /// Digest of the tests and durations that the split must have.
+    /// Expected digest of tests and durations. The split must match it.
     pub digest: Option<SplitDigest>,
 }
 
-/// The error of parsing a partition.
+/// Error of parsing a partition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
     /// The text does not have the form `KIND:k/n`.
@@ -49,7 +48,7 @@ pub enum PartitionError {
     /// The number is not a whole number from 1.
     #[error("\"{text}\" is not a whole number from 1 to 4294967295")]
     Number { text: String },
-    /// The partition's number is larger than the number of partitions.
+    /// The partition's number exceeds the number of partitions.
     #[error("partition {share} of {of} does not exist; partitions are numbered from 1 to {of}")]
     OutOfRange { share: u32, of: u32 },
 }

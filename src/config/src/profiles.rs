@@ -1,10 +1,10 @@
-//! The inheritance of profiles, and the configuration of a directory without `heeler.toml`.
+//! Inheritance of profiles, and the configuration of a directory without `heeler.toml`.
 
 use std::path::{Path, PathBuf};
 
 use super::{Config, RunSettings, TestSettings, UnknownProfileError, types::ResolvedProfile};
 
-/// The profile that is used when none is named, and that all others inherit from.
+/// The profile used by default. All other profiles inherit from it.
 pub(super) const DEFAULT_PROFILE: &str = "default";
 
 impl Config {
@@ -21,13 +21,13 @@ impl Config {
         }
     }
 
-    /// Returns the configuration with the state directory below `dir`.
+    /// Returns the configuration with its state directory in `dir`.
     #[must_use]
     pub fn with_state_below(self, dir: &Path) -> Self {
         Self { state_dir: dir.join(STATE_DIR), ..self }
     }
 
-    /// Returns the configuration with another state directory, which a command line names.
+    /// Returns the configuration with a state directory chosen on the command line.
     #[must_use]
     pub fn with_state_dir(self, state_dir: &Path) -> Self {
         Self { state_dir: state_dir.to_owned(), ..self }
@@ -69,10 +69,10 @@ impl Config {
     }
 }
 
-/// The profiles that cargo has by itself.
+/// Profiles built into cargo.
 const CARGO_PROFILES: [&str; 4] = ["dev", "release", "test", "bench"];
 
-/// The default state directory, relative to the directory of the file.
+/// Default state directory, relative to the directory of `heeler.toml`.
 pub(super) const STATE_DIR: &str = ".heeler";
 
 /// Returns `path` relative to `dir`, unless it is absolute.

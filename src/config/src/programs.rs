@@ -1,4 +1,4 @@
-//! Finding the programs that a suite's paths and globs name, and naming programs by their path. Whether a
+//! Finds the programs matched by a suite's paths and globs, and names programs after their paths. Whether a
 //! file is a test program is decided by its framework.
 
 use std::{
@@ -11,20 +11,20 @@ use std::{
 /// A program of a suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundProgram {
-    /// The first part of its tests' uids: the suite's name, with the file's name where a suite has several
-    /// programs.
+    /// First part of the uids of the program's tests: the suite's name, followed by the file name if the
+    /// suite has several programs.
     pub suite: String,
     pub path: PathBuf,
 }
 
-/// The error of finding the programs of a suite.
+/// Error of finding the programs of a suite.
 #[derive(Debug, thiserror::Error)]
 pub enum FindProgramsError {
     /// No file exists at a path.
     #[error("find the program {} of the suite \"{suite}\"", path.display())]
     Missing {
         suite: String,
-        /// The path, below the directory of the configuration file.
+        /// The path, resolved against the directory of the configuration file.
         path: PathBuf,
     },
     /// No executable file matches a glob.
@@ -32,7 +32,7 @@ pub enum FindProgramsError {
     NoMatch {
         suite: String,
         glob: String,
-        /// The directory in which the search started.
+        /// Directory where the search started.
         dir: PathBuf,
     },
     /// A glob with a syntax error.
@@ -43,9 +43,9 @@ pub enum FindProgramsError {
     Directory { suite: String, path: PathBuf, source: io::Error },
 }
 
-/// Returns the programs that paths and globs below `dir` name, each once, sorted within a glob.
+/// Returns the programs matched by paths and globs in `dir`, without duplicates, sorted within each glob.
 ///
-/// A path is taken as it is; a glob matches only executable files.
+/// A path is used as it is, whereas a glob matches executable files only.
 ///
 /// # Errors
 /// A path does not exist, a glob matches nothing, or a directory can't be read.
@@ -62,8 +62,8 @@ pub fn find_programs(
     Ok(paths.into_iter().map(|path| FoundProgram { suite: name(&path), path }).collect())
 }
 
-/// Returns the files that paths and globs below `dir` name, each once, sorted within a glob, whether they are
-/// executable or not.
+/// Returns the files matched by paths and globs in `dir`, without duplicates, sorted within each glob. Files
+/// need not be executable.
 ///
 /// # Errors
 /// A path does not exist, a glob matches nothing, or a directory can't be read.
@@ -97,8 +97,8 @@ fn find_paths(
     Ok(paths)
 }
 
-/// Returns the suite name of a program that no suite names: its path below `base`, otherwise its file name,
-/// with `::` between the parts and without cargo's hash.
+/// Returns the suite name for a program without a suite: its path relative to `base`, or its file name, with
+/// `::` between the parts and without cargo's hash.
 #[must_use]
 pub fn suite_name_from_path(base: &Path, program: &Path) -> String {
     let below = program.strip_prefix(base).ok().and_then(Path::parent);
@@ -108,9 +108,9 @@ pub fn suite_name_from_path(base: &Path, program: &Path) -> String {
     parts.join("::")
 }
 
-/// Returns the suite names of programs without a configuration: the names of their files, without cargo's
-/// hash. Programs whose files have the same name get as many of their directories in front as make them
-/// differ. Names do not depend on the working directory, because the uids of tests begin with them.
+/// Returns suite names for programs without a configuration: their file names without cargo's hash. Programs
+/// with the same file name get as many parent directories in front as are needed to tell them apart. Names do
+/// not depend on the working directory, because uids of tests begin with them.
 #[must_use]
 pub fn suite_names_without_base(programs: &[PathBuf]) -> Vec<String> {
     let names = |path: &PathBuf| {
@@ -131,7 +131,7 @@ pub fn suite_names_without_base(programs: &[PathBuf]) -> Vec<String> {
     all.iter().map(name).collect()
 }
 
-/// Returns the file's name without the hash that cargo appends, which differs from machine to machine.
+/// Returns the file name without the hash appended by cargo, which differs from machine to machine.
 fn stable_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.rsplit_once('-') {
@@ -142,18 +142,17 @@ fn stable_name(path: &Path) -> String {
     }
 }
 
-/// The files that paths and globs name.
+/// Files matched by paths and globs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MatchingFiles {
-    /// Paths, whether they exist or not, and the programs that globs match.
+    /// All paths, existing or not, and the programs matched by globs.
     pub programs: BTreeSet<PathBuf>,
-    /// The directories in which globs find programs, whether they exist or not; without hidden ones below the
-    /// directory where a search starts, such as those of version control.
+    /// Directories searched by globs, existing or not. Excludes hidden directories below the start of a
+    /// search, such as `.git`.
     pub directories: BTreeSet<PathBuf>,
 }
 
-/// Returns the files that paths and globs below `dir` name now. A glob that can't be evaluated matches
-/// nothing.
+/// Returns the files that paths and globs in `dir` match now. A glob that can't be evaluated matches nothing.
 #[must_use]
 pub fn matching_files(dir: &Path, patterns: &[String]) -> MatchingFiles {
     let mut files = MatchingFiles::default();
@@ -176,7 +175,7 @@ pub fn matching_files(dir: &Path, patterns: &[String]) -> MatchingFiles {
     files
 }
 
-/// Returns whether a pattern of programs is a glob, and not a path.
+/// Returns whether a pattern is a glob rather than a path.
 #[must_use]
 pub fn is_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '[', '{'])
@@ -187,17 +186,16 @@ fn search_start(dir: &Path, glob: &str) -> PathBuf {
     super::profiles::resolve_path(dir, literal_prefix(glob))
 }
 
-/// Returns the number of directory levels below the start of its search in which a glob may match; `None` for
-/// any.
+/// Returns how many directory levels below its start a glob may match; `None` for any number.
 fn search_depth(glob: &str) -> Option<usize> {
     let rest = glob.trim_start_matches("./");
     let prefix = literal_prefix(glob);
     let rest = rest.strip_prefix(prefix.as_str()).unwrap_or(rest);
-    // Of alternatives, more separators are counted than match, which only searches more.
+    // Separators in all alternatives are added up, which can only make the search deeper than needed.
     (!rest.contains("**")).then(|| rest.matches('/').count())
 }
 
-/// Returns the files of a kind that a glob matches, and calls `visit` with each directory of the search.
+/// Returns the wanted files matched by a glob. Calls `visit` with each searched directory.
 fn find_matching(
     suite: &str,
     dir: &Path,
@@ -212,6 +210,7 @@ fn find_matching(
         .compile_matcher();
     let start = search_start(dir, glob);
     let deepest = search_depth(glob).unwrap_or(usize::MAX);
+    // Search directories only as deep as the glob can match.
     let mut found = BTreeSet::new();
     let mut waiting = vec![start.clone()];
     while let Some(directory) = waiting.pop() {
@@ -254,7 +253,7 @@ fn find_matching(
     Ok(found)
 }
 
-/// Returns the directories of a glob before its first wildcard; the search visits only those below.
+/// Returns the directories of a glob before its first wildcard. Only these are searched.
 fn literal_prefix(glob: &str) -> String {
     let wildcard = glob.find(['*', '?', '[', '{']).unwrap_or(glob.len());
     let head = glob.trim_start_matches("./");
@@ -343,7 +342,7 @@ mod tests {
             (&["/w/a/unit", "/w/b/unit", "/w/b/net"], &["a::unit", "b::unit", "net"]),
             (&["/w/a/x/unit", "/w/b/x/unit"], &["a::x::unit", "b::x::unit"]),
             (&["/unit", "/w/unit"], &["unit", "w::unit"]),
-            // The same program twice is numbered elsewhere.
+            // Repeated programs get numbers elsewhere.
             (&["/w/unit", "/w/unit"], &["unit", "unit"]),
             (&["/d/herd-0123456789abcdef", "/d/herd-fedcba9876543210"], &["herd", "herd"]),
         ] {

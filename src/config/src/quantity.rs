@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The error of parsing a duration or size.
+/// Error of parsing a duration or size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Empty or only white space.
@@ -12,23 +12,23 @@ pub enum QuantityError {
     #[error("\"{number}\" has no unit; the units are {units}")]
     NoUnit {
         number: String,
-        /// The existing units.
+        /// All units.
         units: &'static str,
     },
     /// A unit that does not exist.
     #[error("unknown unit \"{unit}\"; the units are {units}")]
     UnknownUnit {
         unit: String,
-        /// The existing units.
+        /// All units.
         units: &'static str,
     },
     /// A part that does not begin with a number.
     #[error("\"{text}\" does not begin with a number")]
     NoNumber {
-        /// The text from that part on.
+        /// The text from this part on.
         text: String,
     },
-    /// A duration of zero, where it has to be longer.
+    /// A duration of zero, where zero is not allowed.
     #[error("expected a duration longer than zero")]
     Zero,
     /// The value does not fit into 64 bits.
@@ -39,8 +39,7 @@ pub enum QuantityError {
 const DURATION_UNITS: &str = "ms, s, m, h and d";
 const SIZE_UNITS: &str = "B, kB, MB, GB, KiB, MiB and GiB";
 
-/// Returns the duration that `text` describes: numbers with the units `ms`, `s`, `m`, `h`, `d`, added up (`1m
-/// 30s`).
+/// Parses a duration: numbers with the units `ms`, `s`, `m`, `h`, `d`, added up (`1m 30s`).
 ///
 /// # Errors
 /// A part has no number or an unknown unit, or the sum exceeds 64 bits of milliseconds.
@@ -58,7 +57,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     .map(Duration::from_millis)
 }
 
-/// Returns the duration that `text` describes, which must not be zero.
+/// Parses a duration that must not be zero.
 ///
 /// # Errors
 /// The text is not a duration, or the duration is zero.
@@ -67,8 +66,7 @@ pub fn parse_positive_duration(text: &str) -> Result<Duration, QuantityError> {
     if duration.is_zero() { Err(QuantityError::Zero) } else { Ok(duration) }
 }
 
-/// Returns the size in bytes that `text` describes, with the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`,
-/// `GiB`.
+/// Parses a size in bytes, with the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
 /// The number is missing, the unit is unknown, or the size exceeds 64 bits.
@@ -87,7 +85,7 @@ pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     })
 }
 
-/// Adds up parts such as `12.5s`, each converted to the smallest unit.
+/// Adds up parts such as `12.5s`, converted to the smallest unit.
 fn parse_sum(
     text: &str,
     units: &'static str,
@@ -122,7 +120,7 @@ fn parse_sum(
     Ok(total)
 }
 
-/// Returns `number × factor`, the fraction rounded down.
+/// Returns `number × factor`, with the fraction rounded down.
 fn scale_number(number: &str, factor: u64) -> Result<u64, QuantityError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! A deserializer of TOML tables that reports every error with its position, and continues after it. The keys
-//! of a table are those of the types that it is read as; at the end the unknown ones are reported.
+//! Deserializes TOML tables. Reports every error with its position and continues after it. The known keys of
+//! a table come from the types it is read as; unknown keys are reported at the end.
 
 use std::{cell::RefCell, fmt, ops::Range};
 
@@ -19,7 +19,7 @@ use toml::{
 use super::{ConfigProblem, FilePosition, notation::FILTER};
 use crate::filter::Filter;
 
-/// The text of a file, and the problems found in it so far.
+/// The text of a file and the problems found in it so far.
 pub(super) struct ConfigDocument<'t> {
     text: &'t str,
     problems: RefCell<Vec<ConfigProblem>>,
@@ -41,7 +41,7 @@ impl<'t> ConfigDocument<'t> {
         }
     }
 
-    /// Returns where the content of a string begins, if the file writes it without escapes.
+    /// Returns where the content of a string begins, if it is written without escapes.
     fn content_start(&self, span: &Range<usize>, text: &str) -> Option<usize> {
         let written = &self.text[span.clone()];
         let is_plain =
@@ -54,7 +54,7 @@ impl<'t> ConfigDocument<'t> {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Returns all problems in the order of the file.
+    /// Returns all problems in file order.
     pub(super) fn into_problems(self) -> Vec<ConfigProblem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.position);
@@ -62,11 +62,11 @@ impl<'t> ConfigDocument<'t> {
     }
 }
 
-/// One table of the file and the keys known so far.
+/// A table of the file, and the keys known so far.
 pub(super) struct TableReader<'d, 't> {
     pub(super) document: &'d ConfigDocument<'t>,
     pub(super) span: Range<usize>,
-    /// The table's heading for messages: `[profile.ci]`.
+    /// The table's heading for messages, such as `[profile.ci]`.
     title: String,
     entries: &'d DeTable<'t>,
     known_keys: RefCell<Vec<&'static str>>,
@@ -82,13 +82,13 @@ impl<'d, 't> TableReader<'d, 't> {
         Self { document, span, title: title.into(), entries, known_keys: RefCell::default() }
     }
 
-    /// Reads the keys of one type; a table may be read as several types. Errors are reported, and the keys
-    /// that have them count as absent.
+    /// Reads the keys of one type. A table may be read as several types. Errors are reported, and keys with
+    /// errors count as absent.
     pub(super) fn read<T: Deserialize<'d> + Default>(&self) -> T {
         T::deserialize(self).unwrap_or_default()
     }
 
-    /// Reports the keys that no type of the table has.
+    /// Reports keys that belong to none of the types read so far.
     pub(super) fn report_unknown_keys(&self) {
         let known = self.known_keys.borrow();
         for (key, _) in self.entries {
@@ -105,13 +105,13 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// Returns the keys that the types read so far have.
+    /// Returns the keys of all types read so far.
     #[cfg(test)]
     pub(super) fn known_keys(&self) -> Vec<&'static str> {
         self.known_keys.borrow().clone()
     }
 
-    /// Returns the keys and values, for tables whose keys are chosen by the user.
+    /// Returns keys and values, for tables with keys chosen by the user.
     pub(super) fn entries(
         &self,
     ) -> impl Iterator<Item = (&'d Spanned<std::borrow::Cow<'t, str>>, &'d Spanned<DeValue<'t>>)> {
@@ -122,7 +122,7 @@ impl<'d, 't> TableReader<'d, 't> {
         self.entries.contains_key(key)
     }
 
-    /// Returns the span of a key's name, or of the whole table if the key is missing.
+    /// Returns the span of a key, or of the whole table if the key is missing.
     pub(super) fn key_span(&self, key: &str) -> Range<usize> {
         self.entries.get_key_value(key).map_or(self.span.clone(), |(key, _)| key.span())
     }
@@ -134,8 +134,8 @@ impl<'d, 't> TableReader<'d, 't> {
         KeyedValue { document: self.document, title: self.title.clone(), key, value }
     }
 
-    /// Parses the text of a filter. An error in it is reported at its own position, where the file writes the
-    /// text without escapes.
+    /// Parses a filter. A syntax error is reported at its own position if the file writes the text without
+    /// escapes.
     pub(super) fn parse_filter(&self, key: &'static str, text: &str) -> Option<Filter> {
         let error = match text.parse::<Filter>() {
             Ok(filter) => return Some(filter),
@@ -151,7 +151,7 @@ impl<'d, 't> TableReader<'d, 't> {
         None
     }
 
-    /// Returns a table below this one.
+    /// Returns a nested table.
     pub(super) fn read_table(&self, key: &'static str) -> Option<Self> {
         let value = self.value(key, self.entries.get(key)?);
         match value.value.get_ref() {
@@ -163,7 +163,7 @@ impl<'d, 't> TableReader<'d, 't> {
         }
     }
 
-    /// Returns the tables below this one that are written `[[key]]`; `title` is their heading in messages.
+    /// Returns nested tables written as `[[key]]`. `title` is their heading in messages.
     pub(super) fn read_tables(&self, key: &'static str, title: &str) -> Vec<Self> {
         let Some(value) = self.entries.get(key) else { return Vec::new() };
         let expected = format!("tables written {title}");
@@ -185,7 +185,7 @@ impl<'d, 't> TableReader<'d, 't> {
 impl<'de> Deserializer<'de> for &TableReader<'de, '_> {
     type Error = ValueError;
 
-    /// Visits the keys that the type has, and remembers them as known.
+    /// Visits the keys of the type and records them as known.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -208,7 +208,7 @@ impl<'de> Deserializer<'de> for &TableReader<'de, '_> {
     }
 }
 
-/// The keys of a table that a type has, with their values.
+/// The keys of a type that a table contains, with their values.
 struct KeyedValues<'k, 'd, 't, I> {
     values: I,
     next: Option<KeyedValue<'k, 'd, 't>>,
@@ -231,10 +231,10 @@ impl<'k, 'de, 't, I: Iterator<Item = KeyedValue<'k, 'de, 't>>> MapAccess<'de>
     }
 }
 
-/// A value with its key. An error of deserializing it is reported with its position.
+/// A value with its key. Deserialization errors are reported with the value's position.
 struct KeyedValue<'k, 'd, 't> {
     document: &'d ConfigDocument<'t>,
-    /// The heading of the table.
+    /// Heading of the table.
     title: String,
     key: &'k str,
     value: &'d Spanned<DeValue<'t>>,
@@ -264,7 +264,7 @@ impl<'d, 't> KeyedValue<'_, 'd, 't> {
         }
     }
 
-    /// Returns the table that this value is, with its heading.
+    /// Returns this value as a table with its heading.
     fn table(&self, entries: &'d DeTable<'t>) -> TableReader<'d, 't> {
         let title = format!("[{}.{}]", self.title.trim_matches(['[', ']']), self.key);
         let title = if self.title.is_empty() { format!("[{}]", self.key) } else { title };
@@ -279,7 +279,7 @@ impl<'de> Deserializer<'de> for KeyedValue<'_, 'de, '_> {
         UnkeyedValue(self.value.get_ref()).deserialize_any(visitor).inspect_err(|error| self.report(error))
     }
 
-    /// Also accepts other notations than a table.
+    /// Also accepts notations other than a table.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -303,7 +303,7 @@ impl<'de> Deserializer<'de> for KeyedValue<'_, 'de, '_> {
     }
 }
 
-/// A value whose errors are not reported here.
+/// A value without its key. Errors are left to the caller to report.
 struct UnkeyedValue<'d, 't>(&'d DeValue<'t>);
 
 impl<'de> Deserializer<'de> for UnkeyedValue<'de, '_> {
@@ -342,18 +342,18 @@ impl<'de> SeqAccess<'de> for ArrayElements<'de, '_> {
     }
 }
 
-/// The error of deserializing a value.
+/// Error of deserializing a value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ValueError {
-    /// The value is of another kind than those expected.
+    /// The value is of the wrong kind.
     #[error("expected {expected}")]
     Unexpected { expected: String },
-    /// The value is of an expected kind, but can't be parsed.
+    /// The value is of the right kind but can't be parsed.
     #[error("expected {expected}: {reason}")]
     Malformed {
         expected: String,
         reason: String,
-        /// The part of the value that can't be parsed, if it is not the whole.
+        /// The part of the value that can't be parsed, unless it is the whole value.
         span: Option<Range<usize>>,
     },
     #[error("{0}")]

@@ -1,6 +1,5 @@
-//! The generated reference of `heeler.toml`: the page `docs/reference/config.md` and the JSON schema
-//! `docs/reference/heeler.schema.json`, both made from the types in `tables.rs` and
-//! `sources.rs`.
+//! Generates the reference of `heeler.toml` from the types in `tables.rs` and `sources.rs`: the page
+//! `docs/reference/config.md` and the JSON schema `docs/reference/heeler.schema.json`.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -24,20 +23,20 @@ use super::{
     tables::{OverrideTable, ProfileTable, SlowTimeoutTable, SuiteTable, TopTable},
 };
 
-/// Writes values in their notation: the defaults of the reference.
+/// Writes values in their notation, for the defaults in the reference.
 pub(super) trait WriteNotation {
     type Value;
 
     fn write(value: &Self::Value) -> Value;
 
-    /// The function that `#[serde(with)]` requires.
+    /// Required by `#[serde(with)]`.
     fn serialize<S: Serializer>(value: &Option<Self::Value>, serializer: S) -> Result<S::Ok, S::Error> {
         value.as_ref().map(Self::write).serialize(serializer)
     }
 }
 
-/// Describes notations: the name and the value's type, the accepted values in a few words, their JSON schema,
-/// and a value in this notation.
+/// Describes notations: name, value type, short description of accepted values, JSON schema, and how a value
+/// is written.
 macro_rules! described_notations {
     ($($name:ident -> $value:ty, $words:literal, $schema:tt, |$written:pat_param| $write:expr;)+) => {$(
         impl WriteNotation for $name {
@@ -248,7 +247,7 @@ pub(super) struct SuiteKeys {
     tests: TestLayer,
 }
 
-/// Returns the default of each setting of a profile, in the notation of the file.
+/// Returns the defaults of all profile settings, in the notation of the file.
 pub(super) fn defaults() -> Map<String, Value> {
     let written = [
         serde_json::to_value(RunSettings::default().into_layer()).unwrap(),
@@ -272,7 +271,7 @@ pub(super) fn json_schema() -> Value {
     schema
 }
 
-/// Removes the defaults of optional keys, which are no values of the file, and the line breaks of the source.
+/// Removes the defaults of optional keys, which are not valid in the file, and line breaks of the source.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -287,7 +286,7 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// Returns the keys of a type, in the order of its declaration.
+/// Returns the keys of a type in declaration order.
 fn keys_of<T: Deserialize<'static> + Default>() -> Vec<&'static str> {
     static EMPTY: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
     static DOCUMENT: std::sync::LazyLock<String> = std::sync::LazyLock::new(String::new);

@@ -1,4 +1,4 @@
-//! Reads the requests for report files, in the form `FORMAT` or `FORMAT=FILE`.
+//! Parses requests for report files of the form `FORMAT` or `FORMAT=FILE`.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,23 @@ use heeler_report::{REPORT_FORMATS, ReportRequest, find_report_format};
 
 use super::closest_match;
 
-/// The error of reading a request for a report.
+/// Error of parsing a report request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportRequestError {
     /// No format has this name.
     #[error("unknown report format \"{name}\"; {hint}")]
     UnknownFormat {
         name: String,
-        /// The nearest format, or all formats, in words.
+        /// A hint with the closest format, or with all formats.
         hint: String,
     },
-    /// There is an equals sign without a file after it.
+    /// The file name after the equals sign is missing.
     #[error("expected the path of a file after \"{name}=\"")]
     NoFile { name: String },
 }
 
-/// Parses a request for a report. Without a file, the format's own default name is used, in the directory
-/// that relative paths start from.
+/// Parses a report request. Without a file, the format's default file name is used, relative to the directory
+/// of other relative paths.
 ///
 /// # Errors
 /// The format is unknown, or the file is missing after the equals sign.
@@ -40,7 +40,7 @@ pub fn parse_report_request(text: &str) -> Result<ReportRequest, ReportRequestEr
     }
 }
 
-/// Returns the names of all report formats, in words.
+/// Returns the names of all report formats as a list for messages.
 #[must_use]
 pub fn report_format_names() -> String {
     REPORT_FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")

@@ -1,5 +1,5 @@
-//! The notations of `retries`: a number, the table `{ backoff, count, delay, max-delay, jitter }`, and on the
-//! command line the same keys as `count=3,delay=1s`.
+//! Notations of `retries`: a number, or the table `{ backoff, count, delay, max-delay, jitter }`. On the
+//! command line, the same keys are written as `count=3,delay=1s`.
 
 use std::{fmt, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
     quantity::parse_positive_duration,
 };
 
-/// The words for [`Backoff`].
+/// Names of [`Backoff`] values.
 pub(super) const BACKOFF_WORDS: [(&str, Backoff); 2] =
     [("fixed", Backoff::Fixed), ("exponential", Backoff::Exponential)];
 
@@ -61,7 +61,7 @@ pub(super) struct RetriesTable {
     jitter: Option<bool>,
 }
 
-/// The error of a combination of keys, or of the text of `--retries`.
+/// A wrong combination of keys, or an error in the value of `--retries`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RetriesError {
     #[error("a \"count\" is missing, the number of retries")]
@@ -74,7 +74,7 @@ pub enum RetriesError {
     MaxOfFixed,
     #[error("\"max-delay\" is shorter than \"delay\"")]
     MaxBelowDelay,
-    /// A part of the text of `--retries`.
+    /// An unknown part in the value of `--retries`.
     #[error(
         "expected a number, or count=3,backoff=exponential,delay=1s,max-delay=10s,jitter; \"{0}\" is none of these"
     )]
@@ -103,10 +103,10 @@ impl RetriesTable {
     }
 }
 
-/// Parses the value of `--retries`: a number, or the keys of the table form, separated by commas.
+/// Parses the value of `--retries`: a number, or the keys of the table form separated by commas.
 ///
 /// # Errors
-/// A part is unknown or malformed, or the parts exclude each other.
+/// A part is unknown or malformed, or parts exclude each other.
 pub fn parse_retries(text: &str) -> Result<RetryPolicy, RetriesError> {
     if let Ok(count) = text.parse() {
         return Ok(RetryPolicy::immediate(count));
@@ -135,7 +135,7 @@ impl RetryNotation {
     const EXPECTED: &str =
         "a whole number from 0, or a table { backoff = \"exponential\", count = 3, delay = \"1s\" }";
 
-    /// Deserializes the value of a key; a wrong value counts as absent, see [`Notation::deserialize`].
+    /// Deserializes the value of a key. A wrong value counts as absent, see [`Notation::deserialize`].
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<RetryPolicy>, D::Error> {

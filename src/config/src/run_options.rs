@@ -1,8 +1,8 @@
-//! Options that a client sends with the request of one run, in the notations of `heeler.toml`. They are
-//! applied over all other settings by [`ResolvedSettings::for_run`](super::ResolvedSettings::for_run).
+//! Options that a client sends with a run request, in the notations of `heeler.toml`.
+//! [`ResolvedSettings::for_run`](super::ResolvedSettings::for_run) applies them over all other settings.
 //!
-//! Read with serde from any self-describing format. The first wrong member ends the reading, with an error
-//! that names the member and what was expected.
+//! Works with any self-describing serde format. The first wrong member stops reading, and the error names the
+//! member and what was expected.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
@@ -18,40 +18,40 @@ use super::{
     notation::{Count, Flag, Notation, NotationError, Number, TextArray, WrittenValue},
 };
 
-/// The options of one run.
+/// Options of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunOptions {
-    /// Number of worker slots; more than those of the server count as the server's.
+    /// Number of worker slots, limited to the server's number of slots.
     pub(super) jobs: Option<NonZeroU32>,
-    /// Settings of every test of the run.
+    /// Settings for every test of the run.
     pub(super) tests: TestLayer,
-    /// Additional arguments of the programs, and changes of their environment.
+    /// Additional program arguments and environment changes.
     pub(super) program: ProgramOptions,
 }
 
-/// Options of a run that are no settings: how its programs are started, how often their tests run, and how
-/// their output is sent.
+/// Options of a run that are not settings: how programs are started, how often tests run, and how output is
+/// sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProgramOptions {
-    /// Added to the configured arguments.
+    /// Appended to the configured arguments.
     pub args: Vec<String>,
     /// Applied after the configured environment; `None` unsets a variable.
     pub env: Vec<(String, Option<String>)>,
-    /// Whether the client receives the output of tests while they run.
+    /// Whether the client receives test output while tests run.
     pub is_output_live: bool,
-    /// Number of times that each test runs to pass; `None`: as the command line says, otherwise once.
+    /// Number of times that each test must pass. `None` uses the command line's value, or once.
     pub repeat: Option<NonZeroU32>,
-    /// How long all tests run again and again, as the command line says; replaces `repeat`.
+    /// How long all tests are repeated, from the command line. Replaces `repeat`.
     pub stress_duration: Option<Duration>,
-    /// Whether tests run that their framework would skip, as the command line says.
+    /// Whether to run tests that their framework would skip, from the command line.
     pub run_ignored: RunIgnored,
 }
 
-/// The members, as they are named in errors.
+/// All members, for error messages.
 const MEMBERS: [&str; 8] = ["jobs", "retries", "repeat", "timeout", "isolate", "env", "args", "liveOutput"];
 
 impl RunOptions {
-    /// Returns whether they change what the programs are started with.
+    /// Returns whether the options change how programs are started.
     #[must_use]
     pub fn changes_programs(&self) -> bool {
         !self.program.args.is_empty() || !self.program.env.is_empty()
@@ -136,14 +136,14 @@ fn read_arguments<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<String>, A:
     Ok(args)
 }
 
-/// A value as the client wrote it.
+/// A value as sent by the client.
 enum OptionValue {
     Null,
     Boolean(bool),
     Integer(i64),
     Text(String),
     Texts(Vec<String>),
-    /// No option has such a value.
+    /// A value that no option accepts.
     Other,
 }
 
@@ -203,7 +203,7 @@ impl<'de> Visitor<'de> for OptionValueVisitor {
     }
 }
 
-/// Reads `env`: an object of variables, each with its value, or with false to unset it.
+/// Reads `env`: an object that maps each variable to a value, or to false to unset it.
 struct EnvironmentSeed;
 
 impl<'de> DeserializeSeed<'de> for EnvironmentSeed {

@@ -1,5 +1,4 @@
-//! The resolved settings of one run: the request that starts it over command line over suite over profile
-//! over defaults, and the overrides of single tests.
+//! Resolved settings of a run. Precedence: run request, command line, overrides, suite, profile, defaults.
 
 use std::{
     collections::BTreeMap,
@@ -15,65 +14,65 @@ use super::{
 };
 use crate::filter::{Filter, FilterSubject};
 
-/// The parsed options of the command line.
+/// Parsed command-line options.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandLineSettings {
-    /// Name of the profile; `None` selects the default one.
+    /// Name of the profile; `None` for the default profile.
     pub profile: Option<String>,
-    /// Settings of the run as a whole.
+    /// Settings of the whole run.
     pub run: RunLayer,
     /// Settings of every test.
     pub tests: TestLayer,
-    /// The selected tests are those that any of these filters matches; an empty list selects all.
+    /// Filters. A test is selected if any of them matches, or if the list is empty.
     pub filters: Vec<Filter>,
     /// The partition of the selected tests to run.
     pub partition: Option<PartitionSpec>,
-    /// What the partition is split by, and what it must be.
+    /// History and expected digest for the split into partitions.
     pub split: SplitOptions,
-    /// The framework of programs that the command line names.
+    /// Framework of programs named on the command line.
     pub framework: Option<String>,
     /// The state directory, if the command line sets it.
     pub state_dir: Option<PathBuf>,
-    /// Number of times that each test runs to pass, if the command line sets it.
+    /// Number of times that each test must pass, if set on the command line.
     pub repeat: Option<NonZeroU32>,
-    /// How long all tests run again and again, if the command line sets it; replaces `repeat`.
+    /// How long all tests are repeated, if set on the command line. Replaces `repeat`.
     pub stress_duration: Option<Duration>,
-    /// Whether tests run that their framework would skip.
+    /// Whether to run tests that their framework would skip.
     pub run_ignored: RunIgnored,
 }
 
 /// The settings of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedSettings {
-    /// The profile's name.
+    /// Name of the profile.
     pub profile: String,
-    /// Settings of the run as a whole.
+    /// Settings of the whole run.
     pub run: RunSettings,
-    /// The selected tests are those that any of these filters matches; an empty list selects all.
+    /// Filters. A test is selected if any of them matches, or if the list is empty.
     pub filters: Vec<Filter>,
     /// The partition of the selected tests to run.
     pub partition: Option<PartitionSpec>,
-    /// What the partition is split by, and what it must be.
+    /// History and expected digest for the split into partitions.
     pub split: SplitOptions,
-    /// The framework of programs that the command line names.
+    /// Framework of programs named on the command line.
     pub framework: Option<String>,
-    /// Directory of the history and of the journals of runs.
+    /// Directory for the history and for journals of runs.
     pub state_dir: PathBuf,
     profile_tests: TestSettings,
     suite_tests: BTreeMap<String, TestLayer>,
     overrides: Vec<SettingsOverride>,
     command_line_tests: TestLayer,
-    /// Options of the request that starts the run.
+    /// Settings from the run request.
     requested_tests: TestLayer,
-    /// Options of the run for its programs.
+    /// Program options from the run request and the command line.
     pub program: ProgramOptions,
 }
 
 impl ResolvedSettings {
-    /// Applies the command line over suites over the profile over the defaults.
+    /// Applies the command line over suites over the profile over defaults.
     ///
-    /// The output of parallel tests would be mixed when it is shown live, so the number of jobs is then 1
-    /// unless the command line sets it.
+    /// Live output of parallel tests would be interleaved, so showing it sets the number of jobs to 1, unless
+    /// the command line sets another number.
     ///
     /// # Errors
     /// The profile does not exist.
@@ -105,9 +104,8 @@ impl ResolvedSettings {
         })
     }
 
-    /// Returns the settings of one run of these settings' session: the options of its request are applied
-    /// over all others. More jobs than the session has count as the session's, because its slots are shared
-    /// by all runs.
+    /// Returns the settings of one run of this session, with the options of its request applied over
+    /// everything else. The number of jobs is limited to the session's, because all runs share its slots.
     #[must_use]
     pub fn for_run(&self, options: &RunOptions) -> Self {
         let mut settings = self.clone();
@@ -130,7 +128,7 @@ impl ResolvedSettings {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.is_match(subject))
     }
 
-    /// Returns whether the filters may select tests of a program that could not be listed.
+    /// Returns whether the filters may select any tests of a program that could not be listed.
     #[must_use]
     pub fn may_be_selected(&self, program: &FilterSubject<'_>) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.may_match(program))
@@ -142,15 +140,15 @@ impl ResolvedSettings {
         self.profile_tests.with_layer(&self.command_line_tests).slow_timeout.period
     }
 
-    /// Returns the settings of one test: request over command line over overrides over suite over profile
-    /// over defaults.
+    /// Returns the settings of one test. Precedence: run request, command line, overrides, suite, profile,
+    /// defaults.
     ///
-    /// `suite` is the name of its `[[suite]]` section; `None` for programs that the command line names.
+    /// `suite` is the name of the `[[suite]]` section, or `None` for programs named on the command line.
     #[must_use]
     pub fn for_test(&self, suite: Option<&str>, subject: &FilterSubject<'_>) -> TestSettings {
         let suite = suite.and_then(|name| self.suite_tests.get(name));
         let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.with_layer(suite));
-        // The first override that sets a value decides, so the last one is applied first.
+        // The first override that sets a value wins, so apply them in reverse order.
         let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(subject));
         let below = overrides.fold(below, |below, one| below.with_layer(&one.tests));
         below.with_layer(&self.command_line_tests).with_layer(&self.requested_tests)

@@ -1,5 +1,5 @@
-//! The keys of `[[suite]]` that name its source of test programs. Each source has a key that selects it, and
-//! may have further ones.
+//! The keys of `[[suite]]` that select its source of test programs. Each source has one selecting key, and
+//! may have more keys.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use super::{
     reader::TableReader,
 };
 
-/// The keys of each source: the one that selects it, then those that have no effect without it.
+/// The keys of each source: the selecting key first, then keys that have no effect without it.
 const SOURCE_KEYS: [&[&str]; 8] = [
     &["programs"],
     &["cargo", "cargo-args"],
@@ -28,7 +28,7 @@ const SOURCE_KEYS: [&[&str]; 8] = [
     &["ctest", "ctest-args"],
     &["command", "pattern"],
 ];
-/// The key that selects its source as well, without the first one.
+/// A second key that selects its source by itself.
 const FURTHER_SELECTING_KEY: &str = "pattern";
 
 /// The keys of `[[suite]]` that name its source; exactly one source is named.
@@ -88,7 +88,7 @@ pub(super) struct SourceTable {
 }
 
 impl SourceTable {
-    /// Returns the request for the source that the keys name.
+    /// Returns the request for the source selected by the keys.
     fn into_request(self, dir: &Path) -> Option<SourceRequest> {
         let texts = |texts: Vec<String>| texts.into_iter().map(OsText::from);
         let programs = self.programs.map(|patterns| SourceRequest::new("programs", texts(patterns)));
@@ -129,17 +129,17 @@ impl SourceTable {
     }
 }
 
-/// Returns the request for the tests that pytest collects in some paths.
+/// Returns the request for tests that pytest collects from these paths.
 fn pytest_request(dir: &Path, paths: Vec<String>, python: Option<String>) -> SourceRequest {
     let mut paths = paths.into_iter().map(OsText::from);
     let first = paths.next().unwrap_or_default();
     let others: Vec<OsText> = paths.collect();
-    // The interpreter stands before further paths, where an empty text says that none is named.
+    // The interpreter comes before further paths. An empty text stands for the default interpreter.
     let python = python.map(OsText::from).or_else(|| (!others.is_empty()).then(OsText::default));
     SourceRequest::new("pytest", [OsText::from(dir), first].into_iter().chain(python).chain(others))
 }
 
-/// Reads the source of a suite. A suite without one, or with several, is reported.
+/// Reads the source of a suite. A missing source, or more than one, is reported.
 pub(super) fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> SourceRequest {
     let source: SourceTable = table.read();
     let is_selected = |keys: &&&[&str]| {
@@ -158,16 +158,16 @@ pub(super) fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> SourceRequ
         [key] => report_keys_without_effect(table, key),
         [first, other, ..] => {
             let message = format!("{other:?} and {first:?} exclude each other; make two suites");
-            // The other one may be there by its further key only.
+            // The other source may be present through its second key only.
             let key = if table.contains_key(other) { other } else { FURTHER_SELECTING_KEY };
             table.document.report(table.key_span(key), message);
         }
     }
-    // A wrong value has been reported, and the file is not used.
+    // A wrong value has been reported, so the file will not be used.
     source.into_request(dir).unwrap_or_default()
 }
 
-/// Reports the keys that belong to another source than the selected one.
+/// Reports keys of sources that are not selected.
 fn report_keys_without_effect(table: &TableReader<'_, '_>, selected: &str) {
     for keys in SOURCE_KEYS.iter().filter(|keys| keys[0] != selected) {
         for key in keys[1..].iter().filter(|key| table.contains_key(key)) {

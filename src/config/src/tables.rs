@@ -22,9 +22,9 @@ use super::{
     retries::RetryNotation,
 };
 
-/// Defines a table of settings as two types: the layer, in which every setting is optional, and the resolved
-/// settings, in which each has a value. A setting is declared as `field: Type as "Notation" = default;`. One
-/// without a default is optional in the resolved settings as well.
+/// Defines a table of settings as two types: a layer with every setting optional, and resolved settings with
+/// a value for each. A setting is declared as `field: Type as "Notation" = default;`. Without a default, it
+/// is optional in the resolved settings as well.
 macro_rules! layered_settings {
     (
         $(#[$layer_attribute:meta])* layer $layer:ident;
@@ -53,13 +53,13 @@ macro_rules! layered_settings {
         }
 
         impl $settings {
-            /// Returns these settings with each setting of the layer in place of the own one.
+            /// Returns these settings, replaced by the layer's settings where set.
             fn replaced_by(self, layer: &$layer) -> Self {
                 let layer = layer.clone();
                 Self { $($field: layered_settings!(@merge layer.$field, self.$field $(, $default)?),)+ }
             }
 
-            /// Returns the layer that sets all of these settings.
+            /// Returns a layer that sets all of these settings.
             #[cfg(test)]
             pub(super) fn into_layer(self) -> $layer {
                 let own = self;
@@ -187,8 +187,8 @@ layered_settings! {
 }
 
 impl RunSettings {
-    /// Returns these settings with those of a layer on top. A failure limit of the layer, of either kind,
-    /// replaces the inherited one.
+    /// Applies a layer to these settings. A failure limit of the layer, of either kind, replaces the
+    /// inherited one.
     #[must_use]
     pub(crate) fn with_layer(self, layer: &RunLayer) -> Self {
         match (layer.fail_fast, layer.max_fail) {
@@ -197,7 +197,7 @@ impl RunSettings {
         }
     }
 
-    /// Returns the number of failures that ends the run, and what becomes of the running tests then.
+    /// Returns the failure limit of the run, and whether it also cancels running tests.
     #[must_use]
     pub fn fail_limit(&self) -> FailLimit {
         match (self.max_fail, self.fail_fast) {
@@ -249,8 +249,8 @@ layered_settings! {
 }
 
 impl TestSettings {
-    /// Returns these settings with those of a layer on top. A time limit of the layer, of either kind,
-    /// replaces the inherited one.
+    /// Applies a layer to these settings. A time limit of the layer, of either kind, replaces the inherited
+    /// one.
     #[must_use]
     pub(crate) fn with_layer(self, layer: &TestLayer) -> Self {
         let by_periods = layer.slow_timeout.and_then(SlowTimeout::time_limit);

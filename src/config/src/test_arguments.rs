@@ -1,4 +1,5 @@
-//! Arguments of tests: `[suite.arguments]`, a table for each test, which its framework reads as JSON.
+//! Reads test arguments from `[suite.arguments]`. Each test has a table, which is passed to its framework as
+//! JSON.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ fn array(values: &DeArray<'_>) -> Vec<Value> {
     values.iter().map(|value| json(value.get_ref())).collect()
 }
 
-/// Returns a value as JSON; dates, and numbers that JSON does not have, as texts.
+/// Converts a value to JSON. Dates, and numbers that JSON can't represent, become strings.
 fn json(value: &DeValue<'_>) -> Value {
     let text = |text: String| Value::String(text);
     match value {

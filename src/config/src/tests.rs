@@ -1,4 +1,4 @@
-//! Valid and invalid `heeler.toml` files, as users write them.
+//! Valid and invalid `heeler.toml` files, as written by users.
 
 use std::{num::NonZeroU32, path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ fn parse(text: &str) -> Config {
     Config::parse(Path::new("heeler.toml"), text).unwrap()
 }
 
-/// Checks the problems of a file as they are printed below the heading.
+/// Checks the problems of a file as printed below the heading.
 #[track_caller]
 fn check_problems(text: &str, expected: &str) {
     let error = Config::parse(Path::new("heeler.toml"), text).unwrap_err().to_string();
@@ -575,7 +575,8 @@ fn filter_error_has_its_own_position() {
             parse_error(filter)
         );
     }
-    // With escapes in the string the position inside it is unknown, so the column is the filter's own.
+    // With escapes in the string, the position inside it is unknown, so the message has the filter's own
+    // column.
     for filter in ["\"\\u0061ll() & tset(x)\"", "\"\"\"all() & tset(x)\"\"\""] {
         let expected = format!("heeler.toml:2:10: {message}column 9: {fault}");
         assert!(parse_error(filter).ends_with(&expected), "{}", parse_error(filter));

@@ -1,5 +1,5 @@
-//! The plain types of the configuration: the types of settings, suites, and profiles before and after
-//! inheritance. No reading and no merging here.
+//! Plain types of the configuration: settings, suites, and profiles before and after inheritance. No reading
+//! and no merging here.
 
 use std::{
     collections::BTreeMap,
@@ -12,27 +12,27 @@ use heeler_core::SourceRequest;
 
 use crate::{RunLayer, RunSettings, TestLayer, TestSettings, filter::Filter};
 
-/// A position in `heeler.toml`; both numbers count from 1, columns in characters.
+/// A position in `heeler.toml`. Line and column count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePosition {
     pub line: u32,
     pub column: u32,
 }
 
-/// The content of `heeler.toml`, with paths made absolute or relative to the current directory.
+/// The contents of `heeler.toml`, with paths resolved against the directory of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Path of the file; `None` when there is no file.
+    /// Path of the file; `None` without a file.
     pub file: Option<PathBuf>,
-    /// The directory that relative paths in the file start from.
+    /// Directory that relative paths in the file start from.
     pub dir: PathBuf,
-    /// Directory of the history and of the journals of runs.
+    /// Directory for the history and for journals of runs.
     pub state_dir: PathBuf,
-    /// Directory of the StrykerJS that tests JavaScript and TypeScript, if it is not that of the package.
+    /// Directory of the StrykerJS used for JavaScript and TypeScript, if it is not the package's own.
     pub stryker: Option<PathBuf>,
-    /// The suites in the order of the file.
+    /// Suites in file order.
     pub suites: Vec<SuiteConfig>,
-    /// The profiles before inheritance.
+    /// Profiles before inheritance.
     pub(super) profiles: BTreeMap<String, UnresolvedProfile>,
 }
 
@@ -48,20 +48,21 @@ pub(super) struct UnresolvedProfile {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResolvedProfile {
     pub name: String,
-    /// Settings of the run as a whole.
+    /// Settings of the whole run.
     pub run: RunSettings,
     /// Settings of each test, before suites and overrides.
     pub tests: TestSettings,
-    /// The profile's own overrides, then those of the default profile; the first that sets a value decides.
+    /// The profile's own overrides, then overrides of the default profile. The first one that sets a value
+    /// wins.
     pub overrides: Vec<SettingsOverride>,
 }
 
-/// The error for a profile that no section defines.
+/// Error for a profile that no section defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("find the profile \"{name}\"; {known}")]
 pub struct UnknownProfileError {
     pub name: String,
-    /// The existing profiles, or the one with the nearest name, in words.
+    /// A hint with the closest profile name, or with all names.
     pub known: String,
 }
 
@@ -91,7 +92,7 @@ pub enum FailLimit {
     Never,
     After {
         failures: NonZeroU32,
-        /// Whether running tests are cancelled; otherwise they finish.
+        /// Whether running tests are cancelled. Otherwise they finish.
         is_immediate: bool,
     },
 }
@@ -101,24 +102,24 @@ pub enum FailLimit {
 pub enum FailFast {
     /// All tests run.
     Off,
-    /// Running tests finish; the rest is not run.
+    /// Running tests finish, and the rest is not run.
     Wait,
-    /// Running tests are cancelled; the rest is not run.
+    /// Running tests are cancelled, and the rest is not run.
     Immediate,
 }
 
-/// The order in which tests start.
+/// Start order of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShuffleMode {
-    /// The order chosen by the scheduler.
+    /// Order chosen by the scheduler.
     Off,
-    /// Random order, with a seed that the run chooses and reports.
+    /// Random order, with a new seed that the run reports.
     Random,
     /// Random order with this seed.
     Seed(u64),
 }
 
-/// The lowest level of results printed while tests run; each level includes those before it.
+/// Lowest level of results printed while tests run. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusLevel {
     None,
@@ -133,7 +134,7 @@ pub enum StatusLevel {
 }
 
 impl StatusLevel {
-    /// The configuration values of all levels, lowest first.
+    /// Names of all levels in the configuration, lowest first.
     pub const WORDS: [(&'static str, Self); 7] = [
         ("none", Self::None),
         ("fail", Self::Fail),
@@ -145,7 +146,7 @@ impl StatusLevel {
     ];
 }
 
-/// The lowest level of results listed at the end of a run; each level includes those before it.
+/// Lowest level of results listed at the end of a run. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FinalStatusLevel {
     None,
@@ -160,7 +161,7 @@ pub enum FinalStatusLevel {
 }
 
 impl FinalStatusLevel {
-    /// The configuration values of all levels, lowest first.
+    /// Names of all levels in the configuration, lowest first.
     pub const WORDS: [(&'static str, Self); 7] = [
         ("none", Self::None),
         ("fail", Self::Fail),
@@ -177,7 +178,7 @@ impl FinalStatusLevel {
 pub enum OutputTiming {
     /// With the test's result.
     Immediate,
-    /// With the test's result, and at the end of the run again.
+    /// With the test's result, and again at the end of the run.
     ImmediateFinal,
     /// At the end of the run.
     Final,
@@ -185,7 +186,7 @@ pub enum OutputTiming {
 }
 
 impl OutputTiming {
-    /// The configuration values of all kinds.
+    /// Names of all values in the configuration.
     pub const WORDS: [(&'static str, Self); 4] = [
         ("immediate", Self::Immediate),
         ("immediate-final", Self::ImmediateFinal),
@@ -206,15 +207,15 @@ impl OutputTiming {
     }
 }
 
-/// Which tests run, in view of those that their framework would skip: `#[ignore]`, `DISABLED_`.
+/// How to treat tests that their framework would skip (`#[ignore]`, `DISABLED_`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RunIgnored {
-    /// These are skipped.
+    /// Skip them.
     #[default]
     Default,
-    /// Only these run.
+    /// Run only them.
     Only,
-    /// All run.
+    /// Run all tests.
     All,
 }
 
@@ -247,17 +248,17 @@ impl TimeLimit {
     }
 }
 
-/// The result of a test that fails and passes on a retry.
+/// The result of a test that fails and then passes on a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlakyResult {
-    /// It passes, and is counted as flaky.
+    /// Passes, and is counted as flaky.
     Pass,
-    /// It fails.
+    /// Fails.
     Fail,
 }
 
 impl FlakyResult {
-    /// The configuration values of both.
+    /// Names of all values in the configuration.
     pub const WORDS: [(&'static str, Self); 2] = [("pass", Self::Pass), ("fail", Self::Fail)];
 }
 
@@ -274,7 +275,7 @@ pub enum DumpPolicy {
 }
 
 impl DumpPolicy {
-    /// The configuration values of all kinds.
+    /// Names of all values in the configuration.
     pub const WORDS: [(&'static str, Self); 4] =
         [("off", Self::Off), ("crash", Self::Crash), ("hang", Self::Hang), ("all", Self::All)];
 }
@@ -282,7 +283,7 @@ impl DumpPolicy {
 /// The processes that are traced for crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashCapture {
-    /// No process: results are the same, with less detail.
+    /// No process. Results stay the same but have less detail.
     Off,
     /// The test process; if that is a script, also the processes it starts.
     Root,
@@ -291,7 +292,7 @@ pub enum CrashCapture {
 }
 
 impl CrashCapture {
-    /// The configuration values of all kinds.
+    /// Names of all values in the configuration.
     pub const WORDS: [(&'static str, Self); 3] =
         [("off", Self::Off), ("root", Self::Root), ("tree", Self::Tree)];
 }
@@ -299,7 +300,7 @@ impl CrashCapture {
 /// The memory limit of a test process, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// The process may use any amount of memory.
+    /// Any amount of memory is allowed.
     Unlimited,
     Bytes(u64),
 }
@@ -320,12 +321,12 @@ impl MemoryLimit {
 pub struct SlowTimeout {
     /// The test is reported as slow each time this period elapses.
     pub period: Duration,
-    /// The number of periods after which the test is terminated.
+    /// Number of periods after which the test is terminated.
     pub terminate_after: Option<NonZeroU32>,
 }
 
 impl SlowTimeout {
-    /// Reports at each `period` and never terminates the test.
+    /// Reports the test at each `period`, without ever terminating it.
     #[must_use]
     pub const fn every(period: Duration) -> Self {
         Self { period, terminate_after: None }
@@ -337,35 +338,35 @@ impl SlowTimeout {
     }
 }
 
-/// Settings of the tests that a filter matches.
+/// Settings for the tests matched by a filter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingsOverride {
     /// Selects the tests.
     pub filter: Filter,
-    /// The settings that differ for them.
+    /// Settings that differ for these tests.
     pub tests: TestLayer,
 }
 
-/// A suite of tests: the source of its programs and how they are started.
+/// A suite of tests: where its programs come from, and how they are started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SuiteConfig {
     pub name: String,
     /// Position of the section, for messages.
     pub position: FilePosition,
-    /// The source of the programs.
+    /// Where the programs come from.
     pub source: SourceRequest,
     /// Name of the framework; `None` detects it by asking the program.
     pub framework: Option<String>,
-    /// Arguments before all of Heeler's own.
+    /// Arguments that precede Heeler's own.
     pub args: Vec<String>,
-    /// Variables added to Heeler's own environment; `None` unsets one.
+    /// Variables added to Heeler's environment; `None` unsets one.
     pub env: Vec<(String, Option<String>)>,
-    /// Arguments of tests by their names, each as a JSON object.
+    /// Arguments of tests by test name, each as a JSON object.
     pub test_arguments: BTreeMap<String, String>,
     /// Working directory of the tests; `None` lets the source decide.
     pub cwd: Option<PathBuf>,
-    /// A command that runs before the programs are searched, in the directory of the file. Not empty.
+    /// Command run before programs are searched, in the directory of the file. Not empty.
     pub build: Option<Vec<String>>,
-    /// Settings of the suite's tests, over those of any profile.
+    /// Settings of the suite's tests, applied over any profile.
     pub tests: TestLayer,
 }

@@ -1,18 +1,17 @@
-//! The workspace of a directory: its root keeps the state of runs where no `heeler.toml` says otherwise.
+//! Finds the workspace of a directory. Its root holds the state of runs, unless `heeler.toml` says otherwise.
 
 use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-/// Returns the root of the workspace that a directory is in: the nearest directory with a `Cargo.toml` that
-/// has a `[workspace]`, or with a `.git`. A cargo package without a workspace comes before the repository
-/// that it is in; a build directory, which has a `CMakeCache.txt`, is a root only outside any of them, so
-/// that its programs have the same state when they are run from the directory of the sources. `None` outside
-/// any.
+/// Returns the root of the workspace that contains a directory: the nearest ancestor with a `[workspace]` in
+/// `Cargo.toml`, or with a `.git`. A cargo package without a workspace takes precedence over its repository.
+/// A build directory (with a `CMakeCache.txt`) is only a root outside of all these, so that its programs
+/// share their state with runs from the source directory. Returns `None` outside of any workspace.
 ///
-/// The root must belong to this user or to the owner of `start`. The home directory is no workspace, though
-/// some keep it in git.
+/// The root must belong to this user or to the owner of `start`. The home directory is never a root, even if
+/// it is in git.
 #[must_use]
 pub fn workspace_root(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let owner = std::fs::metadata(start).ok()?.uid();
