@@ -16,27 +16,27 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, timeout_at},
 };
 
-/// Why a body broke off.
+/// Why a body ended early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body to be sent.
 pub type HttpBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// Returns a body of these bytes.
+/// Returns a body with these bytes.
 #[must_use]
 pub fn bytes_body(bytes: impl Into<Bytes>) -> HttpBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What is sent where nothing else was for a while.
+/// Bytes sent when nothing else was sent for a while.
 #[derive(Debug, Clone, Copy)]
 pub struct KeepAlive {
     pub interval: Duration,
     pub bytes: &'static [u8],
 }
 
-/// Returns a body of what arrives in a queue, which ends with the queue. `guard` is dropped with the body:
-/// when it was sent, or when the client closes the connection.
+/// Returns a body that streams a queue and ends with it. `guard` is dropped with the body: after it was sent,
+/// or when the client closes the connection.
 #[must_use]
 pub fn queue_body(queue: mpsc::Receiver<Bytes>, keep_alive: KeepAlive, guard: impl Any + Send) -> HttpBody {
     let mut interval = tokio::time::interval_at(Instant::now() + keep_alive.interval, keep_alive.interval);
@@ -69,22 +69,23 @@ impl Body for QueueBody {
     }
 }
 
-/// Changes the bytes of a body while they pass.
+/// Changes the bytes of a body as they pass through.
 pub trait BodyTransform: Send + Unpin + 'static {
-    /// Returns what is passed on after these bytes.
+    /// Returns the bytes to pass on for these bytes.
     ///
     /// # Errors
-    /// The body can't go on; its receiver sees that it broke off.
+    /// The body can't continue, so the receiver sees that it broke off.
     fn on_bytes(&mut self, bytes: Bytes) -> Result<Bytes, BodyError>;
 
-    /// Returns what is passed on at the end.
+    /// Returns the bytes to pass on at the end.
     ///
     /// # Errors
-    /// As for `on_bytes`.
+    /// Same as for `on_bytes`.
     fn on_end(&mut self) -> Result<Bytes, BodyError>;
 }
 
-/// The body of a response on its way to another client. The connection from which it comes is closed with it.
+/// The body of a response that is forwarded to another client. Dropping it closes the connection it comes
+/// from.
 pub(super) struct TransformedBody<T> {
     pub(super) body: Incoming,
     /// `None` after the end.
@@ -109,7 +110,7 @@ impl<T: BodyTransform> Body for TransformedBody<T> {
             let passed = match frame {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => transform.on_bytes(bytes),
-                    // Trailers say nothing of messages.
+                    // Trailers are not part of any message.
                     Err(_trailers) => continue,
                 },
                 Some(Err(error)) => Err(error.into()),
@@ -149,7 +150,7 @@ pub enum ReadBodyError {
 ///
 /// Cancel safe: no, because what was read is lost.
 pub async fn read_body(body: Incoming, limit: usize, deadline: Instant) -> Result<Bytes, ReadBodyError> {
-    // A length that is announced need not be waited for.
+    // A body announced as too long is refused without reading it.
     if body.size_hint().lower() > limit as u64 {
         return Err(ReadBodyError::TooLong { limit });
     }

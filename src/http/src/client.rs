@@ -1,4 +1,4 @@
-//! One request and its response, on a connection of their own.
+//! A single request and its response, on its own connection.
 
 use bytes::Bytes;
 use heeler_protocol::mcp::http::LocalUrl;
@@ -33,15 +33,15 @@ pub enum HttpClientError {
     Response { url: LocalUrl, source: hyper::Error },
 }
 
-/// A response whose body was not read yet. Its connection is closed with it.
+/// A response whose body has not been read yet. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct HttpExchange {
     response: Response<Incoming>,
     connection: JoinSet<()>,
 }
 
-/// Sends a request to a server on this machine; the connection has to be there until `connected_by`. For the
-/// response the caller waits as long as it wants.
+/// Sends a request to a server on this machine. Connecting must succeed before `connected_by`. The
+/// caller decides how long to wait for the response.
 ///
 /// # Errors
 /// See [`HttpClientError`].
@@ -74,7 +74,7 @@ pub async fn send_request(
 }
 
 impl HttpExchange {
-    /// Returns the response's head; its body comes from the other methods.
+    /// Returns the response's head. The other methods return its body.
     #[must_use]
     pub fn response(&self) -> &Response<Incoming> {
         &self.response
@@ -111,7 +111,7 @@ impl HttpExchange {
         }
     }
 
-    /// Returns the response for another client, its body changed on the way.
+    /// Returns the response for another client, with a transformed body.
     #[must_use]
     pub fn forward(self, transform: impl BodyTransform) -> Response<HttpBody> {
         let Self { response, connection } = self;

@@ -1,11 +1,11 @@
-//! HTTP/1.1 on loopback, without TLS: a server whose slow or hostile clients cost nobody else anything, and a
-//! client with one connection for each request.
+//! HTTP/1.1 on loopback, without TLS: a server that slow or hostile clients can't disturb, and a client that
+//! uses one connection per request.
 //!
 //! - `server`: accepts connections and reads requests, within limits.
-//! - `body`: bodies, sent and received.
-//! - `client`: one request and its response.
-//! - `websocket`: WebSocket connections, which begin as requests.
-//! - `stall_limit`: ends a connection whose peer does not read.
+//! - `body`: bodies to send and received bodies.
+//! - `client`: a request and its response.
+//! - `websocket`: WebSocket connections, which start as requests.
+//! - `stall_limit`: ends connections whose peer does not read.
 
 mod body;
 mod client;
@@ -32,7 +32,7 @@ pub use websocket::{
     WebSocketSender, accept_websocket, is_websocket_request,
 };
 
-/// Returns the value of a header that occurs once and is ASCII.
+/// Returns the value of a header that occurs at most once and is ASCII.
 ///
 /// # Errors
 /// The header is repeated or is not ASCII.

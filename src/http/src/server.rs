@@ -11,32 +11,31 @@ use heeler_transport::accept::{
     ConnectionTasks, StopSignal, TcpConnection, TrustedListener, accept_connections,
 };
 
-/// Maximum number of connections. Further ones wait until one is closed; a client with a request in progress
-/// uses one.
+/// Maximum number of connections. More have to wait until one is closed. Each request in progress uses a
+/// connection.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Time limit for the headers of a request, also of the next one on an open connection.
+/// Time limit for receiving a request's headers, including further requests on an open connection.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
-/// Maximum size of the headers of a request.
+/// Maximum size of a request's headers.
 const HEADER_BYTES: usize = 32 << 10;
-/// Maximum number of headers of a request.
+/// Maximum number of headers in a request.
 const MAX_HEADERS: usize = 100;
-/// Time in which a client has to read something of what is sent.
+/// Time limit for a client to read something while there is something to read.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
-/// Time for the last responses, once the server stops.
+/// Time limit for finishing responses once the server stops.
 pub const FINISH_LIMIT: Duration = Duration::from_secs(1);
 
-/// What answers requests.
+/// Answers requests.
 pub trait HttpService: Send + Sync + 'static {
-    /// Answers a request. The future, or the body that it returned, is dropped when the client closes the
-    /// connection.
+    /// Answers a request. If the client closes the connection, the future or the body it returned is dropped.
     fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<HttpBody>> + Send;
 }
 
-/// Serves the clients of a loopback address, of this user and of root, until `stop` is over; then it finishes
-/// the responses that are in progress.
+/// Serves clients on a loopback address until `stop` completes, then finishes the responses in progress. Only
+/// processes of this user and of root are served.
 ///
 /// Cancel safe: yes, because the connections are closed.
 pub async fn serve<S: HttpService>(
@@ -55,8 +54,8 @@ pub async fn serve<S: HttpService>(
     }
 }
 
-/// Returns whether the headers are longer than allowed. The library limits only its buffer, and one read may
-/// exceed that.
+/// Returns whether the headers exceed the limit. Hyper only limits its buffer, which a single read may
+/// exceed.
 fn has_long_headers(request: &Request<Incoming>) -> bool {
     let line = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
@@ -70,8 +69,8 @@ fn too_long_headers() -> Response<HttpBody> {
     response
 }
 
-/// Serves a connection that was accepted, until it ends; once the server stops, the response in progress is
-/// its last. The connection may be upgraded, after which it belongs to the service.
+/// Serves an accepted connection until it ends. Once the server stops, only the response in progress is
+/// finished. After an upgrade, the connection belongs to the service.
 ///
 /// Cancel safe: yes, because the connection is closed.
 pub async fn serve_connection<T, S>(stream: T, service: Arc<S>, mut stopped: StopSignal)

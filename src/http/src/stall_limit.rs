@@ -1,4 +1,4 @@
-//! Ends a connection whose peer does not read: a write that makes no progress for too long fails.
+//! Ends connections whose peer does not read: a write that makes no progress for too long fails.
 
 use std::{
     io,
@@ -12,23 +12,23 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// A stream whose writes fail after they have made no progress for too long.
+/// A stream whose writes fail if they make no progress for too long.
 #[derive(Debug)]
 pub(crate) struct StallLimited<S> {
     stream: S,
     limit: Duration,
-    /// The end of the time for the write that waits.
+    /// When the waiting write times out.
     stalled: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
 
 impl<S> StallLimited<S> {
-    /// Takes a stream; `limit` is the time for a write that makes no progress.
+    /// Wraps a stream. `limit` is the time that a write may wait without progress.
     pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, stalled: Box::pin(tokio::time::sleep(limit)), is_waiting: false }
     }
 
-    /// Returns an error in place of a wait that takes too long.
+    /// Returns the result of a write, or an error if it has waited for too long.
     fn checked(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.is_waiting = false;

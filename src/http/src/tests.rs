@@ -1,4 +1,4 @@
-//! Server and client against each other, and against bytes that are no requests.
+//! Server and client against each other, and against bytes that are not requests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,15 +15,15 @@ use tokio::{
 
 use crate::*;
 
-/// Time limit for what is certain to happen.
+/// Time limit for events that are certain to happen.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Answers with what it gets; `/stream` with a stream that never ends.
+/// Answers with the request body. `/stream` answers with an endless stream.
 struct Echo {
     dropped: mpsc::Sender<()>,
 }
 
-/// Says that it was dropped.
+/// Reports that it was dropped.
 struct DropNotice(mpsc::Sender<()>);
 
 impl Drop for DropNotice {
@@ -75,10 +75,10 @@ impl Server {
         send_request(&url, request, Instant::now() + DEADLINE).await
     }
 
-    /// Returns what the server answers to bytes, up to its close.
+    /// Returns the server's answer to these bytes, up to the end of the connection.
     async fn answer(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.url.strip_prefix("http://").unwrap()).await.unwrap();
-        // It may close before it has everything.
+        // The server may close the connection before it has read everything.
         drop(stream.write_all(bytes).await);
         let mut answer = Vec::new();
         let read = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut answer));

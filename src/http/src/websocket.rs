@@ -1,4 +1,5 @@
-//! WebSocket connections, which begin as requests. Messages are texts; everything else the library answers.
+//! WebSocket connections, which start as HTTP requests. Messages are texts; the library answers all other
+//! frames.
 
 use bytes::Bytes;
 use futures_util::{
@@ -25,10 +26,10 @@ use super::{HttpBody, bytes_body, single_header};
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Number of bytes that are buffered for sending beyond one message.
+/// Number of bytes buffered for sending, in addition to one message.
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
-/// A request that begins no WebSocket connection that can be served.
+/// A request for a WebSocket connection that is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHandshake {
     #[error("expected version 13 of the WebSocket protocol")]
@@ -37,7 +38,7 @@ pub enum InvalidHandshake {
     Key,
 }
 
-/// Error of a WebSocket connection. It is then over.
+/// Error of a WebSocket connection. The connection is then over.
 #[derive(Debug, thiserror::Error)]
 pub enum WebSocketError {
     #[error("open a WebSocket connection")]
@@ -64,11 +65,11 @@ impl From<tungstenite::Error> for WebSocketError {
 pub enum WebSocketEnd {
     /// The server stops.
     GoingAway,
-    /// A message was no text.
+    /// A message was not text.
     NotText,
     /// A message was too long.
     TooLong,
-    /// The client does not keep to the protocol.
+    /// The client violated the protocol.
     Refused,
 }
 
@@ -82,17 +83,17 @@ pub fn is_websocket_request(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A connection whose response was not sent yet.
+/// A WebSocket connection whose handshake response has not been sent yet.
 #[derive(Debug)]
 pub struct PendingWebSocket {
     upgrade: OnUpgrade,
     message_limit_bytes: usize,
 }
 
-/// Returns the response that begins a WebSocket connection, and the connection.
+/// Returns the handshake response and the connection that it opens.
 ///
 /// # Errors
-/// The request has not what a handshake needs.
+/// The request lacks something that the handshake requires.
 pub fn accept_websocket(
     request: &mut Request<Incoming>,
     message_limit_bytes: usize,
@@ -120,7 +121,7 @@ fn accept_key(headers: &HeaderMap) -> Result<HeaderValue, InvalidHandshake> {
 }
 
 impl PendingWebSocket {
-    /// Waits until the response is sent, and returns both directions.
+    /// Waits until the response is sent, and returns both directions of the connection.
     ///
     /// Cancel safe: yes, because the connection is closed.
     ///
@@ -156,7 +157,7 @@ impl WebSocketSender {
         self.0.send(Message::Text(text)).await.map_err(WebSocketError::from)
     }
 
-    /// Asks the client whether it is still there.
+    /// Sends a ping, to find out whether the client is still there.
     ///
     /// Cancel safe: no, as for `send`.
     ///
@@ -184,11 +185,11 @@ impl WebSocketSender {
     }
 }
 
-/// What a client sent.
+/// Something received from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebSocketInput {
     Text(Bytes),
-    /// A frame without a message: the client is there.
+    /// A control frame, which shows that the client is still there.
     Control,
 }
 
