@@ -301,6 +301,7 @@ pub(super) fn render_page() -> String {
     let schema = json_schema();
     let defs = &schema["$defs"];
     let mut page = PAGE_HEAD.to_owned();
+    // A section has one row for each key.
     let mut section = |heading: &str, keys: Vec<&str>, table: &Value| {
         page += &format!(
             "\n## {heading}\n\n| key | takes | default | what it does |\n| --- | --- | --- | --- |\n"
@@ -323,6 +324,7 @@ pub(super) fn render_page() -> String {
             writeln!(page, "| `{key}` | {takes} | {default} | {description} |").unwrap();
         }
     };
+    // One section for each table, in the order of the file.
     let profile = &defs["ProfileKeys"];
     section("Top of the file", keys_of::<TopTable>(), &schema);
     section("Settings of a run: `[profile.NAME]`", keys_of::<RunLayer>(), profile);

@@ -151,6 +151,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             uid.push_str(&format!("#{times}"));
         }
         let suffix_bytes = u8::try_from(uid.len() - name_end).expect("a number has few digits");
+        // Without a selector, a repeated test can't be run.
         let is_ambiguous = times > 1 && listed.selector.is_none();
         let repeated = is_ambiguous.then(|| {
             format!(

@@ -69,6 +69,7 @@ impl ProgramWatcher {
             debounce: ChangeDebounce::default(),
             has_lost_events: false,
         };
+        // Report changes since the client was told about its programs.
         watcher = watcher.look_for_changes().await?;
         loop {
             let next_look = watcher.debounce.next_look();

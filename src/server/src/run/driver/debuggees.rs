@@ -6,12 +6,9 @@ use heeler_protocol::control::{DebuggeeCommand, LeaseId, WorkerId};
 /// A test whose process is stopped and waits for a debugger.
 #[derive(Debug, Clone)]
 pub(crate) struct WaitingDebuggee {
-    /// The worker that runs the process.
     pub(crate) worker: WorkerId,
-    /// The lease that the test belongs to.
     pub(crate) lease: LeaseId,
     pub(crate) test: TestId,
-    /// Process id of the test.
     pub(crate) pid: u32,
     /// Command that a debugger can launch instead.
     pub(crate) debuggee: Option<DebuggeeCommand>,

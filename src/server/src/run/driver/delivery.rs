@@ -32,7 +32,7 @@ impl RunDelivery {
         }
     }
 
-    /// Notes that a worker's connection is drained.
+    /// Records that a worker's connection is drained.
     pub(super) fn on_drained(&mut self, worker: WorkerId, proof: ProofLevel) {
         // A completion sent on another connection would overtake frames queued on the main connection.
         let is_relayed = proof == ProofLevel::Ordered && self.has_callback;
