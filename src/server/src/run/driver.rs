@@ -170,8 +170,8 @@ impl RunDriver {
         self.model.apply(RunEvent::Cancel);
     }
 
-    /// Adds tests to an open run. If the run accepts none of them, for example because their programs are
-    /// unknown, it ends without them; the outcome shows which tests belonged to the run.
+    /// Adds tests to an open run. If they belong to other programs than the run's, the run accepts no more tests
+    /// and ends; its outcome shows which tests it contained.
     pub(crate) fn add_tests(&mut self, added: PlannedTests) {
         if !self.model.state().is_open() {
             return;

@@ -51,7 +51,7 @@ pub struct SchedulerOptions {
 }
 
 impl SchedulerOptions {
-    /// Returns the options for this program. If `capture` is off, test output goes to `shown`.
+    /// Returns the options for this program. Test output that is not captured goes to `shown`.
     #[must_use]
     pub fn new(settings: &ResolvedSettings, shown: WorkerStdout) -> Self {
         Self {
