@@ -39,7 +39,7 @@ impl ClientSink {
     /// Sends a frame if there is room.
     ///
     /// # Errors
-    /// There is no room, or the client accepts no more updates.
+    /// The queue is full, or the client accepts no more updates.
     pub(crate) fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
         match self {
             Self::Connection(outbox, _) => outbox.try_send(frame).map_err(|error| match error {

@@ -38,7 +38,7 @@ impl ChangeDebounce {
         self.last_look = Some(now);
     }
 
-    /// Returns the time of the next check; `None` if there was no event since the last one.
+    /// Returns the time of the next check; `None` without an event since the last one.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let EventSpan { first, last } = self.pending?;
         let settled = (last + QUIET_PERIOD).min(first + LONGEST_DELAY);

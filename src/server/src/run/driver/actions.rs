@@ -118,7 +118,7 @@ impl RunDriver {
         self.delivery.completion_of(self.requested.completion())
     }
 
-    /// Finishes the run over the main connection. Used when there is no watchdog, and therefore no worker.
+    /// Finishes the run over the main connection. Used once the watchdog is lost, and all workers with it.
     pub(super) fn finish_without_watchdog(&mut self, why: &str) {
         self.requested.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
         // Read the journals of all workers, because no worker can report its results any more.

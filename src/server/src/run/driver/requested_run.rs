@@ -194,7 +194,7 @@ impl RequestedRun {
         }
     }
 
-    /// Sends the end of the run to the client directly, because there is no watchdog.
+    /// Sends the end of a run without a watchdog directly to the client.
     pub(super) fn finish_to_client(&self, finish: &FinishRequest) {
         self.client.events.finish_run(finish);
     }
