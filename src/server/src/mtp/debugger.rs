@@ -238,7 +238,8 @@ fn launch_params(debuggee: &DebuggeeCommand) -> Option<LaunchDebuggerParams> {
     })
 }
 
-/// Returns why no debugger is available, according to a response. A result that can't be parsed counts as success.
+/// Returns why no debugger is available, according to a response. A result that can't be parsed counts as
+/// success.
 fn refusal_reason(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> Option<String> {
     match outcome {
         Err(error) => Some(format!("the client answered with the error {error}")),

@@ -170,8 +170,8 @@ impl RunDriver {
         self.model.apply(RunEvent::Cancel);
     }
 
-    /// Adds tests to an open run. If they belong to programs outside the run, it accepts no more tests and ends;
-    /// its outcome shows which tests it contained.
+    /// Adds tests to an open run. If they belong to programs outside the run, it accepts no more tests and
+    /// ends; its outcome shows which tests it contained.
     pub(crate) fn add_tests(&mut self, added: PlannedTests) {
         if !self.model.state().is_open() {
             return;
