@@ -33,7 +33,7 @@ pub(super) fn check_adapter(arguments: &CheckAdapterArguments) -> Result<CliExit
         CheckFormat::Human => human(&results, check.notes()),
         CheckFormat::Json => json_lines(&results),
     };
-    // A closed pipe is no error.
+    // A closed pipe is not an error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     let is_broken = results.iter().any(|one| matches!(one.finding, RuleFinding::Broken { .. }));
     Ok(if is_broken { CliExitCode::TestsFailed } else { CliExitCode::Success })

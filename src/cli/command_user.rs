@@ -1,4 +1,4 @@
-//! The user of a command that takes long: signals, and when the display is due.
+//! The user of a long-running command: signals, and display ticks.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::{
 /// Interval between display ticks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The user of a command.
+/// Receives the user's signals and the display ticks of a command.
 pub(super) struct CommandUser {
     pub(super) signals: SignalListener,
     ticks: Interval,
 }
 
-/// What a command does for its user next.
+/// Event that a command handles for its user.
 pub(super) enum UserEvent {
     Signal(SignalRequest),
     /// The display is due.
@@ -26,7 +26,7 @@ pub(super) enum UserEvent {
 }
 
 impl CommandUser {
-    /// Installs the handlers of signals; after this, they no longer end or stop the process by default.
+    /// Installs the signal handlers; from then on, signals neither end nor stop the process by default.
     pub(super) fn listen() -> Result<Self, CommandError> {
         let signals = SignalListener::listen().map_err(CommandError::Signals)?;
         let mut ticks = tokio::time::interval(TICK);
@@ -36,7 +36,7 @@ impl CommandUser {
 
     /// Waits for the next event.
     ///
-    /// Cancel safe: yes, as [`SignalListener::next`].
+    /// Cancel safe: yes, because [`SignalListener::next`] is.
     pub(super) async fn next_event(&mut self) -> UserEvent {
         tokio::select! {
             biased;

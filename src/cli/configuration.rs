@@ -1,4 +1,4 @@
-//! The configuration that applies where a command is called.
+//! Loads the configuration of the directory in which a command is called.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use heeler_config::Config;
 
 use super::exit::CommandError;
 
-/// Reads the given configuration file, otherwise the nearest, otherwise returns the defaults.
+/// Reads the given configuration file, or else the nearest one, or else returns the defaults.
 pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
     Config::load_nearest(file).map_err(CommandError::Config)
 }

@@ -1,4 +1,4 @@
-//! `--debugger`: the user's own debugger gets the terminal, for one test after the other.
+//! `--debugger`: gives the terminal to the user's debugger, for one test at a time.
 //!
 //! ```text
 //! a test waits ──start──► it attaches ──► the test runs ──► it exits ──► the next test
@@ -24,10 +24,9 @@ use heeler_sys::{
     trace,
 };
 
-/// Time limit for attaching. A debugger reads the symbols only after attaching, so that it has little to do
-/// before.
+/// Timeout for attaching. A debugger reads symbols only after attaching, so attaching is fast.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
-/// Placeholder of the process id in a command; without it, `-p PID` is appended.
+/// Placeholder for the process id in a command; `-p PID` is appended to a command without it.
 const PID_PLACEHOLDER: &str = "{pid}";
 
 /// Command line of a debugger that attaches to a process.
@@ -55,13 +54,13 @@ impl FromStr for DebuggerCommand {
 }
 
 impl DebuggerCommand {
-    /// Returns the name of the debugger if no such program is found, in the way of a shell.
+    /// Returns the debugger's name if a search in `PATH`, like a shell's, does not find it.
     pub(super) fn missing_program(&self) -> Option<&str> {
         let name = self.0.first()?.as_str();
         find_program(name, Path::new("")).is_none().then_some(name)
     }
 
-    /// Returns the command's arguments with the process id inserted.
+    /// Returns the command's words with the process id inserted.
     fn arguments_for(&self, process: u32) -> Vec<OsString> {
         let pid = process.to_string();
         let mut words: Vec<_> = self.0.iter().map(|word| word.replace(PID_PLACEHOLDER, &pid)).collect();
@@ -72,7 +71,7 @@ impl DebuggerCommand {
     }
 }
 
-/// What has happened to the tests that wait for a debugger.
+/// Change of a test that waits for a debugger.
 #[derive(Debug)]
 pub(super) enum DebuggerAction {
     Nothing,
@@ -94,10 +93,10 @@ pub(super) struct DebuggerQueue {
 struct RunningDebugger {
     child: SpawnedChild,
     test: Pid,
-    /// The test that waits for it; `None` once it is decided how that continues.
+    /// Test that waits for the debugger; `None` once the debugger has attached or failed.
     debuggee: Option<DebuggeeWaiting>,
     attach_deadline: Instant,
-    /// The terminal's state before the debugger started; `None` without a terminal, or after it was restored.
+    /// The terminal's state before the debugger started; `None` without a terminal or after restoring.
     saved_terminal: Option<SavedTerminal>,
 }
 
@@ -117,7 +116,7 @@ impl DebuggerQueue {
         self.waiting.push_back(debuggee);
     }
 
-    /// Removes a test that does not wait any more, because its process is gone.
+    /// Removes a test that no longer waits, because its process is gone.
     pub(super) fn withdraw(&mut self, lease: DebuggeeLease) {
         self.waiting.retain(|waiting| waiting.lease != lease);
         let is_meant = |running: &&mut RunningDebugger| {
@@ -139,7 +138,7 @@ impl DebuggerQueue {
         self.running.is_some() || !self.waiting.is_empty()
     }
 
-    /// Checks the running debugger or starts the next one, and returns the action that follows.
+    /// Checks the running debugger or starts the next one; returns the resulting action.
     pub(super) fn step(&mut self) -> DebuggerAction {
         let Some(running) = &mut self.running else {
             return self.start_next();
@@ -153,8 +152,8 @@ impl DebuggerQueue {
                 DebuggerAction::Failed(debuggee, why.to_owned())
             });
         }
-        // A debugger that the user has stopped (Ctrl-Z) would stay stopped: the shell has no job for it to
-        // continue.
+        // Continue a debugger that the user has stopped (Ctrl-Z). The shell has no job for it, so the user
+        // could not continue it.
         if stat(running.child.pid()).is_some_and(ProcessStat::is_stopped) {
             drop(running.child.signal(Signal::CONT));
         }
@@ -209,8 +208,8 @@ impl RunningDebugger {
         {
             tracing::warn!(%error, "the terminal could not be given to the debugger");
         }
-        // A debugger that used the terminal before it became the foreground group has been stopped by the
-        // kernel, with every program that it had started by then.
+        // The kernel stops a debugger that uses the terminal before becoming the foreground group, together
+        // with the programs it has started. Continue them all.
         drop(process::kill_group(child.pid(), Signal::CONT));
         let pid = Pid(i32::try_from(process).unwrap_or_default());
         Ok(Self {
@@ -223,17 +222,17 @@ impl RunningDebugger {
     }
 
     fn kill(&self) {
-        // A failure means that the debugger has already exited, which the next step detects.
+        // A failure means that the debugger has already exited. The next step detects that.
         drop(self.child.signal(Signal::KILL));
     }
 
-    /// Restores the terminal's foreground group and modes: a debugger that was killed has not restored them.
+    /// Restores the terminal's foreground group and modes, since a killed debugger has not restored them.
     fn restore_terminal(&mut self) {
         let Some(before) = self.saved_terminal.take() else { return };
         let stdin = std::io::stdin();
         if let Err(error) = terminal::set_foreground_group(stdin.as_fd(), before.foreground) {
             tracing::warn!(%error, "the terminal could not be taken back from the debugger");
-            // A background process that sets the terminal's modes is stopped.
+            // The kernel stops a background process that sets the terminal's modes.
             return;
         }
         if let Some(modes) = before.modes
@@ -245,7 +244,8 @@ impl RunningDebugger {
 }
 
 impl Drop for RunningDebugger {
-    /// When the user forces an immediate exit, nothing waits for the debugger's end.
+    /// Restores the terminal when the user forces an immediate exit, because nothing waits for the debugger
+    /// then.
     fn drop(&mut self) {
         if self.saved_terminal.is_some() {
             self.kill();

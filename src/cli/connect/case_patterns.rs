@@ -1,9 +1,9 @@
-//! Patterns of cases, as `connectconformance` takes them: paths of names in which `*` stands for one
-//! component and `**` for any number of them. That program reads only those of `--known-failing` itself.
+//! Case patterns in the syntax of `connectconformance`: `*` stands for one component of a name, `**` for any
+//! number of components. Heeler matches all patterns itself except `--known-failing`, which the judge reads.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
-/// Patterns that can't be used.
+/// Error in a case pattern or its file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CasePatternError {
     #[error("read {}", path.display())]
@@ -12,10 +12,10 @@ pub(crate) enum CasePatternError {
     Unmatched { pattern: String },
 }
 
-/// Returns the cases that match a pattern, or a line of an @FILE.
+/// Returns the cases that match any pattern; `@FILE` reads one pattern per line.
 ///
 /// # Errors
-/// A file can't be read; a pattern matches nothing.
+/// A file can't be read, or a pattern matches no case.
 pub(super) fn matching_cases(
     arguments: &[String],
     names: &[&str],
@@ -51,8 +51,8 @@ fn add_matches(
     Ok(())
 }
 
-/// Returns whether a pattern matches a whole name: by the set of its positions that the components so far can
-/// have reached, so that many `**` cost no more than their number.
+/// Returns whether a pattern matches a whole name. Tracks the set of pattern positions reached so far,
+/// because backtracking over several `**` would take exponential time.
 fn matches(pattern: &[&str], name: &[&str]) -> bool {
     let skip = |reached: &mut [bool]| {
         for place in 0..pattern.len() {

@@ -1,5 +1,5 @@
-//! `heeler connect forward`: the process that the judge takes for its client. It passes everything on to the
-//! process that has started the judge, and its answers back.
+//! `heeler connect forward`: the process that the judge starts as its client. Forwards the judge's requests
+//! to the Heeler process that started the judge, and the answers back.
 
 use std::{path::Path, time::Duration};
 
@@ -9,12 +9,12 @@ use tokio::{io::AsyncWriteExt as _, time::Instant};
 
 use crate::cli::exit::{CliExitCode, CommandError};
 
-/// Time for the connection: the process that has started the judge listens already.
+/// Timeout for connecting; short, because the Heeler process listens before it starts the judge.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Passes the judge's requests and the answers on until there are no more answers.
+/// Forwards requests and answers until the answers end.
 ///
-/// Cancel safe: no, because bytes on their way would be lost.
+/// Cancel safe: no, because bytes in transit would be lost.
 pub(super) async fn forward(socket: &Path) -> Result<CliExitCode, CommandError> {
     let judge = listen::standard_streams().await.map_err(CommandError::Listen)?;
     let connected = local::connect(socket, Instant::now() + CONNECT_LIMIT).await;

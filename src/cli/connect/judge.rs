@@ -1,5 +1,4 @@
-//! The process of the judge, `connectconformance`, with its outputs and its connection to the client that
-//! Heeler is to it.
+//! The process of the judge, `connectconformance`: its start, its outputs, and the socket of its client.
 
 use std::{
     collections::BTreeSet,
@@ -27,17 +26,17 @@ use tokio::{
 
 use super::case_patterns::CasePatternError;
 
-/// Maximum size of the judge's output: thousands of failed cases have a few KiB each.
+/// Maximum size of the judge's output. Thousands of failed cases take a few KiB each.
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
-/// Time for the end of the outputs after the judge's exit. Only a process that it left behind keeps them
+/// Time for the outputs to end after the judge's exit. Only a process left behind by the judge keeps them
 /// open.
 const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
 /// Time for the judge to end after SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
-/// Number of the last lines of the judge's standard error that an error shows.
+/// Number of final lines of the judge's standard error that an error message shows.
 const SHOWN_LINES: usize = 20;
 
-/// Error of a run of the judge: nothing is known about the cases that it has not reported.
+/// Error of a judge run. Nothing is known about cases that the judge has not reported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JudgeError {
     #[error("make a directory for its socket and its lists of cases")]
@@ -54,7 +53,7 @@ pub(crate) enum JudgeError {
     Output(#[source] io::Error),
     #[error("its output is larger than {} MiB", OUTPUT_LIMIT_BYTES >> 20)]
     OutputLimit,
-    /// It refuses its configuration, its patterns or its client.
+    /// The judge rejects its configuration, its patterns or its client.
     #[error("it exited with code {code} before it had asked anything:\n{stderr}")]
     Refused { code: i32, stderr: String },
     #[error("it was killed by {signal} before it had reported its verdicts{stderr}")]
@@ -74,29 +73,29 @@ pub(crate) enum JudgeError {
 }
 
 impl JudgeError {
-    /// Returns whether what the user wrote is the reason.
+    /// Returns whether the user's input caused the error.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Patterns { .. } | Self::Ambiguous { .. })
     }
 }
 
-/// How the judge is started.
+/// Command that starts the judge.
 #[derive(Debug, Clone)]
 pub(super) struct JudgeCommand {
     pub(super) program: PathBuf,
     pub(super) config: Option<PathBuf>,
-    /// Patterns of cases that are known to fail, as the user gave them.
+    /// Patterns of cases known to fail, as the user wrote them.
     pub(super) known_failing: Vec<String>,
 }
 
-/// The cases of one run of the judge.
+/// Cases of one judge run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct JudgedCases<'a> {
     /// The cases to run; `None` runs all.
     pub(super) run: Option<Vec<&'a str>>,
-    /// Those of them that are known to fail; `None` takes the user's patterns.
+    /// Cases known to fail; `None` passes the user's patterns to the judge.
     pub(super) known_failing: Option<BTreeSet<&'a str>>,
-    /// Those of them that are known to be flaky.
+    /// Cases known to be flaky.
     pub(super) known_flaky: BTreeSet<&'a str>,
 }
 
@@ -106,12 +105,12 @@ pub(super) struct Judge {
     exit: ProcessExitWatch,
     stdout: OutputReader,
     stderr: OutputReader,
-    /// Bytes of its standard error that have been returned as lines.
+    /// Bytes of standard error that have been returned as lines.
     shown: usize,
     _dir: SocketDir,
 }
 
-/// One output of the judge.
+/// Reads one output of the judge.
 struct OutputReader {
     /// `None` after its end.
     pipe: Option<Receiver>,
@@ -123,9 +122,9 @@ impl OutputReader {
         Ok(Self { pipe: Some(Receiver::from_owned_fd(pipe)?), text: Vec::new() })
     }
 
-    /// Reads what is there; returns the number of bytes. Forever after the end.
+    /// Reads available bytes and returns their number. After the end, the future never completes.
     ///
-    /// Cancel safe: yes, because nothing is read by a future that is dropped.
+    /// Cancel safe: yes, because a dropped future has read nothing.
     async fn read(&mut self) -> io::Result<usize> {
         let Some(pipe) = &mut self.pipe else { return std::future::pending().await };
         let count = pipe.read_buf(&mut self.text).await?;
@@ -140,20 +139,20 @@ impl OutputReader {
     }
 }
 
-/// What happened to the judge.
+/// Event of the judge's process.
 pub(super) enum JudgeEvent {
-    /// It has written lines to its standard error.
+    /// Complete lines on standard error.
     Lines(Vec<String>),
-    /// It has written to its standard output, as it does at its end.
+    /// Bytes on standard output, which the judge writes at its end.
     Progress,
     Exited,
 }
 
 impl Judge {
-    /// Starts the judge; the listener accepts the process that it takes for its client.
+    /// Starts the judge; the listener accepts its client process (`heeler connect forward`).
     ///
     /// # Errors
-    /// It can't be started.
+    /// The judge can't be started.
     pub(super) fn start(
         command: &JudgeCommand,
         cases: &JudgedCases<'_>,
@@ -176,17 +175,17 @@ impl Judge {
         Ok((Self { child, exit, stdout, stderr, shown: 0, _dir: dir }, listener))
     }
 
-    /// Returns its process id.
+    /// Returns the judge's process id.
     pub(super) fn pid(&self) -> u32 {
         u32::try_from(self.child.pid().0).unwrap_or_default()
     }
 
-    /// Returns what happens next.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// Its outputs can't be read, or are too large.
+    /// The outputs can't be read, or are too large.
     ///
-    /// Cancel safe: yes, because everything that was read is kept.
+    /// Cancel safe: yes, because everything read is kept.
     pub(super) async fn next_event(&mut self) -> Result<JudgeEvent, JudgeError> {
         tokio::select! {
             read = self.stderr.read() => {
@@ -208,7 +207,7 @@ impl Judge {
         if size > OUTPUT_LIMIT_BYTES { Err(JudgeError::OutputLimit) } else { Ok(()) }
     }
 
-    /// Takes the whole lines of its standard error that have not been returned yet.
+    /// Takes the complete lines of standard error that have not been returned yet.
     fn new_lines(&mut self) -> Vec<String> {
         let new = &self.stderr.text[self.shown..];
         let end = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -217,12 +216,13 @@ impl Judge {
         lines
     }
 
-    /// Returns the report of a judge that has exited.
+    /// Returns the report after the judge has exited. `has_asked` says whether the judge's client has
+    /// connected.
     ///
     /// # Errors
-    /// It has none. `has_asked` says whether it has connected as to a client.
+    /// The judge printed no report.
     ///
-    /// Cancel safe: no, because its exit is lost.
+    /// Cancel safe: no, because the exit status would be lost.
     pub(super) async fn report(mut self, has_asked: bool) -> Result<JudgeReport, JudgeError> {
         let exit = self.child.wait().map_err(JudgeError::Connect)?;
         let deadline = Instant::now() + OUTPUT_END_LIMIT;
@@ -238,9 +238,9 @@ impl Judge {
         read_report(exit, &self.stdout.text(), &self.stderr.text(), has_asked)
     }
 
-    /// Ends the judge with everything that it has started.
+    /// Ends the judge and every process in its group.
     ///
-    /// Cancel safe: no, because it would be left to the end of this process.
+    /// Cancel safe: no, because the judge would then run until this process ends.
     pub(super) async fn end(mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
             // Fails only if the whole group is gone.
@@ -253,7 +253,7 @@ impl Judge {
     }
 }
 
-/// Returns the report of a judge with this exit and these outputs.
+/// Returns the report of a judge with this exit status and these outputs.
 fn read_report(
     exit: ExitStatus,
     stdout: &str,
@@ -288,7 +288,7 @@ fn arguments(
         args.extend(["--run".into(), list_file(dir, "run", run.iter())?]);
     }
     match &cases.known_failing {
-        // Each pattern must match a case of the run.
+        // The judge rejects a pattern that matches no case of the run, so known failures are passed by name.
         Some(names) if names.is_empty() => {}
         Some(names) => {
             args.extend(["--known-failing".into(), list_file(dir, "known-failing", names.iter())?])
@@ -308,8 +308,7 @@ fn arguments(
     Ok(args)
 }
 
-/// Writes a list of cases, each of which is a pattern that matches itself; returns the argument that names
-/// it.
+/// Writes a list of cases, one pattern per line, and returns the argument that refers to the file.
 fn list_file<'a>(
     dir: &Path,
     name: &str,

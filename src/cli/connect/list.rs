@@ -1,5 +1,5 @@
-//! `heeler connect list`, and the list of cases that a run selects from: the judge is run once, and every
-//! case that it asks is answered with an error at once.
+//! `heeler connect list`, and the case list that a run selects from. The judge runs once, and every case it
+//! sends is answered with an error at once.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -34,17 +34,17 @@ use crate::cli::{
     signals::SignalListener,
 };
 
-/// Time for the judge to ask all cases, each of which is answered at once: some 5,000 take one second.
+/// Time limit for the judge to send all cases. Sending about 5,000 takes one second.
 const LISTING_LIMIT: Duration = Duration::from_secs(120);
 
-/// The cases of a judge.
+/// Cases of a judge.
 pub(super) struct CaseList {
     pub(super) catalogue: Catalogue,
-    /// The cases that the user's patterns name as known to fail.
+    /// Cases known to fail, by the user's patterns.
     pub(super) known_failing: BTreeSet<String>,
-    /// The cases that the user's patterns name as known to be flaky.
+    /// Cases known to be flaky, by the user's patterns.
     pub(super) known_flaky: BTreeSet<String>,
-    /// The cases that the user's patterns leave out.
+    /// Cases that the user's patterns leave out.
     left_out: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     for test in &selection.chosen {
         cases.catalogue.with_description(*test, |test| list.add(test));
     }
-    // A closed pipe is no error.
+    // A closed pipe is not an error.
     let _closed = std::io::stdout().write_all(list.render().as_bytes());
     if selection.chosen.is_empty() {
         eprintln!("heeler: {}", describe_empty_selection(found));
@@ -79,12 +79,12 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     Ok(CliExitCode::Success)
 }
 
-/// Lists the cases of the judge, by the user's patterns; `None` when the user ends the command.
+/// Lists the judge's cases and applies the user's patterns; `None` when the user ends the command.
 ///
 /// # Errors
 /// The judge can't list its cases.
 ///
-/// Cancel safe: no, because the judge would be left to the end of this process.
+/// Cancel safe: no, because the judge would then run until this process ends.
 pub(super) async fn list_selectable(
     arguments: &JudgeArguments,
     judge: &JudgeCommand,
@@ -108,7 +108,7 @@ impl CaseList {
         self.catalogue.all().filter(is_wanted).collect()
     }
 
-    /// Takes the patterns that the judge is not given.
+    /// Applies the patterns that the judge does not get: `--known-flaky` and `--skip`.
     fn apply_patterns(&mut self, arguments: &JudgeArguments) -> Result<(), JudgeError> {
         let tests = self.catalogue.all().filter_map(|place| self.catalogue.test(place));
         let names: Vec<&str> = tests.map(|test| test.name()).collect();
@@ -125,12 +125,12 @@ impl CaseList {
     }
 }
 
-/// Runs the judge once for its cases; `None` when the user ends the command.
+/// Runs the judge once to collect its cases; `None` when the user ends the command.
 ///
 /// # Errors
 /// The judge refuses its configuration or patterns, ends early, or takes too long.
 ///
-/// Cancel safe: no, because the judge would be left to the end of this process.
+/// Cancel safe: no, because the judge would then run until this process ends.
 async fn list_judge(
     command: &JudgeCommand,
     client: ProgramSource,
@@ -166,7 +166,7 @@ async fn list_judge(
     Ok(Some(CaseList::new(catalogue, known_failing)))
 }
 
-/// Answers what the judge asks until it has exited; `None` if it has never connected.
+/// Answers the judge's requests until the judge exits; `None` if its client never connected.
 async fn ask_judge(
     judge: &mut Judge,
     listener: &mut LocalListener,
@@ -193,7 +193,7 @@ async fn ask_judge(
     }
 }
 
-/// Checks that the judge has reported the cases that it has asked.
+/// Checks that the judge reports exactly the cases it has sent.
 fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), JudgeError> {
     let asked: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let reported = report.findings.len() + report.passed + report.not_run;
@@ -206,7 +206,7 @@ fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), Judge
     }
 }
 
-/// Returns the uid of each case by its name.
+/// Maps the name of each case to its uid.
 pub(super) fn uids_of(catalogue: &Catalogue) -> HashMap<String, String> {
     let tests = catalogue.all().filter_map(|place| catalogue.test(place));
     tests.map(|test| (test.name().to_owned(), test.uid().to_owned())).collect()

@@ -1,11 +1,11 @@
-//! `heeler connect`: clients under test of Connect's conformance suite.
+//! `heeler connect`: tests clients with Connect's conformance suite.
 //!
 //! - `run`, `list`: run and list the cases of a judge that Heeler starts; `relay`: serves a judge that has
 //!   started Heeler.
 //! - `case_patterns`: patterns of cases.
-//! - `judge`: the process of the judge; `forward`: the process that it takes for its client.
+//! - `judge`: the judge's process; `forward`: the process that the judge starts as its client.
 //! - `round`: one run of the judge, with the session that runs its cases.
-//! - `verdicts`: the results of cases, from Heeler's records and the judge's verdicts. Pure.
+//! - `verdicts`: combines Heeler's results with the judge's verdicts. Pure.
 //! - `reproduce`: the command that runs a failed case again.
 
 mod case_patterns;
@@ -35,11 +35,10 @@ use heeler_cargo::find_program;
 use judge::JudgeCommand;
 pub(super) use judge::JudgeError;
 
-/// Number of processes of the client unless the user names another: most cases wait for a server or for a
-/// timeout, and more processes than this save nothing.
+/// Default number of client processes. Most cases wait for a server or for a timeout, so more processes save
+/// no time.
 const DEFAULT_JOBS: usize = 16;
-/// Time limit of a case unless the user names another: the suite ends the whole run when it has read nothing
-/// for 20 s.
+/// Default timeout of a case. The suite aborts the whole run after reading nothing for 20 s.
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
 pub(super) async fn connect(arguments: &ConnectArguments) -> Result<CliExitCode, CommandError> {
@@ -51,12 +50,13 @@ pub(super) async fn connect(arguments: &ConnectArguments) -> Result<CliExitCode,
     }
 }
 
-/// Returns the settings of runs of a client, each for a part of the suite's cases: without history, in which
-/// durations that include a process start would predict nothing, and without retries, which are the suite's.
+/// Returns the settings for running a client. History is off, because durations that include a process start
+/// predict nothing; retries are off, because the suite retries.
 fn client_settings(config: &Config, client: &ClientArguments) -> Result<ResolvedSettings, CommandError> {
     let general = client.general.command_line();
     let tests = TestLayer { retries: Some(RetryPolicy::default()), ..case_settings(client) };
-    // A process that does not take its request holds the suite up as a case does that gets no answer.
+    // A process that never takes its request blocks the suite like a case without an answer, so the startup
+    // timeout must not exceed the case timeout.
     let limit = tests.timeout.and_then(TimeLimit::duration).map(|limit| limit.max(DEFAULT_TIMEOUT));
     let run = RunLayer {
         jobs: Some(jobs_of(client)),
@@ -68,7 +68,7 @@ fn client_settings(config: &Config, client: &ClientArguments) -> Result<Resolved
     ResolvedSettings::resolve(config, command_line).map_err(CommandError::Profile)
 }
 
-/// Returns the settings of each case that the arguments name.
+/// Returns the per-case settings of the arguments.
 fn case_settings(client: &ClientArguments) -> TestLayer {
     TestLayer {
         timeout: Some(client.timeout.unwrap_or(TimeLimit::After(DEFAULT_TIMEOUT))),
@@ -83,7 +83,7 @@ fn jobs_of(client: &ClientArguments) -> JobCount {
     client.jobs.unwrap_or(default)
 }
 
-/// Returns the client as a program.
+/// Returns the client under test as a test program.
 fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
     let (name, args) = client.command.split_first().ok_or(CommandError::NothingToRun)?;
     let cwd = working_directory();
@@ -100,10 +100,10 @@ fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
     Ok(ProgramSource { program, config_suite: None })
 }
 
-/// Returns the judge that the arguments name.
+/// Returns the judge's command.
 ///
 /// # Errors
-/// There is no such program.
+/// The program does not exist.
 fn judge_command(arguments: &JudgeArguments) -> Result<JudgeCommand, CommandError> {
     let program = find_program(&arguments.judge, &working_directory());
     Ok(JudgeCommand {

@@ -1,4 +1,4 @@
-//! `heeler connect relay`: a front end of the conformance suite on standard input and output.
+//! `heeler connect relay`: serves a conformance suite on standard input and output.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::cli::{
     serve::{ServerTransport, serve_clients},
 };
 
-/// Answers the cases of the suite that has started this process, until it has no more.
+/// Answers the cases of the suite that has started this process until the suite sends no more.
 pub(super) async fn relay(client: &ClientArguments) -> Result<CliExitCode, CommandError> {
     let config = load_config(client.general.config_file.as_deref())?;
     let settings = super::client_settings(&config, client)?;
     let source = super::program_of(client)?;
     let options = SessionOptions {
-        // Without the suite nobody reads the answers.
+        // Without the suite, nothing reads the answers.
         exit_with: Some(std::os::unix::process::parent_id()),
         ..SessionOptions::new(Arc::new(settings), vec![source])
     };

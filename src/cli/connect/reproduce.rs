@@ -1,4 +1,4 @@
-//! The command that runs a failed case again: the judge by itself, with the client's own process.
+//! The command that runs a failed case again: the judge alone, with the client's own process.
 
 use std::borrow::Cow;
 
@@ -6,20 +6,19 @@ use heeler_core::TestResult;
 
 use super::judge::JudgeCommand;
 
-/// The commands of one run's cases, apart from their names.
+/// Parts of the reproduce command that all cases of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct Reproduction {
-    /// Working directory, against which relative paths in the other words are resolved.
+    /// Working directory; relative paths in the other fields are relative to this directory.
     pub(super) dir: String,
-    /// The judge's program, as the user named it.
+    /// The judge's program, as the user wrote it.
     pub(super) judge: String,
-    /// The client under test with its arguments, as the user named it.
+    /// The client under test with its arguments, as the user wrote it.
     pub(super) client: Vec<String>,
 }
 
 impl Reproduction {
-    /// Gives a result that is a failure the command that runs its case again, with the judge's own
-    /// configuration.
+    /// Sets the reproduce command of a failed result, with the judge's configuration file.
     pub(super) fn add_to(&self, result: &mut TestResult, case: &str, judge: &JudgeCommand, is_known: bool) {
         let is_wanted = result.outcome.is_failure() && !result.outcome.lacks_result();
         result.reproduce = is_wanted.then(|| self.command(case, judge, is_known));
@@ -41,7 +40,7 @@ impl Reproduction {
 }
 
 fn quoted(word: &str) -> Cow<'_, str> {
-    // A word with a null byte cannot be passed as an argument.
+    // Fails for a null byte, which no argument can contain.
     shlex::try_quote(word).unwrap_or(Cow::Borrowed(word))
 }
 

@@ -1,5 +1,5 @@
-//! One run of the judge: its process, the session that runs its cases, and the user. This file only waits and
-//! does; `verdicts` decides what became of the cases.
+//! One run of the judge: its process, the session that runs its cases, and the user's signals. Only waits
+//! and acts; `verdicts` decides the results of cases.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,47 +25,47 @@ use crate::cli::{
     command_user::UserEvent, display::StartedTest, run_output::RunOutput, signals::SignalRequest,
 };
 
-/// Capacity of the queue of case events: the user's side takes them faster than cases end.
+/// Capacity of the queue of case events. Events are handled faster than cases end.
 const EVENT_QUEUE_CAPACITY: usize = 256;
-/// Time for the session to end after the judge: its workers are ended then.
+/// Time for the session to end after the judge; then its workers are killed.
 const SESSION_END_LIMIT: Duration = Duration::from_secs(10);
 
-/// What all runs of the judge have in common.
+/// State that all runs of the judge share.
 pub(super) struct RoundContext<'a> {
     pub(super) judge: &'a JudgeCommand,
-    /// Parameters of the session that runs the cases.
+    /// Options of the session that runs the cases.
     pub(super) session: SessionOptions,
     pub(super) scheduler: SchedulerHandle,
-    /// The uid of each case by its name.
+    /// Maps the name of each case to its uid.
     pub(super) uids: &'a HashMap<String, String>,
     pub(super) suite: &'a str,
-    /// Time without anything from the judge, while no case runs, after which it is ended.
+    /// Timeout for a judge that sends nothing while no case runs.
     pub(super) silence_limit: Duration,
-    /// When the whole run has reached its time limit.
+    /// Time limit of the whole run.
     pub(super) deadline: Option<Instant>,
 }
 
-/// What one run of the judge has shown.
+/// Outcome of one run of the judge.
 pub(super) struct Round {
-    /// The cases that were answered, with what Heeler knows of them.
+    /// Cases that were answered, with Heeler's result of each.
     pub(super) answered: HashMap<String, TestResult>,
     pub(super) end: Result<JudgeReport, RoundStop>,
 }
 
-/// Why a run of the judge has no verdicts.
+/// Reason why a run of the judge has no verdicts.
 pub(super) enum RoundStop {
     Judge(JudgeError),
-    /// The user has cancelled the run.
+    /// The user cancelled the run.
     Cancelled,
-    /// The run has reached its time limit.
+    /// The run reached its time limit.
     TimeLimit,
-    /// The user exits at once.
+    /// The user exits at once, without cleanup.
     Left,
 }
 
 /// Runs the judge once.
 ///
-/// Cancel safe: no, because the judge would be left to the end of this process.
+/// Cancel safe: no, because the judge would then run until this process ends.
 pub(super) async fn run_judge(
     context: &RoundContext<'_>,
     cases: &JudgedCases<'_>,
@@ -90,7 +90,7 @@ pub(super) async fn run_judge(
     Round { answered, end }
 }
 
-/// A running judge, and the socket where the judge finds its client.
+/// A running judge, and the socket to which its client connects.
 struct RunningJudge {
     judge: Judge,
     listener: LocalListener,
@@ -103,7 +103,7 @@ impl RunningJudge {
         Ok(Self { judge, listener, is_connected: false })
     }
 
-    /// Returns what happens next. Cancel safe: yes, because nothing that has happened is lost.
+    /// Waits for the next event. Cancel safe: yes, because no event is lost.
     async fn next_event(&mut self) -> RoundEvent {
         let Self { judge, listener, is_connected } = self;
         tokio::select! {
@@ -116,7 +116,7 @@ impl RunningJudge {
     }
 }
 
-/// What a round waits for.
+/// Event that a round handles.
 enum RoundEvent {
     User(UserEvent),
     Case(CaseEvent),
@@ -128,7 +128,7 @@ enum RoundEvent {
 struct RoundDriver<'a> {
     context: &'a RoundContext<'a>,
     judge_pid: u32,
-    /// The session's ends of its channels, until the judge has connected.
+    /// The session's channel ends; taken when the judge's client connects.
     unconnected: Option<(mpsc::Receiver<SessionCommand>, mpsc::Sender<CaseEvent>)>,
     commands: mpsc::Sender<SessionCommand>,
     events: mpsc::Receiver<CaseEvent>,
@@ -136,7 +136,7 @@ struct RoundDriver<'a> {
     answered: HashMap<String, TestResult>,
     running: HashSet<String>,
     has_asked: bool,
-    /// When the judge has last sent something, or a case has ended.
+    /// Time of the judge's last output or of the last ended case.
     last_progress: Instant,
 }
 
@@ -158,7 +158,7 @@ impl<'a> RoundDriver<'a> {
         }
     }
 
-    /// Runs until the judge has exited; returns why it has to be ended before.
+    /// Runs until the judge has exited; returns the reason if the judge must be ended earlier.
     async fn drive(&mut self, judge: &mut RunningJudge, output: &mut RunOutput<'_>) -> Option<RoundStop> {
         loop {
             let event = tokio::select! {
@@ -172,7 +172,7 @@ impl<'a> RoundDriver<'a> {
                     output.warn("cancelling; press again to exit at once");
                     return Some(RoundStop::Cancelled);
                 }
-                // The judge would give up a client that is stopped.
+                // Pausing is ignored, because the judge would give up on a stopped client.
                 RoundEvent::User(UserEvent::Signal(SignalRequest::Pause)) => {}
                 RoundEvent::Case(event) => self.on_case(event, output),
                 RoundEvent::Connected(Ok(stream)) => self.start_session(stream),
@@ -196,7 +196,7 @@ impl<'a> RoundDriver<'a> {
         }
     }
 
-    /// Returns why the judge has to be ended now, if it has to.
+    /// Returns the reason if the judge must be ended now.
     fn overdue(&self, now: Instant) -> Option<RoundStop> {
         if self.context.deadline.is_some_and(|deadline| deadline <= now) {
             return Some(RoundStop::TimeLimit);
@@ -210,7 +210,7 @@ impl<'a> RoundDriver<'a> {
         let Some((commands, observer)) = self.unconnected.take() else { return };
         self.has_asked = true;
         self.last_progress = Instant::now();
-        // Cases whose judge has died are not run to their end.
+        // If the judge dies, its remaining cases are not run.
         let options = SessionOptions {
             exit_with: Some(self.judge_pid),
             case_observer: Some(observer),
@@ -246,10 +246,11 @@ impl<'a> RoundDriver<'a> {
         }
     }
 
-    /// Ends the session, and takes what it still reports.
+    /// Ends the session and handles its remaining events.
     async fn end_session(&mut self, output: &mut RunOutput<'_>) {
         self.unconnected = None;
-        // A session that is over needs no command; one with a command in its queue ends by that.
+        // A failed send needs no handling: the session has ended, or its queue already holds a command,
+        // which ends it.
         let _over = self.commands.try_send(SessionCommand::Exit);
         let ended = timeout(SESSION_END_LIMIT, async {
             while let Some(event) = self.events.recv().await {

@@ -1,4 +1,5 @@
-//! `heeler connect run`: lists the judge's cases, selects, has them judged, retries what failed, reports.
+//! `heeler connect run`: lists the judge's cases, selects some, has the judge run them, retries failures,
+//! and reports.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -48,11 +49,11 @@ use crate::cli::{
     sources::NamedSources,
 };
 
-/// Directory of the runs of the client's processes, below that of the run: their evidence stays there.
+/// Directory below the run's directory for the runs of client processes. Their evidence stays there.
 const PARTS_DIR: &str = "parts";
-/// Directory of the evidence of a run.
+/// Directory of a run's evidence.
 const EVIDENCE_DIR: &str = "evidence";
-/// Time limit for all processes to end after the last run of the judge.
+/// Time limit for all processes to end after the judge's last run.
 const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the cases and reports their results.
@@ -91,7 +92,7 @@ async fn run_cases(
     run.run(&selection, &mut output).await
 }
 
-/// Returns the settings that the arguments override.
+/// Returns the settings from the command line.
 fn run_command_line(arguments: &ConnectRunArguments) -> heeler_config::CommandLineSettings {
     let mut command_line = arguments.command_line();
     command_line.run.jobs = Some(jobs_of(&arguments.client));
@@ -113,9 +114,9 @@ struct ConnectRun<'a> {
     rerun: Option<RerunPlan>,
 }
 
-/// How the runs of the judge ended.
+/// Results of all runs of the judge.
 struct JudgedRun {
-    /// The result of each test, in the order of the plan.
+    /// Result of each test, in the order of the plan.
     results: Vec<TestResult>,
     stop: Option<RoundStop>,
 }
@@ -126,6 +127,7 @@ impl ConnectRun<'_> {
         selection: &RunSelection,
         output: &mut RunOutput<'_>,
     ) -> Result<CliExitCode, CommandError> {
+        // Record the start of the run.
         let began = Instant::now();
         let start_utc = heeler_run_store::wall_clock().to_string();
         let run_id = Uuid::new_v4().to_string();
@@ -133,6 +135,7 @@ impl ConnectRun<'_> {
         let head = selection.run_head(&run_id, &self.settings, self.rerun.as_ref(), Vec::new());
         let outputs = passed_outputs(&self.settings);
         output.begin(&head, RunSummary::new(Some(head.tests)).with_passed_outputs(outputs));
+        // Start the scheduler, and have the judge run the cases.
         let parts_dir = record.dir().join(PARTS_DIR);
         let (scheduler, scheduler_task, session) = self.start_scheduler(&parts_dir)?;
         let uids = uids_of(&self.cases.catalogue);
@@ -154,6 +157,7 @@ impl ConnectRun<'_> {
             // The watchdog detects the exit and cleans up.
             return Ok(CliExitCode::Aborted);
         }
+        // End all processes, then record the end of the run.
         scheduler_task.join(SCHEDULER_END_LIMIT).await;
         let duration = began.elapsed();
         let end = ComposedRunEnd {
@@ -165,6 +169,7 @@ impl ConnectRun<'_> {
         for warning in record.end(&end) {
             output.warn(&warning);
         }
+        // Write the reports and the summary.
         remove_parts(&parts_dir);
         let is_cancelled = matches!(stop, Some(RoundStop::Cancelled));
         let run = EndedRun {
@@ -184,7 +189,7 @@ impl ConnectRun<'_> {
         }
     }
 
-    /// Makes the directory of the run, and records its beginning.
+    /// Creates the run's directory and records the start of the run.
     fn begin_record(
         &self,
         run_id: &str,
@@ -218,14 +223,14 @@ impl ConnectRun<'_> {
         }
     }
 
-    /// Starts the scheduler, and returns the parameters of sessions that run cases in it.
+    /// Starts the scheduler; returns also the options of sessions that run cases in it.
     fn start_scheduler(
         &self,
         parts_dir: &Path,
     ) -> Result<(SchedulerHandle, SchedulerTask, SessionOptions), CommandError> {
         let mut settings = client_settings(self.config, &self.arguments.client)?;
         settings.run.reports = Vec::new();
-        // Parts are removed with the run that they belong to.
+        // Old parts are removed together with their run, so they are not removed here.
         settings.run.keep_runs = NonZeroU32::MAX;
         settings.state_dir = parts_dir.to_owned();
         let options = SchedulerOptions::new(&settings, WorkerStdout::StandardError);
@@ -235,7 +240,7 @@ impl ConnectRun<'_> {
     }
 }
 
-/// Has all cases judged, and those that fail again as often as their settings say.
+/// Has the judge run all cases, and runs failed cases again as often as their settings allow.
 async fn run_rounds(
     context: &RoundContext<'_>,
     list: &CaseList,
@@ -276,7 +281,7 @@ async fn run_rounds(
     JudgedRun { results: rounds.into_results(), stop: None }
 }
 
-/// Waits before the next run of the judge; returns why there is none, if so.
+/// Waits before the next run of the judge; returns the reason if there is no next run.
 async fn wait_for_retries(
     delay: Duration,
     deadline: Option<tokio::time::Instant>,
@@ -287,7 +292,7 @@ async fn wait_for_retries(
         tokio::select! {
             event = output.user.next_event() => match event {
                 UserEvent::Signal(SignalRequest::End) => return Some(RoundStop::Cancelled),
-                // Nothing runs that could be stopped.
+                // Nothing runs that could be paused.
                 UserEvent::Signal(SignalRequest::Pause) => {}
                 UserEvent::Tick => {
                     output.tick();
@@ -301,7 +306,7 @@ async fn wait_for_retries(
     }
 }
 
-/// The cases between their runs by the judge.
+/// The cases between the judge's runs.
 struct CaseRounds<'a> {
     record: &'a ComposedRun,
     reproduction: Reproduction,
@@ -309,7 +314,7 @@ struct CaseRounds<'a> {
     known_failing: &'a BTreeSet<String>,
     results: Vec<Option<TestResult>>,
     attempts: Vec<Vec<Attempt>>,
-    /// The cases of the next run of the judge.
+    /// Cases of the next run of the judge.
     due: Vec<TestId>,
 }
 
@@ -336,7 +341,7 @@ impl<'a> CaseRounds<'a> {
         &self.record.tests()[test.index()].listed.name
     }
 
-    /// Records the results of one run of the judge; returns the tests that have their final result.
+    /// Records the results of one run of the judge; returns the tests with a final result.
     fn end_round(&mut self, due: &[TestId], judged: Vec<super::verdicts::JudgedCase>) -> Vec<TestId> {
         self.due.clear();
         let mut ended = Vec::new();
@@ -363,7 +368,7 @@ impl<'a> CaseRounds<'a> {
         result
     }
 
-    /// Returns the wait before the next run of the judge: the longest of its cases.
+    /// Returns the delay before the next run of the judge: the longest delay of its cases.
     fn delay(&self) -> Duration {
         let delay = |test: &TestId| {
             let retry = u32::try_from(self.attempts[test.index()].len()).unwrap_or(u32::MAX);
@@ -373,7 +378,7 @@ impl<'a> CaseRounds<'a> {
         self.due.iter().map(delay).max().unwrap_or_default()
     }
 
-    /// Ends all cases that have no result yet.
+    /// Gives every case without a result its final result.
     fn stop(
         mut self,
         due: &[TestId],
@@ -412,7 +417,7 @@ impl<'a> CaseRounds<'a> {
     }
 }
 
-/// Returns why cases have no verdict.
+/// Returns the reason and outcomes of cases without a verdict.
 fn unjudged_reason(stop: &RoundStop) -> UnjudgedReason {
     let not_run = |reason: NotRunReason, text: &str| UnjudgedReason {
         answered: Outcome::NotRun(reason),
@@ -440,8 +445,8 @@ fn stop_reason(stop: &RoundStop) -> Option<NotRunReason> {
     }
 }
 
-/// Removes what the run's own record replaces: everything but the evidence. What can't be removed is removed
-/// with the run.
+/// Removes everything but the evidence; the run's own record replaces the rest. Files that can't be removed
+/// are removed with the run.
 fn remove_parts(parts_dir: &Path) {
     let Ok(parts) = std::fs::read_dir(parts_dir.join(DIR_NAME)) else { return };
     for part in parts.flatten() {

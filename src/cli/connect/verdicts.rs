@@ -1,5 +1,5 @@
-//! What becomes of the cases of a client under test: what Heeler has recorded of their processes, overlaid
-//! with the verdicts of the judge, and their retries. Pure.
+//! Results of cases: Heeler's record of the client's processes, overlaid with the judge's verdicts and the
+//! retries. Pure.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use heeler_config::FlakyResult;
 use heeler_core::{Attempt, Failure, Outcome, TestResult};
 use heeler_protocol::connect::{JudgeFinding, JudgeReport};
 
-/// Maximum size of each text that is kept of an attempt.
+/// Maximum size of each text kept of an attempt.
 const ATTEMPT_TEXT_BYTES: usize = 64 << 10;
 
-/// The judge's totals and what it has been answered contradict each other.
+/// The judge's report contradicts the answers that the judge got.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum VerdictError {
     #[error("the judge has a verdict about {case:?}, which it was not to run")]
@@ -21,19 +21,19 @@ pub(super) enum VerdictError {
     PassedWithoutAnswer { case: String, reason: String },
 }
 
-/// The result of one case in one run of the judge.
+/// Result of one case in one run of the judge.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct JudgedCase {
     pub(super) result: TestResult,
-    /// Whether another run of the judge may replace it.
+    /// Whether another run of the judge may replace the result.
     pub(super) is_retryable: bool,
 }
 
-/// Returns the results of the cases of one run of the judge, in their order. `answered` are the cases that
-/// have been answered, with what Heeler knows of them.
+/// Returns the results of one run's cases, in the order of `cases`. `answered` holds Heeler's result of each
+/// case that was answered.
 ///
 /// # Errors
-/// The report is not one of these cases and answers: nothing is known about those without a finding.
+/// The report does not match the cases and answers. Nothing is known then about cases without a finding.
 pub(super) fn judged_results(
     cases: &[&str],
     mut answered: HashMap<String, TestResult>,
@@ -71,8 +71,8 @@ fn check_report(
     }
 }
 
-/// Returns the result of a case: a death of its client is described better by Heeler, everything else by the
-/// judge.
+/// Returns the result of a case. Heeler describes a client's death better; the judge describes everything
+/// else better.
 fn judged_case(answered: Option<TestResult>, finding: Option<&JudgeFinding>) -> JudgedCase {
     let is_answered = answered.as_ref().is_some_and(|result| result.outcome == Outcome::Passed);
     let result = answered.unwrap_or_else(|| TestResult::new(Outcome::Lost));
@@ -101,8 +101,8 @@ fn judged_case(answered: Option<TestResult>, finding: Option<&JudgeFinding>) -> 
     }
 }
 
-/// Returns the results of cases about which the judge has said nothing, because it ended early or its report
-/// is not believed. `stop` is the outcome of cases that have no failure of their own, with its reason.
+/// Returns the results of cases without a verdict, because the judge ended early or its report is rejected.
+/// `stop` gives the outcome and reason of cases that have no failure of their own.
 pub(super) fn unjudged_results(
     cases: &[&str],
     mut answered: HashMap<String, TestResult>,
@@ -116,17 +116,17 @@ pub(super) fn unjudged_results(
     cases.iter().map(result).collect()
 }
 
-/// Why the judge has said nothing.
+/// Reason and outcomes of cases without a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnjudgedReason {
-    /// The outcome of a case that its client has answered.
+    /// Outcome of a case that the client answered.
     pub(super) answered: Outcome,
-    /// The outcome of a case that was not answered.
+    /// Outcome of a case without an answer.
     pub(super) unanswered: Outcome,
     pub(super) reason: String,
 }
 
-/// Returns the attempt that a result becomes when a retry follows it.
+/// Converts a result to the attempt that precedes a retry.
 pub(super) fn attempt_of(result: TestResult) -> Attempt {
     let message = result.message().unwrap_or_default().into_owned();
     Attempt {
@@ -149,7 +149,7 @@ fn truncated(mut text: String) -> String {
     text
 }
 
-/// Returns the final result of a case after its earlier attempts.
+/// Returns the final result of a case, with its earlier attempts.
 pub(super) fn final_result(
     result: TestResult,
     attempts: Vec<Attempt>,
@@ -194,7 +194,7 @@ mod tests {
         results.iter().map(result).collect()
     }
 
-    /// Outcome, message and whether it may be retried, of the only case.
+    /// Outcome, message and retryability of the only case.
     fn judged(answered: Option<Outcome>, finding: Option<JudgeFinding>) -> (Outcome, String, bool) {
         let answered = answers(&answered.map(|outcome| ("a", outcome)).into_iter().collect::<Vec<_>>());
         let is_passed = answered.get("a").is_some_and(|result| result.outcome == Outcome::Passed);

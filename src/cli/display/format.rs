@@ -7,7 +7,7 @@ use heeler_core::{Outcome, OutcomeCounts};
 pub(super) use heeler_report::rough_duration;
 use heeler_report::{TestReport, sanitise::one_line};
 
-/// Maximum width of a name where the terminal is wide enough.
+/// Maximum width of a name, even in a wider terminal.
 pub(super) const NAME_COLUMNS: usize = 200;
 
 /// Formats a test's duration: `0.004s`, `59.999s`, then `1m 02s`, `2h 03m`. At most nine columns.
@@ -19,7 +19,7 @@ pub(super) fn precise_duration(duration: Duration) -> String {
     }
 }
 
-/// Formats an estimated time in whole seconds: tenths would suggest a precision that it does not have.
+/// Formats an estimated time in whole seconds. Tenths would suggest more precision than an estimate has.
 pub(super) fn estimated_duration(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..60 => format!("{}s", seconds.max(1)),
@@ -45,7 +45,7 @@ pub(super) fn count_of(number: usize, thing: &str) -> String {
     format!("{} {thing}{}", grouped_number(number), if number == 1 { "" } else { "s" })
 }
 
-/// Returns `suite name`, cut to `text_columns`; the suite is omitted where all tests belong to one.
+/// Returns `suite name`, cut to `columns`; the suite is omitted if all tests belong to one suite.
 pub(super) fn test_name(record: &TestReport, suites: SuiteNames, columns: usize) -> StyledLine {
     let suite = record.suite.as_deref().filter(|_| suites == SuiteNames::Shown && !record.is_group);
     match suite {
@@ -77,10 +77,10 @@ impl SuiteNames {
     }
 }
 
-/// Returns a name as one line without control characters, cut to `text_columns`, in a time bounded by the
-/// columns.
+/// Returns a name as one line without control characters, cut to `columns`. The time is bounded by the
+/// columns, not by the name's length.
 pub(super) fn cut_name(name: &str, columns: usize) -> String {
-    // The part that is cut out of the middle need not be escaped first.
+    // Cut the middle out of a long name before escaping, so that the cost does not depend on its length.
     let most = columns.saturating_mul(8).max(64);
     if name.len() <= most {
         return cut_middle(&one_line(name), columns).into_owned();
@@ -124,7 +124,7 @@ pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
     line
 }
 
-/// Returns the tone in which an outcome is printed.
+/// Returns the style of an outcome.
 pub(super) fn outcome_style(outcome: Outcome) -> Style {
     match outcome {
         Outcome::Passed => Style::Success,
@@ -141,8 +141,8 @@ pub(super) fn outcome_style(outcome: Outcome) -> Style {
     }
 }
 
-/// Returns the label of a result, its first column. For a crash this is the signal, the most specific
-/// information.
+/// Returns a result's label, which is its first column. A crash is labelled with its signal, the most
+/// specific information.
 pub(super) fn result_label(record: &TestReport) -> String {
     let detail = record.detail.as_deref();
     let label = match record.outcome {
@@ -178,7 +178,7 @@ pub(super) fn result_label(record: &TestReport) -> String {
     cut_name(label, super::style::LABEL_COLUMNS)
 }
 
-/// Returns the usual short name of the sanitizer whose summary a message begins with.
+/// Returns the short name of the sanitizer whose summary begins the message.
 fn sanitizer_label(message: &str) -> Option<&'static str> {
     const NAMES: [(&str, &str); 6] = [
         ("AddressSanitizer", "ASAN"),

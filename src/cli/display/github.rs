@@ -7,9 +7,9 @@ use heeler_report::{
     workflow_command::{escape_message, escape_property},
 };
 
-/// GitHub shows at most this many annotations, and stores at most 50 for a job.
+/// Maximum number of annotations. GitHub stores at most 50 for a job.
 pub(super) const MAX_ANNOTATIONS: usize = 50;
-/// Maximum number of lines in an annotation's message, which GitHub shows in a narrow column.
+/// Maximum number of lines in an annotation's message. GitHub shows messages in a narrow column.
 const MESSAGE_LINES: usize = 12;
 
 /// Returns the workflow command that begins a group.
@@ -20,8 +20,8 @@ pub(super) fn group(record: &TestReport) -> String {
 /// The workflow command that ends a group.
 pub(super) const END_GROUP: &str = "::endgroup::";
 
-/// Returns the workflow command that annotates a failure, with the file and the line that failed where these
-/// are known; where the line is not, the title says where the test is defined.
+/// Returns the workflow command that annotates a failure. Contains the file and line of the failure if
+/// known; without a known line, the title says where the test is defined.
 pub(super) fn annotation(record: &TestReport, root: &str) -> String {
     let mut properties = Vec::new();
     if let Some(place) = record.place() {

@@ -1,5 +1,4 @@
-//! Output of `heeler list`: discovered tests as a table for people, as JSON for programs, or as one name per
-//! line for shells.
+//! Output of `heeler list`: a table for people, JSON for programs, or one name per line for shells.
 
 use std::collections::HashMap;
 
@@ -28,7 +27,7 @@ pub(crate) enum ListFormat {
     Names,
 }
 
-/// Names are aligned up to this width, so that one long name does not push the locations of all others to the
+/// Maximum width to which names are aligned. Without a limit, one long name would push all locations to the
 /// right.
 const ALIGNED_COLUMNS: usize = 60;
 
@@ -36,16 +35,16 @@ const ALIGNED_COLUMNS: usize = 60;
 pub(crate) struct TestList<'a> {
     format: ListFormat,
     colour: ColourMode,
-    /// Paths below it are shown relative to it.
+    /// Paths below this directory are shown relative to it.
     root: &'a str,
-    /// The lines of a format with one for each test.
+    /// One line per test, for the JSON and names formats.
     lines: Vec<String>,
-    /// The tests of each suite, for people.
+    /// Tests of each suite, for the human format.
     suites: Vec<(String, Vec<ListedRow>)>,
     suite_indexes: HashMap<String, usize>,
 }
 
-/// A test in the list for people.
+/// A test in the human format.
 struct ListedRow {
     name: String,
     framework: String,
@@ -69,7 +68,7 @@ impl<'a> TestList<'a> {
         }
     }
 
-    /// Returns the text.
+    /// Returns the output.
     #[must_use]
     pub(crate) fn render(self) -> String {
         match self.format {
@@ -123,7 +122,7 @@ impl<'a> TestList<'a> {
     }
 }
 
-/// Returns the node of a test as the test protocol sends it, and whether it may have parts.
+/// Returns a test's node in the encoding of the test protocol, and whether the test may have parts.
 fn json(test: &NodeDescription<'_>) -> String {
     let mut change = Vec::new();
     render_discovered(&mut change, test);
@@ -135,7 +134,7 @@ fn json(test: &NodeDescription<'_>) -> String {
     serde_json::to_string(&node).expect("a node is a map with text keys")
 }
 
-/// Returns the frameworks of a suite's tests, a comma before each, and whether their tests may have parts.
+/// Returns the frameworks of a suite's tests, each after a comma, and a note if tests may have parts.
 fn frameworks_note(rows: &[ListedRow]) -> String {
     let mut frameworks: Vec<&str> =
         rows.iter().map(|row| row.framework.as_str()).filter(|framework| !framework.is_empty()).collect();
@@ -150,7 +149,7 @@ fn may_have_parts(framework: &str) -> bool {
     heeler_adapters::by_name(framework).is_some_and(|adapter| adapter.traits().has_parts)
 }
 
-/// Returns the tags of a test, as filters name them.
+/// Returns a test's tags in the syntax of filters.
 fn tags_note(traits: &[TraitPair]) -> String {
     let tag = |one: &TraitPair| match one.value.as_str() {
         "" => one.name.clone(),

@@ -1,4 +1,4 @@
-//! The programs and their tests, where tests are built and listed but not run (`heeler run --no-run`).
+//! Programs and their tests, built and listed but not run (`heeler run --no-run`).
 
 use super::{
     format::{NAME_COLUMNS, count_of, cut_name, grouped_number},
@@ -7,16 +7,16 @@ use super::{
 };
 use heeler_report::sanitise;
 
-/// A program that is built, and whose tests are listed.
+/// A built program and the number of its selected tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramTestCount {
     pub(crate) suite: String,
     pub(crate) path: String,
-    /// Number of its tests that are selected.
+    /// Number of selected tests.
     pub(crate) tests: usize,
 }
 
-/// Returns a line for each program, then one for all. Paths below `root` are shown relative to it.
+/// Returns a line for each program, then a total. Paths below `root` are shown relative to it.
 pub(super) fn listed_program_lines(
     programs: &[ProgramTestCount],
     filtered: usize,

@@ -1,4 +1,4 @@
-//! The live view: a few lines that show the progress of the run. `screen` draws them.
+//! The live view: a few lines with the progress of the run. `screen` draws them.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::{
 
 /// Maximum number of running tests shown.
 const MAX_RUNNING_LINES: usize = 8;
-/// Maximum length of the progress bar: a longer one is not easier to read.
+/// Maximum length of the progress bar. A longer bar is not easier to read.
 const BAR_COLUMNS: usize = 48;
 /// Width reserved for text such as `1,234/5,678  1m 02s, about 3m 04s left`.
 const ESTIMATE_COLUMNS: usize = 36;
 
-/// The data of one drawing of the live view.
+/// Data for drawing the live view once.
 pub(super) struct LiveView<'a> {
     pub(super) progress: &'a DisplayProgress,
     pub(super) slow_after: Duration,
@@ -37,7 +37,8 @@ impl LiveView<'_> {
             let more = format!("+{} more", grouped_number(running.len() - shown));
             lines.push(StyledLine::with_label(Style::Dim, "").with(Style::Dim, more));
         }
-        // While tests wait, slots are empty only for moments: the view keeps its height instead of jumping.
+        // While tests wait, a slot is empty only for a moment. Keep the view's height so that it does not
+        // jump.
         if self.progress.done() + running.len() < self.progress.total() {
             let slots = self.progress.head().workers.min(room);
             lines.resize(lines.len().max(slots + 2), StyledLine::new());
@@ -64,7 +65,7 @@ impl LiveView<'_> {
         }
         let tone = if progress.counts().failing() > 0 { Style::Failure } else { Style::Success };
         let line = StyledLine::with_label(tone, &format!("{}%", progress.percent()));
-        // The estimate appears and disappears; reserving space for it keeps the bar's length constant.
+        // The estimate comes and goes. Reserve space for it, so that the bar's length stays constant.
         let taken = LABEL_COLUMNS + 1 + 2 + words.len().max(ESTIMATE_COLUMNS) + 1;
         let room = self.size.columns.saturating_sub(taken).min(BAR_COLUMNS);
         let line = if room >= 8 { line.join(bar(progress, room)).with_plain("  ") } else { line };
@@ -83,10 +84,10 @@ impl LiveView<'_> {
     }
 }
 
-/// Returns the progress bar: failed, then passed, then remaining tests.
+/// Returns the progress bar: failed, passed, then remaining tests.
 fn bar(progress: &DisplayProgress, columns: usize) -> StyledLine {
     let total = progress.total().max(1);
-    // A single failure among thousands still gets a cell; the bar is full only when the run has ended.
+    // A single failure among thousands still gets a cell; the bar is full only when all tests are done.
     let bad = (progress.counts().failing() * columns).div_ceil(total).min(columns);
     let halves = (progress.done() * columns * 2 / total).max(bad * 2);
     let good = (halves / 2).saturating_sub(bad);
@@ -98,7 +99,7 @@ fn bar(progress: &DisplayProgress, columns: usize) -> StyledLine {
         .with(Style::Dim, "─".repeat(rest))
 }
 
-/// Returns `suite name` of a running test, cut to `text_columns`.
+/// Returns `suite name` of a running test, cut to `columns`.
 pub(super) fn running_name(one: &DisplayedTest, suites: SuiteNames, columns: usize) -> StyledLine {
     let suite = one.suite.as_deref().filter(|_| suites == SuiteNames::Shown);
     let suite = suite.map(|suite| cut_name(suite, columns / 3));

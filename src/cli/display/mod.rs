@@ -1,14 +1,14 @@
-//! Display of a run: on a terminal a live view with failures above it, elsewhere plain log lines, and at the
-//! end a summary. The content is computed from values and given times, as styled lines; only [`RunDisplay`]
+//! Display of a run. A terminal gets a live view with failures above it, other outputs get plain log lines;
+//! a summary follows at the end. Styled lines are computed from values and given times; only [`RunDisplay`]
 //! writes.
 //!
 //! - [`DisplayOptions`], and the functions that derive them from the environment: [`kind_for`],
 //!   [`colour_for`].
-//! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data for its end that is not in the
+//! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data known at its end that is not in the
 //!   summary.
 //! - [`RunDisplay`]: receives starts and results of tests, log messages and clock ticks.
-//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of
-//!   `heeler mutate`.
+//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of `heeler
+//!   mutate`.
 
 mod options;
 mod style;

@@ -21,10 +21,10 @@ pub(crate) enum MutantFormat {
     Json,
 }
 
-/// Columns of a piece of code.
+/// Maximum columns of a piece of code.
 const CODE_COLUMNS: usize = 60;
 
-/// Returns the lines of mutants, and their number. Those that are ignored have their reasons.
+/// Returns a line for each mutant, with its reason if it is ignored, and a total.
 #[must_use]
 pub(crate) fn render_mutants(results: &[MutantResult], colour: ColourMode) -> String {
     let places: Vec<String> = results.iter().map(|result| place(&result.mutant)).collect();
@@ -59,7 +59,7 @@ fn place(mutant: &Mutant) -> String {
     format!("{}:{}:{}", sanitise::one_line(mutant.path()), start.line, start.column)
 }
 
-/// Returns what a mutant does: its description, or the code before and after.
+/// Returns a mutant's change: its description, or the code before and after.
 fn change(mutant: &Mutant) -> String {
     let original = || cut_name(&code(mutant.original()), CODE_COLUMNS);
     match (mutant.description(), &*mutant.replacement()) {

@@ -1,5 +1,5 @@
-//! Display of `heeler mutate` while mutants are tested: survivors as they are found, with a line about the
-//! progress below them on a terminal, and at the end a summary.
+//! Display of `heeler mutate` while mutants are tested. Prints survivors as they are found, with a progress
+//! line below them on a terminal, and a summary at the end.
 
 use std::{
     collections::BTreeSet,
@@ -21,55 +21,55 @@ use super::{
     style::{ColourMode, Style, StyledLine},
 };
 
-/// How often the line about the progress is drawn again.
+/// Interval for redrawing the progress line.
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
 /// Interval of progress lines without a terminal.
 const PRINTED_EVERY: Duration = Duration::from_secs(10);
 
-/// Estimates above this time come with advice on how to shorten the run.
+/// A run estimated to take longer prints advice on how to shorten it.
 const LONG_RUN: Duration = Duration::from_secs(600);
 
-/// Number of functions with uncovered mutants that are shown: reports have all of them.
+/// Maximum number of functions with uncovered mutants shown; reports list all of them.
 const SHOWN_UNCOVERED: usize = 50;
 
-/// What is shown of a run of mutants.
+/// Display of a mutation run.
 pub(crate) struct MutationDisplay {
     kind: DisplayKind,
     colour: ColourMode,
     size: TerminalSizeSource,
     screen: LiveScreen,
     out: Box<dyn Write + Send>,
-    /// What is being done before the first mutant runs.
+    /// Current preparation step (copying, building, baseline run): label and description.
     phase: Option<(String, String)>,
-    /// The tests without a mutant, while they run.
+    /// Progress of the baseline run, while it runs.
     original: Option<OriginalProgress>,
     counts: MutationCounts,
-    /// Survivors that were shown.
+    /// Survivors that have been printed.
     shown: BTreeSet<MutantId>,
-    /// Number of mutants that tests run for.
+    /// Number of mutants to test.
     total: usize,
-    /// Number of those that have results of this run.
+    /// Number of those mutants with a result from this run.
     done: usize,
     began: Instant,
     drawn: Option<Instant>,
 }
 
-/// The tests without a mutant, while they run.
+/// Progress of the baseline run (tests without a mutant).
 struct OriginalProgress {
     total: usize,
     done: usize,
     slowest: Option<(String, Duration)>,
 }
 
-/// What a summary says beside the counts.
+/// Data of the summary besides the counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MutationEnding {
     pub(crate) took: Duration,
-    /// Number of verdicts that were taken over from earlier runs.
+    /// Number of verdicts reused from earlier runs.
     pub(crate) kept: usize,
-    /// Why the run ended before all mutants had verdicts, such as "cancelled".
+    /// Reason why the run ended before all mutants had verdicts, such as "cancelled".
     pub(crate) unfinished: Option<String>,
-    /// Lines about what was left out.
+    /// Notes about omitted mutants.
     pub(crate) notes: Vec<String>,
     /// Files that were written.
     pub(crate) files: Vec<String>,
@@ -98,7 +98,7 @@ impl MutationDisplay {
         self.kind
     }
 
-    /// Shows what is being done.
+    /// Shows the current preparation step.
     pub(crate) fn show_phase(&mut self, label: &str, words: &str) {
         self.phase = Some((label.to_owned(), words.to_owned()));
         match self.kind {
@@ -109,21 +109,21 @@ impl MutationDisplay {
         }
     }
 
-    /// Begins the tests without a mutant.
+    /// Begins the baseline run.
     pub(crate) fn begin_original(&mut self, tests: usize, now: Instant) {
         self.phase = None;
         self.original = Some(OriginalProgress { total: tests, done: 0, slowest: None });
         (self.began, self.drawn) = (now, Some(now));
     }
 
-    /// Notes how many tests without a mutant have ended so far.
+    /// Sets the number of tests of the baseline run that have ended.
     pub(crate) fn set_original(&mut self, tests: usize) {
         if let Some(original) = &mut self.original {
             original.done = tests;
         }
     }
 
-    /// Counts tests without a mutant that have ended.
+    /// Counts ended tests of the baseline run.
     pub(crate) fn on_original(&mut self, tests: usize, slowest: Option<(&str, Duration)>) {
         let Some(original) = &mut self.original else { return };
         original.done += tests;
@@ -133,7 +133,7 @@ impl MutationDisplay {
         }
     }
 
-    /// Begins the mutants that tests run for. `longest` is how long they take if all of their tests run.
+    /// Begins testing mutants. `longest` is the duration if no test fails.
     pub(crate) fn begin(&mut self, total: usize, longest: Option<Duration>, now: Instant) {
         (self.total, self.done, self.began, self.drawn) = (total, 0, now, Some(now));
         let slowest = self.original.take().and_then(|original| original.slowest);
@@ -154,7 +154,7 @@ impl MutationDisplay {
         }
     }
 
-    /// Shows a text for the user.
+    /// Shows a warning.
     pub(crate) fn warn(&mut self, text: &str) {
         let lines = sanitise::sanitised_lines(text, sanitise::ColourPolicy::Dropped);
         let lines = lines.into_iter().enumerate().map(|(place, line)| {
@@ -163,7 +163,7 @@ impl MutationDisplay {
         self.print(&lines.collect::<Vec<_>>());
     }
 
-    /// Counts a result, and shows that of a survivor.
+    /// Counts a result, and prints survivors.
     pub(crate) fn on_result(&mut self, result: &MutantResult) {
         self.counts.add(result.status);
         self.done += 1;
@@ -173,7 +173,7 @@ impl MutationDisplay {
         }
     }
 
-    /// Advances the time.
+    /// Redraws or prints the progress line when due.
     pub(crate) fn tick(&mut self, now: Instant) {
         let is_live = self.kind == DisplayKind::Live;
         let every = if is_live { REDRAWN_EVERY } else { PRINTED_EVERY };
@@ -190,7 +190,7 @@ impl MutationDisplay {
         }
     }
 
-    /// Returns the line about the progress of tests.
+    /// Returns the progress line, if tests run.
     fn progress(&self, now: Instant) -> Option<StyledLine> {
         match &self.original {
             Some(original) => Some(self.original_line(original, now)),
@@ -212,10 +212,10 @@ impl MutationDisplay {
         StyledLine::with_label(Style::Bold, "Testing").with_plain(words)
     }
 
-    /// Removes the line about the progress, and prints what was not shown yet, and the summary.
+    /// Removes the progress line, then prints survivors not shown yet, uncovered functions and the summary.
     pub(crate) fn end(&mut self, results: &[MutantResult], ending: &MutationEnding) {
         let counts: MutationCounts = results.iter().map(|result| result.status).collect();
-        // Verdicts of earlier runs.
+        // Survivors that earlier runs found were not printed during this run.
         let is_new = |result: &&MutantResult| {
             result.status == MutantStatus::Survived && !self.shown.contains(&result.mutant.id)
         };
@@ -290,14 +290,14 @@ impl MutationDisplay {
     }
 
     fn write(&mut self, text: &str) {
-        // A reader that is gone is no failure of the tests.
+        // A closed output must not fail the tests.
         let _closed = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 }
 
 impl Drop for MutationDisplay {
     fn drop(&mut self) {
-        // What is written next, such as an error, begins a line.
+        // Clear the live line, so that later output, such as an error, begins a new line.
         if !self.screen.is_empty() {
             let text = self.screen.replace("", &[], (self.size)());
             self.write(&text);
@@ -320,7 +320,7 @@ fn uncovered_line(function: &UncoveredFunction<'_>) -> StyledLine {
         .with(Style::Dim, format!("   (no test reaches {mutants} in lines {})", function.lines_text()))
 }
 
-/// Returns a line about a mutant: where it is, its mutator, and what it changes.
+/// Returns a line about a mutant: place, mutator and change.
 fn result_line(label: &str, style: Style, result: &MutantResult) -> StyledLine {
     let mutant = &result.mutant;
     let start = mutant.start();
