@@ -1,5 +1,5 @@
 //! Display options, derived from the user's flags and the environment. The environment is passed in as a
-//! function.
+//! function, for tests.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -33,7 +33,7 @@ pub(crate) struct TerminalSize {
 /// Returns the terminal's current size; called before each redraw, because users resize windows.
 pub(crate) type TerminalSizeSource = Box<dyn Fn() -> TerminalSize + Send>;
 
-/// Returns the number of lines that the user has typed since the last call; their echo has moved the cursor.
+/// Returns the number of lines typed by the user since the last call. Their echo has moved the cursor.
 pub(crate) type TypedLineSource = Box<dyn FnMut() -> usize + Send>;
 
 /// Settings of a display.
@@ -42,21 +42,22 @@ pub(crate) struct DisplayOptions {
     pub kind: DisplayKind,
     /// Whether to use colours.
     pub colour: ColourMode,
-    /// Results that get a line; `None` decides by kind and number of tests.
+    /// Results that get a line; `None` decides by display kind and number of tests.
     pub status_level: Option<StatusLevel>,
-    /// Results listed at the end; `None` lists what is not as expected, and the slowest and largest tests.
+    /// Results listed at the end; `None` lists unexpected results and the slowest and largest tests.
     pub final_status_level: Option<FinalStatusLevel>,
     /// When the output of passed tests is printed.
     pub success_output: OutputTiming,
     /// When the output of failed tests is printed.
     pub failure_output: OutputTiming,
-    /// The terminal's size; called only for [`Kind::RunningProcess`].
+    /// The terminal's size; called only for [`DisplayKind::Live`].
     pub size: TerminalSizeSource,
-    /// The lines typed by the user, each of which prints the state of the run.
+    /// Lines typed by the user; each prints the state of the run.
     pub typed_lines: TypedLineSource,
-    /// A test that runs longer is reported as slow, and again each time this period elapses.
+    /// Time after which a running test is reported as slow; the report is repeated after each further
+    /// period.
     pub slow_after: Duration,
-    /// Minimum severity of log messages that are shown.
+    /// Minimum severity of displayed log messages.
     pub log_level: LogLevel,
     /// Paths below this directory are shown relative to it, in annotations and locations.
     pub root: String,
@@ -82,7 +83,7 @@ impl DisplayOptions {
     }
 }
 
-/// Type of the output, as far as it matters to the display.
+/// Kind of the output device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputTarget {
     Terminal,
@@ -90,9 +91,8 @@ pub(crate) enum OutputTarget {
     Stream,
 }
 
-/// The output of this process to which a command writes for its reader. `heeler run` writes to standard
-/// error, so that standard output is free for the output of tests and for its event stream; the commands that
-/// print what they are asked for write to standard output.
+/// The output stream of a command. `heeler run` writes to standard error, which leaves standard output to
+/// the tests and to the event stream. Commands that print requested data write to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DisplayStream {
     StandardOutput,
@@ -115,7 +115,7 @@ impl DisplayStream {
         }
     }
 
-    /// Returns the size of its terminal; 80 by 24 if it is none.
+    /// Returns the size of its terminal; 80 by 24 without a terminal.
     pub(crate) fn size(self) -> TerminalSize {
         let (rows, columns) = match self {
             Self::StandardOutput => console::Term::stdout().size(),
@@ -125,7 +125,7 @@ impl DisplayStream {
     }
 }
 
-/// Returns the kind of display for an output and the environment variables.
+/// Returns the display kind for an output and the environment variables.
 pub(crate) fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<String>) -> DisplayKind {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "false");
     if variable("GITHUB_ACTIONS").as_deref() == Some("true") {
@@ -137,7 +137,7 @@ pub(crate) fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<S
     }
 }
 
-/// Returns whether to use colours: the flag takes precedence, then NO_COLOR, then CLICOLOR_FORCE, then the
+/// Returns whether to use colours. The flag takes precedence, then `NO_COLOR`, `CLICOLOR_FORCE`, and the
 /// output.
 pub(crate) fn colour_for(
     wish: ColorChoice,

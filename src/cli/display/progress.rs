@@ -1,5 +1,5 @@
-//! Progress of a run: which tests have ended, which run in which worker, and an estimate of the remaining
-//! time. Reads no clock: every time is passed in.
+//! Progress of a run: ended tests, running tests by worker, and an estimate of the remaining time. Every
+//! time is passed in; nothing here reads a clock.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,9 +25,9 @@ pub(crate) struct RunHead {
     pub filtered: usize,
     /// Number of programs with selected tests.
     pub programs: usize,
-    /// Number of workers that run them.
+    /// Number of workers.
     pub workers: usize,
-    /// Durations in earlier runs, by uid; may be empty. Tests without one count with the median.
+    /// Durations in earlier runs, by uid; may be empty. A test without a duration counts with the median.
     pub expected: HashMap<String, Duration>,
     /// Additional notes for the first line, such as a seed or a partition.
     pub notes: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct StartedTest {
     pub(crate) suite: Option<String>,
     /// The name to display.
     pub(crate) name: String,
-    /// Number of the worker that runs it, from 1.
+    /// Number of the worker, from 1.
     pub(crate) worker: u32,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct DisplayedTest {
     pub(super) suite: Option<String>,
     pub(super) name: String,
     pub(super) since: Instant,
-    /// How often it was reported as slow.
+    /// Number of times that the test was reported as slow.
     pub(super) warnings: u32,
     expected: Option<Duration>,
 }
@@ -63,7 +63,7 @@ pub(super) struct DisplayProgress {
     paused: Option<Instant>,
     counts: OutcomeCounts,
     ended: HashMap<Box<str>, Outcome>,
-    /// Tests that have ended, and whose outcome is decided later.
+    /// Ended tests that still await their verdict.
     unjudged: HashSet<Box<str>>,
     running: HashMap<Box<str>, DisplayedTest>,
     by_worker: HashMap<u32, Box<str>>,
@@ -106,7 +106,7 @@ impl DisplayProgress {
         &self.counts
     }
 
-    /// Returns the counts in words, with the tests that await their verdict.
+    /// Returns the counts as text, including tests that await their verdict.
     pub(super) fn counts_line(&self) -> StyledLine {
         let line = format::counts(&self.counts);
         match self.unjudged.len() {
@@ -119,12 +119,12 @@ impl DisplayProgress {
         self.counts.total() + self.unjudged.len()
     }
 
-    /// Returns the number of tests, as far as it is known.
+    /// Returns the number of tests known so far.
     pub(super) fn total(&self) -> usize {
         self.head.tests.max(self.done() + self.running.len())
     }
 
-    /// Returns the percentage of tests that have ended; 100 only when all have.
+    /// Returns the percentage of ended tests; 100 only when all tests have ended.
     pub(super) fn percent(&self) -> usize {
         (self.done() * 100).checked_div(self.total()).unwrap_or(0)
     }
@@ -133,7 +133,7 @@ impl DisplayProgress {
         self.paused.unwrap_or(now).saturating_duration_since(self.started)
     }
 
-    /// Records that a test runs, unless it has ended.
+    /// Records that a test runs, unless the test has ended.
     pub(super) fn start(&mut self, test: &StartedTest, now: Instant) {
         if self.ended.contains_key(test.uid.as_str()) {
             return;
@@ -143,7 +143,7 @@ impl DisplayProgress {
         if let Some(before) = self.running.remove(&uid) {
             self.by_worker.remove(&before.worker);
         }
-        // A worker runs one test at a time: the process of the test it ran before has died.
+        // A worker runs one test at a time, so the process of its previous test has died.
         if let Some(before) = self.by_worker.insert(test.worker, uid.clone()) {
             self.running.remove(&before);
         }
@@ -158,7 +158,7 @@ impl DisplayProgress {
         self.running.insert(uid, running);
     }
 
-    /// Records how a test ended; returns whether that is news. A group is not a test: of its outcomes only a
+    /// Records the outcome of a test; returns whether the outcome is new. A group is not a test: only a
     /// failure of the program itself counts, once.
     pub(super) fn end(&mut self, report: &TestReport, now: Instant) -> bool {
         let (uid, outcome) = (report.uid.as_str(), report.outcome);
@@ -184,7 +184,7 @@ impl DisplayProgress {
         true
     }
 
-    /// Records that a test has ended, and that its outcome is decided later.
+    /// Records that a test has ended and awaits its verdict.
     #[cfg(feature = "connect")]
     pub(super) fn await_verdict(&mut self, uid: &str, now: Instant) {
         self.remove_running(uid);
@@ -210,7 +210,7 @@ impl DisplayProgress {
         all
     }
 
-    /// Returns the tests that have become slow since the last call.
+    /// Returns the tests that have exceeded another slow period since the last call.
     pub(super) fn newly_slow(&mut self, now: Instant, slow_after: Duration) -> Vec<DisplayedTest> {
         let mut slow = Vec::new();
         for running in self.running.values_mut() {
@@ -225,10 +225,10 @@ impl DisplayProgress {
         slow
     }
 
-    /// Returns the estimated remaining time, or `None` while there is no basis for an estimate.
+    /// Returns the estimated remaining time; `None` while there is no basis for an estimate.
     ///
-    /// The estimate uses the recorded durations where there are any, otherwise the number of tests. It is
-    /// never less than the known remaining duration of a running test.
+    /// The estimate uses recorded durations if there are any, otherwise the number of tests. The estimate is
+    /// never below the known remaining duration of a running test.
     pub(super) fn remaining(&self, now: Instant) -> Option<Duration> {
         let elapsed = self.last_end.saturating_duration_since(self.started);
         if self.done() == 0 || self.done() >= self.total() || elapsed < Duration::from_millis(500) {
@@ -249,12 +249,12 @@ impl DisplayProgress {
         Some(estimate.max(longest.unwrap_or_default())).filter(|left| !left.is_zero())
     }
 
-    /// Stops the clocks.
+    /// Stops the clock.
     pub(super) fn pause(&mut self, now: Instant) {
         self.paused.get_or_insert(now);
     }
 
-    /// Restarts the clocks where they stopped.
+    /// Restarts the clock.
     pub(super) fn resume(&mut self, now: Instant) {
         let Some(paused) = self.paused.take() else { return };
         let pause = now.saturating_duration_since(paused);
@@ -305,8 +305,8 @@ mod tests {
         progress.start(&started("a", 1), at(0));
         progress.start(&started("b", 2), at(1));
         assert_eq!(names(&progress), ["a", "b"]);
-        // Worker 1 has died while it ran a; a is retried in worker 3, and worker 1 continues with c before
-        // the retry is reported.
+        // Worker 1 died while running a. Worker 3 retries a, and worker 1 continues with c before the retry
+        // is reported.
         progress.start(&started("c", 1), at(2));
         assert_eq!(names(&progress), ["b", "c"]);
         progress.start(&started("a", 3), at(3));
@@ -336,7 +336,7 @@ mod tests {
         progress.await_verdict("a", now);
         progress.await_verdict("a", now);
         assert_eq!((progress.done(), progress.counts().total(), names(&progress).len()), (1, 0, 0));
-        // It is run again before its outcome is decided.
+        // The test runs again before its outcome is decided.
         progress.start(&started("a", 1), now);
         assert_eq!((progress.done(), names(&progress)), (0, vec!["a"]));
         progress.await_verdict("a", now);
@@ -362,7 +362,7 @@ mod tests {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut progress = DisplayProgress::new(head(4, &[("a", 2), ("b", 10), ("c", 2)]), now);
-        // The unknown test counts with the median of 2, so that 14 of 16 seconds are left after the first.
+        // The unknown test counts with the median of 2, so 14 of 16 seconds are left after the first.
         progress.end(&ended("a", Outcome::Passed), at(1));
         assert_eq!(progress.remaining(at(1)), Some(Duration::from_secs(7)));
         progress.start(&started("b", 1), at(1));

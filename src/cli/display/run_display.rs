@@ -1,4 +1,4 @@
-//! The display itself: receives events, decides what is printed and when, and writes.
+//! Displays a run: receives events, decides what to print and when, and writes.
 
 use std::{
     io::{self, Write},
@@ -25,20 +25,19 @@ use heeler_report::{ReportContent, RunSummary, TestReport, sanitise};
 
 /// Minimum interval between redraws of the live view.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum size of the lines that wait for the next redraw.
+/// Maximum size of lines that wait for the next redraw.
 const PENDING_BYTES: usize = 256 * 1024;
-/// Up to this many tests, a plain log has a line for each passed test; a longer log would not be read.
+/// Maximum number of tests for which a plain log has a line per passed test. Nobody would read a longer log.
 const MAX_TESTS_WITH_PASS_LINES: usize = 200;
-/// A plain log prints its progress after this much silence, so that people and CI servers do not assume a
-/// hang.
+/// Silence after which a plain log prints its progress, so that people and CI servers do not assume a hang.
 const PROGRESS_AFTER_SILENCE: Duration = Duration::from_secs(30);
-/// A log without lines for passed tests prints its progress at each tenth of the tests, but at most once in
-/// this interval.
+/// Minimum interval of progress lines in a log without lines for passed tests. Such a log prints its
+/// progress at each tenth of the tests.
 const MIN_PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Displays one run. All calls come from one task; the display has no thread and no clock.
 ///
-/// Writing does not fail: after the first error nothing more is written, and [`RunDisplay::end`] returns the
+/// Writing does not fail: nothing is written after the first error, and [`RunDisplay::end`] returns that
 /// error.
 pub(crate) struct RunDisplay {
     options: DisplayOptions,
@@ -46,12 +45,12 @@ pub(crate) struct RunDisplay {
     progress: Option<DisplayProgress>,
     phase: Option<(String, String)>,
     screen: LiveScreen,
-    /// Rendered lines with their line ends, not yet written.
+    /// Rendered lines with line ends, not yet written.
     pending: String,
     last_write: Option<Instant>,
     milestone: usize,
     annotations: usize,
-    /// Texts of errors that have been shown and are not shown again.
+    /// Messages of errors already shown, which are not shown again.
     known_errors: Vec<String>,
     shown_failures: ShownFailures,
     write_error: Option<io::Error>,
@@ -88,14 +87,14 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Shows a step of a build before the run begins. The build tool may write to the terminal below it.
+    /// Shows a build step before the run begins. The build tool may write to the terminal below the step.
     pub(crate) fn show_build_step(&mut self, label: &str, words: &str, now: Instant) {
         self.phase = None;
         self.print_lines(&[phase_line(label, words)]);
         self.flush(now);
     }
 
-    /// Shows the programs whose tests are listed and not run. `filtered` tests of them are not selected.
+    /// Shows programs whose tests are listed but not run. `filtered` of their tests are not selected.
     pub(crate) fn show_listed_programs(
         &mut self,
         programs: &[ProgramTestCount],
@@ -107,7 +106,7 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Shows the beginning of a run.
+    /// Shows the start of a run.
     pub(crate) fn begin(&mut self, head: &RunHead, now: Instant) {
         let lines = head_line(head).wrapped(self.columns().saturating_sub(1));
         self.print_lines(&lines);
@@ -116,7 +115,7 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Shows that a test runs.
+    /// Shows that a test has started.
     pub(crate) fn start_test(&mut self, test: &StartedTest, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.start(test, now);
@@ -124,13 +123,13 @@ impl RunDisplay {
         self.flush_if_due(now);
     }
 
-    /// Shows how a test ended.
+    /// Shows a test's result.
     pub(crate) fn end_test(&mut self, report: &TestReport, now: Instant) {
         self.add_result(report, now);
         self.flush_if_due(now);
     }
 
-    /// Shows that a test has ended, whose outcome is decided later.
+    /// Shows that a test has ended and awaits its verdict.
     #[cfg(feature = "connect")]
     pub(crate) fn await_verdict(&mut self, uid: &str, now: Instant) {
         if let Some(progress) = &mut self.progress {
@@ -138,12 +137,12 @@ impl RunDisplay {
         }
     }
 
-    /// Leaves out error messages with these texts from now on: they have been shown.
+    /// Suppresses error messages with these texts from now on, since they have been shown.
     pub(crate) fn skip_known_errors(&mut self, texts: impl IntoIterator<Item = String>) {
         self.known_errors.extend(texts);
     }
 
-    /// Shows a log message. The live view shows it with the next changes or tick.
+    /// Shows a log message; the live view shows it with the next change or tick.
     pub(crate) fn log(&mut self, level: LogLevel, message: &str) {
         if level < self.options.log_level || self.known_errors.iter().any(|known| known == message) {
             return;
@@ -169,7 +168,7 @@ impl RunDisplay {
         }
     }
 
-    /// Advances the time. Call about ten times a second; the display decides whether to redraw.
+    /// Handles a clock tick. Call this about ten times a second; the display decides whether to redraw.
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.options.kind != DisplayKind::Live {
             self.answer_typed_lines(now);
@@ -179,7 +178,7 @@ impl RunDisplay {
         self.flush_if_due(now);
     }
 
-    /// Stops the clocks and removes the live view: the user has suspended the process.
+    /// Stops the clock and removes the live view, because the user has suspended the process.
     pub(crate) fn pause(&mut self, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.pause(now);
@@ -187,7 +186,7 @@ impl RunDisplay {
         self.clear();
     }
 
-    /// Removes the live view until there is something to show: another program is about to write to the
+    /// Removes the live view until the next change, because another program is about to write to the
     /// terminal.
     pub(crate) fn hide(&mut self) {
         self.clear();
@@ -204,7 +203,7 @@ impl RunDisplay {
     /// Ends the run: removes the live view and prints the summary.
     ///
     /// # Errors
-    /// The first write error, such as a closed pipe; everything after it was not written.
+    /// Returns the first write error, such as a closed pipe; nothing after the error was written.
     pub(crate) fn end(&mut self, summary: &RunSummary, end: &SummaryExtras) -> io::Result<()> {
         let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
         self.phase = None;
@@ -216,7 +215,7 @@ impl RunDisplay {
         self.write_error.take().map_or(Ok(()), Err)
     }
 
-    /// Returns whether a result has a line when it arrives: by its level, or for the output below it.
+    /// Returns whether a result gets a line on arrival, by its status level or because its output follows.
     fn is_shown(&self, outcome: Outcome, is_noteworthy: bool, has_output: bool) -> bool {
         let level = self.status_level();
         let is_success = matches!(outcome, Outcome::Passed | Outcome::Flaky);
@@ -224,7 +223,7 @@ impl RunDisplay {
         level >= result_status_level(outcome, is_noteworthy) || is_output_shown && level > StatusLevel::None
     }
 
-    /// Shows the results of a run that is over.
+    /// Shows the results of an ended run.
     pub(crate) fn show_results(&mut self, reports: impl IntoIterator<Item = TestReport>, now: Instant) {
         for report in reports {
             self.add_result(&report, now);
@@ -275,7 +274,7 @@ impl RunDisplay {
         }
     }
 
-    /// Prints a result that has no details but what the test has left behind, or written.
+    /// Prints a result without failure details; leaked processes and output may follow.
     fn print_unfailed(&mut self, record: &TestReport, suites: SuiteNames, place: &str) {
         let manner = self.detail_level(suites);
         let line = manner.wrapped(test_line::result_line(record, &manner, place));
@@ -291,7 +290,7 @@ impl RunDisplay {
         }
     }
 
-    /// Prints the details or outputs of a test, under GitHub Actions as a folded group.
+    /// Prints a test's details or output, as a folded group on GitHub Actions.
     fn print_block(&mut self, record: &TestReport, block: &[StyledLine]) {
         if self.options.kind != DisplayKind::GitHub {
             return self.print_lines(block);
@@ -301,14 +300,14 @@ impl RunDisplay {
         self.print_workflow_command(github::END_GROUP);
     }
 
-    /// Returns whether outputs are printed at the end of a run: [`RunDisplay::print_final_outputs`] needs the
-    /// whole results then.
+    /// Returns whether outputs are printed at the end of a run. If so, [`RunDisplay::print_final_outputs`]
+    /// needs the complete results.
     pub(crate) fn has_final_outputs(&self) -> bool {
         self.options.success_output.is_final() || self.options.failure_output.is_final()
     }
 
-    /// Prints the outputs that are shown at the end of a run: those of passed tests, then those of failures.
-    /// To be called before [`RunDisplay::end`].
+    /// Prints the outputs due at the end of a run: passed tests first, then failures. Call this before
+    /// [`RunDisplay::end`].
     pub(crate) fn print_final_outputs(&mut self, content: &ReportContent<'_>, now: Instant) {
         let summary = content.summary;
         let programs = self.progress.as_ref().map_or(0, |progress| progress.head().programs);
@@ -365,8 +364,8 @@ impl RunDisplay {
         self.print_lines(&lines);
     }
 
-    /// Prints the progress in a log: at each tenth of the tests where passed tests have no line, and always
-    /// after a long silence.
+    /// Prints the progress in a log: at each tenth of the tests if passed tests have no line, and after a
+    /// long silence.
     fn print_progress(&mut self, now: Instant) {
         let level = self.status_level();
         let Some(progress) = &self.progress else { return };
@@ -405,7 +404,7 @@ impl RunDisplay {
         }
     }
 
-    /// Returns the width of the terminal; unlimited for a log.
+    /// Returns the terminal's width; unlimited for a log.
     fn columns(&self) -> usize {
         match self.options.kind {
             DisplayKind::Live => (self.options.size)().columns,
@@ -452,7 +451,7 @@ impl RunDisplay {
         self.last_write = Some(now);
     }
 
-    /// Takes the lines that the user has typed, and prints the state of the run for them.
+    /// Reads the lines typed by the user, and prints the state of the run if there are any.
     fn answer_typed_lines(&mut self, now: Instant) {
         let typed = (self.options.typed_lines)();
         self.screen.move_down(typed);
@@ -508,15 +507,15 @@ impl RunDisplay {
 }
 
 impl Drop for RunDisplay {
-    /// Removes the live view, also when a panic or an error ends the run early, so that the next prompt
-    /// appears below all printed lines.
+    /// Removes the live view even when a panic or an error ends the run early. Otherwise the next prompt
+    /// would overlap the view.
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-/// Returns the lowest status level at which a result has a line; a slow or leaky pass has one at a lower
-/// level.
+/// Returns the lowest status level at which a result gets a line. A slow or leaky pass gets a line at a
+/// lower level than other passes.
 fn result_status_level(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
     match outcome {
         Outcome::Failed
@@ -530,7 +529,7 @@ fn result_status_level(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
         Outcome::Flaky => StatusLevel::Retry,
         Outcome::Passed if is_noteworthy => StatusLevel::Slow,
         Outcome::Passed => StatusLevel::Pass,
-        // Tests that did not run are numerous and share one reason; the summary groups them.
+        // Tests that did not run are numerous and share one reason, so the summary groups them.
         Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_) => StatusLevel::Skip,
     }
 }
@@ -541,7 +540,7 @@ fn phase_line(label: &str, words: &str) -> StyledLine {
 
 fn head_line(head: &RunHead) -> StyledLine {
     let mut words = format!(" of {}", count_of(head.programs, "program"));
-    // The report of an earlier run has none.
+    // The report of an earlier run has no workers.
     let label = if head.workers == 0 { "Results" } else { "Running" };
     if head.workers > 0 {
         words.push_str(&format!(" on {}", count_of(head.workers, "worker")));

@@ -25,25 +25,25 @@ pub(crate) enum RunsFormat {
     Names,
 }
 
-/// Inputs of the table besides the runs.
+/// Settings of the output besides the runs.
 #[derive(Debug, Clone)]
 pub(crate) struct RunsTableContext {
     /// Whether to use colours.
     pub colour: ColourMode,
     /// The state directory.
     pub state_dir: String,
-    /// Number of runs that are kept.
+    /// Number of runs to keep.
     pub keep: u32,
 }
 
 /// Length of a shortened id: unique enough for people, and accepted by `heeler report`.
 const ID_CHARS: usize = 8;
-/// Note on a run that this user has not recorded here.
+/// Note on a run that this user has not recorded on this machine.
 const COPY_NOTE: &str = "copied, changed, or of an earlier version: its programs are not started by --rerun";
 /// Maximum width of a command.
 const COMMAND_COLUMNS: usize = 90;
 
-/// Returns the output for the runs, in their order.
+/// Returns the output, with runs in the given order.
 #[must_use]
 pub(crate) fn render_runs(all: &[EarlierRun], format: RunsFormat, of: &RunsTableContext) -> String {
     match format {
@@ -155,7 +155,7 @@ fn ended_line(end: &RunEnd) -> StyledLine {
     line
 }
 
-/// Returns the text for how a run ended, which is also used in the JSON form.
+/// Returns a run's result as text, which the JSON format uses too.
 fn run_result(end: &RunEnd) -> (Style, &'static str) {
     match end.stopped_by {
         Some(NotRunReason::Cancelled) => (Style::Warning, "cancelled"),
@@ -167,13 +167,13 @@ fn run_result(end: &RunEnd) -> (Style, &'static str) {
     }
 }
 
-/// Returns the number of tests by kind of outcome, in the order of summaries.
+/// Returns the number of tests for each kind of outcome, in the order of summaries.
 fn by_kind(counts: &OutcomeCounts) -> impl Iterator<Item = (&'static str, usize)> {
     let count = |outcome: Outcome| (outcome.label(), counts.with_outcome(outcome));
     OutcomeCounts::KINDS.map(count).into_iter()
 }
 
-/// Returns a command line quoted for a shell, with only the file name of its program.
+/// Returns a shell-quoted command line, with the program reduced to its file name.
 fn quote_command(words: &[OsText]) -> String {
     let mut words = words.iter().map(|word| word.to_text().into_owned());
     let program = words.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Failures that are equal to one that has been shown are folded: one missing fixture fails hundreds of tests
-//! with the same words.
+//! Folds repeated failures. One missing fixture fails hundreds of tests with the same message; only the
+//! first is shown in full.
 
 use std::{
     collections::HashMap,
@@ -10,18 +10,17 @@ use heeler_core::Outcome;
 use heeler_protocol::mtp::FailureInfo;
 use heeler_report::{FailureDetail, SourcePlace, TestReport};
 
-/// Number of different failures that are remembered: a run with more is not read to its end.
+/// Maximum number of different failures to remember. Nobody reads more of them.
 const MAX_FAILURES: usize = 10_000;
-/// Names of tests of at least this length are not compared in texts; a shorter one may be any word.
+/// Minimum length of a test name that is removed from compared texts. A shorter name could be any word.
 const MIN_NAME: usize = 5;
 
-/// The failures that have been shown in full.
+/// Failures that have been shown in full, with the test's name by failure hash.
 #[derive(Debug, Default)]
 pub(super) struct ShownFailures(HashMap<u64, String>);
 
 impl ShownFailures {
-    /// Returns the name of the test that was shown with the same failure; without one, the failure is
-    /// remembered, to be shown now.
+    /// Returns the name of an earlier test that was shown with the same failure. Remembers a new failure.
     pub(super) fn earlier(&mut self, record: &TestReport) -> Option<String> {
         let key = failure_key(record)?;
         let earlier = self.0.get(&key).cloned();
@@ -32,8 +31,8 @@ impl ShownFailures {
     }
 }
 
-/// Returns the hash of all that a failure shows, but for what names its test; `None` for any other result:
-/// where it crashed, hung or left something, each test matters.
+/// Returns the hash of everything that a failure shows, except its test's name and place. Returns `None` for
+/// other results: after a crash, hang or leak, each test matters.
 fn failure_key(record: &TestReport) -> Option<u64> {
     let detail = record.detail.as_deref().filter(|detail| is_plain_failure(record, detail))?;
     let name = own_name(record);
@@ -65,7 +64,8 @@ fn is_plain_failure(record: &TestReport, detail: &FailureDetail) -> bool {
         && detail.isolated_rerun.is_none()
 }
 
-/// Returns whether the test has failed where it is defined: it has not begun, and its stack is that place.
+/// Returns whether the failure's place is the test's definition: the test has not begun, so its stack is
+/// only that place.
 fn is_own_place(record: &TestReport, definition: Option<&SourcePlace>) -> bool {
     record.failed_place().is_some_and(|place| Some(place) == definition)
 }
@@ -74,13 +74,13 @@ fn place_text(SourcePlace { file, line }: SourcePlace) -> String {
     format!("{file}:{}", line.unwrap_or_default())
 }
 
-/// Returns the part of a test's name that texts about it contain.
+/// Returns the part of a test's name that messages contain.
 fn own_name(record: &TestReport) -> &str {
     let name = record.shown_name();
     name.rsplit("::").next().unwrap_or(name)
 }
 
-/// Returns a text without the name of its test, and without addresses in memory.
+/// Returns a text without the test's name and without memory addresses.
 pub(super) fn without_name(text: &str, name: &str) -> String {
     let text = if name.len() < MIN_NAME { text.to_owned() } else { text.replace(name, "") };
     let mut pieces = text.split("0x");
@@ -92,7 +92,7 @@ pub(super) fn without_name(text: &str, name: &str) -> String {
     plain
 }
 
-/// Puts failures that a summary describes alike beside the first of them, in the order of the first ones.
+/// Groups failures with equal descriptions, in the order of the first failure of each group.
 pub(super) fn grouped<'a>(
     failures: impl Iterator<Item = &'a TestReport>,
     reasons: impl Fn(&TestReport) -> Vec<String>,
@@ -109,7 +109,8 @@ pub(super) fn grouped<'a>(
         let place = record.definition().map(place_text).unwrap_or_default();
         let plain = |reason: String| {
             let reason = without_name(&reason, own_name(record));
-            // Relative to the working directory, the place is the end of the text.
+            // The place may be relative to the working directory, so compare it with the end of the
+            // definition.
             let own = reason.split_once(": ").filter(|(at, _)| is_own && place.ends_with(at));
             own.map_or(reason.clone(), |(_, rest)| rest.to_owned())
         };

@@ -1,4 +1,4 @@
-//! Starts and results of tests of the suite `core`, for the tests of the display.
+//! Sample starts and results of tests of the suite `core`, for tests of the display.
 #![cfg(test)]
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use heeler_report::{RunSummary, TestReport};
 
 use super::{RunDisplay, StartedTest};
 
-/// What happens to a test.
+/// Event of a test.
 #[derive(Clone)]
 pub(super) enum TestEvent {
     Started(StartedTest),

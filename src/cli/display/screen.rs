@@ -1,49 +1,47 @@
-//! The part of the terminal that is redrawn: computes the bytes that replace the previous drawing by the
-//! next.
+//! The redrawn part of the terminal: computes the bytes that replace the previous drawing with the next.
 
 use super::{
     TerminalSize,
     style::{ColourMode, StyledLine},
 };
 
-/// The drawing at the bottom of the terminal: the width in columns of each line drawn.
+/// Drawing at the bottom of the terminal.
 ///
-/// The cursor stays visible at the end of the last line, so that nothing needs restoring however the process
-/// ends.
+/// The cursor stays visible at the end of the last line, so a killed process leaves nothing to restore.
 #[derive(Debug)]
 pub(super) struct LiveScreen {
     colour: ColourMode,
     drawn: Vec<usize>,
-    /// Number of rows by which the cursor is below the last line drawn.
+    /// Number of rows between the last drawn line and the cursor below it.
     rows_below: usize,
 }
 
-/// Synchronised update: the terminal shows everything between these at once, or ignores them if it does not
-/// support them.
+/// Synchronised update: the terminal shows everything between these sequences at once. Terminals without
+/// support ignore them.
 const BEGIN_UPDATE: &str = "\u{1b}[?2026h";
 const END_UPDATE: &str = "\u{1b}[?2026l";
-/// With wrapping off, a line that is wider than computed is clipped instead of moving everything below it.
+/// Without wrapping, a line wider than computed is clipped instead of moving everything below it.
 const WRAP_OFF: &str = "\u{1b}[?7l";
 const WRAP_ON: &str = "\u{1b}[?7h";
-/// Erase to the end of the line, and to the end of the screen.
+/// Erase to the end of the line.
 const ERASE_LINE: &str = "\u{1b}[K";
 const ERASE_BELOW: &str = "\u{1b}[J";
 
 impl LiveScreen {
-    /// Returns a screen on which nothing is drawn.
+    /// Returns an empty screen.
     pub(super) fn new(colour: ColourMode) -> Self {
         Self { colour, drawn: Vec::new(), rows_below: 0 }
     }
 
-    /// Returns the bytes that print `above` (lines with line ends) in place of the view, and the view below
-    /// it. An empty view removes the view.
+    /// Returns the bytes that print `above` (lines with line ends) in place of the view, and the view below.
+    /// An empty view removes the view.
     pub(super) fn replace(&mut self, above: &str, view: &[StyledLine], size: TerminalSize) -> String {
         let mut out = String::with_capacity(above.len() + 1024);
         out.push_str(BEGIN_UPDATE);
         self.move_to_top(&mut out, size);
         if !above.is_empty() {
-            // Erases before the lines, not after each: after a line that fills its row it would erase the
-            // last character.
+            // Erase before the lines. Erasing after a line that fills its row would erase the line's last
+            // character.
             out.push_str(ERASE_BELOW);
             out.push_str(above);
         }
@@ -67,7 +65,7 @@ impl LiveScreen {
         out
     }
 
-    /// Records that the echo of the terminal has moved the cursor down by this number of rows.
+    /// Records that the terminal's echo has moved the cursor down by `rows`.
     pub(super) fn move_down(&mut self, rows: usize) {
         if !self.is_empty() {
             self.rows_below += rows;
@@ -80,7 +78,7 @@ impl LiveScreen {
     }
 
     /// Moves the cursor to the first drawn line. A terminal that has become narrower has wrapped the drawn
-    /// lines.
+    /// lines, so the rows are computed from the new width.
     fn move_to_top(&self, out: &mut String, size: TerminalSize) {
         let width = size.columns.max(1);
         let rows: usize = self.drawn.iter().map(|columns| columns.div_ceil(width).max(1)).sum();

@@ -1,12 +1,12 @@
-//! Lines made of styled spans: the display's output, independent of the terminal. Spans contain no control
-//! characters except kept colours, so that a line can be measured, cut and printed safely.
+//! Lines of styled spans, which are the display's output. Spans contain no control characters except kept
+//! colours, so a line can be measured, cut and printed safely.
 
 use std::borrow::Cow;
 
 /// Whether the display uses colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColourMode {
-    /// SGR sequences are written.
+    /// Writes SGR sequences.
     On,
     Off,
 }
@@ -40,7 +40,7 @@ impl Style {
     }
 }
 
-/// Text of one style.
+/// Text in one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StyledSpan {
     style: Style,
@@ -58,7 +58,7 @@ impl StyledLine {
         Self::default()
     }
 
-    /// Returns a line that begins with a label, right-aligned in the column that all labels share.
+    /// Returns a line that begins with a label, right-aligned in the label column.
     #[must_use]
     pub(crate) fn with_label(tone: Style, label: &str) -> Self {
         Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).with_plain(" ")
@@ -71,7 +71,7 @@ impl StyledLine {
         self
     }
 
-    /// Appends a text to the last span, if that has the same style.
+    /// Appends text, to the last span if the style is the same.
     fn push(&mut self, style: Style, text: &str) {
         match self.0.last_mut() {
             Some(span) if span.style == style => span.text.push_str(text),
@@ -98,7 +98,7 @@ impl StyledLine {
         self.0.iter().map(|span| text_columns(&span.text)).sum()
     }
 
-    /// Returns the line cut to `limit` columns, with an ellipsis where something is missing.
+    /// Returns the line cut to `limit` columns, with an ellipsis if something was cut.
     #[must_use]
     pub(crate) fn cut(self, limit: usize) -> Self {
         if self.columns() <= limit {
@@ -121,8 +121,8 @@ impl StyledLine {
         Self(out)
     }
 
-    /// Returns the line as several of at most `limit` columns each, broken at blanks; the later ones begin
-    /// below the text behind a label. A longer word is left to the terminal, so that a path can be copied.
+    /// Breaks the line at blanks into lines of at most `limit` columns. Continuation lines are indented to
+    /// the text behind a label. A longer word is left to the terminal, so that a path can be copied.
     #[must_use]
     pub(crate) fn wrapped(self, limit: usize) -> Vec<Self> {
         const INDENT: usize = LABEL_COLUMNS + 1;
@@ -162,10 +162,10 @@ impl StyledLine {
     }
 }
 
-/// Width of the label column, in which labels are right-aligned, as in cargo's output.
+/// Width of the column that labels are right-aligned in, as in cargo's output.
 pub(super) const LABEL_COLUMNS: usize = 12;
 
-/// Returns the width of a text in columns, without its colour sequences.
+/// Returns the width of a text in columns, without colour sequences.
 pub(super) fn text_columns(text: &str) -> usize {
     if text.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
         return text.len();
@@ -177,7 +177,7 @@ fn char_columns(char: char) -> usize {
     if char.is_ascii() { 1 } else { console::measure_text_width(char.encode_utf8(&mut [0; 4])) }
 }
 
-/// Returns the longest prefix of `format_dump` that takes at most `limit` columns.
+/// Returns the longest prefix of `text` that takes at most `limit` columns.
 fn column_prefix(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices() {
@@ -190,7 +190,7 @@ fn column_prefix(text: &str, limit: usize) -> &str {
     text
 }
 
-/// Returns the longest suffix of `format_dump` that takes at most `limit` columns.
+/// Returns the longest suffix of `text` that takes at most `limit` columns.
 fn column_suffix(text: &str, limit: usize) -> &str {
     let mut left = limit;
     for (place, char) in text.char_indices().rev() {
@@ -203,8 +203,8 @@ fn column_suffix(text: &str, limit: usize) -> &str {
     text
 }
 
-/// Cuts the middle out of a name: its beginning shows where the test belongs, and its end which test it is.
-/// Takes time proportional to the limit, not to the text.
+/// Cuts the middle out of a name. The beginning shows where the test belongs, the end which test it is. The
+/// time is proportional to the limit, not to the text.
 pub(super) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
     if column_prefix(text, limit).len() == text.len() {
         return Cow::Borrowed(text);
@@ -215,7 +215,7 @@ pub(super) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{first}…{last}"))
 }
 
-/// Renders lines without colours, each with its line end and without trailing white space.
+/// Renders lines without colours, with line ends and without trailing white space.
 #[cfg(test)]
 pub(super) fn render_plain(lines: &[StyledLine]) -> String {
     let mut out = String::new();

@@ -1,5 +1,5 @@
 //! Summary at the end of a run: slowest, flaky, leaky, not-run and failed tests, then the counts and the
-//! verdict. The most important comes last, next to the shell's prompt.
+//! verdict. The most important line comes last, next to the shell's prompt.
 
 use std::time::Duration;
 
@@ -14,39 +14,39 @@ use heeler_core::{Outcome, describe::without_earlier_attempts};
 use heeler_protocol::mtp::FailureInfo;
 use heeler_report::{MemoryPeak, RunSummary, RunVerdict, StepCounts, TestReport, sanitise};
 
-/// Data for the end of a run that is not in the summary.
+/// Data for the end of a run that the summary does not contain.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SummaryExtras {
     /// Duration of the run.
     pub duration: Duration,
-    /// Maximum number of slowest tests and of largest processes to list; `None` lists up to three of each,
-    /// and only those over a second or 256 MiB.
+    /// Maximum number of slowest tests, and of largest processes, to list. `None` lists up to three of each,
+    /// if over one second or 256 MiB.
     pub slowest: Option<usize>,
-    /// Problems that did not change any result, as text.
+    /// Problems that did not change any result.
     pub problems: Vec<String>,
     /// Files that were written: description and path.
     pub files: Vec<(String, String)>,
-    /// The user has cancelled the run. It has not passed then, whatever its results are.
+    /// The user cancelled the run. A cancelled run has not passed, whatever its results are.
     pub is_cancelled: bool,
 }
 
-/// Maximum number of names listed of one kind; the rest is only counted.
+/// Maximum number of names listed of one kind; the rest is counted.
 const MAX_LISTED: usize = 200;
 /// Memory below which a process is not listed unless requested.
 const NOTEWORTHY_KIB: u64 = 256 << 10;
-/// Number of earlier attempts of a flaky test of which the reason is listed.
+/// Maximum number of earlier attempts listed for a flaky test.
 const MAX_ATTEMPTS: usize = 3;
-/// Number of failures of one test that are listed.
+/// Maximum number of failures listed for one test.
 const MAX_REASONS: usize = 5;
-/// Number of example names listed for the tests that did not run for one reason.
+/// Maximum number of example names listed for each reason why tests did not run.
 const MAX_EXAMPLES: usize = 5;
 
 /// Indentation of details, which aligns them with the text of the line above.
 const INDENT: usize = LABEL_COLUMNS + 1;
-/// Suffix of a flaky test's name; names are cut to leave room for it.
+/// Suffix of a flaky test's name; names are cut to leave room for the suffix.
 const ATTEMPT_SUFFIX: &str = "  (passed on attempt ";
 
-/// Returns the lines of the summary. Without a level, it lists failed, flaky and leaky tests, and the slowest
+/// Returns the lines of the summary. `None` as level lists failed, flaky and leaky tests, and the slowest
 /// and largest ones.
 pub(super) fn summary_lines(
     summary: &RunSummary,
@@ -87,7 +87,7 @@ pub(super) fn summary_lines(
     lines
 }
 
-/// Returns the number of subtests, sections, data rows and points of all tests, if there are any.
+/// Returns the numbers of subtests (sections, data rows, points) of all tests, if there are any.
 fn steps_line(steps: StepCounts) -> Option<StyledLine> {
     let kinds = [
         (steps.passed, "passed"),
@@ -105,7 +105,7 @@ fn steps_line(steps: StepCounts) -> Option<StyledLine> {
     })
 }
 
-/// Adds passed, skipped and slow tests, those that are worth most attention last.
+/// Adds passed, skipped and slow tests; slow tests come last, because they need most attention.
 fn push_unremarkable(
     lines: &mut Vec<StyledLine>,
     summary: &RunSummary,
@@ -182,7 +182,7 @@ fn push_flaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
     }
 }
 
-/// Adds leaked processes, with their tests as far as these are known.
+/// Adds leaked processes, with their tests if known.
 fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
     let mut total = 0;
     for record in summary.leaky_tests() {
@@ -230,7 +230,7 @@ fn named_line(tone: Style, label: &str, record: &TestReport, manner: &DetailLeve
 
 fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
     for (reason, records) in summary.not_run() {
-        // The label says the same.
+        // The label already says "not run".
         let reason = reason.strip_prefix("not run: ").unwrap_or(reason);
         lines.push(
             StyledLine::with_label(Style::Failure, "Not run")
@@ -268,7 +268,7 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
     }
 }
 
-/// Adds the tests that have failed as the one before them.
+/// Adds the tests with the same failure as the preceding test.
 fn push_same(lines: &mut Vec<StyledLine>, same: &[&TestReport], manner: &DetailLevel<'_>) {
     if same.is_empty() {
         return;
@@ -283,7 +283,7 @@ fn push_same(lines: &mut Vec<StyledLine>, same: &[&TestReport], manner: &DetailL
     }
 }
 
-/// Returns where and why a test failed, a line for each failure, of which the first few are listed.
+/// Returns a line for each failure, with its place and message; only the first few are listed.
 fn reasons(record: &TestReport, root: &str) -> Vec<String> {
     let failures = record.detail.as_deref().map_or(&[][..], |detail| &detail.failures);
     if failures.len() > 1 {
@@ -296,10 +296,10 @@ fn reasons(record: &TestReport, root: &str) -> Vec<String> {
         return failures.iter().take(MAX_REASONS).map(reason).chain(more).collect();
     }
     let message = record.detail_text(|detail| detail.message.as_ref()).map(without_earlier_attempts);
-    // That of a test that was not run stands in its line.
+    // The result line of a test that was not run already has the reason.
     let message = message.filter(|_| !matches!(record.outcome, Outcome::NotRun(_)));
     let headline = message.map(sanitise::headline).unwrap_or_default();
-    // The messages of some frameworks begin with the location.
+    // Some frameworks begin their messages with the location; do not repeat it.
     let first_line = message.and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
     let location = test_line::failed_location(record, root)
         .filter(|location| first_line.is_none_or(|line| !line.contains(location)));
@@ -389,7 +389,7 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
     StyledLine::with_label(verdict_style(summary, end), label).with(verdict_style(summary, end), words)
 }
 
-/// Returns what became of the tests that neither passed nor failed, if some failed.
+/// Returns the counts of cancelled and not-run tests, if some tests failed.
 fn describe_rest(summary: &RunSummary) -> String {
     if summary.failed_count() == 0 && summary.failed_groups().next().is_none() {
         return String::new();

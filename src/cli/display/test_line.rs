@@ -16,7 +16,8 @@ use heeler_report::{
 
 /// Maximum number of lines shown of each output, half from its beginning and half from its end.
 const SECTION_LINES: usize = 400;
-/// Up to this many lines, an output is short enough that a message contained in it is not printed separately.
+/// Maximum number of lines of a short output. A message contained in a short output is not printed
+/// separately.
 const SHORT_OUTPUT_LINES: usize = 40;
 /// Indentation of a failure's output.
 const INDENT: &str = "    ";
@@ -33,14 +34,14 @@ pub(super) struct DetailLevel<'a> {
 }
 
 impl DetailLevel<'_> {
-    /// Returns a line of prose as lines that fit the terminal.
+    /// Wraps a line to the width of the terminal.
     pub(super) fn wrapped(&self, line: StyledLine) -> Vec<StyledLine> {
         line.wrapped(self.columns.saturating_sub(1))
     }
 
     /// Returns the number of columns available for a name after `used` columns.
     pub(super) fn name_columns(&self, used: usize) -> usize {
-        // On a very narrow terminal, a name wraps rather than disappears.
+        // On a very narrow terminal, a name wraps instead of disappearing.
         self.columns.saturating_sub(used + 1).clamp(24, NAME_COLUMNS)
     }
 }
@@ -65,7 +66,7 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     if record.is_group {
         line = line.with(Style::Bold, " (outside any test)");
     }
-    // The place of the failure stands below; that of the test only here.
+    // The place of the failure is printed below; the place of the test is printed only here.
     if let (true, Some(definition)) = (record.outcome.is_failure(), record.definition())
         && record.failed_place() != Some(&definition)
     {
@@ -73,7 +74,8 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
     match (record.outcome, record.detail_text(|detail| detail.message.as_ref())) {
         (Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_), Some(reason)) => {
-            // Of a program that could not be listed, stack and files follow, which have been shown.
+            // The reason of an unlistable program continues with a stack and files, which have been shown
+            // already.
             let reason = reason.lines().next().unwrap_or_default();
             line.with(Style::Dim, format!("  ({})", format::cut_name(&sanitise::headline(reason), 120)))
         }
@@ -81,7 +83,7 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
 }
 
-/// Adds to the line of a failure the name of the test whose failure has been shown, if it is the same.
+/// Adds to a failure's line the name of the earlier test with the same failure, if any.
 pub(super) fn folded(line: StyledLine, earlier: Option<&str>) -> StyledLine {
     match earlier {
         Some(name) => {
@@ -91,7 +93,7 @@ pub(super) fn folded(line: StyledLine, earlier: Option<&str>) -> StyledLine {
     }
 }
 
-/// Whether the details of a failure include what the test wrote.
+/// Whether a failure's details include the test's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShownOutputs {
     Shown,
@@ -117,12 +119,13 @@ fn push_sections(lines: &mut Vec<StyledLine>, sections: &[(&str, Option<&str>)],
     }
 }
 
-/// Returns the details of a failure below its line.
+/// Returns the details printed below a failure's line.
 pub(super) fn failure_details(
     record: &TestReport,
     manner: &DetailLevel<'_>,
     outputs: ShownOutputs,
 ) -> Vec<StyledLine> {
+    // Locations of the failures.
     let at = |location| StyledLine::with_label(Style::Dim, "at").with_plain(location);
     let places = places_of_failures(record, manner.root);
     let mut lines: Vec<_> = if places.is_empty() {
@@ -130,6 +133,7 @@ pub(super) fn failure_details(
     } else {
         places.into_iter().map(at).collect()
     };
+    // The message, unless a short output contains it.
     let output = |pick: fn(&FailureDetail) -> Option<&String>| {
         record.detail_text(pick).filter(|_| outputs == ShownOutputs::Shown)
     };
@@ -142,8 +146,8 @@ pub(super) fn failure_details(
         push_output(&mut lines, message, manner.colour);
     }
     lines.extend(assertion_lines(record));
-    // Frameworks print the stack themselves, and a single frame, or nothing but the places of failures, only
-    // repeats the locations.
+    // Omit a stack that a framework has printed itself. Omit also a single frame, or only the places of the
+    // failures, since these repeat the locations.
     let stack = record.detail_text(|detail| detail.stacktrace.as_ref()).filter(|stack| {
         let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
         let is_places = failures.len() > 1 && stack.lines().all(|line| is_place_of_one(line, failures));
@@ -154,6 +158,7 @@ pub(super) fn failure_details(
         stack.map(|stack| if manner.root.is_empty() { stack.to_owned() } else { stack.replace(&here, "") });
     let sections = [("stack", stack.as_deref()), ("stdout", stdout), ("stderr", stderr)];
     push_sections(&mut lines, &sections, manner);
+    // Files, leaked processes, the isolated rerun and the reproduce command.
     let evidence = record.detail.as_deref().and_then(|detail| evidence_line(&detail.files, manner.root));
     lines.extend(evidence.into_iter().flat_map(|line| manner.wrapped(line)));
     lines.extend(
@@ -173,8 +178,8 @@ pub(super) fn failure_details(
     lines
 }
 
-/// Returns one line for all files of a failure: the common beginning of their names, for a shell, and what
-/// they are.
+/// Returns one line for all files of a failure: the common beginning of their names, as a shell pattern, and
+/// their descriptions.
 fn evidence_line(files: &[(String, String)], root: &str) -> Option<StyledLine> {
     let (first, _) = files.first()?;
     let common = files.iter().skip(1).fold(first.as_str(), |common, (path, _)| {
@@ -197,13 +202,13 @@ fn evidence_line(files: &[(String, String)], root: &str) -> Option<StyledLine> {
     )
 }
 
-/// Returns `file:line` of the failure, relative to the root if the file is below it; `None` where only the
-/// place of the test is known, which stands beside its name.
+/// Returns `file:line` of the failure, relative to the root if the file is below the root. Returns `None` if
+/// only the test's place is known, which is printed beside its name.
 pub(super) fn failed_location(record: &TestReport, root: &str) -> Option<String> {
     record.failed_place().map(|place| relative_place(place, root))
 }
 
-/// Returns `file:line` of each failure of a test that reports several, where all are known.
+/// Returns `file:line` of each failure of a test with several failures, if all are known.
 fn places_of_failures(record: &TestReport, root: &str) -> Vec<String> {
     let failures = record.detail.as_deref().map_or(&[][..], |detail| &detail.failures);
     if failures.len() < 2 {
@@ -219,7 +224,7 @@ pub(super) fn failure_location(failure: &FailureInfo, root: &str) -> Option<Stri
     Some(relative_place(&place, root))
 }
 
-/// Returns whether a line of a stack is nothing but the place of one of several failures.
+/// Returns whether a stack line is only the place of one of the failures.
 fn is_place_of_one(line: &str, failures: &[FailureInfo]) -> bool {
     let line = line.trim();
     failures.iter().any(|one| {
@@ -242,7 +247,7 @@ pub(super) fn relative_path<'a>(file: &'a str, root: &str) -> &'a str {
         .unwrap_or(file)
 }
 
-/// Returns whether a short output contains the message, and if there are several failures, each of theirs.
+/// Returns whether a short output contains the message or, for several failures, the message of each.
 fn contains_message(output: &str, message: &str, failures: &[FailureInfo]) -> bool {
     let is_contained = |text: &String| output.contains(text.trim());
     let is_each_contained =
@@ -306,7 +311,7 @@ fn process_text(process: &LeakedProcessInfo) -> String {
     heeler_core::describe::process_text(process.pid, &process.command, process.facts().as_ref())
 }
 
-/// Returns the result of the isolated rerun of the test suspected of a crash, unless the message includes it.
+/// Returns the result of the isolated rerun of a test suspected of a crash, unless the message includes it.
 pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
     if record
         .detail_text(|detail| detail.message.as_ref())
@@ -323,7 +328,7 @@ pub(super) fn isolated_rerun_result(record: &TestReport) -> Option<String> {
     })
 }
 
-/// Returns the command that runs the test in isolation, quoted for a shell.
+/// Returns the shell-quoted command that runs the test in isolation.
 pub(super) fn reproduce_command(record: &TestReport, root: &str) -> Option<StyledLine> {
     let command = shorten_directory(record.detail_text(|detail| detail.reproduce.as_ref())?, root);
     let command = format::cut_name(&sanitise::pasteable_command(&command), COMMAND_COLUMNS);
@@ -342,9 +347,8 @@ fn shorten_directory<'a>(command: &'a str, root: &str) -> Cow<'a, str> {
     rest.strip_prefix('/').map_or(command.into(), |rest| format!("(cd {rest}").into())
 }
 
-/// Maximum width of a leaked process's command line: its beginning identifies it.
+/// Maximum width of a leaked process's command line. Its beginning identifies the process.
 const LEAK_COLUMNS: usize = 80;
 
-/// Maximum width of a command: a longer one cannot be pasted into a shell anyway, because a terminal limits a
-/// line.
+/// Maximum width of a command. Terminals limit a line, so a longer command cannot be pasted into a shell.
 const COMMAND_COLUMNS: usize = 4000;

@@ -46,7 +46,7 @@ impl Write for SharedSink {
     }
 }
 
-/// Emulates as much of a terminal as the display uses, and returns all lines including those scrolled away.
+/// Emulates the terminal features that the display uses; returns all lines, including those scrolled away.
 fn emulate_terminal(bytes: &str, columns: usize) -> String {
     let mut rows: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0, 0);
@@ -104,7 +104,7 @@ fn options(kind: DisplayKind) -> DisplayOptions {
     DisplayOptions { root: "/w".into(), ..DisplayOptions::new(kind, ColourMode::Off) }
 }
 
-/// Displays all changes at one point in time, and returns the output.
+/// Displays all events at one point in time, and returns the output.
 fn display_output(options: DisplayOptions, head: &RunHead, changes: &[TestEvent]) -> String {
     let sink = SharedSink::default();
     let now = Instant::now();
@@ -237,7 +237,7 @@ fn output_of_a_build_begins_below_its_step() {
     let sink = SharedSink::default();
     let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));
     display.show_build_step("Building", "the tests of herd", Instant::now());
-    // Not only drawn, and the cursor is below it.
+    // The step is printed, not only drawn, and the cursor is below it.
     assert!(sink.text().contains("the tests of herd\n"), "{:?}", sink.text());
 }
 
@@ -317,7 +317,7 @@ fn typed_lines_print_the_state_and_leave_no_copy_of_the_view() {
     display.begin(&head(3), now);
     show_all(&mut display, &[passed("a", 4), begun("b", 1)], at(1));
     let type_lines = |lines: usize| {
-        // The echo of the terminal.
+        // Imitates the terminal's echo.
         sink.clone().write_all("\n".repeat(lines).as_bytes()).unwrap();
         typed.store(lines, Ordering::Relaxed);
     };
@@ -327,7 +327,7 @@ fn typed_lines_print_the_state_and_leave_no_copy_of_the_view() {
     let (state, view) = text.split_once("Running 1/3 (33%) in 3.0s: 1 passed; longest: b (2.0s)").unwrap();
     assert!(!state.contains("worker 1") && !state.contains("33%"), "{text}");
     assert_eq!((view.matches("worker 1").count(), view.matches("33%").count()), (2, 1), "{text}");
-    // Just before the end, they leave nothing behind either.
+    // Lines typed just before the end leave no copy of the view either.
     type_lines(1);
     display.end(&RunSummary::new(Some(3)), &end()).unwrap();
     let text = emulate_terminal(&sink.text(), 80);
