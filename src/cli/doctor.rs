@@ -20,10 +20,10 @@ use super::{
 };
 use heeler_config::ResolvedSettings;
 
-/// The hidden role that aborts on purpose, so that crash capture can be tried.
+/// Hidden role that aborts on purpose, for the trial of crash capture.
 pub const CRASH_ROLE: &str = "__crash";
 
-/// Time limit of the crash capture trial, which normally takes a tenth of a second: only an overloaded
+/// Time limit of the crash capture trial. The trial normally takes a tenth of a second; only an overloaded
 /// machine needs longer.
 const TRIAL_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -72,12 +72,12 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
         };
         text.push_str(&format!("{mark}  {what:<14} {words}\n"));
     }
-    // A closed pipe (`heeler doctor | head`) is no error.
+    // A closed pipe (`heeler doctor | head`) is not an error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     Ok(if is_less { CliExitCode::Setup } else { CliExitCode::Success })
 }
 
-/// Runs an aborting program under a guard, as a worker would run a test.
+/// Runs an aborting program under a guard, as a worker runs a test.
 async fn check_crash_capture() -> DoctorFinding {
     let what = "crash capture";
     let outcome = match heeler_sys::dirs::scratch_dir(&heeler_sys::dirs::temporary_dir()) {
@@ -159,6 +159,7 @@ async fn await_crash_report(
     mut receiver: ControlReceiver,
     dir: &Path,
 ) -> Result<CrashTrialResult, String> {
+    // Ask the guard to run the aborting program.
     let command = TestCommand {
         program: OsText::from(
             heeler_sys::process::own_program_path()
@@ -186,6 +187,7 @@ async fn await_crash_report(
         }),
     };
     sender.send(&ToGuard::Exec(command)).await.map_err(|error| error.to_string())?;
+    // Wait for the crash report.
     let deadline = Instant::now() + TRIAL_DEADLINE;
     let mut outcome = None;
     loop {
@@ -254,7 +256,7 @@ fn check_core_pattern() -> DoctorFinding {
     DoctorFinding { rating: FindingRating::Info, subject: "core files", text: words }
 }
 
-/// Creates a control group, and moves this process into it and back.
+/// Creates a control group, and moves this process into the group and back.
 fn check_control_groups() -> DoctorFinding {
     let what = "control groups";
     const LOOKING: &str = "max-memory is enforced by sampling every 100 ms";
@@ -301,7 +303,7 @@ fn check_state_dir(dir: &Path) -> DoctorFinding {
     }
 }
 
-/// Returns what else uses this machine: a run is slow, or killed, for the lack of memory and cores.
+/// Returns other load on this machine. Lack of memory or cores slows a run or gets it killed.
 fn describe_machine() -> Vec<DoctorFinding> {
     let info = |subject, text| DoctorFinding { rating: FindingRating::Info, subject, text };
     let facts = match MachineFacts::read() {

@@ -1,5 +1,4 @@
-//! `heeler dump`: prints a minidump as text. The dump is interpreted in `watchdog`; this module only formats
-//! it.
+//! `heeler dump`: prints a minidump as text. `watchdog` interprets the dump; this module only formats it.
 
 use std::{
     fmt::{self, Write as _},
@@ -14,7 +13,7 @@ use super::exit::{CliExitCode, CommandError};
 /// Prints the dump to standard output.
 pub(super) fn dump(file: &Path) -> Result<CliExitCode, CommandError> {
     let summary = read(file).map_err(CommandError::Dump)?;
-    // A closed pipe (`heeler dump | head`) is no error.
+    // A closed pipe (`heeler dump | head`) is not an error.
     let _closed = std::io::stdout().write_all(replace_control_characters(&format_dump(&summary)).as_bytes());
     Ok(CliExitCode::Success)
 }
@@ -77,14 +76,15 @@ impl fmt::Display for DumpModuleRow<'_> {
     }
 }
 
-/// Replaces control characters: the names in a dump come from the process, and must not control the terminal.
+/// Replaces control characters. Names in a dump come from the dumped process and must not control the
+/// terminal.
 fn replace_control_characters(text: &str) -> String {
     text.chars()
         .map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter })
         .collect()
 }
 
-/// Appends to a string, which cannot fail.
+/// Appends to a string, which never fails.
 fn append(text: &mut String, words: fmt::Arguments<'_>) {
     let _never = text.write_fmt(words);
 }

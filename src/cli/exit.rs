@@ -1,4 +1,4 @@
-//! The errors that end a command, and the exit code of each.
+//! Errors that end a command, and the exit code of each.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) enum CommandError {
     /// The configuration can't be read.
     #[error("read the configuration")]
     Config(#[source] ConfigError),
-    /// The client under test is not there.
+    /// The client under test does not exist.
     #[cfg(feature = "connect")]
     #[error("find the client under test \"{name}\": there is no such program")]
     NoClient {
@@ -40,7 +40,7 @@ pub(super) enum CommandError {
          or name the program with --judge PATH"
     )]
     NoJudge { name: String },
-    /// The judge has not reported its verdicts, or they contradict what it was answered.
+    /// The judge reported no verdicts, or its report contradicts the answers it got.
     #[cfg(feature = "connect")]
     #[error("run the judge")]
     Judge(#[source] JudgeError),
@@ -48,14 +48,15 @@ pub(super) enum CommandError {
     #[cfg(feature = "connect")]
     #[error("list the cases of the judge")]
     ListCases(#[source] ListCasesError),
-    /// The process that the judge takes for its client can't reach its heeler.
+    /// The process that the judge starts as its client can't reach the Heeler process that started the
+    /// judge.
     #[cfg(feature = "connect")]
     #[error("connect to the heeler that started the judge")]
     Forward(#[source] heeler_transport::local::ConnectError),
-    /// No directory for the journals of a run can be made.
+    /// The run's directory for journals can't be created.
     #[error("make a directory for the run")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
-    /// The beginning of a run can't be recorded.
+    /// The start of a run can't be recorded.
     #[cfg(feature = "connect")]
     #[error("write the manifest of the run")]
     Manifest(#[source] std::io::Error),
@@ -68,25 +69,25 @@ pub(super) enum CommandError {
         /// The filter's text.
         filter: String,
     },
-    /// The history that a partition is split by is not there.
+    /// The history file for splitting a partition does not exist.
     #[error("find the history {} of --partition-history", path.display())]
     NoPartitionHistory { path: PathBuf, source: std::io::Error },
-    /// The history that a partition is split by can't be read.
+    /// The history file for splitting a partition can't be read.
     #[error("read the history {} of --partition-history", path.display())]
     PartitionHistory { path: PathBuf, source: HistoryError },
-    /// There is no history to write into a file.
+    /// There is no history to export.
     #[error("find the history {}: no run has recorded one", path.display())]
     NothingToExport { path: PathBuf },
-    /// A file to import is not there.
+    /// A history file to import does not exist.
     #[error("find the history {}", path.display())]
     NoImportedHistory { path: PathBuf, source: std::io::Error },
     /// The history can't be read or written.
     #[error(transparent)]
     History(HistoryError),
-    /// The history can't be written into a file.
+    /// The history can't be exported.
     #[error("export the history")]
     Export(#[source] ExportError),
-    /// The tests or durations of a partition are not those of the others.
+    /// The tests or durations of this partition differ from the other partitions.
     #[error("split the tests as demanded: the digest of the tests and durations is {digest}, not {wanted}")]
     OtherSplit { wanted: SplitDigest, digest: SplitDigest },
     /// The test programs can't be determined.
@@ -101,17 +102,18 @@ pub(super) enum CommandError {
     /// The earlier run has no tests to rerun.
     #[error("find tests to rerun: {what}")]
     NothingToRerun {
-        /// Reason for which there are none.
+        /// Reason why there are none.
         what: String,
     },
-    /// A run that was copied here does not decide what is started, and nothing else names it.
+    /// The run to rerun was copied, so the programs it names are not started, and no other programs are
+    /// given.
     #[error(
         "find tests to run: the run {run} was copied here, changed, or recorded by an earlier version, so the programs \
          that it names are not started; name them as for any run: heeler run --rerun {run} PROGRAM…, or --cargo, --go, \
          --pytest, …"
     )]
     CopiedRun { run: String },
-    /// Neither the command line nor a configuration names a program.
+    /// Neither the command line nor a configuration file names a program.
     #[error(
         "find tests to run: name test programs or a directory of them, go to a cargo package, or write a heeler.toml with \
          [[suite]] sections here or above"
@@ -120,16 +122,16 @@ pub(super) enum CommandError {
     /// The debugger is not installed.
     #[error("find the debugger {name}: there is no such program in PATH")]
     NoDebugger { name: String },
-    /// The adapter to check is not there.
+    /// The adapter to check does not exist.
     #[error("find the adapter \"{name}\": there is no such program")]
     NoAdapter { name: String },
     /// The adapter can't be checked.
     #[error("check the adapter")]
     CheckAdapter(#[source] heeler_worker::AdapterCheckError),
-    /// The server of a filter is not installed.
+    /// The MCP server to run behind the filter does not exist.
     #[error("find the server {name}: there is no such program in PATH")]
     NoServer { name: String },
-    /// The server of a filter can't be started.
+    /// The MCP server to run behind the filter can't be started.
     #[error("run the server")]
     RunServer(#[source] FilterRunError),
     /// The manual pages can't be written.
@@ -138,13 +140,13 @@ pub(super) enum CommandError {
     /// The scheduler has failed.
     #[error("run tests")]
     Scheduler(#[source] SchedulerGone),
-    /// No program can be listed, or the run could not begin.
+    /// No program can be listed, or the run could not start.
     #[error("run tests: {reason}")]
     NoRun { reason: String },
     /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
-    /// The server of mutants can't listen.
+    /// The mutation server can't listen.
     #[cfg(feature = "mutation")]
     #[error("listen for clients of the Mutation Server Protocol")]
     BindMutationServer(#[source] std::io::Error),

@@ -1,4 +1,4 @@
-//! `heeler history`: writes the history of earlier runs into a file for other machines, and takes over such
+//! `heeler history`: exports the history of earlier runs to a file for other machines, and imports such
 //! files.
 
 use std::path::Path;
@@ -36,7 +36,7 @@ fn export(own: &Path, file: &Path) -> Result<CliExitCode, CommandError> {
 fn import(own: &Path, files: &[std::path::PathBuf]) -> Result<CliExitCode, CommandError> {
     let mut history = HistoryStore::open(own).map_err(CommandError::History)?;
     for file in files {
-        // SQLite says only that it can't open it.
+        // Check here, because SQLite's error does not say why the file can't be opened.
         std::fs::metadata(file)
             .map_err(|source| CommandError::NoImportedHistory { path: file.clone(), source })?;
         let (tests, taken) = history.import(file).map_err(CommandError::History)?;

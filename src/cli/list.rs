@@ -30,6 +30,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     let (colour, root) = (options.colour, options.root.clone());
     options.kind = display::DisplayKind::Plain;
     let mut display = RunDisplay::new(options, DisplayStream::StandardError.writer());
+    // Find the test programs.
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
     let named = NamedSources::from_arguments(&arguments.programs);
@@ -38,6 +39,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
+    // List their tests.
     let user = CommandUser::listen()?;
     let client = LocalClient::start(
         Arc::clone(&settings),
@@ -50,6 +52,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     let mut view = RunView::new(client, RunOutput::new(display, None, user));
     let Answer::Ended(catalogue) = view.discover().await? else { return Ok(CliExitCode::Aborted) };
     view.shut_down().await;
+    // Select tests and print them.
     let (broken, tests): (Vec<_>, Vec<_>) = catalogue.all().partition(is_unlisted_program);
     let found = tests.len();
     let selection = select(&catalogue, tests, &settings)?;
@@ -60,7 +63,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     for test in &selection.chosen {
         catalogue.with_description(*test, |test| list.add(test));
     }
-    // A closed pipe (`heeler list | head`) is no error.
+    // A closed pipe (`heeler list | head`) is not an error.
     let _closed = std::io::stdout().write_all(list.render().as_bytes());
     if !broken.is_empty() {
         return Ok(CliExitCode::Setup);

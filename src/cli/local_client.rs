@@ -1,5 +1,5 @@
-//! The command line as a client of a scheduler in its own process. Updates of its runs arrive in Heeler's own
-//! types: no message is encoded for it.
+//! The command line as a client of the scheduler in its own process. Updates of its runs arrive as Heeler's
+//! own types, without encoding.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,26 +19,26 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::exit::CommandError;
 
-/// Time limit for an orderly end.
+/// Time limit for an orderly shutdown.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// What a command uses its scheduler for.
+/// Purpose for which a command starts its scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SchedulerUse {
-    /// Tests are only listed.
+    /// Only lists tests.
     List,
-    /// Tests are listed, and run in the run with this id.
+    /// Lists tests, and runs them in the run with this id.
     Run { id: String },
 }
 
-/// The run that a command requests.
+/// Run requested by a command.
 pub(super) struct LocalRun<'a> {
     pub(super) run_id: &'a str,
     pub(super) catalogue: &'a Catalogue,
     pub(super) tests: &'a [TestRef],
-    /// Each test waits for a debugger.
+    /// Whether each test waits for a debugger.
     pub(super) is_debugged: bool,
-    /// The partition that the tests are.
+    /// Partition that the tests belong to.
     pub(super) shard: Option<RunShard>,
 }
 
@@ -52,8 +52,8 @@ pub(super) struct LocalClient {
 }
 
 impl LocalClient {
-    /// Starts a scheduler and registers with it; workers of a run start while its programs are listed. Tests
-    /// whose output is shown live write to `worker_stdout`.
+    /// Starts a scheduler and registers with it. Workers of an upcoming run start while its programs are
+    /// listed. Tests whose output is shown live write to `worker_stdout`.
     ///
     /// # Errors
     /// The scheduler has failed.
@@ -103,13 +103,13 @@ impl LocalClient {
         Ok(request)
     }
 
-    /// Plans a run and starts it; its updates and its end arrive as events. Also returns warnings about what
-    /// went wrong on the way and was worked around.
+    /// Plans and starts a run; its updates and its end arrive as events. Returns also warnings about
+    /// problems that were worked around.
     ///
     /// # Errors
-    /// No directory for its journals can be made, or the scheduler has failed.
+    /// The directory for the run's journals can't be created, or the scheduler has failed.
     ///
-    /// Cancel safe: no, because the run may have begun.
+    /// Cancel safe: no, because the run may have started.
     pub(super) async fn start_run(
         &mut self,
         run: LocalRun<'_>,
@@ -131,7 +131,7 @@ impl LocalClient {
 
     /// Stops all test processes; returns when all are stopped.
     ///
-    /// Cancel safe: no, because some may be stopped.
+    /// Cancel safe: no, because some processes may be stopped.
     pub(super) async fn pause(&self) {
         let (sender, receiver) = oneshot::channel();
         if self.client.pause(sender).await.is_ok() {

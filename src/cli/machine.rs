@@ -1,4 +1,4 @@
-//! Facts about this machine and the processes of Heeler on it, for people: memory, load, and who uses them.
+//! Facts about this machine and Heeler's processes on it, for people: memory, load, and processes.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use heeler_sys::machine::{MachineReading, ProcessDescription, ProcessTable};
 /// Maximum number of characters shown of a command line.
 const MAX_COMMAND_CHARS: usize = 100;
 
-/// The facts, as read at one moment.
+/// Facts read at one moment.
 pub(super) struct MachineFacts {
     machine: MachineReading,
     processes: ProcessTable,
@@ -20,7 +20,7 @@ impl MachineFacts {
         Ok(Self { machine: MachineReading::read()?, processes: ProcessTable::read_all()? })
     }
 
-    /// Returns the number of processors, and how many of them this process may use.
+    /// Returns the number of processors, and the number usable by this process.
     pub(super) fn describe_cores(&self) -> String {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
         let text = format!("{usable}, the default number of concurrent tests");
@@ -30,7 +30,7 @@ impl MachineFacts {
         }
     }
 
-    /// Returns the share of memory that is free to use, such as `3.1 GiB of 16 GiB available`.
+    /// Returns the available memory, such as `3.1 GiB of 16 GiB available`.
     pub(super) fn describe_memory(&self) -> String {
         let MachineReading { available_bytes, total_bytes, swapped_bytes, .. } = self.machine;
         let mut text = format!("{} of {} available", byte_size(available_bytes), byte_size(total_bytes));
@@ -47,7 +47,7 @@ impl MachineFacts {
         text
     }
 
-    /// Returns how much processes have waited for memory.
+    /// Returns how long processes have waited for memory.
     pub(super) fn describe_pressure(&self) -> String {
         match self.machine.memory_stall_percent {
             Some(percent) => format!("processes waited for memory in {percent:.2} % of the last 10 s"),

@@ -1,8 +1,8 @@
-//! A server of the Model Context Protocol that is reached over HTTP, as one on standard streams: each line of
-//! standard input is sent as a request, each message of the responses is a line of standard output. So a
-//! server that already runs is tested as one that Heeler starts.
+//! Connects a Model Context Protocol server that speaks HTTP to standard streams. Each line of standard
+//! input is sent as a request; each message of the responses becomes a line of standard output. So a running
+//! server is tested like a server that Heeler starts.
 //!
-//! What goes wrong on the way is the answer to the request that it concerns.
+//! A transport error becomes the answer to the request that failed.
 
 use std::{
     collections::HashMap,
@@ -34,18 +34,18 @@ use super::exit::CommandError;
 
 /// Time limit for connecting to a server on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Time limit for the response to a message that is no request, and for the rest of a message that has begun.
+/// Time limit for the response to a notification or response, and for the rest of a message that has begun.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
-/// Time limit for taking leave of the server.
+/// Time limit for ending the server's session and for the last output.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
-/// Lines that wait to be written: a reader that stalls slows the server.
+/// Maximum number of lines waiting to be written. A reader that stalls slows the server.
 const QUEUED_LINES: usize = 16;
-/// Maximum length of what is shown of a response that is no message.
+/// Maximum bytes shown of a response that is not a message.
 const SHOWN_BODY_BYTES: usize = 200;
-/// Maximum length of the body of an error that is read.
+/// Maximum bytes read of an error's body.
 const ERROR_BODY_BYTES: usize = 1 << 20;
 
-/// Passes messages between standard streams and a server until standard input ends.
+/// Forwards messages between standard streams and a server until standard input ends.
 ///
 /// Cancel safe: no, because requests in progress would be cut off.
 pub(super) async fn run_bridge(url: &LocalUrl) -> Result<(), CommandError> {
@@ -61,7 +61,7 @@ pub(super) async fn run_bridge(url: &LocalUrl) -> Result<(), CommandError> {
                 Ok(Some(PeerLine::TooLong)) => tracing::error!("a line is too long, and was dropped"),
                 Ok(None) | Err(_) => break,
             },
-            // The reader of a closed output is gone, and has closed the input too.
+            // A failed send needs no handling: the reader that closed the output has closed the input too.
             Some(line) = queue.recv() => drop(outbox.send(line).await),
             Some(ended) = bridge.requests.join_next() => match ended {
                 Ok(id) => drop(bridge.open.remove(&id)),
@@ -75,21 +75,21 @@ pub(super) async fn run_bridge(url: &LocalUrl) -> Result<(), CommandError> {
         tracing::warn!("the server did not answer the end of the session");
     }
     outbox.close();
-    // What is written last is for nobody if the reader is gone.
+    // The last output stays unread if the reader is gone.
     let _unread = timeout(LEAVE_LIMIT, link.join()).await;
     Ok(())
 }
 
 struct Bridge {
     server: Arc<HttpPeer>,
-    /// The requests that have no answer yet; each returns its id.
+    /// Requests without an answer; each task returns its request's id.
     requests: JoinSet<RequestId>,
     open: HashMap<RequestId, BridgedRequest>,
 }
 
 struct BridgedRequest {
     task: AbortHandle,
-    /// Whether closing the connection cancels it.
+    /// Whether closing the connection cancels the request.
     is_modern: bool,
 }
 
@@ -119,7 +119,8 @@ impl Bridge {
         }
     }
 
-    /// Cancels a request by closing its connection, if the message asks for that and its era does it so.
+    /// Cancels a request by closing its connection, if the message is a cancellation and the request's
+    /// protocol version cancels this way.
     fn cancel(&mut self, method: &str, params: Option<&RawValue>) -> bool {
         if method != method::CANCELLED {
             return false;
@@ -134,7 +135,7 @@ impl Bridge {
     }
 }
 
-/// A request, and the headers that repeat what it says.
+/// A request, and the headers that mirror its content.
 struct PeerRequest {
     id: RequestId,
     method: String,
@@ -142,21 +143,21 @@ struct PeerRequest {
     body: Bytes,
 }
 
-/// What the server has said in a handshake.
+/// The server's session and protocol version from a handshake.
 #[derive(Debug, Default, Clone)]
 struct Handshake {
     session: Option<String>,
     version: Option<String>,
 }
 
-/// The server.
+/// Client side of the HTTP server.
 struct HttpPeer {
     url: LocalUrl,
     handshake: Mutex<Handshake>,
     lines: mpsc::Sender<Bytes>,
 }
 
-/// Why a request has no answer of the server.
+/// Reason why a request got no answer from the server.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
     #[error(transparent)]
@@ -184,7 +185,7 @@ fn shown(body: &[u8]) -> String {
 
 impl HttpPeer {
     fn lock_handshake(&self) -> std::sync::MutexGuard<'_, Handshake> {
-        // Two names can't be half changed.
+        // The handshake is only ever replaced as a whole, so a panicking holder leaves it valid.
         self.handshake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,7 +217,7 @@ impl HttpPeer {
         Ok(send_request(&self.url, request, Instant::now() + CONNECT_LIMIT).await?)
     }
 
-    /// Sends a request and passes its answer on. How long the server takes, the reader decides.
+    /// Sends a request and forwards its answer. No time limit: the client decides how long to wait.
     async fn request(&self, request: PeerRequest) {
         if let Err(error) = self.pass_answer(&request).await {
             let error = format!("{}: {}", self.url, error_chain(&error));
@@ -232,9 +233,10 @@ impl HttpPeer {
         let media_type = single_header(response.headers(), header::CONTENT_TYPE.as_str());
         let media_type = media_type.ok().flatten().unwrap_or_default();
         let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        // Another status: forward the server's error message if the body is one.
         if status != StatusCode::OK {
             let body = exchange.read(ERROR_BODY_BYTES, Instant::now() + RESPONSE_LIMIT).await?;
-            // The server may say it in the words of the protocol, with an id or without.
+            // The error message may be one of the protocol, with or without an id.
             return match rpc::parse(&body) {
                 Ok(RpcMessage::Response { outcome: Err(error), .. }) if error.code != 0 => {
                     self.write(mcp::encode_error(&request.id, &error)).await;
@@ -243,6 +245,7 @@ impl HttpPeer {
                 Ok(_) | Err(_) => Err(BridgeError::Status { status, body }),
             };
         }
+        // Forward an event stream message by message until the answer, or a single JSON message.
         let session = single_header(response.headers(), mcp_header::SESSION_ID).ok().flatten();
         let session = session.map(str::to_owned);
         match media_type.as_str() {
@@ -270,7 +273,7 @@ impl HttpPeer {
         }
     }
 
-    /// Passes a message on; returns whether it is the answer.
+    /// Forwards a message; returns whether it is the answer.
     async fn pass(&self, request: &PeerRequest, message: &[u8], session: Option<&str>) -> bool {
         let parsed = rpc::parse(message);
         let is_answer = matches!(&parsed, Ok(RpcMessage::Response { id, .. }) if *id == request.id);
@@ -282,7 +285,7 @@ impl HttpPeer {
             let version = result["protocolVersion"].as_str().map(str::to_owned);
             *self.lock_handshake() = Handshake { session: session.map(str::to_owned), version };
         }
-        // A line end in a message can only be white space.
+        // A line end in a JSON message can only be white space.
         let mut line: Vec<u8> =
             message.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
         line.push(b'\n');
@@ -291,11 +294,12 @@ impl HttpPeer {
     }
 
     async fn write(&self, line: Bytes) {
-        // Nobody reads any more.
+        // Fails only if the writer has ended.
         let _closed = self.lines.send(line).await;
     }
 
-    /// Sends a message that has no answer, in order before what follows.
+    /// Sends a message that has no answer, and waits until the server has taken it, which keeps messages in
+    /// order.
     async fn notify(&self, what: &str, headers: Vec<(&'static str, String)>, body: Bytes) {
         let sent = timeout(RESPONSE_LIMIT, self.send("POST", &headers, body)).await;
         let problem = match sent {
@@ -307,7 +311,7 @@ impl HttpPeer {
         tracing::error!("{} did not take {what}: {problem}", self.url);
     }
 
-    /// Ends the session that a handshake has opened.
+    /// Ends the session that the handshake has opened.
     async fn end_handshake(&self) {
         if self.lock_handshake().session.is_some()
             && let Err(error) = self.send("DELETE", &[], Bytes::new()).await

@@ -1,4 +1,4 @@
-//! `heeler mcp filter`: runs a server of the Model Context Protocol as its client would, and passes all bytes
+//! `heeler mcp filter`: runs a Model Context Protocol server as its client would, and passes all bytes
 //! through [`ToolFilter`], which decides. This file only waits, reads and writes.
 
 use std::{
@@ -25,22 +25,22 @@ use tokio::{
 use super::{exit::CommandError, signals::SignalForwarder};
 use heeler_cargo::search_path;
 
-/// Size of one read, that of a pipe.
+/// Size of one read, equal to a pipe's capacity.
 const READ_BYTES: usize = 64 << 10;
-/// Nothing more is read while more than this waits to be written: a slow reader slows its writer, as a pipe
-/// between them would.
+/// Maximum bytes waiting to be written before reading pauses. A slow reader then slows its writer, as with a
+/// pipe between them.
 const QUEUE_BYTES: usize = 64 << 10;
-/// As [`QUEUE_BYTES`], for the filter's own answers: a client that writes much before it reads is not kept
-/// from writing by a few of them.
+/// Like [`QUEUE_BYTES`], for the filter's own answers. Larger, because a client may write much before it
+/// reads.
 const ANSWERS_QUEUE_BYTES: usize = 1 << 20;
-/// Time for the server to exit after its standard input was closed, and again after SIGTERM.
+/// Time for the server to exit after its standard input is closed, and again after SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
-/// Time without output after which it is over, once the server has exited. Only a process that it left behind
-/// keeps it open.
+/// Silence after the server's exit that counts as the end of its output. Only a process left behind by the
+/// server keeps the output open.
 const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
-/// Time for the client to read something of what is left after the server's exit.
+/// Time for the client to read some of the remaining output after the server's exit.
 const LAST_WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// Time for everything after the server's exit: a process that it left behind may write without end.
+/// Total time for the output after the server's exit, because a process left behind may write without end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// Error of running a server behind the filter.
@@ -49,21 +49,21 @@ pub(super) enum FilterRunError {
     /// The server can't be started.
     #[error(transparent)]
     Start(SpawnError),
-    /// The system refused pipes, or a look at the process.
+    /// The system refused a pipe or a pidfd.
     #[error("connect to its process")]
     Connect(#[source] io::Error),
-    /// The exit can't be read.
+    /// The exit status can't be read.
     #[error("wait for its process")]
     Wait(#[source] io::Error),
-    /// A line is too long to be filtered.
+    /// A line is too long to filter.
     #[error(transparent)]
     Filter(FilterError),
 }
 
-/// Runs a server behind the filter until either side ends; returns the server's exit code, or 128 and the
-/// number of the signal that ended it.
+/// Runs a server behind the filter until either side ends. Returns the server's exit code, or 128 plus the
+/// number of the signal that ended the server.
 ///
-/// Cancel safe: no, because the server would be left to the end of this process.
+/// Cancel safe: no, because the server would then run until this process ends.
 pub(super) async fn run_filtered(command: &[OsString]) -> Result<u8, CommandError> {
     let (name, args) = command.split_first().expect("the parser requires a command");
     let program = program_path(name)
@@ -74,20 +74,20 @@ pub(super) async fn run_filtered(command: &[OsString]) -> Result<u8, CommandErro
     proxy.map_err(CommandError::RunServer)?.run(client).await.map_err(CommandError::RunServer)
 }
 
-/// Returns the path of a program: a name without a slash is searched for in `PATH`.
+/// Returns the path of a program; a name without a slash is searched for in `PATH`.
 fn program_path(name: &OsStr) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt as _;
     // Whether it can be executed says the attempt.
     if name.as_bytes().contains(&b'/') { Some(name.into()) } else { search_path(name) }
 }
 
-/// How far the connection has come towards its end.
+/// Progress of the connection towards its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FilterPhase {
     Open,
-    /// One side has ended: the server's standard input is closed as soon as it has everything.
+    /// One side has ended; the server's standard input is closed once everything is written.
     Closing,
-    /// The server was asked to terminate.
+    /// The server got SIGTERM.
     Terminating,
     Killed,
     /// The server has exited; its output is read to the end.
@@ -96,7 +96,7 @@ enum FilterPhase {
 
 #[derive(Debug)]
 enum FilterEvent {
-    /// A read of the client; 0 is its end.
+    /// Bytes read from the client; 0 is the end.
     Client(io::Result<usize>),
     Server(io::Result<usize>),
     WrittenToClient(io::Result<usize>),
@@ -106,23 +106,23 @@ enum FilterEvent {
     Deadline,
 }
 
-/// A server, and the bytes on their way.
+/// A server, and the bytes in transit.
 struct FilterProxy {
     child: SpawnedChild,
     exit: ProcessExitWatch,
     signals: SignalForwarder,
     filter: ToolFilter,
     queued: FilterOutput,
-    /// `None` after it was closed.
+    /// `None` once closed.
     to_server: Option<Sender>,
-    /// `None` after its end.
+    /// `None` after the end.
     from_server: Option<Receiver>,
     has_client_input: bool,
     /// Whether the client still reads.
     has_client_output: bool,
     phase: FilterPhase,
     deadline: Option<Instant>,
-    /// When nothing more is passed on, once the server has exited.
+    /// Time at which forwarding ends after the server's exit.
     drain_end: Option<Instant>,
 }
 
@@ -195,16 +195,16 @@ impl FilterProxy {
             }
         }
         if self.has_client_output {
-            // The last write is made by a thread of its own. A client that is gone needs it no more.
+            // The last write runs on a thread of its own. A client that is gone does not need it.
             let _unread = tokio::time::timeout(LAST_WRITE_LIMIT, to_client.flush()).await;
         }
-        // A wrapper may have left the server itself behind.
+        // A wrapper may have left the real server behind.
         self.kill();
         let exit = self.child.wait().map_err(FilterRunError::Wait)?;
         Ok(exit_code(exit.code, exit.signal))
     }
 
-    /// Returns whether nothing is left to be done.
+    /// Returns whether nothing is left to do.
     fn is_over(&self) -> bool {
         let is_written = self.queued.to_client.is_empty() || !self.has_client_output;
         self.phase == FilterPhase::Draining && self.from_server.is_none() && is_written
@@ -217,7 +217,7 @@ impl FilterProxy {
             FilterEvent::Server(Ok(0) | Err(_)) => self.on_server_output_end(),
             FilterEvent::Server(Ok(_)) => self.filter.on_server_bytes(bytes, &mut self.queued)?,
             FilterEvent::WrittenToServer(Ok(count)) => drop(self.queued.to_server.split_to(*count)),
-            // The server reads no more, which is no reason to end: it may still write.
+            // The server no longer reads but may still write, so the connection continues.
             FilterEvent::WrittenToServer(Err(_)) => self.to_server = None,
             FilterEvent::WrittenToClient(Ok(count)) => drop(self.queued.to_client.split_to(*count)),
             FilterEvent::WrittenToClient(Err(_)) => {
@@ -228,7 +228,7 @@ impl FilterProxy {
                 self.phase = FilterPhase::Draining;
                 self.drain_end = Some(Instant::now() + DRAIN_LIMIT);
             }
-            // It may have exited just now.
+            // Fails if the server has just exited.
             FilterEvent::Signal(signal) => drop(kill_group(self.child.pid(), *signal)),
             FilterEvent::Deadline => self.on_deadline(),
         }
@@ -240,7 +240,7 @@ impl FilterProxy {
         Ok(())
     }
 
-    /// Drops what nobody reads, and closes the server's standard input once everything is written.
+    /// Drops bytes that nobody reads, and closes the server's standard input once everything is written.
     fn drop_unwritable(&mut self) {
         if self.to_server.is_none() {
             self.queued.to_server.clear();
@@ -269,7 +269,7 @@ impl FilterProxy {
         if self.phase == FilterPhase::Open {
             self.phase = FilterPhase::Closing;
             self.deadline = Some(Instant::now() + GRACE_PERIOD);
-            // Nothing more of the client can be answered.
+            // The client can get no more answers, so its input is not read.
             if self.from_server.is_none() || !self.has_client_output {
                 self.has_client_input = false;
             }
@@ -313,19 +313,19 @@ impl FilterProxy {
     }
 }
 
-/// Returns how long nothing may happen after the server's exit: little time for output that does not come,
-/// much for a client that does not read.
+/// Returns the time limit for the next event after the server's exit: short for missing output, long for a
+/// client that does not read.
 fn drain_step_limit(has_output: bool, queued: usize) -> Duration {
     if has_output && queued < QUEUE_BYTES { OUTPUT_END_LIMIT } else { LAST_WRITE_LIMIT }
 }
 
-/// Returns the exit code that stands for the exit of a process, as a shell has it.
+/// Returns a process's exit status as an exit code, as a shell does.
 fn exit_code(code: Option<i32>, signal: Option<i32>) -> u8 {
     let code = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
     u8::try_from(code & 0xff).unwrap_or(u8::MAX)
 }
 
-/// Writes the beginning of a queue; waits forever if there is nothing to be written.
+/// Writes the beginning of a queue; waits forever if the queue is empty.
 ///
 /// Cancel safe: yes, because a cancelled write has written nothing.
 async fn write_queued(to: Option<&mut (impl AsyncWrite + Unpin)>, queue: &[u8]) -> io::Result<usize> {

@@ -1,7 +1,7 @@
-//! `heeler mcp filter --port`: a reverse proxy in front of a server that speaks HTTP. [`ToolFilter`] decides
-//! about each message. Every body that could be a message is read as one, whatever its type and request: a
-//! server may answer one request in the response of another. A body that the filter and the server could read
-//! differently is refused.
+//! `heeler mcp filter --port`: a reverse proxy in front of an HTTP server. [`ToolFilter`] decides about each
+//! message. Every body that could be a message is parsed, whatever its type and request, because a server
+//! may answer one request in the response to another. A body that the filter and the server could read
+//! differently is rejected.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use super::{exit::CommandError, signals::SignalListener};
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Time limit for the body of a client's request.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
-/// Headers that are about one connection, or about the length of a body that may change.
+/// Headers that concern one connection, or the length of a body that may change.
 const CONNECTION_HEADERS: [HeaderName; 8] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -47,11 +47,11 @@ const CONNECTION_HEADERS: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Headers of a request that would make the server answer in another encoding, or with a part only.
+/// Request headers that would make the server answer in another encoding or with a partial body.
 const REPLACED_HEADERS: [HeaderName; 4] =
     [header::ACCEPT_CHARSET, header::CONTENT_ENCODING, header::IF_RANGE, header::RANGE];
 
-/// Serves clients on a port of 127.0.0.1 in front of a server, until a signal ends it.
+/// Listens on a port of 127.0.0.1 in front of a server until a signal arrives.
 ///
 /// Cancel safe: yes, because the connections are closed.
 pub(super) async fn serve_filtered(port: u16, server: &LocalUrl) -> Result<(), CommandError> {
@@ -76,10 +76,10 @@ impl HttpService for HttpFilter {
     }
 }
 
-/// A response of the filter in place of the server's.
+/// A response by the filter instead of the server.
 struct FilterRefusal {
     status: StatusCode,
-    /// A message, unless nothing is to be said.
+    /// An error message; may be empty.
     message: Bytes,
 }
 
@@ -88,7 +88,7 @@ impl FilterRefusal {
         Self { status, message: mcp::encode_error(id, &RpcError::new(code, text)) }
     }
 
-    /// Refuses a request whose message was not read.
+    /// Rejects a request whose message was not read.
     fn of_request(status: StatusCode, text: impl Into<String>) -> Self {
         Self::new(status, &RequestId::Null, code::INVALID_REQUEST, text)
     }
@@ -114,7 +114,7 @@ impl HttpFilter {
             parts.headers.remove(name);
         }
         remove_connection_headers(&mut parts.headers);
-        // Without this header a server may compress, and only plain bytes can be filtered.
+        // Without this header, a server may compress, and only plain bytes can be filtered.
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let id = request_id(&body);
         let has_no_body = parts.method == Method::HEAD;
@@ -145,8 +145,8 @@ impl HttpFilter {
         })
     }
 
-    /// Returns the server's response for the client, which stays with this filter where the server names its
-    /// own address.
+    /// Returns the server's response for the client. A redirect to the server's own address is made
+    /// relative, so the client stays behind the filter.
     fn forwarded(&self, exchange: HttpExchange, transform: impl BodyTransform) -> Response<HttpBody> {
         let mut response = exchange.forward(transform);
         let headers = response.headers_mut();
@@ -164,7 +164,7 @@ fn check_content(headers: &HeaderMap) -> Result<(), UnreadableContent> {
     check_content_headers(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
 }
 
-/// Refuses requests of other sites, and those whose body another reader may read differently.
+/// Rejects requests from other sites, and requests whose body another parser may read differently.
 fn check_request_head(method: &Method, headers: &HeaderMap) -> Result<(), FilterRefusal> {
     let host = HeaderField::from(single_header(headers, "host"));
     let origin = HeaderField::from(single_header(headers, "origin"));
@@ -177,9 +177,9 @@ fn check_request_head(method: &Method, headers: &HeaderMap) -> Result<(), Filter
         .map_err(|error| FilterRefusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_string()))
 }
 
-/// Returns what is passed to the server of a client's message.
+/// Returns the part of a client's message that is passed to the server.
 fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> Result<Bytes, FilterRefusal> {
-    // A lenient server may believe the header.
+    // A lenient server may trust the header instead of the body.
     let names = headers.iter().filter(|(name, _)| name.as_str().replace('_', "-") == mcp_header::NAME);
     for (_, value) in names {
         let Some(name) = value.to_str().ok().and_then(decode_header_value) else {
