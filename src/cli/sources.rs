@@ -1,7 +1,8 @@
 //! Finds the test programs of the command line and of the suites, and builds them where needed.
 //!
-//! A new source is a file with a [`TestSource`] and a line in [`TEST_SOURCES`], with its keys of `[[suite]]`
-//! and its options of the command line; manifests, reruns and the search for programs use only the registry.
+//! To add a source, write a file with a [`TestSource`], add a line to [`TEST_SOURCES`], and add its keys of
+//! `[[suite]]` and its command line options. Manifests, reruns and the search for programs use only the
+//! registry.
 
 mod cargo;
 mod command;
@@ -43,7 +44,7 @@ pub(super) use pytest::find_interpreter;
 pub(super) use test_source::{DebugData, SourcesError};
 use test_source::{PhaseDisplay, SourceContext, TestSource, absolute_text};
 
-/// Every source, in the order in which the programs of a command line run.
+/// All sources, in the order in which the programs of a command line run.
 static TEST_SOURCES: &[&dyn TestSource] = &[
     &ProgramsSource,
     &CargoSource,
@@ -55,17 +56,17 @@ static TEST_SOURCES: &[&dyn TestSource] = &[
     &CommandSource,
 ];
 
-/// The sources that a command line names.
+/// Sources named on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NamedSources {
     pub(super) requests: Vec<SourceRequest>,
     pub(super) framework: Option<String>,
-    /// Arguments of all programs, of whichever source.
+    /// Arguments of all programs, whatever their source.
     pub(super) program_args: Vec<String>,
 }
 
 impl NamedSources {
-    /// Returns the sources that the arguments name.
+    /// Returns the sources named by the arguments.
     pub(super) fn from_arguments(arguments: &ProgramArguments) -> Self {
         let request = |source: &&dyn TestSource| {
             Some(SourceRequest::new(source.name(), source.command_line_arguments(arguments)?))
@@ -78,12 +79,12 @@ impl NamedSources {
     }
 }
 
-/// Checks the programs that a command line names before any of them runs: of several, those that exist run,
-/// and the others are reported with the results.
+/// Checks that programs named on the command line exist, before any of them runs. If only some are missing,
+/// the others run, and the missing ones are reported with the results.
 ///
 /// # Errors
-/// None of the programs exists, or one that does not exist has no `/` in its name, which is more likely the
-/// name of a test.
+/// None of the programs exists; or a missing program has no `/` in its name, so it is more likely a test
+/// name.
 pub(super) fn check_programs_exist(arguments: &ProgramArguments) -> Result<(), SourcesError> {
     let missing = |path: &&PathBuf| !path.exists() && !is_glob(&path.to_string_lossy());
     let all: Vec<&PathBuf> = arguments.programs.iter().filter(missing).collect();
@@ -98,11 +99,11 @@ fn has_slash(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().contains(&b'/')
 }
 
-/// Maximum number of files among which the one that was meant is searched.
+/// Maximum number of directory entries searched for the program that was meant.
 const MAX_CANDIDATES: usize = 2_000;
 
-/// Returns what may have been meant by a path that does not exist: the nearest name beside it, or the name of
-/// a test.
+/// Suggests what a path that does not exist may have meant: the closest program name beside it, or a test
+/// name.
 fn hint_about_missing(path: &Path) -> String {
     if let Ok(target) = std::fs::read_link(path) {
         return format!("it is a symbolic link to {}, which does not exist", target.display());
@@ -122,11 +123,11 @@ fn hint_about_missing(path: &Path) -> String {
     }
 }
 
-/// Returns the programs of the sources that the command line names; without any, those of the suites.
+/// Returns the programs of the sources on the command line; without sources, the programs of the suites.
 ///
 /// # Errors
-/// A build fails, or a suite's programs do not exist. A program of the command line that does not exist is no
-/// error here: it is reported together with the results, unless [`check_programs_exist`] refuses it.
+/// A build fails, or a suite's programs do not exist. A missing program of the command line is not an error
+/// here: it is reported with the results, unless [`check_programs_exist`] rejects it.
 pub(super) fn find_sources(
     config: &Config,
     named: &NamedSources,
@@ -137,14 +138,14 @@ pub(super) fn find_sources(
     find_supervised_sources(config, named, build, display)
 }
 
-/// How programs are built.
+/// Options and supervision of builds.
 #[derive(Clone, Copy)]
 struct BuildContext<'a> {
     debug_data: DebugData,
     supervision: BuildSupervision<'a>,
 }
 
-/// Finds the programs as [`find_sources`] does.
+/// Does the work of [`find_sources`] with supervised builds.
 fn find_supervised_sources(
     config: &Config,
     named: &NamedSources,
@@ -158,7 +159,7 @@ fn find_supervised_sources(
     Ok(sources)
 }
 
-/// Where tests come from: what the command line names, else all suites, else the current directory's project.
+/// Origin of the tests: the command line, else all suites, else the current directory's cargo project.
 enum ApplicableSources<'a> {
     Requests(Cow<'a, [SourceRequest]>),
     Suites(&'a [SuiteConfig]),
@@ -176,7 +177,7 @@ impl<'a> ApplicableSources<'a> {
     }
 }
 
-/// Returns whether anything is named, without looking for programs.
+/// Returns whether any source is named, without looking for programs.
 pub(super) fn has_sources(config: &Config, named: &NamedSources) -> bool {
     match ApplicableSources::of(config, named) {
         ApplicableSources::Requests(requests) => !requests.is_empty(),
@@ -212,7 +213,7 @@ fn find_named_sources(
     Ok(sources)
 }
 
-/// Returns the request for the tests of the current directory, if it is in a cargo package or workspace.
+/// Returns the request for the current directory's tests, if it is in a cargo package or workspace.
 fn cargo_project_request() -> Option<SourceRequest> {
     let here = std::env::current_dir().ok()?;
     let is_project = here.ancestors().any(|dir| dir.join("Cargo.toml").is_file());
@@ -254,10 +255,10 @@ fn suite_sources(
         .collect())
 }
 
-/// Applies the suite's own settings to a program.
+/// Applies a suite's own settings to a program.
 fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     if takes_arguments(program) {
-        // A source that knows the framework of a program has asked nobody.
+        // CTest's source already knows the framework of each program.
         if suite.framework.is_some() && suite.source.source != CtestSource.name() {
             program.framework.clone_from(&suite.framework);
         }
@@ -274,7 +275,7 @@ fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     }
 }
 
-/// Returns whether a program is one of the user's, which takes arguments: rustdoc is none.
+/// Returns whether a program takes the user's arguments. Documentation tests run in rustdoc, which does not.
 fn takes_arguments(program: &TestProgram) -> bool {
     program.framework.as_deref() != Some(FRAMEWORK)
 }

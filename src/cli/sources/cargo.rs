@@ -11,7 +11,7 @@ use heeler_cargo::{
     BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget, doctests::DoctestRecording,
 };
 
-/// The arguments are the directory in which cargo runs, then the arguments for cargo.
+/// Arguments: the directory in which cargo runs, then the arguments for cargo.
 pub(super) struct CargoSource;
 
 impl TestSource for CargoSource {
@@ -50,7 +50,7 @@ impl TestSource for CargoSource {
     }
 }
 
-/// Options of cargo that select targets: as with `cargo test`, documentation tests are then not among them.
+/// Cargo options that select targets. As with `cargo test`, such a selection excludes documentation tests.
 const TARGET_OPTIONS: [&str; 10] = [
     "--lib",
     "--bins",
@@ -64,7 +64,7 @@ const TARGET_OPTIONS: [&str; 10] = [
     "--all-targets",
 ];
 
-/// Builds the tests that these arguments select: cargo's own, `--doc` and `--no-doc`.
+/// Builds the tests selected by these arguments: cargo's own options, `--doc` and `--no-doc`.
 fn build_tests(
     dir: &Path,
     args: &[&OsStr],

@@ -1,4 +1,5 @@
-//! Commands as tests: `command = "./check.sh"` is one, and each file of `pattern = ["checks/*.sh"]` is one.
+//! Commands as tests: `command = "./check.sh"` is one test, and each file of `pattern = ["checks/*.sh"]` is
+//! a test.
 
 use std::path::Path;
 
@@ -8,8 +9,8 @@ use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
 use super::{super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource};
 use heeler_cargo::find_program;
 
-/// The arguments are the directory in which the commands run, the command or an empty text, then the paths
-/// and globs of the files that are tests.
+/// Arguments: the directory in which the commands run, the command or an empty text, then the paths and
+/// globs of test files.
 pub(super) struct CommandSource;
 
 impl TestSource for CommandSource {
@@ -18,7 +19,7 @@ impl TestSource for CommandSource {
     }
 
     fn command_line_arguments(&self, _command_line: &ProgramArguments) -> Option<Vec<OsText>> {
-        // There, a program is a test with `--framework command`.
+        // On the command line, `--framework command` makes a program a test.
         None
     }
 
@@ -49,7 +50,7 @@ impl TestSource for CommandSource {
     }
 }
 
-/// Reads a command as a shell does.
+/// Splits a command like a shell, and finds its program.
 fn parse_command(command: &str, dir: &Path) -> Result<CommandTest, SourcesError> {
     let words = shlex::split(command).unwrap_or_default();
     let Some((name, args)) = words.split_first() else {
@@ -69,8 +70,8 @@ fn parse_command(command: &str, dir: &Path) -> Result<CommandTest, SourcesError>
     })
 }
 
-/// Returns the test of a file, which is run by itself or as the last argument of a command. Its name is its
-/// path below the directory.
+/// Returns the test of a file, which runs by itself or as the last argument of a command. The test's name is
+/// the file's path relative to the directory.
 fn file_entry(file: &Path, dir: &Path, command: Option<&CommandTest>) -> ListedTest {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let name = file.strip_prefix(dir).unwrap_or(&file).to_string_lossy().into_owned();

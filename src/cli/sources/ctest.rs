@@ -1,8 +1,8 @@
-//! The tests of a CMake project: `--ctest DIR`, `ctest = "DIR"`, or a build folder among the programs.
+//! Tests of a CMake project: `--ctest DIR`, `ctest = "DIR"`, or a build folder among the programs.
 //!
-//! CTest lists them, and is not used to run them. Tests of programs of a known framework, of which CTest runs
-//! each in a process of its own, are found in their programs again and run in batches (`fold`); all others
-//! are commands, with the rules of their properties.
+//! CTest lists the tests but does not run them. CTest would run each test in a process of its own. Tests of
+//! a program with a known framework are instead matched to the program's own tests and run in batches
+//! (`fold`). All other tests are commands with rules from their CTest properties.
 
 mod environment;
 mod fold;
@@ -27,17 +27,17 @@ use heeler_cargo::read_tool_output;
 
 /// Name of the source.
 pub(in crate::cli) const NAME: &str = "ctest";
-/// The file by which CTest knows a build folder.
+/// The file that marks a CTest build folder.
 const TEST_FILE: &str = "CTestTestfile.cmake";
-/// Divides the build folders of a request from the arguments of CTest.
+/// Separates a request's build folders from the arguments of CTest.
 const ARGUMENTS_FOLLOW: &str = "--";
 
-/// Returns whether a path is a build folder with tests of CTest.
+/// Returns whether a path is a CTest build folder.
 pub(super) fn is_ctest_folder(path: &Path) -> bool {
     path.join(TEST_FILE).is_file()
 }
 
-/// The arguments are build folders, then `--`, then arguments of CTest.
+/// Arguments: build folders, then `--`, then arguments of CTest.
 pub(super) struct CtestSource;
 
 impl TestSource for CtestSource {
@@ -58,6 +58,7 @@ impl TestSource for CtestSource {
         context: &SourceContext<'_>,
         display: PhaseDisplay<'_>,
     ) -> Result<Vec<TestProgram>, SourcesError> {
+        // Separate the build folders from the arguments of CTest.
         let is_border = |word: &OsText| word.as_bytes() == ARGUMENTS_FOLLOW.as_bytes();
         let border = arguments.iter().position(is_border).unwrap_or(arguments.len());
         let args = arguments.get(border + 1..).unwrap_or_default();
@@ -90,7 +91,7 @@ impl TestSource for CtestSource {
     }
 }
 
-/// Has CTest list the tests of a build folder.
+/// Runs CTest to list the tests of a build folder.
 fn list_tests(
     dir: &Path,
     args: &[OsText],
@@ -107,7 +108,7 @@ fn list_tests(
     read_ctest_listing(&listing).map_err(|source| SourcesError::CtestListing { path: path(), source })
 }
 
-/// Adds to the names of fixtures where they are: folders may have fixtures of one name.
+/// Prefixes fixture names with their scope, because folders may have fixtures of the same name.
 fn qualify_fixtures(tests: &mut [CtestTest], scope: &str) {
     for CtestTest { properties, .. } in tests {
         let CtestProperties { fixtures_setup, fixtures_required, fixtures_cleanup, .. } = properties;
@@ -117,11 +118,11 @@ fn qualify_fixtures(tests: &mut [CtestTest], scope: &str) {
     }
 }
 
-/// Number of programs that are named of those that CTest does not know.
+/// Maximum number of programs named that no CTest test runs.
 const NAMED_PROGRAMS: usize = 5;
 
-/// Returns a line about the test programs below a build folder that no test of CTest runs: a user who names
-/// the folder may expect them.
+/// Returns a line about test programs below a build folder that no CTest test runs. A user who names the
+/// folder may expect them to run.
 fn left_out(dir: &Path, tests: &[CtestTest]) -> Option<String> {
     let commands = tests.iter().filter_map(|test| test.command.first());
     let known: HashSet<PathBuf> = commands.filter_map(|path| Path::new(path).canonicalize().ok()).collect();
@@ -142,10 +143,10 @@ fn left_out(dir: &Path, tests: &[CtestTest]) -> Option<String> {
     Some(format!("{number} {what}: {names}{more}"))
 }
 
-/// Returns a line for each property that tests have, and Heeler does not apply.
+/// Returns a line for each CTest property that tests use and Heeler does not apply.
 fn unsupported(tests: &[CtestTest]) -> Vec<String> {
     let by_name: HashMap<&str, &CtestTest> = tests.iter().map(|test| (test.name.as_str(), test)).collect();
-    // CTest writes the order that follows from fixtures in this form, too.
+    // CTest reports the order that follows from fixtures as `DEPENDS`, too.
     let depends = |test: &CtestTest| {
         let others = test.properties.depends.iter().filter_map(|name| by_name.get(name.as_str()));
         others.into_iter().any(|other| !is_ordered_by_fixtures(test, other))
@@ -171,7 +172,7 @@ fn unsupported(tests: &[CtestTest]) -> Vec<String> {
     names.into_iter().map(line).collect()
 }
 
-/// Returns whether a test begins after another because of a fixture of both.
+/// Returns whether a shared fixture makes `test` start after `before`.
 fn is_ordered_by_fixtures(test: &CtestTest, before: &CtestTest) -> bool {
     let share = |one: &[String], other: &[String]| one.iter().any(|name| other.contains(name));
     let (test, before) = (&test.properties, &before.properties);

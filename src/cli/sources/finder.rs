@@ -1,5 +1,4 @@
-//! Finds the programs of a server's sessions again while they are open: builds them, and looks where they are
-//! now.
+//! Finds the programs of a server's sessions again: rebuilds them, and returns their current paths.
 
 use std::{
     os::fd::{AsFd as _, OwnedFd},
@@ -13,12 +12,12 @@ use super::{BuildContext, DebugData, NamedSources, find_supervised_sources, prog
 use crate::cli::sources::TestSource as _;
 use heeler_cargo::{BuildSupervision, OutputTail};
 
-/// The sources of a server's programs, and what they were last.
+/// Sources of a server's programs, and the programs found last.
 #[derive(Debug)]
 pub(crate) struct SourceFinder {
     config: Config,
     named: NamedSources,
-    /// The programs that were found last.
+    /// Programs found last.
     found: Mutex<Vec<ProgramSource>>,
 }
 
@@ -36,7 +35,7 @@ impl ProgramFinder for SourceFinder {
             tail: Some(&tail),
             ..BuildSupervision::default()
         };
-        // A client may ask for a debugger in any run.
+        // A client may request a debugger in any run, so keep debug data.
         let build = BuildContext { debug_data: DebugData::Kept, supervision };
         let mut display = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
         let found = find_supervised_sources(&self.config, &self.named, build, &mut display);

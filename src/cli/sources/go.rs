@@ -1,5 +1,5 @@
-//! The tests of Go packages: `--go PACKAGES`, or `go = "PACKAGES"`. They are built by `go test -c`, in go's
-//! own build cache, and run where `go test` runs them: in the directory of their package.
+//! Tests of Go packages: `--go PACKAGES`, or `go = "PACKAGES"`. Builds with `go test -c` in go's own build
+//! cache, and runs each program in its package's directory, like `go test`.
 
 mod packages;
 
@@ -19,16 +19,16 @@ use packages::{GoPackage, PackageLocation, UnreadablePackages, build_groups, lis
 
 /// Name of the framework of these programs, and of the source.
 const FRAMEWORK: &str = "go";
-/// Divides the packages of a request from the arguments for go.
+/// Separates a request's packages from the arguments for go.
 const ARGUMENTS_FOLLOW: &str = "--";
-/// The minor version of Go whose `go test -c` first built several packages at once.
+/// Minor version of Go from which `go test -c` can build several packages at once.
 const FIRST_VERSION_FOR_SEVERAL: u32 = 21;
-/// Options of go that keep its own linking: linker flags, and coverage.
+/// Go options that need go's own linking: linker flags, and coverage.
 const OWN_LINKING: [&str; 5] = ["ldflags", "cover", "covermode", "coverpkg", "coverprofile"];
-/// Packages without tests that are named.
+/// Maximum number of packages without tests named in messages.
 const NAMED_PACKAGES: usize = 5;
 
-/// The arguments are the directory in which go runs, the packages, then `--`, then arguments for go.
+/// Arguments: the directory in which go runs, the packages, then `--`, then arguments for go.
 pub(super) struct GoSource;
 
 impl TestSource for GoSource {
@@ -53,12 +53,14 @@ impl TestSource for GoSource {
         context: &SourceContext<'_>,
         display: PhaseDisplay<'_>,
     ) -> Result<Vec<TestProgram>, SourcesError> {
+        // Separate the packages from the arguments for go.
         let [dir, words @ ..] = arguments else { return Ok(Vec::new()) };
         let words: Vec<String> = words.iter().map(|word| word.to_text().into_owned()).collect();
         let border = words.iter().position(|word| word == ARGUMENTS_FOLLOW).unwrap_or(words.len());
         let (patterns, args) = (&words[..border], words.get(border + 1..).unwrap_or_default());
         display("Building", &format!("the Go tests of {}", patterns.join(" ")));
         let failed = |source| SourcesError::Go { packages: patterns.join(" "), source };
+        // List and build the packages of each location.
         let mut programs: Vec<TestProgram> = Vec::new();
         let mut untested = Vec::new();
         for location in PackageLocation::all_of(dir.as_path(), patterns) {
@@ -101,20 +103,20 @@ fn untested_text(untested: &[String]) -> String {
     format!("{} {packages} without tests: {named}{more}", untested.len())
 }
 
-/// Returns where the programs of these packages are built: others, and those of other arguments, have a
-/// directory of their own.
+/// Returns the directory in which these programs are built. Each combination of source directory and
+/// arguments has its own.
 fn build_directory(state_dir: &Path, dir: &Path, args: &[String]) -> PathBuf {
     let words = args.iter().map(String::as_bytes);
     let parts: Vec<&[u8]> = [dir.as_os_str().as_encoded_bytes()].into_iter().chain(words).collect();
     state_dir.join("go").join(heeler_run_store::unpredictable_name(&parts))
 }
 
-/// The installed Go.
+/// The installed Go toolchain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Toolchain {
     minor_version: u32,
     root: String,
-    /// Flags of the environment, which flags of the command line replace.
+    /// Flags from `GOFLAGS`; flags on the command line override them.
     flags: String,
 }
 
@@ -137,8 +139,8 @@ impl Toolchain {
         }
     }
 
-    /// Returns the arguments of `go test -c`. Debug data take a third of the linker's time, and the
-    /// names and lines of stacks are in the program all the same; `go test` omits it as well.
+    /// Returns the arguments of `go test -c`. Omits debug data, as `go test` does: it takes a third of the
+    /// linker's time, and stack traces have names and lines without it.
     fn build_arguments(&self, args: &[String], debug_data: DebugData) -> Vec<String> {
         let is_named = |name: &str| {
             let flags = args.iter().map(String::as_str).chain(self.flags.split_whitespace());
@@ -163,7 +165,7 @@ fn list(
         Ok(GoPackage::read_all(&String::from_utf8_lossy(&output)))
     };
     match read(UnreadablePackages::Refused) {
-        // What is wrong is shown already. Packages beside those that go can't read are built and run.
+        // The error has already been shown. Build and run the other packages, if there are any.
         Err(error @ CargoError::Failed { .. }) => match read(UnreadablePackages::Listed) {
             Ok(packages) if packages.iter().any(|package| package.dir.is_dir()) => Ok(packages),
             Ok(_) | Err(_) => Err(error),
@@ -180,14 +182,14 @@ struct GoBuild<'a> {
     toolchain: &'a Toolchain,
 }
 
-/// A package that does not compile, with the words of the compiler.
+/// A package that does not compile, with the compiler's message.
 struct BrokenPackage {
     import_path: String,
     words: String,
 }
 
 impl GoBuild<'_> {
-    /// Builds the packages; those that do not compile are programs that say why.
+    /// Builds the packages. A package that does not compile becomes a program with the error message.
     fn run(
         &self,
         packages: &[GoPackage],
@@ -212,8 +214,8 @@ impl GoBuild<'_> {
         Ok(programs)
     }
 
-    /// Builds packages together. If that fails, each half is built by itself, and so on: go finds in its
-    /// cache what it has compiled before.
+    /// Builds packages together. If that fails, builds each half separately, and so on; go takes packages
+    /// compiled before from its cache.
     fn build(
         &self,
         directory: &Path,
@@ -224,7 +226,7 @@ impl GoBuild<'_> {
     ) -> Result<(), CargoError> {
         let target = match packages {
             [package] => directory.join(package.program_name()),
-            // It is a directory.
+            // A trailing slash makes go treat the path as a directory.
             _ => directory.join(""),
         };
         let mut words: Vec<String> = ["go", "test", "-c", "-o"].map(str::to_owned).to_vec();
@@ -238,7 +240,7 @@ impl GoBuild<'_> {
             }
             (Err(_), packages) => {
                 let (first, second) = packages.split_at(packages.len() / 2);
-                // What is wrong has been shown.
+                // The error has already been shown.
                 for half in [first, second] {
                     self.build(directory, half, BuildOutput::Hidden, supervision, broken)?;
                 }
@@ -247,7 +249,7 @@ impl GoBuild<'_> {
         Ok(())
     }
 
-    /// Returns the program with the variables that `go test` sets.
+    /// Returns the program, with the variables that `go test` sets.
     fn program(&self, package: &GoPackage, directory: &Path) -> TestProgram {
         let path = directory.join(package.program_name());
         let mut program = TestProgram::new(package.import_path.clone(), &path, &package.dir);

@@ -1,5 +1,5 @@
-//! Servers of the Model Context Protocol, named by their commands: `--mcp 'node server.js'`, or
-//! `mcp = "node server.js"`; or by their addresses: `--mcp http://127.0.0.1:3000/mcp`.
+//! Servers of the Model Context Protocol, named by command (`--mcp 'node server.js'`, `mcp = "node
+//! server.js"`) or by address (`--mcp http://127.0.0.1:3000/mcp`).
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use heeler_cargo::find_program;
 /// Name of the framework of these programs.
 const FRAMEWORK: &str = "mcp";
 
-/// Programs that start the server which their arguments name.
+/// Programs that start the server named in their arguments.
 const LAUNCHERS: [&str; 26] = [
     "bash", "bun", "bunx", "cargo", "deno", "docker", "dotnet", "env", "go", "java", "node", "nodejs", "npm",
     "npx", "perl", "php", "pipx", "pnpm", "podman", "pypy", "python", "ruby", "sh", "uv", "uvx", "yarn",
 ];
 
-/// The arguments are the directory in which the servers run, then the command of each.
+/// Arguments: the directory in which the servers run, then the command of each server.
 pub(super) struct McpSource;
 
 impl TestSource for McpSource {
@@ -52,7 +52,7 @@ impl TestSource for McpSource {
     }
 }
 
-/// Returns the program of a server's command. A server of the command line is named after its command.
+/// Returns the program of a server's command. A server on the command line is named after its command.
 fn server_program(command: &str, dir: &Path, suite: Option<String>) -> Result<TestProgram, SourcesError> {
     if LocalUrl::is_meant(command.trim()) {
         return running_server(command.trim(), dir, suite);
@@ -60,16 +60,16 @@ fn server_program(command: &str, dir: &Path, suite: Option<String>) -> Result<Te
     command_program(command, dir, suite, CommandKind { framework: FRAMEWORK, what: "MCP server" })
 }
 
-/// What a command starts.
+/// Kind of program that a command starts.
 #[derive(Clone, Copy)]
 pub(super) struct CommandKind {
     pub(super) framework: &'static str,
-    /// Name in messages.
+    /// Name used in messages.
     pub(super) what: &'static str,
 }
 
-/// Returns the program of a command, which is split as a shell does. One of the command line is named after
-/// its command.
+/// Returns the program of a command, which is split like a shell command. A program on the command line is
+/// named after its command.
 pub(super) fn command_program(
     command: &str,
     dir: &Path,
@@ -94,8 +94,8 @@ pub(super) fn command_program(
     })
 }
 
-/// Returns the program that reaches a server at an address: Heeler itself. A server of the command line is
-/// named after its host and port.
+/// Returns the program that connects to a server at an address, which is Heeler itself. A server on the
+/// command line is named after its host and port.
 fn running_server(address: &str, dir: &Path, suite: Option<String>) -> Result<TestProgram, SourcesError> {
     let url = LocalUrl::parse(address)
         .map_err(|source| SourcesError::ServerAddress { address: address.to_owned(), source })?;
@@ -108,7 +108,7 @@ fn running_server(address: &str, dir: &Path, suite: Option<String>) -> Result<Te
     })
 }
 
-/// Returns the name of a server: that of its script, module or package, otherwise that of its program.
+/// Returns a server's name: its script, module or package, otherwise its program.
 fn suite_name(words: &[String], dir: &Path) -> String {
     let Some((program, args)) = words.split_first() else { return FRAMEWORK.to_owned() };
     let program = stem(program);
@@ -124,17 +124,17 @@ fn suite_name(words: &[String], dir: &Path) -> String {
     named.map_or(program, |word| script_name(word)).to_owned()
 }
 
-/// Names of scripts and of their directories that say nothing of a server.
+/// Names of scripts and directories too general to identify a server.
 const GENERAL_NAMES: [&str; 10] =
     ["__main__", "app", "bin", "build", "cli", "dist", "index", "lib", "main", "src"];
 
-/// Returns the last part of a path that says which server it is.
+/// Returns the last part of a path that identifies the server.
 fn script_name(path: &str) -> &str {
     let mut parts = path.split('/').rev().map(stem).filter(|part| !matches!(*part, "" | "." | ".."));
     parts.find(|part| !GENERAL_NAMES.contains(part)).unwrap_or_else(|| stem(path))
 }
 
-/// Returns the last part of a path or of a package's name, without an extension or a version.
+/// Returns the last part of a path or package name, without extension or version.
 fn stem(word: &str) -> &str {
     let name = word.trim_end_matches('/').rsplit('/').next().unwrap_or(word);
     let name = name.split_once('@').map_or(name, |(name, _)| name);

@@ -1,5 +1,5 @@
-//! Applications of Microsoft Testing Platform, named by their commands: `--mtp bin/Debug/net10.0/Tests`,
-//! `--mtp 'dotnet exec Tests.dll'`, or `mtp = "bin/Debug/net10.0/Tests"`.
+//! Applications of Microsoft Testing Platform, named by command: `--mtp bin/Debug/net10.0/Tests`, `--mtp
+//! 'dotnet exec Tests.dll'`, or `mtp = "bin/Debug/net10.0/Tests"`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::{
 /// Name of the framework of these programs, and of the source.
 const FRAMEWORK: &str = "mtp";
 
-/// The arguments are the directory in which the applications run, then the command of each.
+/// Arguments: the directory in which the applications run, then the command of each application.
 pub(super) struct MtpSource;
 
 impl TestSource for MtpSource {

@@ -17,8 +17,8 @@ use super::{
     is_ctest_folder,
 };
 
-/// The arguments are paths or globs. Of a glob of the command line, as of a directory, only the files in
-/// which a test framework is found are programs.
+/// Arguments: paths or globs. Of a directory, or of a glob on the command line, only files that contain a
+/// test framework are programs.
 pub(super) struct ProgramsSource;
 
 impl TestSource for ProgramsSource {
@@ -49,7 +49,7 @@ impl TestSource for ProgramsSource {
     }
 }
 
-/// Returns the programs that the command line names.
+/// Returns the programs named on the command line.
 fn named_programs(
     arguments: &[OsText],
     context: &SourceContext<'_>,
@@ -91,12 +91,12 @@ fn named_programs(
     Ok(paths.iter().zip(names).map(program).collect())
 }
 
-/// Returns the programs that match an absolute glob: with a framework that the command line names, all
-/// executables are.
+/// Returns the programs that match an absolute glob. If the command line names a framework, every matching
+/// executable is a program.
 fn test_programs_that_match(glob: &Path, context: &SourceContext<'_>) -> Result<Vec<PathBuf>, SourcesError> {
     let here =
         std::env::current_dir().map_err(|source| SourcesError::Path { path: PathBuf::from("."), source })?;
-    // The names of the directories above the working directory are no patterns.
+    // Names of directories above the working directory are not patterns.
     let pattern = glob.strip_prefix(&here).unwrap_or(glob).to_string_lossy().into_owned();
     let no_match = || SourcesError::NoMatch { glob: glob.display().to_string() };
     let found = match find_programs("", &here, &[pattern]) {
@@ -108,7 +108,7 @@ fn test_programs_that_match(glob: &Path, context: &SourceContext<'_>) -> Result<
     if found.is_empty() { Err(no_match()) } else { Ok(found) }
 }
 
-/// Returns the path without `..`, where that leads to the same file: names of programs come from their paths.
+/// Returns the path without `..` if it leads to the same file, because program names come from their paths.
 fn without_parent_steps(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -119,12 +119,12 @@ fn without_parent_steps(path: &Path) -> PathBuf {
         }
     }
     let identity = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
-    // After a symbolic link to a directory, `..` is somewhere else.
+    // After a symbolic link to a directory, `..` leads elsewhere.
     if identity(&plain) == identity(path) { plain } else { path.to_owned() }
 }
 
-/// Removes paths of files that are named before in another way. Links with other names are other programs:
-/// there are programs that ask for their name.
+/// Removes paths of files already named in another way. Links with other names stay, because a program may
+/// behave differently by its name.
 fn remove_repeated(paths: &mut Vec<PathBuf>) {
     let mut known = HashSet::new();
     paths.retain(|path| {
@@ -134,13 +134,13 @@ fn remove_repeated(paths: &mut Vec<PathBuf>) {
     });
 }
 
-/// Directories of build tools and package managers that contain no test programs of the user.
+/// Directories of build tools and package managers without test programs of the user.
 const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
-/// Largest number of entries that are looked at, so that a directory like `/` has an end.
+/// Maximum number of directory entries searched, so that searching a directory like `/` ends.
 const MAX_ENTRIES: usize = 200_000;
 
-/// Returns the native programs below a directory that contain a test framework, sorted; `None` if it has more
-/// entries than the limit. Nothing is started.
+/// Returns the native programs below a directory that contain a test framework, sorted; `None` if the
+/// directory has more entries than the limit. Starts no program.
 pub(super) fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
     use std::os::unix::fs::PermissionsExt as _;
     let mut found = Vec::new();
@@ -155,7 +155,7 @@ pub(super) fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
             }
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // Links are not followed: they lead to programs that are found elsewhere, or in circles.
+            // Do not follow links: their programs are found elsewhere, or the links form a cycle.
             let Ok(kind) = entry.file_type() else { continue };
             let is_skipped = name.starts_with('.') || SKIPPED_DIRECTORIES.contains(&name.as_ref());
             if kind.is_dir() && !is_skipped {

@@ -1,4 +1,4 @@
-//! Tests that pytest collects: `--pytest PATH…`, or `pytest = ["PATH", …]`. The tests run as with `python -m
+//! Tests collected by pytest: `--pytest PATH…`, or `pytest = ["PATH", …]`. The tests run like `python -m
 //! pytest PATH` in the directory of the command line or of the configuration.
 
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use heeler_cargo::{find_program, search_path};
 /// Name of the framework of these programs.
 const FRAMEWORK: &str = "pytest";
 
-/// Arguments: the working directory of pytest, the path of the tests, the interpreter (empty or missing if
-/// not named), and further paths.
+/// Arguments: pytest's working directory, the path of the tests, the interpreter (empty or missing if not
+/// named), and further paths.
 pub(super) struct PytestSource;
 
 impl TestSource for PytestSource {
@@ -44,24 +44,24 @@ impl TestSource for PytestSource {
         let suite = context.suite.map(|suite| suite.name.clone());
         let paths: Vec<&Path> = [path].into_iter().chain(rest.iter().skip(1)).map(OsText::as_path).collect();
         let mut program = pytest_program(&python, cwd.as_path(), &paths, suite)?;
-        // Our plugin is found by this variable, beside what the user has in it.
+        // `PYTHONPATH` also leads to our plugin, so pass on the user's entries.
         let search_path = std::env::var_os("PYTHONPATH");
         program.tool_env.extend(search_path.map(|path| ("PYTHONPATH".into(), path.as_os_str().into())));
         Ok(vec![program])
     }
 }
 
-/// Returns the interpreter that is named, relative to a directory; otherwise that of the virtual environment
-/// in which this process runs, or `python3`.
+/// Returns the named interpreter, resolved in `cwd`; otherwise the interpreter of this process's virtual
+/// environment, or `python3`.
 ///
 /// # Errors
-/// There is no such program.
+/// The program does not exist.
 pub(in crate::cli) fn find_interpreter(named: Option<&str>, cwd: &Path) -> Result<PathBuf, SourcesError> {
     let virtual_environment = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
     find_python(named, virtual_environment.as_deref().map(Path::new), cwd)
 }
 
-/// Returns the interpreter that is named; otherwise that of the virtual environment, or `python3`.
+/// Returns the named interpreter, otherwise the virtual environment's, or `python3`.
 fn find_python(
     named: Option<&str>,
     virtual_environment: Option<&Path>,
@@ -79,8 +79,8 @@ fn find_python(
     search_path("python3".as_ref()).ok_or_else(not_found("python3".to_owned()))
 }
 
-/// Returns the program that runs the tests of some paths. Tests of the command line are named after their
-/// directory; tests of several paths after the working directory of pytest.
+/// Returns the program that runs the tests of these paths. Without a suite name, one path gives the name;
+/// several paths take the name of pytest's working directory.
 fn pytest_program(
     python: &Path,
     cwd: &Path,
@@ -98,7 +98,7 @@ fn pytest_program(
     let name =
         || named_after.file_stem().map_or_else(|| FRAMEWORK.to_owned(), |name| name.display().to_string());
     let mut args = ["-m", "pytest"].map(OsText::from).to_vec();
-    // Without a path, pytest reads its configuration for what to collect.
+    // Without a path, pytest reads what to collect from its configuration.
     if tests != [directory.clone()] {
         args.extend(paths.iter().map(|path| OsText::from(*path)));
     }

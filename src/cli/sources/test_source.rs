@@ -14,14 +14,14 @@ use heeler_cargo::{BuildSupervision, CargoError};
 
 /// A source of test programs, such as paths or a build tool.
 pub(super) trait TestSource: Sync {
-    /// Returns the name in manifests, which is also the key of `[[suite]]` that selects the source.
+    /// Returns the source's name in manifests, which is also its key in `[[suite]]`.
     fn name(&self) -> &'static str;
 
-    /// Returns the arguments with which a command line names the source, paths absolute; `None` if it does
-    /// not name it.
+    /// Returns the source's arguments from the command line, with absolute paths; `None` if the source is
+    /// not named.
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>>;
 
-    /// Returns the test programs, which are built where needed.
+    /// Returns the test programs, built where needed.
     ///
     /// # Errors
     /// The programs can't be found or built.
@@ -36,12 +36,12 @@ pub(super) trait TestSource: Sync {
 /// Receives a label and a text about the current build, for the display.
 pub(super) type PhaseDisplay<'a> = &'a mut dyn FnMut(&str, &str);
 
-/// The origin of a request for a source.
+/// Origin of a request for a source.
 pub(super) struct SourceContext<'a> {
     pub(super) config: &'a Config,
-    /// The suite; `None` for a request of the command line.
+    /// The suite; `None` for a request from the command line.
     pub(super) suite: Option<&'a SuiteConfig>,
-    /// Framework that the command line names.
+    /// Framework named on the command line.
     pub(super) framework: Option<&'a str>,
     pub(super) debug_data: DebugData,
     pub(super) supervision: BuildSupervision<'a>,
@@ -57,7 +57,7 @@ pub(in crate::cli) enum DebugData {
 /// Error while finding the test programs.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SourcesError {
-    /// The manifest of an earlier run names a source that does not exist here.
+    /// An earlier run's manifest names a source that this build lacks.
     #[error("use the source \"{name}\" of an earlier run, which this heeler does not have")]
     UnknownSource { name: String },
     /// A path can't be made absolute.
@@ -73,7 +73,7 @@ pub(in crate::cli) enum SourcesError {
         /// The directory.
         path: PathBuf,
     },
-    /// No test program matches a glob of the command line.
+    /// No test program matches a glob on the command line.
     #[error(
         "find test programs that match {glob}: no native executable that matches contains a test framework"
     )]
@@ -81,31 +81,31 @@ pub(in crate::cli) enum SourcesError {
         /// The glob, absolute.
         glob: String,
     },
-    /// A program of the command line does not exist.
+    /// A program on the command line does not exist.
     #[error("find the program {}: there is no such file; {hint}", path.display())]
     NoProgram {
         /// The path, unchanged.
         path: PathBuf,
-        /// Suggestion for a likely typing error.
+        /// Suggestion for a likely typo.
         hint: String,
     },
-    /// A directory is too large to be searched.
+    /// A directory has too many entries to search.
     #[error("find test programs below {}: it has more than {limit} files; name the programs, or a directory below", path.display())]
     TooManyFiles {
         /// The directory.
         path: PathBuf,
         limit: usize,
     },
-    /// The command of a server, an application or a test has no words, or an open quote.
+    /// The command of a server, an application or a test is empty, or has an open quote.
     #[error("start the {what} {command:?}: expected a command, with quotes as in a shell")]
     Command { what: &'static str, command: String },
-    /// The address of a server is not one on this machine.
+    /// The address of a server is not on this machine.
     #[error("reach the MCP server {address}")]
     ServerAddress { address: String, source: LocalUrlError },
-    /// The program of such a command does not exist.
+    /// The program of a command does not exist.
     #[error("start the {what} {command:?}: there is no program {program}")]
     NoCommand { what: &'static str, command: String, program: String },
-    /// A directory is not the build folder of a project with tests.
+    /// A directory is not a CTest build folder.
     #[error("list the CTest tests of {}: it has no CTestTestfile.cmake; configure the project, and enable testing", path.display())]
     NoCtestFolder { path: PathBuf },
     /// CTest can't be run.
@@ -120,7 +120,7 @@ pub(in crate::cli) enum SourcesError {
     /// Go can't list or build packages.
     #[error("build the Go tests of {packages}")]
     Go { packages: String, source: CargoError },
-    /// No package has tests.
+    /// No matching package has tests.
     #[error("find Go tests in {packages}: no package that matches has tests")]
     NoGoTests { packages: String },
     /// The build command of a suite failed.
@@ -134,7 +134,7 @@ pub(in crate::cli) enum SourcesError {
     Programs(#[from] FindProgramsError),
 }
 
-/// Returns the absolute path, or the path unchanged where there is none.
+/// Returns the absolute path, or the path unchanged if there is no working directory.
 pub(super) fn absolute_text(path: &Path) -> OsText {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     OsText::from(absolute.as_path())

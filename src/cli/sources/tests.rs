@@ -1,10 +1,10 @@
-//! Tests of the registry: a source needs its own file and its line, and nothing else knows it.
+//! Tests of the registry: a source needs only its own file and its line in the registry.
 
 use std::path::Path;
 
 use super::*;
 
-/// A source that exists only here: its programs are its arguments, below one directory.
+/// A source that exists only in these tests; its programs are its arguments, below one directory.
 struct DirectorySource;
 
 impl TestSource for DirectorySource {
@@ -46,7 +46,7 @@ fn source_of_a_recorded_request_is_found_by_its_name() {
         debug_data: DebugData::Kept,
         supervision: BuildSupervision::default(),
     };
-    // As a manifest records it.
+    // The form in which a manifest records the request.
     let request = SourceRequest::new("directory", ["/d".into(), "a".into(), "b".into()]);
     let mut phases = Vec::new();
     let mut display = |label: &str, _: &str| phases.push(label.to_owned());

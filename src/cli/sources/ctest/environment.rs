@@ -1,15 +1,15 @@
-//! The environment of a test, by its properties `ENVIRONMENT` and `ENVIRONMENT_MODIFICATION`.
+//! Environment of a test, from its properties `ENVIRONMENT` and `ENVIRONMENT_MODIFICATION`.
 
 use std::collections::BTreeMap;
 
-/// Variables and their values; `None` unsets one.
+/// Variables and their values; `None` unsets a variable.
 pub(super) type Variables = BTreeMap<String, Option<String>>;
 
-/// Returns the variables that a test gets on top of its surroundings. `current` returns the value that a
-/// variable has there.
+/// Returns the variables that a test gets on top of the surrounding environment. `current` returns the
+/// surrounding value of a variable.
 ///
 /// # Errors
-/// An operation is unknown; the text says which.
+/// An operation is unknown; the text names it.
 pub(super) fn variables(
     environment: &[String],
     modifications: &[String],
@@ -85,7 +85,7 @@ mod tests {
             (&["S=own"], &["S=string_append:>", "S=string_prepend:<"], "S=Some(\"<own>\")"),
             (&["R=own"], &["R=set:other", "R=reset:"], "R=Some(\"own\")"),
             (&["U=own"], &["U=unset:"], "U=None"),
-            // As in CTest, an operation after `unset` begins with what was there.
+            // As in CTest, an operation after `unset` starts from the surrounding value.
             (&["U=own"], &["U=unset:", "U=string_append:+"], "U=Some(\"own+\")"),
             (&[], &["V=set:a:b"], "V=Some(\"a:b\")"),
         ] {

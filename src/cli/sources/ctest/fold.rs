@@ -1,5 +1,5 @@
-//! Finds the tests of programs whose framework is known among those of CTest, which runs each in a process of
-//! its own: the program itself lists them with their places, and one process runs many.
+//! Matches CTest tests to the tests of programs with a known framework. CTest runs each test in a process of
+//! its own; here, the program lists its tests with their locations, and one process runs many of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -19,33 +19,33 @@ use super::{
     environment::{Variables, variables},
 };
 
-/// How a test of a framework is selected by the arguments that CTest has for it.
+/// How CTest's arguments select a test of a framework.
 struct SelectionForm {
     framework: &'static str,
     selection: SelectionArgument,
-    /// Arguments that belong to it and change nothing for one test.
+    /// Arguments that accompany the selection and change nothing for a single test.
     companions: &'static [&'static str],
-    /// Beginning of the arguments that would change which tests run, or what they report.
+    /// Prefix of arguments that would change which tests run, or what they report.
     own_options: &'static str,
-    /// The expression with which CMake's module recognises a skipped test.
+    /// Regular expression by which CMake's module recognises a skipped test.
     skip_expression: Option<&'static str>,
-    /// The exit code of a process whose test has skipped itself, if it is another than that of a success.
+    /// Exit code of a process whose test has skipped itself, if it differs from success.
     skip_code: Option<i32>,
-    /// Returns the name of the only test that this text selects.
+    /// Returns the name of the only test selected by this text.
     only_test: fn(&str) -> Option<String>,
-    /// The text also selects tests whose names differ from it in case only.
+    /// Whether the text also selects tests whose names differ only in case.
     ignores_case: bool,
 }
 
 /// The argument that selects the test.
 enum SelectionArgument {
-    /// The one that begins with this text.
+    /// The argument with this prefix.
     Option(&'static str),
-    /// The only one, of a program in which this framework is found.
+    /// The only argument, if this framework is found in the program.
     Only,
 }
 
-/// The frameworks whose tests are found, one entry each.
+/// The supported frameworks.
 static SELECTION_FORMS: &[SelectionForm] = &[
     SelectionForm {
         framework: "gtest",
@@ -87,7 +87,7 @@ const CATCH2: SelectionForm = SelectionForm {
     ignores_case: true,
 };
 
-/// Returns the name of the only test that a pattern of Catch2 selects.
+/// Returns the name of the only test selected by a Catch2 pattern.
 fn only_test_of_pattern(pattern: &str) -> Option<String> {
     let is_plain = pattern == pattern.trim()
         && !pattern.starts_with(['*', '~', '-'])
@@ -97,7 +97,7 @@ fn only_test_of_pattern(pattern: &str) -> Option<String> {
     let mut rest = pattern.chars();
     while let Some(character) = rest.next() {
         match character {
-            // Several patterns, a tag, and a name in which nothing is escaped.
+            // Several patterns, a tag, or a quoted name in which nothing is escaped.
             ',' | '[' | '"' => return None,
             '\\' => name.push(rest.next()?),
             _ if character.is_control() => return None,
@@ -107,16 +107,16 @@ fn only_test_of_pattern(pattern: &str) -> Option<String> {
     (is_plain && !name.is_empty()).then_some(name)
 }
 
-/// The tests of CTest, by how they are run.
+/// CTest tests, sorted by how they run.
 #[derive(Debug, Default)]
 pub(super) struct FoldedTests {
     programs: Vec<FoldedProgram>,
-    /// Places of the programs.
+    /// Index of each program.
     by_key: BTreeMap<ProgramKey, usize>,
     commands: Vec<ListedTest>,
 }
 
-/// What the tests of one program have in common.
+/// Properties that the tests of one program share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ProgramKey {
     framework: &'static str,
@@ -133,27 +133,28 @@ struct FoldedProgram {
     names: HashSet<String>,
 }
 
-/// What is around the tests of CTest.
+/// Environment of the CTest tests.
 pub(super) struct Surroundings<'a> {
-    /// Returns the value of a variable of the environment.
+    /// Returns the value of an environment variable.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Returns the framework that is found in a program.
+    /// Returns the framework found in a program.
     pub(super) framework: &'a dyn Fn(&str) -> Option<&'static str>,
 }
 
-/// A test of CTest with its variables and, if it is one of a known framework, its program and its name
-/// there.
+/// A CTest test with its variables. For a test of a known framework, also its program and its name in the
+/// program.
 struct SortedTest {
     test: CtestTest,
     env: Variables,
     folded: Option<(ProgramKey, String)>,
-    /// Why it can't run.
+    /// Reason why the test can't run.
     broken: Option<String>,
 }
 
 impl FoldedTests {
     /// Sorts the tests.
     pub(super) fn of(tests: Vec<CtestTest>, surroundings: &Surroundings<'_>) -> Self {
+        // Find the program of each test.
         let mut folded = Self::default();
         let mut frameworks = BTreeMap::new();
         let mut sorted = Vec::with_capacity(tests.len());
@@ -175,6 +176,7 @@ impl FoldedTests {
                 }
             }
         }
+        // Tests with an ambiguous or repeated name run as commands.
         let ambiguous = ambiguous_names(&sorted);
         for SortedTest { test, env, folded: found, broken } in sorted {
             match found.filter(|(key, name)| folded.has_room(key, name)) {
@@ -190,7 +192,7 @@ impl FoldedTests {
         folded
     }
 
-    /// Returns whether no other test of CTest is the same one of the program.
+    /// Returns whether no other CTest test selects the same test of the program.
     fn has_room(&self, key: &ProgramKey, name: &str) -> bool {
         self.by_key.get(key).is_none_or(|place| !self.programs[*place].names.contains(name))
     }
@@ -205,7 +207,7 @@ impl FoldedTests {
         let mut entry = entry(test);
         entry.display = Some(entry.name);
         entry.traits.push(TraitPair { name: "ctest".to_owned(), value: test.name.clone() });
-        // With the code of a test that has skipped itself, a process has failed unless CTest knows this code.
+        // CTest counts a test's skip exit code as a failure unless the test's properties declare it.
         if form_of(program.key.framework)
             .is_some_and(|form| form.skip_code != test.properties.skip_return_code)
         {
@@ -216,7 +218,7 @@ impl FoldedTests {
         program.entries.push(ListedTest { name, ..entry });
     }
 
-    /// Returns the programs: those of frameworks, then one of all commands.
+    /// Returns the programs of frameworks, then one program with all commands.
     pub(super) fn into_programs(self, dir: &Path, suite: Option<&str>) -> Vec<TestProgram> {
         let mut programs: Vec<TestProgram> =
             self.programs.into_iter().map(|one| one.into_program(dir, suite)).collect();
@@ -251,8 +253,8 @@ fn form_of(framework: &str) -> Option<&'static SelectionForm> {
     SELECTION_FORMS.iter().find(|form| form.framework == framework)
 }
 
-/// Returns the names in lower case that several tests of one program have, where CTest's argument for one of
-/// them selects all.
+/// Returns the lower-case names shared by several tests of a program, if CTest's argument for one of these
+/// tests selects all of them.
 fn ambiguous_names(tests: &[SortedTest]) -> HashSet<(ProgramKey, String)> {
     let mut names: BTreeMap<(&ProgramKey, String), BTreeSet<&str>> = BTreeMap::new();
     for (key, name) in tests.iter().filter_map(|test| test.folded.as_ref()) {
@@ -264,13 +266,14 @@ fn ambiguous_names(tests: &[SortedTest]) -> HashSet<(ProgramKey, String)> {
     several.map(|((key, name), _)| (key.clone(), name)).collect()
 }
 
-/// Returns the program of a test, and the name that the test has there; `None` for one that is to be run as a
-/// command. `framework_of` returns the framework found in a program.
+/// Returns a test's program, and the test's name in the program; `None` if the test must run as a command.
+/// `framework_of` returns the framework found in a program.
 fn program_of(
     test: &CtestTest,
     env: &Variables,
     framework_of: &mut dyn FnMut(&str) -> Option<&'static str>,
 ) -> Option<(ProgramKey, String)> {
+    // Find the form of the selecting argument.
     let (path, args) = test.command.split_first()?;
     let selected = |form: &'static SelectionForm| match form.selection {
         SelectionArgument::Option(option) => {
@@ -285,6 +288,7 @@ fn program_of(
     };
     let (form, selection) = SELECTION_FORMS.iter().find_map(selected)?;
     let name = (form.only_test)(selection)?;
+    // The remaining arguments belong to the program.
     let is_own = |arg: &&String| match form.selection {
         SelectionArgument::Option(option) => {
             !arg.starts_with(option) && !form.companions.contains(&arg.as_str())
@@ -310,7 +314,7 @@ fn program_of(
     Some((key, name))
 }
 
-/// Returns whether the framework's result is that of CTest, as far as properties decide.
+/// Returns whether the framework's result equals CTest's result, given the test's properties.
 fn is_judged_by_framework(properties: &CtestProperties, form: &SelectionForm) -> bool {
     let is_expected_skip = |text: &String| form.skip_expression == Some(text.as_str());
     !properties.will_fail
@@ -324,7 +328,7 @@ fn is_judged_by_framework(properties: &CtestProperties, form: &SelectionForm) ->
         && properties.attached_files_on_failure.is_empty()
 }
 
-/// Returns what CTest knows of a test, under its name there.
+/// Returns a test with CTest's data, under CTest's name.
 fn entry(test: &CtestTest) -> ListedTest {
     let label = |label: &String| TraitPair { name: label.clone(), value: String::new() };
     let properties = &test.properties;
@@ -340,7 +344,7 @@ fn entry(test: &CtestTest) -> ListedTest {
     let limit = test.properties.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     ListedTest {
         name: test.name.clone(),
-        // As CTest writes it.
+        // The name in CTest's own reports.
         report_name: Some(ReportName { class: test.name.clone(), name: test.name.clone() }),
         file,
         line,
@@ -351,7 +355,7 @@ fn entry(test: &CtestTest) -> ListedTest {
     }
 }
 
-/// Returns a test that is run as CTest would run it.
+/// Returns a test that runs as CTest would run it.
 fn command_entry(test: &CtestTest, env: Variables) -> ListedTest {
     let properties = &test.properties;
     let is_built = properties.is_disabled || !test.command.is_empty();
@@ -410,7 +414,7 @@ mod tests {
         FoldedTests::of(tests, &surroundings).into_programs(Path::new("/b"), None)
     }
 
-    /// Returns a line for each program: its suite, framework and arguments, then its tests.
+    /// Returns a line for each program: suite, framework and arguments, then its tests.
     fn summary(programs: &[TestProgram]) -> Vec<String> {
         let line = |program: &TestProgram| {
             let args: Vec<_> = program.args.iter().map(|arg| arg.to_text().into_owned()).collect();

@@ -1,5 +1,5 @@
-//! Go packages: where patterns look for them, what go lists of them, and which are built together. Pure,
-//! except that it looks which directories there are.
+//! Go packages: the locations of patterns, go's package listing, and the packages that can be built
+//! together. Pure, except that it checks which directories exist.
 
 use std::{
     collections::BTreeSet,
@@ -7,18 +7,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Form of a package in the listing. The path stands last, because it may have any character.
+/// Format of a package in the listing. The path comes last, because it may contain any character.
 const LISTING_FORM: &str = "{{.ImportPath}}|{{len .TestGoFiles}}|{{len .XTestGoFiles}}|{{.Dir}}";
-/// The same of packages of which go may be unable to read some: they count as packages with tests, because
-/// the build says what is wrong with them.
+/// Listing format that tolerates packages that go can't read. Such a package counts as having tests, so that
+/// the build reports its error.
 const TOLERANT_LISTING_FORM: &str =
     "{{.ImportPath}}|{{len .TestGoFiles}}|{{if .Error}}1{{else}}{{len .XTestGoFiles}}{{end}}|{{.Dir}}";
-/// Arguments of `go test -c` that decide which files and packages there are, also for `go list`.
+/// Arguments of `go test -c` that decide which files and packages exist, so `go list` needs them too.
 const LISTING_ARGUMENTS: [&str; 7] = ["tags", "mod", "modfile", "overlay", "race", "msan", "asan"];
-/// Those of them that have a value.
+/// Listing arguments with a value.
 const WITH_VALUE: [&str; 4] = ["tags", "mod", "modfile", "overlay"];
 
-/// A directory in which go runs, with patterns of packages for it.
+/// A directory in which go runs, with package patterns for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackageLocation {
     pub(super) dir: PathBuf,
@@ -26,8 +26,8 @@ pub(super) struct PackageLocation {
 }
 
 impl PackageLocation {
-    /// Returns where the patterns look. A pattern that is a path is resolved in its directory, which may be
-    /// in another module than `dir` is.
+    /// Returns the locations of the patterns. A pattern that is a path is resolved in its own directory,
+    /// which may be in another module than `dir`.
     pub(super) fn all_of(dir: &Path, patterns: &[String]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for pattern in patterns {
@@ -57,7 +57,7 @@ fn resolved(dir: &Path, pattern: &str) -> (PathBuf, String) {
     }
 }
 
-/// A package.
+/// A Go package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GoPackage {
     pub(super) import_path: String,
@@ -66,7 +66,7 @@ pub(super) struct GoPackage {
 }
 
 impl GoPackage {
-    /// Reads what go has listed.
+    /// Parses go's listing.
     pub(super) fn read_all(output: &str) -> Vec<Self> {
         output.lines().filter_map(Self::read).collect()
     }
@@ -81,7 +81,7 @@ impl GoPackage {
         })
     }
 
-    /// Returns the name that go gives the program: the last part of the path that is no version.
+    /// Returns go's name for the program: the last part of the import path that is not a version.
     pub(super) fn program_name(&self) -> String {
         let mut parts = self.import_path.rsplit('/');
         let last = parts.next().unwrap_or_default();
@@ -90,7 +90,7 @@ impl GoPackage {
     }
 }
 
-/// Returns whether a part of a path is a version: `v2`, and neither `v1` nor `v02`.
+/// Returns whether a path part is a major version: `v2`, but neither `v1` nor `v02`.
 fn is_version(part: &str) -> bool {
     let digits = part.strip_prefix('v').unwrap_or_default();
     !digits.is_empty()
@@ -99,7 +99,7 @@ fn is_version(part: &str) -> bool {
         && digits != "1"
 }
 
-/// Returns the packages in groups of which no two have programs of one name.
+/// Groups the packages so that no two programs of a group have the same name.
 pub(super) fn build_groups(packages: &[GoPackage]) -> Vec<Vec<&GoPackage>> {
     let mut groups: Vec<(BTreeSet<String>, Vec<&GoPackage>)> = Vec::new();
     for package in packages {
@@ -115,16 +115,16 @@ pub(super) fn build_groups(packages: &[GoPackage]) -> Vec<Vec<&GoPackage>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// What go does with a package that it can't read.
+/// How go treats a package that it can't read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnreadablePackages {
-    /// It fails.
+    /// Go fails.
     Refused,
-    /// It lists the package like the others.
+    /// Go lists the package like the others.
     Listed,
 }
 
-/// Returns the arguments of go with which it lists these packages, as it is to build them.
+/// Returns go's arguments for listing the packages as they will be built.
 pub(super) fn listing_arguments(
     args: &[String],
     patterns: &[String],
