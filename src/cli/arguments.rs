@@ -1,8 +1,8 @@
-//! The command-line arguments, their help and their conversion to the types of `config`. Commands are
+//! Command line arguments with their help, and their conversion to the types of `config`. The commands are
 //! implemented elsewhere.
 //!
-//! Doc comments on fields are the help text that users read. Command lines in the form in which editors start
-//! a test application are first translated by [`normalise`].
+//! Doc comments on fields are the help text that users read. The command lines of editors are first
+//! translated by [`normalise`].
 
 mod cargo;
 mod check_adapter;
@@ -119,7 +119,7 @@ const MUTATION_SERVE_EXAMPLES: &str = "
   heeler serve stdio                     the same to the client of 0.4 that started this process
   heeler serve socket --port 4711        the same to clients of 0.4 on this port";
 
-/// Returns the examples of the servers that this build has.
+/// Returns the examples for the servers in this build.
 fn serve_examples() -> String {
     SERVE_EXAMPLES.to_owned() + if cfg!(feature = "mutation") { MUTATION_SERVE_EXAMPLES } else { "" }
 }

@@ -145,7 +145,7 @@ pub(crate) struct ForwardArguments {
 }
 
 impl ConnectRunArguments {
-    /// Returns the settings that the arguments of the run override, apart from those of each case.
+    /// Returns the settings from the arguments of the run, except per-case settings.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.client.general.command_line();
@@ -162,7 +162,7 @@ impl ConnectRunArguments {
 }
 
 impl ConnectListArguments {
-    /// Returns the settings that the arguments of the listing override.
+    /// Returns the settings from the arguments of the listing.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         self.selection.command_line(self.client.general.command_line())

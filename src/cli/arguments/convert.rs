@@ -1,5 +1,5 @@
-//! Converts single arguments to the types of `config`, and a command's arguments to the layer of settings
-//! that overrides the profile.
+//! Converts single arguments to the types of `config`, and a command's arguments to the settings layer that
+//! overrides the profile.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -95,25 +95,26 @@ pub(super) fn fail_fast(word: &str) -> Result<FailFast, ArgumentValueError> {
     }
 }
 
-/// Accepts the names of the protocols that clients may speak.
+/// Accepts the names of the client protocols.
 pub(super) fn protocols() -> PossibleValuesParser {
     PossibleValuesParser::new(heeler_server::listen::program_front_ends().map(|one| one.name()))
 }
 
-/// Parses a debugger command, split into words by the rules of a shell.
+/// Parses a debugger command, split into words like a shell command.
 pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, ArgumentValueError> {
     Ok(word.parse::<DebuggerCommand>()?)
 }
 
-/// Parses a filter; the error message marks the position below the filter's text.
+/// Parses a filter; the error message marks the position of the error.
 pub(super) fn filter(word: &str) -> Result<Filter, ArgumentValueError> {
     let patterns = gtest_patterns(word);
     let word = patterns.as_deref().unwrap_or(word);
     word.parse().map_err(|error: FilterError| ArgumentValueError::Filter(error.with_carets()))
 }
 
-/// Translates a list of patterns as GoogleTest takes it (`A.*:B.c-A.slow*`) into a filter; `None` if the text
-/// is none. Each pattern has a full stop, or is `*`, so that other names with these characters stay texts.
+/// Translates a GoogleTest pattern list (`A.*:B.c-A.slow*`) into a filter; `None` if the text is not such a
+/// list. Each pattern must contain a full stop or be `*`, so that other names with these characters stay
+/// plain text.
 fn gtest_patterns(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_./*?:-".contains(character);
     if word.contains("::") || !word.contains([':', '-']) || !word.chars().all(is_plain) {
@@ -148,7 +149,7 @@ pub(super) fn slow_timeout(word: &str) -> Result<SlowTimeout, ArgumentValueError
     Ok(SlowTimeout::every(parse_positive_duration(word)?))
 }
 
-/// Checks only the form: host names are resolved when the address is used.
+/// Checks only the syntax; host names are resolved when the address is used.
 pub(super) fn address(word: &str) -> Result<String, ArgumentValueError> {
     let (host, port) = word.rsplit_once(':').ok_or(ArgumentValueError::Address)?;
     let is_host = !host.is_empty() && (host.starts_with('[') == host.ends_with(']'));
@@ -184,7 +185,7 @@ pub(super) fn stress_count(word: &str) -> Result<StressCount, ArgumentValueError
 }
 
 impl RepetitionArguments {
-    /// Returns how often each test runs, if the command line says it.
+    /// Returns the number of runs of each test, if given.
     fn count(&self) -> Option<NonZeroU32> {
         match self.stress_count {
             Some(StressCount::Times(count)) => Some(count),
@@ -192,7 +193,7 @@ impl RepetitionArguments {
         }
     }
 
-    /// Returns how long all tests run again, if the command line says it.
+    /// Returns the duration for which all tests are repeated, if given.
     fn duration(&self) -> Option<Duration> {
         match self.stress_count {
             Some(StressCount::Infinite) => Some(Duration::MAX),
@@ -224,7 +225,7 @@ where
     })
 }
 
-/// Returns the help of `--report`, with the formats of the registry.
+/// Returns the help of `--report`, with the registered formats.
 pub(super) fn report_help() -> String {
     format!(
         "Write a report file, such as --report junit=out/junit.xml; {{run}} in its name stands for the run's id; may be \
@@ -234,7 +235,7 @@ pub(super) fn report_help() -> String {
 }
 
 impl ReportFileArguments {
-    /// Returns the requested reports; `None` where the command line names none.
+    /// Returns the requested reports; `None` if the command line requests none.
     #[must_use]
     pub(crate) fn requests(&self) -> Option<Vec<ReportRequest>> {
         let junit = self.junit.as_ref().and_then(|file| {
@@ -250,7 +251,7 @@ impl SelectionArguments {
         SplitOptions { history: self.partition_history.clone(), digest: self.partition_digest }
     }
 
-    /// Returns these settings with the selection.
+    /// Returns `general` with the selection added.
     pub(super) fn command_line(&self, general: CommandLineSettings) -> CommandLineSettings {
         CommandLineSettings {
             filters: self.filters.clone(),
@@ -288,7 +289,7 @@ impl RunningArguments {
 }
 
 impl GeneralArguments {
-    /// Returns the settings that the arguments common to all commands override.
+    /// Returns the settings from the arguments common to all commands.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let run = RunLayer { is_history_kept: self.is_history_off.then_some(false), ..RunLayer::default() };
@@ -302,7 +303,7 @@ impl GeneralArguments {
 }
 
 impl RunArguments {
-    /// Returns the settings that the arguments of the run override.
+    /// Returns the settings from the arguments of the run.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
@@ -325,7 +326,7 @@ impl RunArguments {
 }
 
 impl ListArguments {
-    /// Returns the settings that the arguments of the listing override.
+    /// Returns the settings from the arguments of the listing.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         CommandLineSettings {
@@ -336,7 +337,7 @@ impl ListArguments {
 }
 
 impl ReportArguments {
-    /// Returns the settings that the arguments of the report override.
+    /// Returns the settings from the arguments of the report.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
@@ -346,7 +347,7 @@ impl ReportArguments {
 }
 
 impl ServedArguments {
-    /// Returns the settings that the arguments override for each run of the server.
+    /// Returns the settings from the arguments for each run of the server.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();

@@ -210,7 +210,7 @@ pub(crate) struct CargoBuildArguments {
 }
 
 impl CargoBuildArguments {
-    /// Returns what they say.
+    /// Returns the options for cargo.
     fn options(&self) -> CargoOptions {
         let features = FeatureSelection {
             named: self.features.clone(),
@@ -223,7 +223,7 @@ impl CargoBuildArguments {
 }
 
 impl BuildArguments {
-    /// Returns how the project is built and tested.
+    /// Returns how to build and test the project.
     pub(in crate::cli) fn options(&self) -> BuildOptions {
         let pytest = self.pytest.clone().map(|path| PytestProject { path, python: self.python.clone() });
         let tests = match &self.ctest {
@@ -236,12 +236,12 @@ impl BuildArguments {
 }
 
 impl MutateArguments {
-    /// Returns the files into which reports are written.
+    /// Returns the report files to write.
     pub(in crate::cli) fn report_files(&self) -> ReportFiles {
         ReportFiles { json: self.json.clone(), html: self.html.clone(), sarif: self.sarif.clone() }
     }
 
-    /// Returns the settings that the arguments override.
+    /// Returns the settings from the arguments.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let filters = self.filters.clone();
@@ -249,7 +249,7 @@ impl MutateArguments {
     }
 }
 
-/// Returns the settings that general arguments override, with a number of jobs.
+/// Returns the settings from general arguments, with a number of jobs.
 fn command_line_with(general: &GeneralArguments, jobs: Option<JobCount>) -> CommandLineSettings {
     let general = general.command_line();
     CommandLineSettings { run: RunLayer { jobs, ..general.run }, ..general }
@@ -298,7 +298,7 @@ pub(crate) enum ProgressFormArgument {
 }
 
 impl MutationServerArguments {
-    /// Returns the settings that the arguments override.
+    /// Returns the settings from the arguments.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         command_line_with(&self.general, self.jobs)

@@ -1,6 +1,6 @@
-//! Translates the command line of an editor that starts Heeler in place of a test application: `-x` or `--x`,
-//! values after a space, `=` or `:`, response files `@file.rsp`, options of `heeler serve`, and options that
-//! have no meaning here.
+//! Translates the command line of an editor that starts Heeler in place of a test application. Supports `-x`
+//! and `--x`, values after a space, `=` or `:`, response files `@file.rsp`, options of `heeler serve`, and
+//! options without meaning here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,7 +11,7 @@ use clap::CommandFactory as _;
 
 use super::CommandLineArguments;
 
-/// The hidden command that an editor's command line is translated to.
+/// Hidden command to which an editor's command line is translated.
 pub(super) const EDITOR_COMMAND: &str = "__editor";
 
 /// Error in an editor's command line.
@@ -20,24 +20,24 @@ pub(crate) enum NormaliseError {
     /// `@file.rsp` can't be read.
     #[error("can't read the response file {}: {source}", path.display())]
     ResponseFile { path: PathBuf, source: std::io::Error },
-    /// An option without its value.
+    /// An option has no value.
     #[error("the option --{option} requires a value")]
     NoValue { option: &'static str },
-    /// A protocol that Heeler does not support.
+    /// The protocol is not supported.
     #[error("unknown server mode \"{mode}\"; the only one is jsonrpc")]
     Mode {
         /// The value of `--server`, unchanged.
         mode: String,
     },
-    /// `--server` without `--client-port`: there is no address to connect to.
+    /// `--server` without `--client-port`, so there is no address to connect to.
     #[error(
         "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help"
     )]
     NoPort,
 }
 
-/// Returns the command line in Heeler's own form. A command line that contains neither `--server` nor
-/// `--list-tests`, or that begins with a command of Heeler, is returned unchanged.
+/// Returns the command line in Heeler's own syntax. A command line is unchanged if it contains neither
+/// `--server` nor `--list-tests`, or if it begins with a command of Heeler.
 ///
 /// # Errors
 /// A response file can't be read, or an option has no value.
@@ -59,13 +59,13 @@ pub(crate) fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseE
     Ok([argv[0].clone()].into_iter().chain(words).collect())
 }
 
-/// Returns whether a first argument marks a command line as Heeler's own.
+/// Returns whether the first argument marks a command line as Heeler's own.
 fn is_command(word: &str) -> bool {
-    // The parser adds `help` itself, when it parses.
+    // The parser adds `help` only while parsing.
     word == "help" || CommandLineArguments::command().get_subcommands().any(|one| one.get_name() == word)
 }
 
-/// An option: its name in lower case and the value joined to it.
+/// An option: its lower-case name, and the value joined to it.
 struct NamedOption {
     name: String,
     value: Option<String>,
@@ -83,7 +83,7 @@ impl NamedOption {
     }
 }
 
-/// The options of Heeler's own command that the editor's form stands for.
+/// Options of the Heeler command that an editor's command line is translated to.
 struct OwnOptions {
     command: clap::Command,
 }
@@ -99,8 +99,8 @@ impl OwnOptions {
         self.command.get_arguments().find(|argument| !argument.is_positional() && is_named(argument))
     }
 
-    /// Returns the words of an own option, which takes its value from the next word where it needs one;
-    /// `None` if it is not one of the command's.
+    /// Returns the words of an option of Heeler, including a value in the next word; `None` if the command
+    /// has no such option.
     fn take<'w>(
         &self,
         word: &OsStr,
@@ -139,13 +139,13 @@ impl OwnOptions {
     }
 }
 
-/// The arguments, sorted by their meaning.
+/// An editor's arguments, sorted by meaning.
 #[derive(Default)]
 struct EditorCommandLine {
-    /// Options in the form that Heeler's own parser accepts.
+    /// Options in the syntax of Heeler's parser.
     options: Vec<OsString>,
     programs: Vec<OsString>,
-    /// Behind `--`, for the programs.
+    /// Arguments after `--`, for the programs.
     program_args: Vec<OsString>,
     config_file: Option<OsString>,
     is_server: bool,
@@ -190,8 +190,8 @@ impl EditorCommandLine {
         Ok(translation)
     }
 
-    /// Handles `--server [jsonrpc]` and `--list-tests [text|json]`: only known values are consumed, so that a
-    /// program may follow.
+    /// Handles `--server [jsonrpc]` and `--list-tests [text|json]`. Only known values are consumed, because
+    /// the next word may be a program.
     fn parse_mode<'w>(
         &mut self,
         named: NamedOption,
@@ -215,7 +215,7 @@ impl EditorCommandLine {
     ) -> Result<(), NormaliseError> {
         let value = value.ok_or(NormaliseError::NoValue { option })?;
         match option {
-            // Other test applications have configuration files of their own formats.
+            // Other test applications have configuration files in formats of their own.
             "config-file" if Path::new(&value).extension() == Some(OsStr::new("toml")) => {
                 self.config_file = Some(value)
             }
@@ -232,7 +232,7 @@ impl EditorCommandLine {
         Ok(())
     }
 
-    /// Skips an unknown option with all words up to the next option, as test applications parse them.
+    /// Skips an unknown option and all words up to the next option, as test applications parse them.
     fn skip_unknown_option<'w>(
         &mut self,
         word: &OsStr,
@@ -263,7 +263,7 @@ impl EditorCommandLine {
             words.extend(self.options);
         } else {
             words.push("list".into());
-            // It has none for what is ignored, nor for colours and logs of an editor's form.
+            // `heeler list` has no options for ignored options, colours and logs of editors.
             let is_own = |word: &OsString| {
                 let text = word.to_string_lossy();
                 ![
@@ -283,7 +283,7 @@ impl EditorCommandLine {
         if let Some(file) = self.config_file {
             words.extend(["--config-file".into(), file]);
         }
-        // A program is no option, whatever its name begins with.
+        // A program whose name begins with a dash must not look like an option.
         words.extend(self.programs.into_iter().map(|program| match program.as_encoded_bytes() {
             [b'-', ..] => Path::new(".").join(program).into_os_string(),
             _ => program,
@@ -303,7 +303,7 @@ fn is_option(word: &OsStr) -> bool {
     word == "--" || NamedOption::parse(word).is_some()
 }
 
-/// Replaces each `@file` by the arguments in the file.
+/// Replaces each `@file` with the arguments in the file.
 fn expand_response_files(words: &[OsString]) -> Result<Vec<OsString>, NormaliseError> {
     let mut expanded = Vec::new();
     for word in words {
@@ -320,7 +320,7 @@ fn expand_response_files(words: &[OsString]) -> Result<Vec<OsString>, NormaliseE
     Ok(expanded)
 }
 
-/// Splits at white space, but not within double quotes.
+/// Splits at white space outside double quotes.
 fn split_line(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,5 +1,5 @@
-//! Options and commands of cargo-nextest, CTest, GoogleTest and libtest that Heeler has under another name:
-//! the error about such a word names Heeler's own form.
+//! Options and commands of cargo-nextest, CTest, GoogleTest and libtest that have another name in Heeler.
+//! The error message about such an option or command suggests Heeler's own.
 
 use std::{borrow::Cow, ffi::OsString, path::Path};
 
@@ -11,7 +11,7 @@ use clap::{
 
 use super::CommandLineArguments;
 
-/// Names of an option in other tools, and what to use instead; `{}` stands for the option's value.
+/// Names of an option in other tools, and the suggestion; `{}` stands for the option's value.
 type OwnForm = (&'static [&'static str], &'static str);
 
 const OWN_FORMS: &[OwnForm] = &[
@@ -46,8 +46,8 @@ const OWN_FORMS: &[OwnForm] = &[
     (&["--locked", "--offline", "--frozen", "--target", "--target-dir"], "use --cargo-arg={option}"),
 ];
 
-/// Options of libtest and GoogleTest that the processes get from Heeler: given twice, they would be refused
-/// or have no effect. The second is what to use instead, where [`OWN_FORMS`] does not say it.
+/// Options of libtest and GoogleTest that Heeler itself passes to the test programs; a second occurrence
+/// would be rejected or ignored. The second element is the suggestion, unless [`OWN_FORMS`] has one.
 const OPTIONS_OF_PROCESSES: [(&str, &str); 8] = [
     ("--nocapture", "use --no-capture"),
     ("--no-capture", "use --no-capture before the two dashes"),
@@ -62,15 +62,15 @@ const OPTIONS_OF_PROCESSES: [(&str, &str); 8] = [
 /// Commands of other tools that run tests.
 const RUN_COMMANDS: [&str; 5] = ["test", "t", "nextest", "ctest", "check"];
 
-/// Returns the error of the parser with a hint in the words of Heeler, if it is about an option or command of
-/// another tool, or about an option that may be one of the test programs. `words` is the command line.
+/// Adds a suggestion to the parser's error if it concerns an option or command of another tool, or an option
+/// that may be meant for the test programs. `words` is the command line.
 pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
     let hint = match error.kind() {
         ErrorKind::UnknownArgument => {
             let Some(option) = text_of(&error, ContextKind::InvalidArg) else { return error };
             match own_form(&option, words) {
                 Some(form) => form,
-                // The parser's own hint names the nearest option.
+                // Keep the parser's own suggestion of the closest option.
                 None if error.get(ContextKind::SuggestedArg).is_some() => {
                     error.remove(ContextKind::Suggested);
                     return error;
@@ -94,7 +94,7 @@ pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
         }
         _ => return error,
     };
-    // They are guesses by spelling.
+    // Remove the parser's guesses, which go by spelling only.
     for guess in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Usage] {
         error.remove(guess);
     }
@@ -102,10 +102,10 @@ pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
-/// Checks the arguments for the test programs, those behind the two dashes.
+/// Checks the arguments for the test programs, which follow `--`.
 ///
 /// # Errors
-/// One of them is an option that the processes get from Heeler.
+/// An argument is an option that Heeler itself passes to the test programs.
 pub(super) fn check_program_arguments(words: &[String]) -> Result<(), Error> {
     let words: Vec<OsString> = words.iter().map(OsString::from).collect();
     for word in &words {
@@ -130,20 +130,20 @@ fn text_of(error: &Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// Returns what to use instead of an option of another tool, with its value where that is given.
+/// Returns the suggestion for another tool's option, with the option's value if given.
 fn own_form(option: &str, words: &[OsString]) -> Option<String> {
     let name = option.split('=').next().unwrap_or(option);
     let (_, form) = OWN_FORMS.iter().find(|(names, _)| names.contains(&name))?;
     Some(filled(form, name, words))
 }
 
-/// Returns the form with the option's name and value.
+/// Returns the suggestion with the option's name and value inserted.
 fn filled(form: &str, name: &str, words: &[OsString]) -> String {
     let value = value_of(name, words).unwrap_or_else(|| "…".to_owned());
     form.replace("{option}", name).replace("{}", &value.replace('\'', r"'\''"))
 }
 
-/// Returns the value of an option: joined by `=`, behind a short option, or the next word.
+/// Returns an option's value: joined by `=`, directly after a short option, or the next word.
 fn value_of(name: &str, words: &[OsString]) -> Option<String> {
     let place = words.iter().position(|word| word.to_string_lossy().starts_with(name))?;
     let word = words[place].to_string_lossy();
@@ -155,7 +155,7 @@ fn value_of(name: &str, words: &[OsString]) -> Option<String> {
     (!next.starts_with('-')).then(|| next.into_owned())
 }
 
-/// Returns whether the command on the command line takes arguments for the test programs.
+/// Returns whether the command takes arguments for the test programs.
 fn takes_program_arguments(words: &[OsString]) -> bool {
     let all = CommandLineArguments::command();
     let command = words.get(1).and_then(|word| all.find_subcommand(word));
@@ -166,7 +166,7 @@ fn takes_program_arguments(words: &[OsString]) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the message about a command line, without the first line.
+    /// Returns the error message of a command line, without its first line.
     fn hint(words: &[&str]) -> String {
         message(words).lines().skip(1).collect::<Vec<_>>().join("\n").trim().to_owned()
     }

@@ -1,4 +1,4 @@
-//! Parses the process's arguments to a command, or to the help or error message that is printed instead.
+//! Parses the process's arguments into a command, or into the help or error message to print instead.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,10 +13,10 @@ use super::{CliCommand, CommandLineArguments, NormaliseError, normalise, other_t
 use crate::cli::exit::CliExitCode;
 use heeler_server::listen::DefaultTransport;
 
-/// Reason for which there is no command to run.
+/// Reason why there is no command to run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ParseArgumentsError {
-    /// Help or the version was requested, or the arguments are invalid: the parser's error holds the text to
+    /// Help or the version was requested, or the arguments are invalid. The parser's error holds the text to
     /// print.
     #[error("{0}")]
     Arguments(clap::Error),
@@ -41,10 +41,10 @@ impl ParseArgumentsError {
         }
     }
 
-    /// Prints the message to standard output or standard error, in colours where these are supported.
+    /// Prints the message to standard output or standard error, in colours if supported.
     pub(crate) fn print(&self) {
         match self {
-            // When the terminal is gone, the error cannot be reported anywhere.
+            // Printing fails if the terminal is gone; then nothing can show the error either.
             Self::Arguments(error) => drop(error.print()),
             Self::LeftOut { .. } => eprintln!("error: failed to {self}"),
             Self::Editor { source } => eprintln!("error: {source}"),
@@ -55,7 +55,7 @@ impl ParseArgumentsError {
 /// Returns the command of a command line. The first argument is the program's own name.
 ///
 /// # Errors
-/// The arguments are invalid or request help: print the refusal, and exit with its exit code.
+/// The arguments are invalid or request help. The caller prints the error and exits with its exit code.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
     let words = insert_shuffle_default(name_protocol(name_mutation_server(words)));
@@ -72,11 +72,11 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsErr
     Ok(command)
 }
 
-/// The command of servers of the Mutation Server Protocol, which users name with two words.
+/// Internal name of the command for Mutation Server Protocol servers, which users write as two words.
 pub(super) const SERVER_COMMAND: &str = "serve-mutants";
 
-/// Commands that a build may not have: their name for the parser and for users, their feature, and whether
-/// this build has it.
+/// Commands that a build may lack: name for the parser, name for users, feature, and whether this build has
+/// it.
 const OPTIONAL_COMMANDS: [(&str, &str, &str, bool); 4] = [
     ("connect", "connect", "connect", cfg!(feature = "connect")),
     ("dump", "dump", "minidump", cfg!(feature = "minidump")),
@@ -84,7 +84,7 @@ const OPTIONAL_COMMANDS: [(&str, &str, &str, bool); 4] = [
     (SERVER_COMMAND, "serve mutation", "mutation", cfg!(feature = "mutation")),
 ];
 
-/// Refuses commands that this build does not have.
+/// Rejects commands that this build lacks.
 fn check_features(words: &[OsString]) -> Result<(), ParseArgumentsError> {
     let is_named = |name: &str| words.get(1).is_some_and(|word| word == name);
     match OPTIONAL_COMMANDS.into_iter().find(|(name, _, _, is_built)| !is_built && is_named(name)) {
@@ -101,25 +101,25 @@ pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// Writes a manual page for each command into a directory, which is created.
+/// Writes a manual page for each command into a directory, creating the directory.
 ///
 /// # Errors
 /// A page can't be written.
 pub(crate) fn write_manual_pages(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    // The long version names the target, but one set of pages is packaged for every target.
+    // The long version contains the target, but one set of pages is packaged for every target.
     clap_mangen::generate_to(CommandLineArguments::command().long_version(None::<&str>), dir)
 }
 
-/// Options of `heeler serve` that name its transport.
+/// Options of `heeler serve` that select its transport.
 const TRANSPORTS: [&str; 4] = ["--stdio", "--listen", "--port", "--pipe"];
 
-/// Words after `serve` that name a server of the Mutation Server Protocol.
+/// Words after `serve` that select a Mutation Server Protocol server.
 const MUTATION_SERVERS: [&str; 3] = ["mutation", "stdio", "socket"];
-/// A name of this program under which it serves mutants: a client starts its server without arguments.
+/// Program name that starts a mutation server, because clients start their server without arguments.
 const MUTATION_SERVER_NAME: &str = "mutation-server";
 
-/// Returns `heeler serve mutation …` and the like as the command of these servers.
+/// Translates `heeler serve mutation …` and its variants to the internal command name.
 fn name_mutation_server(mut words: Vec<OsString>) -> Vec<OsString> {
     let own_name = words.first().map(Path::new).and_then(Path::file_stem).and_then(OsStr::to_str);
     if words.len() == 1 && own_name.is_some_and(|name| name.ends_with(MUTATION_SERVER_NAME)) {
@@ -132,8 +132,8 @@ fn name_mutation_server(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Returns `heeler serve PROTOCOL …` with its protocol as an option, and with the protocol's own transport
-/// unless it names another.
+/// Translates `heeler serve PROTOCOL …` to `--protocol`, and adds the protocol's default transport unless a
+/// transport is given.
 fn name_protocol(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_serve = words.get(1).is_some_and(|word| word == "serve");
     let protocol = words.get(2).and_then(|word| word.to_str()).and_then(heeler_server::listen::front_end);
@@ -151,7 +151,7 @@ fn name_protocol(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Gives `--shuffle` its default value unless a seed follows: the next argument may be a program instead.
+/// Gives `--shuffle` its default value unless a seed follows, because the next word may be a program.
 fn insert_shuffle_default(words: Vec<OsString>) -> Vec<OsString> {
     let is_seed =
         |word: &OsStr| word.to_str().is_some_and(|word| word == "random" || word.parse::<u64>().is_ok());

@@ -1,5 +1,5 @@
-//! The generated reference of the command line: `docs/reference/cli.md`, made from the arguments, and
-//! `docs/reference/exit-codes.md`, made from the exit codes.
+//! Generates the command line reference: `docs/reference/cli.md` from the arguments, and
+//! `docs/reference/exit-codes.md` from the exit codes.
 #![cfg(all(feature = "connect", feature = "minidump", feature = "mutation"))]
 
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ const EXIT_CODES_PAGE_HEAD: &str = "\
 | --- | --- |
 ";
 
-/// The variables that the command line reads, each with the file that reads it.
+/// Environment variables read by the command line, each with the file that reads it.
 const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 11] = [
     ("TMPDIR", DIRECTORIES_FILE, "Directory for temporary files; otherwise `/tmp`."),
     ("XDG_RUNTIME_DIR", DIRECTORIES_FILE, "Directory for sockets; otherwise `/tmp`."),
@@ -55,7 +55,7 @@ const CARGO_FILE: &str = include_str!("../../cargo/src/build.rs");
 const DISPLAY_FILE: &str = include_str!("../display/options.rs");
 const START_FILE: &str = include_str!("../start.rs");
 
-/// Returns the page of the command line.
+/// Returns the page about the command line.
 fn render_cli_page() -> String {
     let mut program = CommandLineArguments::command().term_width(100);
     program.build();
@@ -100,7 +100,7 @@ fn render_command(page: &mut String, command: &mut Command) {
     }
 }
 
-/// Returns the names of an argument with its value: `-j`, `--jobs N`.
+/// Returns the names of an argument with its value, such as `-j`, `--jobs N`.
 fn syntax(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default();
     let values = values.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
@@ -148,7 +148,7 @@ fn takes_words(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// Returns the page of the exit codes.
+/// Returns the page about exit codes.
 fn render_exit_codes_page() -> String {
     let rows = CliExitCode::MEANINGS.iter().map(|(code, meaning)| format!("| {code} | {meaning} |\n"));
     EXIT_CODES_PAGE_HEAD.to_owned() + &rows.collect::<String>()

@@ -18,7 +18,7 @@ fn run(line: &str) -> RunArguments {
     }
 }
 
-/// Returns the error message of an invalid command line, without the usage below it.
+/// Returns the error message of an invalid command line, without the usage text.
 #[track_caller]
 fn parse_error(line: &str) -> String {
     let refusal = parse(words(line)).unwrap_err();
@@ -47,7 +47,7 @@ fn help(line: &str) -> String {
 
 #[test]
 fn help_fits_eighty_columns() {
-    // Without a terminal, clap does not limit the width; the snapshots show the help as a terminal does.
+    // Without a terminal, clap does not limit the width. The snapshots show the help as on a terminal.
     for (name, command) in [("heeler", None), ("run", Some("run")), ("serve", Some("serve"))] {
         let mut parser = <CommandLineArguments as clap::CommandFactory>::command().term_width(80);
         let line = ["heeler"].into_iter().chain(command).chain(["--help"]);
@@ -275,7 +275,7 @@ fn agents_are_served_without_a_transport() {
     assert_eq!(agent.served.programs.programs, [Path::new("a"), Path::new("b")]);
     assert_eq!(agent.served.programs.program_args, ["x"]);
     assert!(serve("mcp --stdio").is_stdio && !serve("mcp --port 7").is_stdio);
-    // Behind a transport it is a program.
+    // After a transport, the word is a program.
     assert_eq!(serve("--stdio mcp").protocol, None);
 }
 
@@ -416,7 +416,7 @@ fn editor_form_takes_the_options_of_serve() {
     assert_eq!(settings.profile.as_deref(), Some("ci"));
     assert_eq!(settings.state_dir.as_deref(), Some(Path::new("s")));
     assert_eq!(settings.run.reports.unwrap().len(), 1);
-    // Transports are the editor's own business.
+    // The editor chooses the transport itself.
     assert_eq!(editor.ignored, ["--stdio", "--nonsense x"]);
     let joined = normalise(words("--server --client-port 5 -j4 -- -x")).unwrap();
     assert_eq!(joined[3..], ["-j4", "--", "-x"].map(OsString::from));
