@@ -191,7 +191,7 @@ fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> 
                 text,
             ));
         };
-        // A list of names is what some servers make of a header that is repeated.
+        // Some servers join a repeated header into a list of names.
         if name.split(',').any(|name| is_test_tool(name.trim())) {
             let text = format!("Unknown tool: {}", mcp::shortened(&name));
             return Err(FilterRefusal::new(StatusCode::OK, &request_id(body), code::INVALID_PARAMS, text));
@@ -214,7 +214,7 @@ fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> 
     let mut out = FilterOutput::default();
     filter.on_client_message(body, &mut out);
     if !out.to_client.is_empty() {
-        // Of a batch nothing is passed on: its answers would come in two responses.
+        // Reject a whole batch, because its answers would come in two responses.
         return Err(FilterRefusal { status: StatusCode::OK, message: out.to_client.freeze() });
     }
     if out.to_server.is_empty() && !body.is_empty() {
@@ -251,7 +251,7 @@ fn has_media_type(headers: &HeaderMap, wanted: &str) -> bool {
     is_media_type(stated, wanted)
 }
 
-/// Passes a body as it is.
+/// Forwards a body unchanged.
 struct Unchanged;
 
 impl BodyTransform for Unchanged {
@@ -264,7 +264,7 @@ impl BodyTransform for Unchanged {
     }
 }
 
-/// Filters the events of a stream, each as soon as it is whole.
+/// Filters the events of a stream, each as soon as it is complete.
 struct EventFilter {
     server: LocalUrl,
     filter: ToolFilter,
@@ -273,10 +273,10 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    /// Returns the data of an event as the client gets it.
+    /// Returns the data of an event for the client.
     fn filtered<'d>(&mut self, data: &'d [u8]) -> Result<Cow<'d, [u8]>, UnreadableContent> {
         let text = plain_text(data).ok_or(UnreadableContent::Text)?;
-        // The oldest transport over HTTP begins with the address for messages.
+        // The oldest HTTP transport begins with the address for messages.
         if let Some(path) = self.server.path_of(text.trim()) {
             return Ok(Cow::Borrowed(path.as_bytes()));
         }
@@ -300,7 +300,7 @@ impl BodyTransform for EventFilter {
     }
 
     fn on_end(&mut self) -> Result<Bytes, BodyError> {
-        // Readers drop an event without its blank line; but this one might be a list.
+        // Readers drop an event without its final blank line, but this one could be a list, so drop it here.
         Ok(Bytes::new())
     }
 }
@@ -309,12 +309,12 @@ impl BodyTransform for EventFilter {
 struct MessageFilter {
     filter: ToolFilter,
     message: BytesMut,
-    /// Whether the body is not a message, so that its bytes pass as they come.
+    /// Whether the body is not a message, so its bytes are forwarded as they arrive.
     is_passed: bool,
 }
 
-/// Returns the first byte of a text that is neither white space, nor part of a byte order mark, nor the zero
-/// of a wider character.
+/// Returns the first significant byte of a text: skips white space, a byte order mark, and the zero bytes of
+/// wider characters.
 fn first_character(text: &[u8]) -> Option<u8> {
     let is_skipped = |byte: &u8| byte.is_ascii_whitespace() || b"\0\xef\xbb\xbf\xfe\xff".contains(byte);
     text.iter().copied().find(|byte| !is_skipped(byte))
@@ -347,7 +347,7 @@ impl BodyTransform for MessageFilter {
 mod tests {
     use super::*;
 
-    /// Returns what passes of a body whose pieces have this size.
+    /// Returns the filtered body when it arrives in pieces of `size` bytes.
     fn passed(body: &[u8], size: usize) -> Result<Vec<u8>, BodyError> {
         let filter = ToolFilter::for_any_list();
         let mut transform = MessageFilter { filter, message: BytesMut::new(), is_passed: false };

@@ -1,23 +1,23 @@
-//! The command line: arguments, commands, display. A client of a scheduler in its own process.
+//! The command line: arguments, commands and display. Runs are clients of a scheduler in this process.
 //!
 //! - `arguments`: arguments and their help; `sources`: finds the programs of arguments and suites; `select`:
 //!   filters and partitions tests.
-//! - `run`, `render_list`, `serve`: the commands.
+//! - `run`, `list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
-//! - `check_adapter`: tries a program of JSON lines against the rules of its specification.
+//! - `check_adapter`: checks a JSON lines adapter against its specification.
 //! - `configuration`: finds `heeler.toml`.
-//! - `connect`: clients under test of Connect's conformance suite.
-//! - `mcp_bridge`: a server that is reached over HTTP, as a test process.
-//! - `mcp_http_filter`: serves in front of such a server, without its tests.
-//! - `mcp_filter`: runs a server of the Model Context Protocol without its tests.
+//! - `connect`: tests clients with Connect's conformance suite.
+//! - `mcp_bridge`: makes an HTTP server available as a test process.
+//! - `mcp_http_filter`: a proxy in front of an HTTP server that hides its tests.
+//! - `mcp_filter`: runs a Model Context Protocol server and hides its tests.
 //! - `mutate`: finds, lists and tests the mutants of sources.
-//! - `history`: writes and takes over files of durations and outcomes.
-//! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
-//! - `local_client`: a client of a scheduler in this process; `run_output`: the user's side of a run;
-//!   `run_view`: what happens in a run, for the user; `command_user`: signals and display ticks of long
-//!   commands; `signals`: signals from terminal and system.
-//! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and
-//!   errors.
+//! - `history`: exports and imports files of durations and outcomes.
+//! - `dump`: prints minidumps; `doctor`: checks the machine; `machine`: facts about the machine.
+//! - `local_client`: a client of the scheduler in this process; `run_output`: the user's side of a run;
+//!   `run_view`: shows the events of a run; `command_user`: signals and display ticks of long commands;
+//!   `signals`: signals from terminal and system.
+//! - `display`: output of a run for people; `run_events`: output for programs; `exit`, `exit_code`: errors
+//!   and exit codes.
 
 pub(crate) mod arguments;
 mod check_adapter;

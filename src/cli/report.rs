@@ -1,5 +1,5 @@
-//! `heeler report`: prints the report of an earlier run, computed from its files alone, in the form of a run
-//! that has just ended.
+//! `heeler report`: prints the report of an earlier run, computed from its files alone, in the format of a
+//! run that has just ended.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -66,7 +66,7 @@ fn report_run(
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
 }
 
-/// Prints the event stream of a run that is over.
+/// Prints the event stream of an ended run.
 fn print_events(
     events: &mut RunEventPrinter,
     head: &RunHead,
@@ -74,7 +74,7 @@ fn print_events(
     content: &ReportContent<'_>,
 ) {
     events.begin(&RunHead { tests: content.summary.selected(), ..head.clone() });
-    // A test that is in several partitions has one event as well.
+    // Print one event for a test that is in several partitions.
     let mut printed = HashSet::new();
     for report in reports.filter(|report| printed.insert(report.uid.clone())) {
         events.print_end(&report, false);
@@ -82,7 +82,7 @@ fn print_events(
     events.set_totals(content.summary, content.info.duration);
 }
 
-/// Writes the requested reports, instead of printing one.
+/// Writes the requested reports.
 fn write_report_files(content: &ReportContent<'_>, requests: &[ReportRequest]) -> Result<(), CommandError> {
     for request in requests {
         let path = heeler_run_store::write_report(request, content).map_err(CommandError::Report)?;
@@ -91,7 +91,7 @@ fn write_report_files(content: &ReportContent<'_>, requests: &[ReportRequest]) -
     Ok(())
 }
 
-/// Prints or writes the common report of the runs of all partitions, after a check that they are disjoint and
+/// Prints or writes the combined report of all partitions, and checks that the partitions are disjoint and
 /// complete.
 fn report_shards(
     arguments: &ReportArguments,
@@ -161,7 +161,7 @@ fn print_shards(
     end_display(display, content);
 }
 
-/// Returns the display of runs that have ended, which need no live view.
+/// Returns the display of ended runs, which need no live view.
 fn report_display(arguments: &ReportArguments, settings: &ResolvedSettings) -> RunDisplay {
     let mut options = display_options(&arguments.general, settings, DisplayStream::StandardOutput);
     if options.kind == display::DisplayKind::Live {
@@ -206,7 +206,7 @@ fn print_report(
 fn end_display(mut display: RunDisplay, content: &ReportContent<'_>) {
     display.print_final_outputs(content, Instant::now());
     let end = SummaryExtras { duration: content.info.duration, ..SummaryExtras::default() };
-    // A closed pipe (`heeler report latest | head`) is no error.
+    // A closed pipe (`heeler report latest | head`) is not an error.
     let _closed = display.end(content.summary, &end);
 }
 

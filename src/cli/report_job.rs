@@ -1,5 +1,5 @@
-//! Writing of a run's report files, on a thread of its own: a report may go to a pipe that nothing reads, and
-//! the user must be able to end the command all the same.
+//! Writes a run's report files on a thread of its own. A report may go to a pipe that nothing reads, and the
+//! user must still be able to end the command.
 
 use std::{
     cell::OnceCell,
@@ -20,44 +20,45 @@ use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError, RunTimes};
 
 use super::{display::RunDisplay, signals::SignalListener};
 
-/// The reports of one run.
+/// Reports of one run.
 ///
-/// A run is reported from its record, as `heeler report` does it later: both give the same bytes. Where the
-/// disk was full or the journals had reached their limit, this process has seen more than was recorded.
+/// Reports are made from the run's record, as `heeler report` makes them later, so that both give the same
+/// bytes. The results seen by this process are used if the record is incomplete (full disk, or journals at
+/// their limit).
 pub(super) struct ReportJob {
     requests: Vec<ReportRequest>,
-    /// Results that this process received during the run.
+    /// Results received during the run.
     seen: Arc<RunSummary>,
     outputs: PassedOutputs,
     /// Name of the profile.
     name: String,
     run_id: String,
     times: RunTimes,
-    /// Directory of the run, if its end is recorded there.
+    /// The run's directory, if its end is recorded there.
     recorded_dir: Option<PathBuf>,
-    /// Record of the run, read once for its outputs and its reports.
+    /// Record of the run; read once for outputs and reports.
     recorded: OnceCell<Result<RecordedRun, String>>,
 }
 
-/// A report that was requested, and its file.
+/// A requested report, and its file.
 struct RequestedReport {
     title: &'static str,
     file: Result<PathBuf, ReportFileError>,
 }
 
-/// What became of the reports.
+/// Result of writing the reports.
 #[derive(Default)]
 pub(super) struct WrittenReports {
     /// Title and path of each file.
     pub(super) files: Vec<(String, String)>,
-    /// The first error, which ends the command.
+    /// First error; ends the command.
     pub(super) failed: Option<ReportFileError>,
-    /// The user did not wait for a report that was being written.
+    /// Whether the user did not wait for all reports.
     pub(super) is_left: bool,
 }
 
 impl ReportJob {
-    /// Returns the reports of the run with this id. `seen` and `seen_times` count if its end is not recorded.
+    /// Creates the reports of a run. `seen` and `seen_times` are used if the run's end is not recorded.
     pub(super) fn new(
         settings: &ResolvedSettings,
         requests: Vec<ReportRequest>,
@@ -80,14 +81,14 @@ impl ReportJob {
         }
     }
 
-    /// Returns how long the run took.
+    /// Returns the duration of the run.
     pub(super) fn duration(&self) -> Duration {
         self.times.duration
     }
 
-    /// Prints the outputs that are shown at the end, and writes the reports. The user may leave them.
+    /// Prints the final outputs, and writes the reports. The user may interrupt the writing.
     ///
-    /// Cancel safe: no, because the reports that are written are not known then.
+    /// Cancel safe: no, because the written reports would be unknown.
     pub(super) async fn finish(
         self,
         display: &mut RunDisplay,
@@ -107,7 +108,7 @@ impl ReportJob {
         for RequestedReport { title, file } in reports {
             match file {
                 Ok(path) => written.files.push((format!("{title} report"), path.display().to_string())),
-                // The first error ends the command, after all reports were tried.
+                // The first error ends the command after all reports were tried.
                 Err(error) if written.failed.is_some() => {
                     display.log(LogLevel::Error, &format!("failed to {}", error_chain(&error)));
                 }
@@ -117,15 +118,15 @@ impl ReportJob {
         written
     }
 
-    /// Starts to write. The receiver gets the reports in their order. Where the system has no thread left
-    /// they are written here, and a pipe that nothing reads holds the command up.
+    /// Starts writing; the receiver gets the reports in order. If the system has no thread left, the reports
+    /// are written on this thread, where a pipe that nothing reads blocks the command.
     fn start(self) -> oneshot::Receiver<Vec<RequestedReport>> {
         let (sender, receiver) = oneshot::channel();
         heeler_sys::own_thread::run("heeler-report", move || drop(sender.send(self.write())));
         receiver
     }
 
-    /// Uses the results of the run as a whole.
+    /// Calls `use_content` with the complete results of the run.
     fn with_content<T>(&self, use_content: impl FnOnce(&ReportContent<'_>) -> T) -> T {
         let recorded = self.recorded.get_or_init(|| self.read_recorded());
         if let Ok(run) = recorded
@@ -170,13 +171,13 @@ impl ReportJob {
     }
 }
 
-/// Returns whether reports of a run need the outputs of tests that passed.
+/// Returns whether reports need the outputs of passed tests.
 pub(super) fn passed_outputs(settings: &ResolvedSettings) -> PassedOutputs {
     if settings.run.success_output.is_final() { PassedOutputs::Kept } else { PassedOutputs::Dropped }
 }
 
-/// Waits for the reports of a run; `None` when the user ends the command before they are written, or when
-/// they can't be written at all.
+/// Waits for the reports; `None` when the user ends the command first, or when the writing thread has
+/// failed.
 async fn await_reports(
     reports: oneshot::Receiver<Vec<RequestedReport>>,
     signals: &mut SignalListener,

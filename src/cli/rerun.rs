@@ -13,7 +13,7 @@ use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector, RunOwnership};
 use heeler_server::discovery::{Catalogue, TestRef};
 
-/// The framework of runs of `heeler connect`, which this build may not have.
+/// Framework name in runs of `heeler connect`. Defined here, because this build may lack that feature.
 const CONNECT_FRAMEWORK: &str = "connect";
 /// Maximum number of names listed of tests that no longer exist.
 const MAX_NAMES: usize = 5;
@@ -24,7 +24,7 @@ pub(super) struct RerunPlan {
     run: String,
     origin: RunOrigin,
     ownership: RunOwnership,
-    /// Name of its directory.
+    /// Name of the run's directory.
     name: String,
     rerun_set: RerunSet,
 }
@@ -61,10 +61,10 @@ impl RerunPlan {
         }))
     }
 
-    /// Checks that the earlier run is one of test programs.
+    /// Checks that the earlier run ran test programs.
     ///
     /// # Errors
-    /// Its tests are the cases of a conformance suite, which `heeler run` does not run.
+    /// The tests are cases of a conformance suite, which `heeler run` does not run.
     pub(super) fn check_programs(&self) -> Result<(), CommandError> {
         if self.origin.framework.as_deref() != Some(CONNECT_FRAMEWORK) {
             return Ok(());
@@ -74,9 +74,8 @@ impl RerunPlan {
         Err(CommandError::NothingToRerun { what })
     }
 
-    /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command
-    /// line. Of a copied run only the names of tests are used: with its sources, whoever made the copy would
-    /// choose what is started here.
+    /// Returns the sources to run: the command line's, otherwise the earlier run's. Only test names are used
+    /// from a copied run. With its sources, whoever made the copy would choose which programs start here.
     pub(super) fn sources(&self, named: NamedSources) -> NamedSources {
         if !named.requests.is_empty() || self.ownership == RunOwnership::Copied {
             return named;
@@ -99,11 +98,11 @@ impl RerunPlan {
         }
     }
 
-    /// Keeps the tests to rerun, and logs those that no longer exist. A program that could not be listed
+    /// Keeps the tests to rerun, and logs tests that no longer exist. A program that could not be listed
     /// stands for all its tests.
     ///
     /// # Errors
-    /// None of the tests exists any more; the message is complete.
+    /// None of the tests exists any more; the text is the complete message.
     pub(super) fn select_tests(
         &self,
         catalogue: &Catalogue,
@@ -192,7 +191,7 @@ fn describe_empty_rerun(wanted: &RerunSelector, left: &RerunSet, run: &str) -> S
 pub(super) fn provenance(sources: &NamedSources, rerun: Option<&RerunPlan>) -> Provenance {
     let origin = RunOrigin {
         command: std::env::args_os().map(|word| OsText::from(word.as_os_str())).collect(),
-        // When the directory no longer exists, the path stays empty.
+        // The path stays empty if the directory no longer exists.
         cwd: OsText::from(std::env::current_dir().unwrap_or_default().as_path()),
         sources: sources.requests.clone(),
         framework: sources.framework.clone(),

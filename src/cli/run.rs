@@ -31,7 +31,7 @@ use heeler_run_store::RunTimes;
 use heeler_server::discovery::{Catalogue, ProgramEntry};
 use heeler_server::pool::WorkerStdout;
 
-/// A time limit that no debugging session reaches.
+/// A time limit longer than any debugging session.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs tests and reports their results.
@@ -43,6 +43,7 @@ async fn run_tests(
     arguments: &RunArguments,
     events_out: Option<&mut RunEventPrinter>,
 ) -> Result<CliExitCode, CommandError> {
+    // Load the settings.
     let config = super::configuration::load_config(arguments.general.config_file.as_deref())?;
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
@@ -54,13 +55,14 @@ async fn run_tests(
         // The user's time in a debugger is not limited.
         settings.run.debugger_timeout = UNLIMITED;
     }
-    // This process reports the run itself, with what it has displayed; the server writes none.
+    // This process writes the reports from what it has displayed, so the scheduler must not write any.
     let reports = std::mem::take(&mut settings.run.reports);
     let settings = Arc::new(settings);
     check_filters(&settings)?;
     let options = display_options(arguments, &settings, events_out.is_some())?;
     let mut display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
+    // Find and build the test programs.
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
     let named = NamedSources::from_arguments(&arguments.programs);
@@ -77,8 +79,9 @@ async fn run_tests(
     if sources.is_empty() {
         return Err(rerun.as_ref().map_or(CommandError::NothingToRun, RerunPlan::nothing_to_run));
     }
+    // Start the scheduler, and run the tests.
     let user = CommandUser::listen()?;
-    // Standard output belongs to the event stream.
+    // Standard output is reserved for the event stream.
     let worker_stdout = match &events_out {
         Some(_) => WorkerStdout::StandardError,
         None => WorkerStdout::StandardOutput,
@@ -105,7 +108,7 @@ async fn run_tests(
     .run()
     .await;
     let Ok(Some(exit)) = exit else {
-        // The user forced an immediate exit, or the scheduler has failed: the watchdog detects the exit and
+        // The user forced an immediate exit, or the scheduler has failed. The watchdog detects the exit and
         // cleans up.
         return exit.map(|_| CliExitCode::Aborted);
     };
@@ -113,7 +116,7 @@ async fn run_tests(
     Ok(exit)
 }
 
-/// Returns how the run is displayed.
+/// Returns the display options of the run.
 fn display_options(
     arguments: &RunArguments,
     settings: &ResolvedSettings,
@@ -121,7 +124,7 @@ fn display_options(
 ) -> Result<DisplayOptions, CommandError> {
     let mut options = run_display_options(&arguments.general, settings, has_event_stream);
     if settings.run.capture == CaptureStrategy::Shown && arguments.reporting.shown.failure_output.is_none() {
-        // It has been shown while the test ran.
+        // The output was already shown while the test ran.
         options.failure_output = OutputTiming::Never;
     }
     if let Some(debugger) = &arguments.debugger {
@@ -136,7 +139,8 @@ fn display_options(
     Ok(options)
 }
 
-/// Returns the lines that are typed into the terminal on standard input; none if it is no terminal.
+/// Returns the source of lines typed into the terminal on standard input; without a terminal, it returns
+/// none.
 fn typed_line_source() -> TypedLineSource {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
@@ -150,9 +154,9 @@ struct RunCommand<'a, 'e> {
     settings: &'a ResolvedSettings,
     is_debugged: bool,
     run_id: String,
-    /// `--no-run`: the selected tests are counted, and not run.
+    /// `--no-run`: count the selected tests instead of running them.
     is_no_run: bool,
-    /// `--no-doc` is given.
+    /// Whether `--no-doc` is given.
     has_no_doctests: bool,
     rerun: Option<RerunPlan>,
     reports: Vec<ReportRequest>,
@@ -173,7 +177,7 @@ impl RunCommand<'_, '_> {
             self.view.output.fail("no program could be listed, so there is nothing to run");
             return Ok(Some(CliExitCode::Setup));
         }
-        // They have been shown, and the run reports them once more.
+        // These errors have been shown; the run would report them again.
         let errors = tests.iter().filter_map(|test| catalogue.listing_error(*test));
         self.view.output.display.skip_known_errors(errors.map(str::to_owned));
         let selection = self.view.output.select(&catalogue, tests, self.rerun.as_ref(), self.settings)?;
@@ -213,7 +217,7 @@ impl RunCommand<'_, '_> {
         let is_cancelled = outcome.stopped_by == Some(NotRunReason::Cancelled);
         let times = RunTimes { start_utc, duration: began.elapsed() };
         let summary = self.finish(&run_id, times, is_cancelled).await?;
-        // A test that ran without its debugger is not what was asked for.
+        // A test that ran without its debugger is not a success.
         let has_debugger_failed = self.view.has_debugger_failed;
         Ok(summary.map(|summary| match exit_code_for(&summary, self.settings, is_cancelled) {
             CliExitCode::Success if has_debugger_failed => CliExitCode::Setup,
@@ -221,7 +225,7 @@ impl RunCommand<'_, '_> {
         }))
     }
 
-    /// Ends a command with `--no-run`: shows the programs and the number of their selected tests.
+    /// Ends a command with `--no-run`: shows the programs and the number of selected tests of each.
     fn end_without_run(&mut self, catalogue: &Catalogue, selection: &RunSelection) -> CliExitCode {
         let without_tests = |entry: &ProgramEntry| ProgramTestCount {
             suite: entry.source.program.suite.clone(),
@@ -305,7 +309,7 @@ pub(super) fn exit_code_for(
     }
 }
 
-/// Returns a random seed that people can type: six digits suffice to distinguish orders.
+/// Returns a random seed that people can type. Six digits suffice to distinguish orders.
 fn random_seed() -> u64 {
     Uuid::new_v4().as_u64_pair().0 % 1_000_000
 }

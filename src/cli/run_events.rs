@@ -11,15 +11,15 @@ use super::{
 };
 use heeler_report::{RunEnded, RunEventLine, RunSummary, TestReport};
 
-/// Size of the lines that are written at once.
+/// Buffered bytes that trigger a write.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Prints the events of one run.
 ///
-/// Writing does not fail: after the first error, such as a closed pipe, nothing more is written.
+/// Writing does not fail: nothing is written after the first error, such as a closed pipe.
 pub(super) struct RunEventPrinter {
     out: Box<dyn Write + Send>,
-    /// Lines that are not written yet.
+    /// Lines not yet written.
     buffer: Vec<u8>,
     is_closed: bool,
     run: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct RunEventPrinter {
 }
 
 impl RunEventPrinter {
-    /// Returns the printer of the event stream, if that is the format.
+    /// Returns the printer of the event stream if the format is JSON.
     pub(super) fn of(format: RunFormat) -> Option<Self> {
         (format == RunFormat::Json).then(|| Self::new(Box::new(std::io::stdout())))
     }
@@ -36,7 +36,7 @@ impl RunEventPrinter {
         Self { out, buffer: Vec::new(), is_closed: false, run: None, totals: RunEnded::default() }
     }
 
-    /// Prints the beginning of a run.
+    /// Prints the start of a run.
     pub(super) fn begin(&mut self, head: &RunHead) {
         self.run = Some(head.run.clone());
         self.totals.test_count = head.tests;
@@ -45,15 +45,15 @@ impl RunEventPrinter {
         self.flush();
     }
 
-    /// Prints that a test runs.
+    /// Prints the start of a test.
     pub(super) fn print_start(&mut self, uid: &str, suite: Option<&str>) {
         self.push(&RunEventLine::test_started(uid, suite));
     }
 
-    /// Prints the end of a test, or of a program that failed outside its tests. The start of a test that took
-    /// little time may not have been reported, and is printed before its end.
+    /// Prints the end of a test, or the failure of a program outside its tests. The start of a short test
+    /// may not have been reported, and is then printed first.
     pub(super) fn print_end(&mut self, report: &TestReport, is_started: bool) {
-        // Of a suite or program only a failure of its own is a result.
+        // A group's event is a result only if the group itself failed.
         if report.is_group && !report.outcome.is_failure() {
             return;
         }
@@ -63,7 +63,7 @@ impl RunEventPrinter {
         self.push(&RunEventLine::test_ended(report));
     }
 
-    /// Sets the numbers of the last line.
+    /// Sets the totals of the last line.
     pub(super) fn set_totals(&mut self, summary: &RunSummary, duration: Duration) {
         let filtered_out = self.totals.filtered_out;
         self.totals = RunEnded { filtered_out, ..RunEnded::of_summary(summary, duration) };
@@ -74,7 +74,7 @@ impl RunEventPrinter {
         self.totals.error = Some(text.to_owned());
     }
 
-    /// Prints the last line: the numbers, and how the command ends.
+    /// Prints the last line: the totals, and how the command ended.
     pub(super) fn end(mut self, result: &Result<CliExitCode, CommandError>) {
         let totals = std::mem::take(&mut self.totals);
         let run = self.run.take();
@@ -99,7 +99,7 @@ impl RunEventPrinter {
         }
     }
 
-    /// Writes the lines that are complete.
+    /// Writes the complete lines.
     pub(super) fn flush(&mut self) {
         if !self.is_closed && !self.buffer.is_empty() {
             let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());

@@ -1,5 +1,5 @@
-//! Output of a run, from its head to its reports: the display, the events for programs and the summary. It
-//! also listens for the user's signals. Every command that runs tests uses it.
+//! Output of a run, from its first line to its reports: display, event stream and summary. Holds also the
+//! user's signals. Every command that runs tests uses it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -24,37 +24,37 @@ use super::{
     select::{RunSelection, select},
 };
 
-/// The user's side of a run.
+/// User's side of a run.
 pub(super) struct RunOutput<'a> {
     pub(super) display: RunDisplay,
     pub(super) summary: RunSummary,
-    /// Where results are printed for programs, if they are.
+    /// Printer of the event stream, if requested.
     pub(super) events: Option<&'a mut RunEventPrinter>,
     pub(super) user: CommandUser,
-    /// What is shown later, while another program has the terminal.
+    /// Output held back while another program has the terminal.
     held: Option<Vec<HeldOutput>>,
 }
 
-/// Output that is held back while another program has the terminal.
+/// One piece of output held back while another program has the terminal.
 enum HeldOutput {
     Started(StartedTest),
     Ended(Box<TestReport>),
     Log(LogLevel, String),
 }
 
-/// A run that is over.
+/// A run that has ended.
 pub(super) struct EndedRun<'a> {
     pub(super) settings: &'a ResolvedSettings,
     pub(super) reports: Vec<ReportRequest>,
     pub(super) run_id: &'a str,
-    /// As this process has seen them.
+    /// Start and duration, as seen by this process.
     pub(super) times: RunTimes,
-    /// What the summary warns of.
+    /// Problems that the summary warns about.
     pub(super) problems: Vec<String>,
     pub(super) is_cancelled: bool,
 }
 
-/// Runs a command that prints its results for programs as well, if that is its format.
+/// Runs a command, with an event stream if its format requests one.
 pub(super) async fn with_run_events(
     format: RunFormat,
     command: impl AsyncFnOnce(Option<&mut RunEventPrinter>) -> Result<CliExitCode, CommandError>,
@@ -67,7 +67,7 @@ pub(super) async fn with_run_events(
     result
 }
 
-/// Returns how a run is displayed.
+/// Returns the display options of a run.
 pub(super) fn run_display_options(
     general: &GeneralArguments,
     settings: &ResolvedSettings,
@@ -78,7 +78,7 @@ pub(super) fn run_display_options(
         && options.kind == DisplayKind::Live
         && DisplayStream::StandardOutput.target() == OutputTarget::Terminal
     {
-        // The lines of the event stream would be written into the live view.
+        // Both outputs would mix on the terminal, so do without the live view.
         options.kind = DisplayKind::Plain;
     }
     options
@@ -93,8 +93,7 @@ impl<'a> RunOutput<'a> {
         Self { display, summary: RunSummary::new(None), events, user, held: None }
     }
 
-    /// Selects the tests of a run. `None` if none of the tests exists that are to be run again, which is
-    /// reported.
+    /// Selects the tests of a run. `None` if none of the tests to rerun exists, which is reported.
     pub(super) fn select(
         &mut self,
         catalogue: &Catalogue,
@@ -119,7 +118,7 @@ impl<'a> RunOutput<'a> {
         Ok(Some(selection))
     }
 
-    /// Begins a run: later results are counted in this summary.
+    /// Begins a run; later results are counted in this summary.
     pub(super) fn begin(&mut self, head: &RunHead, summary: RunSummary) {
         self.summary = summary;
         if let Some(events) = &mut self.events {
@@ -128,7 +127,7 @@ impl<'a> RunOutput<'a> {
         self.display.begin(head, Instant::now());
     }
 
-    /// Shows that a test runs, unless it has ended.
+    /// Shows that a test has started, unless the test has ended.
     pub(super) fn start_test(&mut self, test: StartedTest) {
         let is_news = !self.summary.has_ended(&test.uid) && !self.summary.is_unfinished(&test.uid);
         if let Some(events) = self.events.as_mut().filter(|_| is_news) {
@@ -138,7 +137,7 @@ impl<'a> RunOutput<'a> {
         self.show(HeldOutput::Started(test));
     }
 
-    /// Shows how a test ended.
+    /// Shows a test's result.
     pub(super) fn end_test(&mut self, report: TestReport) {
         if let Some(events) = self.events.as_mut().filter(|_| !self.summary.has_ended(&report.uid)) {
             events.print_end(&report, self.summary.is_unfinished(&report.uid));
@@ -150,14 +149,14 @@ impl<'a> RunOutput<'a> {
         self.summary.add_reports([report]);
     }
 
-    /// Writes the events that are printed for programs and wait.
+    /// Writes the events waiting in the event stream.
     pub(super) fn flush_events(&mut self) {
         if let Some(events) = &mut self.events {
             events.flush();
         }
     }
 
-    /// Removes the live view and shows nothing more until [`RunOutput::take_terminal_back`], because another
+    /// Hides the live view and holds output back until [`RunOutput::take_terminal_back`], because another
     /// program has the terminal.
     pub(super) fn lend_terminal(&mut self) {
         if self.held.is_none() {
@@ -166,7 +165,7 @@ impl<'a> RunOutput<'a> {
         }
     }
 
-    /// Shows what was held back.
+    /// Shows the output held back.
     pub(super) fn take_terminal_back(&mut self) {
         for held in self.held.take().unwrap_or_default() {
             self.show(held);
@@ -189,28 +188,27 @@ impl<'a> RunOutput<'a> {
         }
     }
 
-    /// Shows that a test has ended, and awaits its verdict.
+    /// Shows that a test has ended and awaits its verdict.
     #[cfg(feature = "connect")]
     pub(super) fn await_verdict(&mut self, uid: &str) {
         self.display.await_verdict(uid, Instant::now());
     }
 
-    /// Ends a run that the user leaves at once: tests without a result are interrupted, or never ran.
+    /// Ends a run that the user aborts at once: tests without a result are interrupted, or never ran.
     pub(super) fn interrupt(&mut self, catalogue: &Catalogue, selected: &[TestRef]) {
         let ended = self.summary.records().len();
         for test in selected {
             catalogue.with_description(*test, |test| self.summary.interrupt(test));
         }
         if let Some(events) = &mut self.events {
-            // Those that have not started are not run.
+            // Tests that have not started are reported as not run.
             self.summary.records()[ended..].iter().for_each(|record| events.print_end(record, true));
         }
     }
 
-    /// Writes the reports of a run and prints its summary. `None` when the user does not wait for a report
-    /// that is being written.
+    /// Writes the run's reports and prints its summary. `None` when the user does not wait for the reports.
     ///
-    /// Cancel safe: no, as [`ReportJob::finish`].
+    /// Cancel safe: no, because [`ReportJob::finish`] is not.
     pub(super) async fn finish(
         &mut self,
         run: EndedRun<'_>,
@@ -224,7 +222,7 @@ impl<'a> RunOutput<'a> {
         }
         let WrittenReports { files, failed, is_left } =
             job.finish(&mut self.display, &mut self.user.signals).await;
-        // At the status level `all`, the slowest and largest tests are listed however small the values are.
+        // At the status level `all`, list the slowest and largest tests however small their values are.
         let slowest = (settings.run.status_level == Some(StatusLevel::All)).then_some(3);
         let extras = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
@@ -238,7 +236,7 @@ impl<'a> RunOutput<'a> {
         }
     }
 
-    /// Stops this process until the user continues it. Test processes are stopped before.
+    /// Stops this process until the user continues it. The caller has stopped the test processes.
     pub(super) fn pause(&mut self) {
         self.display.pause(Instant::now());
         stop_process();
@@ -249,7 +247,7 @@ impl<'a> RunOutput<'a> {
         self.display.log(LogLevel::Warning, text);
     }
 
-    /// Reports an error that ends the command.
+    /// Shows an error that ends the command.
     pub(super) fn fail(&mut self, text: &str) {
         self.display.log(LogLevel::Error, text);
         if let Some(events) = &mut self.events {

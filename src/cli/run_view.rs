@@ -1,5 +1,5 @@
-//! What happens in a scheduler of this process, for the user: updates and log lines are shown and counted,
-//! signals cancel or pause, tests wait for debuggers.
+//! Shows the events of a run to the user: updates and log lines are shown and counted, signals cancel or
+//! pause, tests wait for debuggers.
 
 use std::{
     sync::Arc,
@@ -30,37 +30,37 @@ use super::{
 use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_report::{TestReport, shown_name};
 
-/// Interval between checks of the debugger: the longest delay before a test is handed over to it.
+/// Interval of debugger checks, which is also the longest delay of handing a test to a debugger.
 const DEBUGGER_TICK: Duration = Duration::from_millis(5);
 
 /// How a request ended.
 pub(super) enum Answer<T> {
     Ended(T),
-    /// The user has cancelled it.
+    /// The user cancelled the request.
     Cancelled,
-    /// The user exits at once: nothing more is waited for.
+    /// The user exits at once; nothing more is awaited.
     Left,
 }
 
-/// The user's view of a client.
+/// The user's view of a client's requests.
 pub(super) struct RunView<'a> {
     pub(super) output: RunOutput<'a>,
     local: LocalClient,
-    /// Describes the tests in updates.
+    /// Describes the tests of updates.
     catalogue: Arc<Catalogue>,
-    /// When the debuggers are checked: at fixed times, regardless of the number of events.
+    /// Debugger checks, at fixed times regardless of the number of events.
     debugger_ticks: Interval,
     problems: Vec<String>,
     /// Whether the user has already requested the end once.
     is_cancel_requested: bool,
-    /// The run has said that no update follows.
+    /// Whether the run has announced that no update follows.
     is_completed: bool,
     debuggers: DebuggerQueue,
-    /// A debugger did not attach to its test.
+    /// Whether a debugger failed to attach to its test.
     pub(super) has_debugger_failed: bool,
 }
 
-/// What a request waits for.
+/// Event that a request handles.
 enum ViewEvent {
     Client(ClientEvent),
     /// The user cancels the request.
@@ -86,7 +86,7 @@ impl<'a> RunView<'a> {
         }
     }
 
-    /// Sets the debugger to attach to the tests that wait for one.
+    /// Sets the debugger that is attached to waiting tests.
     pub(super) fn with_debugger(self, command: Option<DebuggerCommand>) -> Self {
         Self { debuggers: DebuggerQueue::new(command), ..self }
     }
@@ -97,7 +97,7 @@ impl<'a> RunView<'a> {
 
     /// Ends the scheduler and all its processes.
     ///
-    /// Cancel safe: yes, as [`LocalClient::shut_down`].
+    /// Cancel safe: yes, because [`LocalClient::shut_down`] is.
     pub(super) async fn shut_down(self) {
         self.local.shut_down().await;
     }
@@ -107,7 +107,7 @@ impl<'a> RunView<'a> {
     /// # Errors
     /// No program can be listed, or the scheduler has failed.
     ///
-    /// Cancel safe: no, because the listing goes on.
+    /// Cancel safe: no, because the listing continues.
     pub(super) async fn discover(&mut self) -> Result<Answer<Arc<Catalogue>>, CommandError> {
         let own = self.local.list().await.map_err(CommandError::Scheduler)?;
         loop {
@@ -126,12 +126,12 @@ impl<'a> RunView<'a> {
         }
     }
 
-    /// Runs tests until nothing of the run is left, and records its end. A cancelled run ends as well.
+    /// Runs tests until the run has ended, also after cancelling, and records its end.
     ///
     /// # Errors
-    /// The run can't begin, or the scheduler has failed.
+    /// The run can't start, or the scheduler has failed.
     ///
-    /// Cancel safe: no, because the run goes on.
+    /// Cancel safe: no, because the run continues.
     pub(super) async fn run(&mut self, run: LocalRun<'_>) -> Result<Answer<Box<RunOutcome>>, CommandError> {
         let began = Instant::now();
         let (own, warnings) = self.local.start_run(run).await?;
@@ -159,13 +159,13 @@ impl<'a> RunView<'a> {
         }
     }
 
-    /// Returns what the request in progress has to know, and does everything else meanwhile.
+    /// Waits for the next event of the request in progress; handles ticks, pauses and debuggers meanwhile.
     async fn next_event(&mut self) -> Result<ViewEvent, SchedulerGone> {
         loop {
             tokio::select! {
                 biased;
-                // Infrequent enough not to delay the other branches, and placed before the branch that may
-                // always be ready.
+                // User events are rare enough not to delay the other branches. They come first, because the
+                // client's branch may always be ready.
                 event = self.output.user.next_event() => match event {
                     UserEvent::Signal(SignalRequest::End) if self.is_cancel_requested => {
                         return Ok(ViewEvent::Leave);
@@ -185,11 +185,11 @@ impl<'a> RunView<'a> {
     async fn cancel(&mut self, request: RequestNumber) {
         self.is_cancel_requested = true;
         self.output.log(LogLevel::Warning, "cancelling; press again to exit at once".to_owned());
-        // A scheduler that has failed has no event either, which ends the request.
+        // A failed send needs no handling: a failed scheduler sends no more events, which ends the request.
         let _gone = self.local.client.cancel(request).await;
     }
 
-    /// Stops the tests, then this process; continues both when the user resumes the process.
+    /// Stops the tests, then this process; continues both when the user continues the process.
     async fn pause(&mut self) {
         self.local.pause().await;
         self.output.pause();
@@ -224,7 +224,7 @@ impl<'a> RunView<'a> {
                 (debuggee, DebuggerDecision::RunWithoutDebugger)
             }
         };
-        // A scheduler that has failed has no event either, which ends the run.
+        // A failed send needs no handling: a failed scheduler sends no more events, which ends the run.
         let _gone = self.local.client.decide_debuggee(debuggee.lease, decision).await;
     }
 
@@ -242,8 +242,8 @@ impl<'a> RunView<'a> {
             }
             ClientEvent::DebuggeeWaiting(debuggee) => self.debuggers.enqueue(debuggee),
             ClientEvent::DebuggeeGone(lease) => self.debuggers.withdraw(lease),
-            // No test is launched by a debugger here, updates are taken as events, and a request of this
-            // command is the only one.
+            // These can't occur: no debugger launches tests here, updates arrive as events, and only one
+            // request of this command is active.
             ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::FinishRun(_)
             | ClientEvent::Listed { .. }
@@ -292,7 +292,7 @@ impl<'a> RunView<'a> {
     }
 }
 
-/// Returns the display options for the current environment and settings, and the output that is written to.
+/// Returns the display options for the current environment, settings and output stream.
 pub(super) fn display_options(
     general: &GeneralArguments,
     settings: &ResolvedSettings,

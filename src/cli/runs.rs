@@ -1,5 +1,4 @@
-//! `heeler runs`: lists earlier runs, each with its actual state, and prunes old ones by the rule of
-//! `keep-runs`.
+//! `heeler runs`: lists earlier runs with their actual states, and prunes old runs according to `keep-runs`.
 
 use std::io::Write;
 
@@ -27,7 +26,7 @@ pub(super) fn list_runs(arguments: &RunsArguments) -> Result<CliExitCode, Comman
         keep: settings.run.keep_runs.get(),
     };
     let text = display::runs::render_runs(&all, arguments.format, &surroundings);
-    // A closed pipe (`heeler runs | head`) is no error.
+    // A closed pipe (`heeler runs | head`) is not an error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
     Ok(CliExitCode::Success)
 }

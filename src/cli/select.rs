@@ -1,4 +1,4 @@
-//! Selects the tests to run from the discovered ones: filters first, then the partition.
+//! Selects the tests to run: filters first, then the partition.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,21 +15,21 @@ use heeler_config::filter::{Filter, FilterSubject};
 use heeler_config::{PartitionKind, ResolvedSettings, RunIgnored};
 use heeler_run_store::history::{self, HistoryStore, TestHistory};
 
-/// The selected tests, and the number of the others.
+/// The selected tests, and the number of tests left out.
 pub(super) struct RunSelection {
     pub(super) chosen: Vec<TestRef>,
     pub(super) left_out: usize,
     /// Durations of the selected tests in earlier runs.
     pub(super) expected: HashMap<String, Duration>,
-    /// The partition that they are.
+    /// Partition of the selected tests.
     pub(super) shard: Option<RunShard>,
-    /// Why the tests are not split as requested.
+    /// Reason why the tests are not split as requested.
     pub(super) split_warning: Option<&'static str>,
 }
 
 impl RunSelection {
     /// Returns the head of a run of these tests, with its own notes first. Programs that can't be listed are
-    /// reported beside the tests and not counted as tests.
+    /// not counted as tests.
     pub(super) fn run_head(
         &self,
         run_id: &str,
@@ -55,23 +55,23 @@ impl RunSelection {
     }
 }
 
-/// Warning for a split by time without durations that all machines share.
+/// Warning for a split by time without shared durations.
 const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names: time:k/n needs --partition-history, the \
     same durations on all machines, since partitions by different durations would leave tests out";
 
-/// Tests of a partition.
+/// Tests of one partition.
 struct PartitionedTests {
     chosen: Vec<TestRef>,
     shard: Option<RunShard>,
     warning: Option<&'static str>,
 }
 
-/// Returns whether this is a program that could not be listed, and not a test.
+/// Returns whether `test` stands for a program that could not be listed.
 pub(super) fn is_unlisted_program(test: &TestRef) -> bool {
     test.test.is_none()
 }
 
-/// Returns an error for a filter that depends on a history that is off.
+/// Returns an error for a filter that needs the history while the history is off.
 pub(super) fn check_filters(settings: &ResolvedSettings) -> Result<(), CommandError> {
     match settings.filters.iter().find(|filter| filter.depends_on_history()) {
         Some(filter) if !settings.run.is_history_kept => {
@@ -81,16 +81,17 @@ pub(super) fn check_filters(settings: &ResolvedSettings) -> Result<(), CommandEr
     }
 }
 
-/// Selects among tests of a catalogue by the settings.
+/// Selects tests of a catalogue by the settings.
 ///
 /// # Errors
-/// The history to split by can't be read, or the split is not the one that is demanded.
+/// The history for the partition can't be read, or the split has another digest than requested.
 pub(super) fn select(
     catalogue: &Catalogue,
     tests: Vec<TestRef>,
     settings: &ResolvedSettings,
 ) -> Result<RunSelection, CommandError> {
     let all = tests.len();
+    // Read the history before filtering only if a filter needs it, otherwise for fewer tests.
     let past = |tests: &[TestRef]| match settings.run.is_history_kept {
         true => read_history(&settings.state_dir, catalogue, tests),
         false => HashMap::new(),
@@ -121,8 +122,8 @@ fn filter_tests(
     let is_only_ignored = settings.program.run_ignored == RunIgnored::Only;
     tests.retain(|place| {
         catalogue.with_description(*place, |test| {
-            // A program that could not be listed is kept whenever a filter may select one of its tests: a run
-            // without these tests has not passed.
+            // Keep an unlistable program if a filter may select any of its tests, because a run without
+            // these tests has not passed.
             if is_unlisted_program(place) {
                 return settings.may_be_selected(&filter_subject(test, None));
             }
@@ -146,8 +147,8 @@ fn filter_subject<'a>(
     }
 }
 
-/// Takes the tests of the configured partition. The split depends on nothing but what all machines share: the
-/// tests, and the durations of a history that is given for that.
+/// Takes the tests of the configured partition. The split may depend only on data that all machines share:
+/// the tests, and the durations of a history file given for the split.
 fn apply_partition(
     catalogue: &Catalogue,
     mut chosen: Vec<TestRef>,
@@ -191,15 +192,15 @@ fn apply_partition(
     Ok(PartitionedTests { chosen, shard: Some(shard), warning })
 }
 
-/// Reads the durations of a history that all machines share. Unlike the own history, it has to be readable:
-/// without it this machine would split differently.
+/// Reads the durations of the shared history. Unlike this machine's own history, it must be readable,
+/// because without it this machine would split differently.
 fn read_shared_durations(
     path: &Path,
     catalogue: &Catalogue,
     tests: &[TestRef],
 ) -> Result<HashMap<String, Duration>, CommandError> {
     let failed = |source| CommandError::PartitionHistory { path: path.to_owned(), source };
-    // It is the most likely mistake, and has an error of its own.
+    // A missing file is the most likely mistake, so it has an error of its own.
     let metadata = std::fs::metadata(path);
     metadata.map_err(|source| CommandError::NoPartitionHistory { path: path.to_owned(), source })?;
     let known = HistoryStore::open_read_only(path)
@@ -208,7 +209,7 @@ fn read_shared_durations(
     Ok(known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect())
 }
 
-/// Reads the history of the tests; returns an empty map when there is no readable history.
+/// Reads the history of the tests; returns an empty map without a readable history.
 fn read_history(state_dir: &Path, catalogue: &Catalogue, tests: &[TestRef]) -> HashMap<String, TestHistory> {
     let path = state_dir.join(history::FILE_NAME);
     if !path.exists() {

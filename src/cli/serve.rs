@@ -1,4 +1,4 @@
-//! `heeler serve`, and the form in which an editor starts Heeler.
+//! `heeler serve`, and the command line with which an editor starts Heeler.
 
 use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,13 +24,13 @@ use heeler_server::{
 /// Time limit for all processes to end after the last session.
 const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(5);
 
-/// Warning for an address that other machines can reach: the protocol has no authentication.
+/// Warning for an address that other machines can reach, because the protocol has no authentication.
 const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the tests and read their results";
 
-/// How clients reach a server.
+/// How clients reach the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerTransport {
-    /// One client, which has started this process, on standard input and output.
+    /// Standard input and output, for the one client that started this process.
     StandardStreams,
     Tcp(TcpAddress),
     Local(PathBuf),
@@ -61,10 +61,11 @@ pub(super) async fn serve_clients(
 ) -> Result<CliExitCode, CommandError> {
     if *transport == ServerTransport::StandardStreams {
         let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
-        // Standard output belongs to the client.
+        // Standard output is reserved for the client.
         let scheduler = SchedulerOptions::new(&options.settings, WorkerStdout::StandardError);
         return serve_session(front_end, Box::new(stream), options, scheduler).await;
     }
+    // Start the scheduler, then listen until the clients end or a signal arrives.
     let (scheduler, scheduler_task) =
         SchedulerHandle::start(SchedulerOptions::new(&options.settings, WorkerStdout::StandardOutput));
     let server = ClientServer { front_end, options, scheduler };
@@ -144,7 +145,7 @@ fn session_options(
         true if has_sources(&config, &named) => Vec::new(),
         true => return Err(CommandError::NothingToRun),
         false => {
-            // A client may ask for a debugger in any run.
+            // A client may request a debugger in any run, so keep debug data.
             let found = find_sources(&config, &named, DebugData::Kept, &mut say);
             let found = found.map_err(CommandError::Sources)?;
             if found.is_empty() {
@@ -179,10 +180,10 @@ async fn serve_session(
                 SignalRequest::End if is_ending => return Ok(CliExitCode::Aborted),
                 SignalRequest::End => {
                     is_ending = true;
-                    // A session that is gone has already ended.
+                    // A failed send means that the session has already ended.
                     let _gone = commands.try_send(SessionCommand::Exit);
                 }
-                // A server has no terminal to return.
+                // A server has no terminal to give back.
                 SignalRequest::Pause => {}
             },
         }

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The user's request, as a signal expresses it.
+/// The user's request expressed by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalRequest {
     /// Ctrl-C (SIGINT), SIGTERM or SIGHUP.
@@ -16,22 +16,22 @@ pub(super) enum SignalRequest {
     Pause,
 }
 
-/// Two of SIGTERM that are not further apart are one request: `timeout` sends it to its child, and then to
-/// the group in which that is as well.
+/// Maximum time between two SIGTERM that count as one request. `timeout` sends SIGTERM to its child, and
+/// then to the process group, which contains the child.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// The installed signal handlers.
+/// Handlers of the user's signals.
 pub(super) struct SignalListener {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
     stop: Signal,
-    /// When the last SIGTERM was received.
+    /// Time of the last SIGTERM.
     terminated: Option<Instant>,
 }
 
 impl SignalListener {
-    /// Installs the handlers; after this, the signals no longer end or stop the process by default.
+    /// Installs the handlers; from then on, the signals neither end nor stop the process by default.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -44,8 +44,8 @@ impl SignalListener {
 
     /// Waits for the next request.
     ///
-    /// Cancel safe: yes, because tokio keeps a signal until it is received, and one that is dropped is a
-    /// request that was returned.
+    /// Cancel safe: yes, because tokio keeps a signal until it is received, and a received signal is
+    /// returned at once or was a duplicate.
     pub(super) async fn next(&mut self) -> SignalRequest {
         loop {
             tokio::select! {
@@ -61,22 +61,22 @@ impl SignalListener {
         }
     }
 
-    /// Waits until the user asks for the end.
+    /// Waits until the user requests the end.
     ///
-    /// Cancel safe: yes, as [`SignalListener::next`].
+    /// Cancel safe: yes, because [`SignalListener::next`] is.
     pub(super) async fn end_requested(&mut self) {
         while self.next().await != SignalRequest::End {}
     }
 }
 
-/// The signals that are passed on to a wrapped process.
+/// Handlers of signals that are forwarded to a wrapped process.
 pub(super) struct SignalForwarder {
     handlers: Vec<(heeler_sys::process::Signal, Signal)>,
 }
 
 impl SignalForwarder {
-    /// Installs the handlers of the signals that ask a process to end, or mean what it says they mean; after
-    /// this, they no longer end this process.
+    /// Installs the handlers of signals that end a process or have a meaning of its own choosing; from then
+    /// on, these signals do not end this process.
     pub(super) fn listen() -> io::Result<Self> {
         let kinds = [
             SignalKind::interrupt(),

@@ -1,4 +1,4 @@
-//! The command line's main function: from the process's arguments to its exit code.
+//! The command line's main function: from process arguments to exit code.
 
 use std::{
     io::{IsTerminal, Write},
@@ -21,7 +21,8 @@ use super::{
     history, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
 
-/// Keep-alive of the blocking threads: they are never ended, because later the system may refuse new ones.
+/// Keep-alive of the blocking threads. They never end, because the system may refuse to create new ones
+/// later.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Runs the command line and returns its exit code.
@@ -35,8 +36,8 @@ pub fn main() -> ExitCode {
         }
     };
     init_logging(verbosity(&command));
-    // One thread: the coordinator mostly waits, and a child process is killed when the thread that started it
-    // ends.
+    // One thread suffices, because the coordinator mostly waits. It is also necessary: a child process is
+    // killed when the thread that started it ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match heeler_transport::runtime::build(builder.thread_keep_alive(THREAD_KEEP_ALIVE)) {
         Ok(runtime) => runtime,
@@ -83,7 +84,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
             let McpCommand::Filter { port, url, command } = &arguments.command;
             match (port, url) {
                 (Some(port), Some(url)) => mcp_http_filter::serve_filtered(*port, url).await,
-                // It exits with the code of the server.
+                // The exit code is the server's.
                 _ => return mcp_filter::run_filtered(command).await.map(ExitCode::from),
             }
             .map(|()| CliExitCode::Success)
@@ -93,7 +94,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         }
         CliCommand::Doctor(general) => doctor::check_machine(general).await,
         CliCommand::Completions { shell } => {
-            // A closed pipe is no error.
+            // A closed pipe is not an error.
             let _closed = std::io::stdout().write_all(&arguments::completion_script(*shell));
             Ok(CliExitCode::Success)
         }

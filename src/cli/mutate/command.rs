@@ -1,4 +1,4 @@
-//! The command: lists the mutants, or tests them.
+//! The command `heeler mutate`: lists or tests mutants.
 
 use std::{
     io::{BufWriter, Write as _},
@@ -28,7 +28,7 @@ use crate::cli::{
     run_view::display_options,
 };
 
-/// Number of sources that are named because they can't be parsed.
+/// Maximum number of unparsable sources named in warnings.
 const SHOWN_SYNTAX_ERRORS: usize = 5;
 
 /// Lists or tests mutants.
@@ -67,12 +67,12 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     }
 }
 
-/// Finds the mutants that the arguments select.
+/// Finds the mutants selected by the arguments.
 ///
 /// # Errors
-/// There is no package, or the arguments select none of its sources.
+/// There is no package, or none of its sources is selected.
 ///
-/// Cancel safe: yes, as [`MutantSearch::run`].
+/// Cancel safe: yes, because [`MutantSearch::run`] is.
 async fn find_selected(
     arguments: &MutateArguments,
     config: &Config,
@@ -100,7 +100,7 @@ async fn find_selected(
     Ok(found)
 }
 
-/// Prints the mutants to standard output. A closed pipe (`heeler mutate --list | head`) is no error.
+/// Prints the mutants to standard output. A closed pipe (`heeler mutate --list | head`) is not an error.
 fn list(
     arguments: &MutateArguments,
     settings: &ResolvedSettings,
@@ -146,7 +146,7 @@ fn report(
         if !text.is_empty() {
             text.push('\n');
         }
-        // A closed pipe is no error.
+        // A closed pipe is not an error.
         let _closed = std::io::stdout().write_all(text.as_bytes());
     }
     Ok(exit_code(&reported.results, arguments.min_score, reported.unfinished.is_some()))

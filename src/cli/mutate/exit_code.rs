@@ -1,4 +1,4 @@
-//! The exit codes of errors of mutation testing.
+//! Exit codes for errors of mutation testing.
 
 use heeler_mutate::CargoProjectError;
 use heeler_mutation::MutateError;

@@ -1,7 +1,7 @@
-//! `heeler mutate`: finds mutants of the sources of a directory, lists them, and tests them.
+//! `heeler mutate`: finds, lists and tests mutants of the sources in a directory.
 //!
 //! - `command`: the command; `serve`: servers of the Mutation Server Protocol.
-//! - `user_observer`: the user who follows the tests.
+//! - `user_observer`: shows progress to the user and handles signals.
 //! - `run_test_finder`: finds the tests of builds.
 //! - `exit_code`: exit codes of errors.
 

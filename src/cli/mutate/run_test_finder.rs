@@ -1,4 +1,4 @@
-//! Finds the tests of builds for mutation testing, with the sources of `heeler run`.
+//! Finds the tests of builds for mutation testing, using the sources of `heeler run`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use heeler_protocol::control::TestProgram;
 
 use crate::cli::sources::{DebugData, NamedSources, find_interpreter, find_sources};
 
-/// Finds tests with the sources of `heeler run`.
+/// Finds tests using the sources of `heeler run`.
 pub(super) struct RunTestFinder;
 
 impl TestFinder for RunTestFinder {

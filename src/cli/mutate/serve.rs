@@ -1,5 +1,5 @@
 //! `heeler serve mutation`, `heeler serve stdio` and `heeler serve socket`: servers of the Mutation Server
-//! Protocol. The first method of a client decides which version it speaks.
+//! Protocol. A client's first method decides the protocol version.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::cli::{
     serve::{ServerTransport, serve_clients},
 };
 
-/// Time limit for the first method of a connection.
+/// Time limit for a connection's first method.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// Serves until the user ends the server; on standard input and output, until the client does.
+/// Serves clients until the user ends the server; on standard streams, until the client ends.
 pub(in crate::cli) async fn serve_mutants(
     arguments: &MutationServerArguments,
 ) -> Result<CliExitCode, CommandError> {
@@ -53,7 +53,8 @@ pub(in crate::cli) async fn serve_mutants(
         }
     };
     let options = MutationSessionOptions { first_method, progress_form, begin_within };
-    // Each project has settings of its own, which may be wrong only when a client opens it.
+    // Each project has settings of its own. Errors in them appear when a client opens the project, so load
+    // no file here.
     let settings =
         ResolvedSettings::resolve(&Config::without_file(&directory), CommandLineSettings::default());
     let options = SessionOptions {

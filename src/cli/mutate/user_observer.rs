@@ -1,4 +1,4 @@
-//! The user at a terminal, who follows the tests of mutants and ends them.
+//! Shows the progress of mutation testing to the user at a terminal, and ends it on request.
 
 use std::{
     future::pending,
@@ -14,7 +14,7 @@ use crate::cli::{
     signals::SignalRequest,
 };
 
-/// The user at a terminal.
+/// The user at a terminal, with display, signals and time limit.
 pub(super) struct UserObserver {
     pub(super) display: MutationDisplay,
     pub(super) user: CommandUser,
