@@ -1,4 +1,4 @@
-//! A build by cargo: it builds test programs as `cargo test` does, and determines how cargo would start each.
+//! Builds test programs with cargo, as `cargo test` does, and determines how cargo would start each of them.
 
 #[cfg(test)]
 mod tests;
@@ -19,29 +19,29 @@ use crate::{
     tools::find_tool,
 };
 
-/// The result of a build.
+/// Result of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CargoBuildResult {
     /// The test programs, sorted by suite.
     pub programs: Vec<CargoProgram>,
-    /// A library of the tested packages may have documentation tests.
+    /// Whether a library of the tested packages may have documentation tests.
     pub has_doctests: bool,
     /// Sources of the libraries whose manifests have `doctest = false`.
     pub without_doctests: Vec<PathBuf>,
-    /// The rustdoc of the toolchain, if it was found.
+    /// Path of the toolchain's rustdoc, if found.
     pub rustdoc: Option<PathBuf>,
 }
 
-/// Where the diagnostics of a build go.
+/// Destination of a build's diagnostics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiagnosticsTarget {
-    /// To our standard error, as people read them.
+    /// Rendered on standard error, for people.
     Shown,
-    /// Among the messages. The end of standard error is kept by the supervision.
+    /// In cargo's JSON messages. The supervision keeps the end of standard error.
     Messages,
 }
 
-/// A running build. Its messages for the user go to our standard error.
+/// A running build. Messages for the user go to this process's standard error.
 #[derive(Debug)]
 pub struct CargoBuild<'a> {
     cargo: ToolProcess<'a>,
@@ -63,10 +63,10 @@ impl<'a> CargoBuild<'a> {
         Self::start_with(dir, args, &[], DiagnosticsTarget::Shown, supervision)
     }
 
-    /// Starts the same with these variables.
+    /// Starts the same build with additional environment variables.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Same as [`Self::start`].
     pub fn start_with(
         dir: &Path,
         args: &[impl AsRef<OsStr>],
@@ -82,7 +82,7 @@ impl<'a> CargoBuild<'a> {
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let program = find_tool("CARGO", "cargo")?;
         let cargo = ToolProcess::start_with(&program, words.collect(), variables, dir, errors, supervision)?;
-        // This ends before cargo does; without its result, only programs that load Rust's own shared
+        // Rustc ends before cargo does. Without its result, only programs that load Rust's own shared
         // libraries fail.
         let rustc = find_tool("RUSTC", "rustc");
         let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
@@ -92,7 +92,7 @@ impl<'a> CargoBuild<'a> {
         Ok(Self { cargo, libdir })
     }
 
-    /// Waits for the end of the build and returns its result.
+    /// Waits for the build to end, and returns its result.
     ///
     /// # Errors
     /// The build fails, or cargo's output can't be read.
@@ -100,10 +100,10 @@ impl<'a> CargoBuild<'a> {
         self.finish_with(|_line| {})
     }
 
-    /// Waits in the same way, and passes on each message of cargo.
+    /// Waits like [`Self::finish`], and passes each of cargo's messages to `take`.
     ///
     /// # Errors
-    /// As [`Self::finish`].
+    /// Same as [`Self::finish`].
     pub fn finish_with(self, mut take: impl FnMut(&[u8])) -> Result<CargoBuildResult, CargoError> {
         let dir = self.cargo.dir.clone();
         let command = self.cargo.command_line.clone();
@@ -140,7 +140,7 @@ impl<'a> CargoBuild<'a> {
     }
 }
 
-/// Returns the package names and versions that are missing in the build messages. Tests still run without
+/// Runs `cargo metadata` for the package names and versions that build messages lack. Tests also run without
 /// them.
 fn read_metadata(dir: &Path, manifest: &str) -> Value {
     let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
@@ -160,7 +160,7 @@ fn read_metadata(dir: &Path, manifest: &str) -> Value {
     })
 }
 
-/// Returns the real tool of a toolchain, found by its library directory, rather than rustup's proxy.
+/// Returns the toolchain's real tool, next to its library directory, instead of rustup's proxy.
 fn toolchain_tool(libdir: &Path, name: &str) -> Option<PathBuf> {
     let tool = libdir.ancestors().nth(4)?.join("bin").join(name);
     tool.is_file().then_some(tool)

@@ -1,6 +1,6 @@
-//! The documentation tests of cargo's libraries. Only cargo knows how rustdoc is to be started for a library,
-//! so `cargo test --doc` is run with this program in the place of rustdoc: it records how it is started, and
-//! runs nothing. rustdoc itself is then the test program, with these arguments.
+//! Documentation tests of cargo's libraries. Only cargo knows the arguments of rustdoc for a library. So
+//! `cargo test --doc` runs with this program in place of rustdoc, which records its arguments and runs
+//! nothing. The recorded rustdoc command is the test program.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,7 +25,7 @@ use crate::{
     tools::find_tool,
 };
 
-/// Name of this program in the place of rustdoc.
+/// Name under which this program replaces rustdoc.
 const RECORDER: &str = "heeler-rustdoc";
 /// Name of the link to the real rustdoc, beside the recorder.
 const REAL: &str = "rustdoc";
@@ -33,13 +33,13 @@ const REAL: &str = "rustdoc";
 pub const FRAMEWORK: &str = "rustdoc";
 const RECORD_EXTENSION: &str = "start";
 
-/// Returns whether a process with this own name (its argument 0) takes the place of rustdoc.
+/// Returns whether a process with this name (argument 0) replaces rustdoc.
 #[must_use]
 pub fn is_recorder(own_name: &OsStr) -> bool {
     Path::new(own_name).file_name() == Some(OsStr::new(RECORDER))
 }
 
-/// Records how this process is started in the place of rustdoc, if that is for tests; otherwise becomes
+/// Records the arguments of this process if rustdoc was started for tests; otherwise becomes the real
 /// rustdoc.
 #[must_use]
 pub fn record_start() -> ExitCode {
@@ -61,8 +61,8 @@ pub fn record_start() -> ExitCode {
     }
 }
 
-/// Writes the working directory, the number of arguments, the arguments and the variables, each with a zero
-/// byte behind it, as none of them can contain one.
+/// Writes working directory, number of arguments, arguments and variables, each followed by a zero byte,
+/// which none of them can contain.
 fn write_record(dir: &Path, args: &[OsString]) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut add = |parts: &[&[u8]]| {
@@ -79,7 +79,7 @@ fn write_record(dir: &Path, args: &[OsString]) -> io::Result<()> {
     fs::File::create_new(path)?.write_all(&bytes)
 }
 
-/// How rustdoc is started for one library.
+/// Recorded rustdoc command of one library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct RecordedStart {
     cwd: PathBuf,
@@ -105,7 +105,7 @@ impl RecordedStart {
         self.args.iter().any(|word| sources.contains(&self.cwd.join(word)))
     }
 
-    /// Returns the program that runs the library's documentation tests. `variables` were set for cargo only.
+    /// Returns the program that runs the library's documentation tests. `variables` were set only for cargo.
     fn into_program(self, rustdoc: &Path, variables: &[(OsString, OsString)]) -> CargoProgram {
         let variable = |name: &str| self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value);
         let package = variable("CARGO_PKG_NAME").cloned().unwrap_or_default();
@@ -129,7 +129,7 @@ impl RecordedStart {
     }
 }
 
-/// Directory with this program in the place of rustdoc; removed with this.
+/// Directory where this program replaces rustdoc; removed when dropped.
 struct RecorderDirectory {
     path: PathBuf,
 }
@@ -158,19 +158,19 @@ impl RecorderDirectory {
 
 impl Drop for RecorderDirectory {
     fn drop(&mut self) {
-        // What is left in a directory for temporary files does no harm.
+        // Files left in the temporary directory do no harm.
         let _left = fs::remove_dir_all(&self.path);
     }
 }
 
-/// How the libraries that have documentation tests are built.
+/// How to build the libraries with documentation tests.
 pub struct DoctestRecording<'a, Word> {
     pub dir: &'a Path,
     /// Arguments for cargo.
     pub args: &'a [Word],
-    /// Variables for cargo, which are none of the tests'.
+    /// Variables for cargo that the tests do not get.
     pub variables: &'a [(OsString, OsString)],
-    /// Sources of libraries whose tests are left out, although `cargo test --doc` runs them.
+    /// Sources of libraries whose tests are skipped, although `cargo test --doc` would run them.
     pub left_out: &'a [PathBuf],
     pub toolchain_rustdoc: Option<PathBuf>,
     pub diagnostics: DiagnosticsTarget,
@@ -179,11 +179,12 @@ pub struct DoctestRecording<'a, Word> {
 
 impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
     /// Builds the libraries, and returns the programs that run their documentation tests, sorted by suite.
-    /// Each line that cargo writes is passed on.
+    /// Passes each of cargo's output lines to `take`.
     ///
     /// # Errors
     /// Cargo or rustdoc is not found, or the build fails.
     pub fn build(self, take: impl FnMut(&[u8])) -> Result<Vec<CargoProgram>, CargoError> {
+        // Put the recorder in place of rustdoc.
         let rustdoc = match std::env::var_os("RUSTDOC").map(PathBuf::from).filter(|path| path.is_absolute()) {
             Some(path) => path,
             None => self.toolchain_rustdoc.map_or_else(|| find_tool("RUSTDOC", REAL), Ok)?,
@@ -193,6 +194,7 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
             source,
         };
         let recorder = RecorderDirectory::create(&rustdoc).map_err(unreadable)?;
+        // Let cargo start the recorder for each library.
         let cargo = find_tool("CARGO", "cargo")?;
         let (format, errors): (&[&str], _) = match self.diagnostics {
             DiagnosticsTarget::Shown => (&[], StderrTarget::Shown),
@@ -203,6 +205,7 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
         let own = ("RUSTDOC".into(), recorder.path.join(RECORDER).into_os_string());
         let env: Vec<_> = self.variables.iter().cloned().chain([own]).collect();
         ToolProcess::start_with(&cargo, words, &env, self.dir, errors, self.supervision)?.finish(take)?;
+        // Turn the recorded commands into test programs.
         let starts = recorder.records().map_err(unreadable)?;
         let selected = starts.into_iter().filter(|start| !start.has_source_among(self.left_out));
         let mut programs: Vec<_> =
@@ -212,18 +215,18 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
     }
 }
 
-/// What rustdoc has written.
+/// Output of rustdoc.
 pub struct RustdocOutput {
     pub stdout: Vec<u8>,
     /// The end of standard error.
     pub stderr: String,
 }
 
-/// Runs rustdoc as it was recorded, with a directory for temporary files. Its exit code is not looked at:
+/// Runs a recorded rustdoc command with a directory for temporary files. Ignores the exit code, because
 /// tests may fail.
 ///
 /// # Errors
-/// It can't be started, or was cancelled.
+/// Rustdoc can't be started, or was cancelled.
 pub fn run_rustdoc(
     program: &CargoProgram,
     temporary: &Path,

@@ -1,5 +1,5 @@
-//! The environment variables that `cargo test` sets for a test program, so that tests run in the same
-//! environment.
+//! Environment variables that `cargo test` sets for a test program, so that tests run in the same
+//! environment here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::messages::{CargoMessages, TestArtifact, parse_package_id};
 
-/// The inputs of the environment that are not in cargo's build messages.
+/// Inputs of the environment that cargo's build messages lack.
 #[derive(Debug, Default)]
 pub(super) struct CargoEnvironmentInputs {
-    /// Output of `cargo metadata`; null when there is none. `cargo_metadata::Package` would have `1.90.0` for
-    /// a `rust-version` of `1.90`; tests find it as the manifest has it.
+    /// Output of `cargo metadata`; null without output. Kept as JSON, because `cargo_metadata::Package`
+    /// would turn a `rust-version` of `1.90` into `1.90.0`, and tests expect the manifest's text.
     pub(super) metadata: Value,
     /// Directory of the toolchain's shared libraries for test programs.
     pub(super) libdir: Option<PathBuf>,
-    /// The `LD_LIBRARY_PATH` of this process.
+    /// `LD_LIBRARY_PATH` of this process.
     pub(super) library_path: Option<OsString>,
     /// Path of the cargo program.
     pub(super) cargo: Option<PathBuf>,
@@ -58,7 +58,7 @@ pub(super) fn test_environment(
     env
 }
 
-/// Returns the `CARGO_PKG_…` variables: names and versions from the package id, the rest from the manifest.
+/// Returns the `CARGO_PKG_…` variables: name and version from the package id, the rest from the manifest.
 fn package_variables(program: &TestArtifact, metadata: &Value) -> Vec<(&'static str, String)> {
     let id = &program.artifact.package_id;
     let (name, version) = parse_package_id(id);
@@ -88,8 +88,8 @@ fn package_variables(program: &TestArtifact, metadata: &Value) -> Vec<(&'static 
     ]
 }
 
-/// Returns the library search path: libraries of build scripts, of the build, of the toolchain, then our own
-/// path.
+/// Returns the library search path: directories of build scripts, of the build, of the toolchain, then this
+/// process's own path.
 fn library_path(
     program: &TestArtifact,
     build_script: Option<&BuildScript>,
@@ -100,7 +100,7 @@ fn library_path(
     let linked = build_script.into_iter().flat_map(|script| &script.linked_paths).map(|path| path.as_str());
     let built = linked
         .map(|path| path.split_once('=').map_or(path, |(_, path)| path))
-        // System directories named by a build script are searched anyway, in the system's order.
+        // The linker searches system directories of a build script anyway, in the system's order.
         .filter(|path| Path::new(path).starts_with(root));
     let mut paths: Vec<PathBuf> = built.map(PathBuf::from).collect();
     paths.extend([root.to_owned(), deps.to_owned()]);
@@ -108,6 +108,6 @@ fn library_path(
     paths.extend(surroundings.library_path.iter().flat_map(|ours| std::env::split_paths(ours)));
     let mut seen = std::collections::HashSet::new();
     paths.retain(|path| !path.as_os_str().is_empty() && seen.insert(path.clone()));
-    // Joining fails only for a path with a colon, and cargo could not have built there.
+    // Joining fails only for a path with a colon, and cargo cannot build in such a path.
     std::env::join_paths(paths).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Why a build tool gives no result.
+//! Error of a build tool.
 
 use std::{io, path::PathBuf};
 
@@ -16,13 +16,13 @@ pub enum CargoError {
     /// The command's output or exit status could not be read.
     #[error("read the output of {command}")]
     Read { command: String, source: io::Error },
-    /// The command was ended, because nothing needs its result any more.
+    /// The command was cancelled, because its result is no longer needed.
     #[error("finish {command}, which was cancelled")]
     Cancelled { command: String },
-    /// A message of cargo about a test program can't be read.
+    /// A cargo message about a test program can't be parsed.
     #[error("read a message about a test program from {command}; is this version of cargo supported?")]
     Message { command: String, source: serde_json::Error },
-    /// The command failed; its own error messages have already been printed to standard error.
+    /// The command failed; its error messages have already been printed to standard error.
     #[error("run {command} in {}, which ended with {end}", dir.display())]
     Failed {
         command: String,

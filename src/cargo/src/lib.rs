@@ -1,15 +1,15 @@
-//! Build tools: the test programs of a cargo package or workspace and its documentation tests, and commands
-//! of other builds, which run in the same way.
+//! Build tools: builds the test programs and documentation tests of a cargo package or workspace, and runs
+//! the build commands of other projects.
 //!
-//! Everything here blocks until the build ends. The build is killed when the thread that started it ends;
-//! with [`BuildScope::Tree`] also all that it has started.
+//! Every call blocks until the build ends. The build is killed when the thread that started it ends; with
+//! [`BuildScope::Tree`], together with everything it has started.
 //!
-//! - `build`: builds as `cargo test` does; `messages`: what cargo says meanwhile; `environment`: the
-//!   variables of a test program; `program`: one of them.
+//! - `build`: builds as `cargo test` does; `messages`: cargo's build messages; `environment`: variables of a
+//!   test program; `program`: a test program.
 //! - [`doctests`]: rustdoc as cargo starts it.
 //! - `tools`: build commands, and tools whose output is read.
-//! - `tool_process`: a tool as a child; `tool_guard`: the same with everything that it starts.
-//! - `program_search`: finds programs by their names.
+//! - `tool_process`: a tool as a child process; `tool_guard`: ends a tool with everything it has started.
+//! - `program_search`: finds programs by name.
 
 mod build;
 pub mod doctests;

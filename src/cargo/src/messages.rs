@@ -1,4 +1,4 @@
-//! Reads the JSON messages that cargo writes during a build, and names the test programs in them.
+//! Reads cargo's JSON build messages, and names the test programs in them.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     program::CargoProgram,
 };
 
-/// The messages of a build received so far.
+/// Messages of a build received so far.
 #[derive(Debug, Default)]
 pub(super) struct CargoMessages {
     programs: Vec<TestArtifact>,
@@ -24,11 +24,11 @@ pub(super) struct CargoMessages {
     /// Sources of libraries whose manifests have `doctest = false`.
     without_doctests: Vec<PathBuf>,
     build_scripts: HashMap<PackageId, BuildScript>,
-    /// The error of the first message about a test program that could not be read.
+    /// Error of the first unreadable message about a test program.
     error: Option<serde_json::Error>,
 }
 
-/// A test program that cargo has built.
+/// A test program built by cargo.
 #[derive(Debug)]
 pub(super) struct TestArtifact {
     pub(super) artifact: Artifact,
@@ -36,7 +36,7 @@ pub(super) struct TestArtifact {
 }
 
 impl CargoMessages {
-    /// Records one line. Irrelevant messages, and lines that are no messages, are ignored.
+    /// Records one line. Ignores irrelevant messages and lines that are not messages.
     pub(super) fn record_line(&mut self, line: &[u8]) {
         match serde_json::from_slice(line) {
             Ok(Message::BuildScriptExecuted(script)) => {
@@ -64,8 +64,8 @@ impl CargoMessages {
         }
     }
 
-    /// Returns the error of a message about a test program that could not be read: without it, the program
-    /// would be missing silently.
+    /// Returns the error of an unreadable message about a test program. Without this error, the program
+    /// would silently be missing.
     pub(super) fn take_error(&mut self) -> Option<serde_json::Error> {
         self.error.take()
     }
@@ -75,7 +75,7 @@ impl CargoMessages {
         self.programs.iter().any(|program| program.artifact.target.doctest)
     }
 
-    /// Takes the sources of the libraries that `cargo test` runs no documentation tests of.
+    /// Takes the sources of the libraries without documentation tests.
     pub(super) fn take_without_doctests(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.without_doctests)
     }
@@ -85,7 +85,7 @@ impl CargoMessages {
         self.programs.first().map(|program| program.artifact.manifest_path.as_path())
     }
 
-    /// Returns the names and paths of a package's programs.
+    /// Returns the names and paths of a package's executables.
     pub(super) fn executables_of(&self, package: &PackageId) -> impl Iterator<Item = (&str, &Utf8Path)> {
         let own = self.executables.iter().filter(move |artifact| artifact.package_id == *package);
         own.filter_map(|artifact| Some((artifact.target.name.as_str(), artifact.executable.as_deref()?)))
@@ -96,15 +96,15 @@ impl CargoMessages {
         self.build_scripts.get(package)
     }
 
-    /// Returns the test programs, named and ready to start, sorted by name: cargo's order is the order in
-    /// which builds end.
+    /// Returns the test programs, named and ready to start, sorted by name. Cargo's own order depends on
+    /// which build ends first.
     pub(super) fn into_programs(self, surroundings: &CargoEnvironmentInputs) -> Vec<CargoProgram> {
         let names: Vec<String> = self.programs.iter().map(TestArtifact::suite_name).collect();
         let programs = self.programs.iter().zip(&names).map(|(program, name)| {
             let is_taken_twice = names.iter().filter(|other| *other == name).count() > 1;
             let version = parse_package_id(&program.artifact.package_id).1;
             CargoProgram {
-                // Two versions of one package in a workspace are rare, but their names must not collide.
+                // Two versions of a package in one workspace are rare, but their names must not collide.
                 suite: if is_taken_twice { format!("{name}@{version}") } else { name.clone() },
                 path: program.executable.clone().into(),
                 args: Vec::new(),
@@ -124,7 +124,8 @@ impl TestArtifact {
         self.artifact.manifest_path.parent().unwrap_or(Utf8Path::new(".")).as_std_path()
     }
 
-    /// Returns whether the tests may start the package's programs: those in libraries and programs may not.
+    /// Returns whether the tests may start the package's executables. Tests in libraries and executables may
+    /// not.
     pub(super) fn has_executables(&self) -> bool {
         matches!(self.artifact.target.kind.first(), Some(TargetKind::Test | TargetKind::Bench))
     }
@@ -137,19 +138,19 @@ impl TestArtifact {
             Some(TargetKind::Bin) => format!("{package}::bin/{target}"),
             Some(TargetKind::Example) => format!("{package}::example/{target}"),
             Some(TargetKind::Bench) => format!("{package}::bench/{target}"),
-            // The kinds of libraries, and kinds of future cargo versions.
+            // Libraries, and target kinds of future cargo versions.
             _ => package,
         }
     }
 }
 
-/// Returns whether a line is a message about a test program, in whatever form.
+/// Returns whether a line is a message about a test program, even in an unknown format.
 fn is_test_program(line: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(line)
         .is_ok_and(|message| message["reason"] == "compiler-artifact" && message["profile"]["test"] == true)
 }
 
-/// Returns name and version of a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
+/// Returns name and version from a package id: `path+file:///a/name#1.0.0` or `path+file:///a/b#name@1.0.0`.
 pub(super) fn parse_package_id(package_id: &PackageId) -> (String, String) {
     let id = package_id.repr.as_str();
     let (url, fragment) = id.rsplit_once('#').unwrap_or((id, ""));

@@ -1,4 +1,4 @@
-//! A test program that cargo has built.
+//! A test program built by cargo.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -7,23 +7,23 @@ use heeler_protocol::control::{OsText, TestProgram};
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CargoProgram {
-    /// The first part of its tests' uids, the same on every machine: `parse_package_id` for a library's own
-    /// tests, `package::name` for integration tests, `package::bin/name` and similar for the rest.
+    /// First part of the tests' uids, the same on every machine: the package name for a library's own tests,
+    /// `package::name` for integration tests, `package::bin/name` and similar for others.
     pub suite: String,
     /// Absolute path of the executable.
     pub path: PathBuf,
     /// Arguments before all others.
     pub args: Vec<OsString>,
-    /// Directory of its package.
+    /// Directory of the program's package.
     pub cwd: PathBuf,
     /// Variables that cargo sets in addition to its own environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Name of the framework, if it is known.
+    /// Name of the framework, if known.
     pub framework: Option<&'static str>,
 }
 
 impl CargoProgram {
-    /// Returns the program as its tests are run.
+    /// Converts the program to a test program that a run can start.
     pub fn into_test_program(self) -> TestProgram {
         let variable = |(name, value): &(OsString, OsString)| {
             (OsText::from(name.as_os_str()), OsText::from(value.as_os_str()))

@@ -1,23 +1,23 @@
-//! Finds a program by its name in a command, as a shell does.
+//! Finds a program by its name in a command, like a shell.
 
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
 };
 
-/// Returns the path of a program. A name without a slash is looked up in `PATH` first; any other name is a
-/// path, relative to the directory.
+/// Returns the path of a program. A name without a slash is searched for in `PATH` first; any other name is
+/// a path relative to `dir`.
 pub fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
     let in_path = if name.contains('/') { None } else { search_path(OsStr::new(name)) };
     in_path.or_else(|| Some(dir.join(name)).filter(|path| is_program(path)))
 }
 
-/// Returns the absolute path of the first program of this name in `PATH`.
+/// Returns the absolute path of the first program with this name in `PATH`.
 pub fn search_path(name: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found =
         std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path));
-    // A relative program would be resolved in its process's directory.
+    // A relative path would be resolved in the child's working directory.
     found.map(|path| std::path::absolute(&path).unwrap_or(path))
 }
 

@@ -1,5 +1,5 @@
-//! A guard around a tool: it ends everything that the tool has started, such as the compilers of a shell's
-//! `make`, when the tool is to end, has ended, or when this process is gone for any reason.
+//! A guard around a tool. The guard kills everything that the tool has started, such as the compilers of a
+//! shell's `make`, when the tool is cancelled, has ended, or when this process is gone for any reason.
 
 use std::{
     ffi::OsString,
@@ -20,12 +20,12 @@ use heeler_sys::{
     spawn::SpawnOptions,
 };
 
-/// The role of a guard.
+/// Role name of a guard process.
 const GUARD_ROLE: &str = "__guard";
-/// Size of one read; messages about the end of a tool are small.
+/// Size of one read. Messages about a tool's end are small.
 const READ_BYTES: usize = 4 << 10;
 
-/// The connection to the guard of a tool. Dropping it ends the tool.
+/// Connection to a tool's guard. Dropping it kills the tool.
 #[derive(Debug)]
 pub(super) struct ToolGuard {
     stream: UnixStream,
@@ -33,10 +33,11 @@ pub(super) struct ToolGuard {
 }
 
 impl ToolGuard {
-    /// Makes a connection; returns the start of the guard as well. Its outputs are those of the tool.
+    /// Creates a connection; returns also the guard's spawn options and its end of the socket. The guard's
+    /// outputs become the tool's outputs.
     ///
     /// # Errors
-    /// The system has no free descriptors.
+    /// The system has no free file descriptors.
     pub(super) fn connect() -> io::Result<(Self, SpawnOptions, OwnedFd)> {
         let (own, theirs) = socket_pair()?;
         let guard =
@@ -71,7 +72,7 @@ impl ToolGuard {
         self.stream.write_all(&packet::encode_message(&ToGuard::Exec(command)))
     }
 
-    /// Waits for the end of the tool, after which nothing of it runs any more.
+    /// Waits for the tool's end, after which none of its processes runs any more.
     ///
     /// # Errors
     /// The tool could not be started, or its guard is gone.
@@ -82,7 +83,7 @@ impl ToolGuard {
                     return Ok(ExitStatus { code: exit.code, signal: exit.signal, ..ExitStatus::default() });
                 }
                 FromGuard::StartFailed { error } => return Err(io::Error::other(error)),
-                // Nothing else is of interest.
+                // Other messages do not concern the end.
                 _ => {}
             }
         }

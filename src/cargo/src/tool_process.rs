@@ -1,5 +1,5 @@
-//! A build tool as a child process: its standard output is read by lines, its standard error is shown, and it
-//! can be cancelled. A process that it leaves behind with its outputs open does not delay its end.
+//! A build tool as a child process: its standard output is read line by line, its standard error is shown,
+//! and it can be cancelled. A process that the tool leaves behind with open outputs does not delay its end.
 
 use std::{
     cell::RefCell,
@@ -20,37 +20,37 @@ use heeler_sys::{
 
 use crate::{error::CargoError, tool_guard::ToolGuard};
 
-/// Time for the end of the outputs after the exit of the tool. Only a process that it left behind keeps them
-/// open, and that is no part of the build.
+/// Time for the outputs to end after the tool's exit. Only a process left behind keeps them open, and such a
+/// process is not part of the build.
 const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
-/// Size of the kept end of a build's output: the last screen or two.
+/// Bytes kept of a build's final output: one or two screens.
 const TAIL_BYTES: usize = 8 << 10;
-/// Size of one read, that of a pipe.
+/// Size of one read, equal to a pipe's capacity.
 const READ_BYTES: usize = 64 << 10;
 
-/// How builds are supervised. The default is a build at the start of a command: its output is shown only, and
-/// the user ends it together with the command.
+/// How a build is supervised. The default fits a build at the start of a command: its output is only shown,
+/// and the user ends it together with the command.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuildSupervision<'a> {
-    /// Becomes readable when the build is not needed any more.
+    /// Becomes readable when the build is no longer needed.
     pub cancelled: Option<BorrowedFd<'a>>,
     /// Keeps the end of the output.
     pub tail: Option<&'a OutputTail>,
-    /// What the build starts ends with it, and with this process.
+    /// Which processes end with the build.
     pub scope: BuildScope,
 }
 
-/// Which processes of a build end when it is cancelled, or this process is killed.
+/// Which processes of a build end when it is cancelled or this process is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BuildScope {
-    /// The tool; if it is cancelled, its process group. What it leaves behind at its end goes on.
+    /// The tool and, when cancelled, its process group. Processes left behind at the tool's end continue.
     #[default]
     Tool,
-    /// All that it has started, whatever their groups and parents are.
+    /// Everything that the tool has started, whatever its process group and parent.
     Tree,
 }
 
-/// The end of a build's output.
+/// Final part of a build's output.
 #[derive(Debug, Default)]
 pub struct OutputTail(RefCell<VecDeque<u8>>);
 
@@ -72,7 +72,7 @@ impl OutputTail {
 /// Destination of a tool's standard error.
 pub(crate) enum StderrTarget {
     Shown,
-    /// Its end is kept by the supervision, and nothing is shown.
+    /// Shows nothing; the supervision keeps the final part.
     Kept,
     Dropped,
 }
@@ -82,13 +82,13 @@ pub(crate) enum StderrTarget {
 pub(crate) struct ToolProcess<'a> {
     pub(crate) child: SpawnedChild,
     stdout: OwnedFd,
-    /// A pipe as well where the output is kept.
+    /// A pipe if standard error must be read here.
     stderr: Option<OwnedFd>,
     pub(crate) command_line: String,
     pub(crate) dir: PathBuf,
     is_stderr_shown: bool,
     supervision: BuildSupervision<'a>,
-    /// The child is a guard, and the tool is below it.
+    /// Guard of the tool; the child is then the guard's process.
     guard: Option<ToolGuard>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> ToolProcess<'a> {
         Self::start_with(program, args, &[], dir, errors, supervision)
     }
 
-    /// Starts a tool with these variables in addition to the environment of this process.
+    /// Starts a tool with these variables in addition to this process's environment.
     pub(crate) fn start_with(
         program: &Path,
         args: Vec<OsString>,
@@ -112,6 +112,7 @@ impl<'a> ToolProcess<'a> {
         errors: StderrTarget,
         supervision: BuildSupervision<'a>,
     ) -> Result<Self, CargoError> {
+        // Create the output pipes.
         let words = args.iter().map(|word| word.to_string_lossy());
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
@@ -120,14 +121,16 @@ impl<'a> ToolProcess<'a> {
         let is_stderr_shown = matches!(errors, StderrTarget::Shown);
         let (stderr, their_stderr) = match (errors, supervision.tail) {
             (StderrTarget::Dropped, _) | (StderrTarget::Kept, None) => (None, ChildStdio::Null),
-            // The tool sees that it is a terminal, whose reader does not wait for its end.
+            // The tool sees a terminal, and a terminal's reader does not wait for the end of the output.
             (StderrTarget::Shown, None) if io::stderr().is_terminal() => (None, ChildStdio::Inherit),
-            // A process that the tool leaves behind must not hold what somebody reads to its end.
+            // Use a pipe here. Otherwise, a process left behind would keep open an output that someone reads
+            // to its end.
             (StderrTarget::Shown, None) | (StderrTarget::Shown | StderrTarget::Kept, Some(_)) => {
                 let (ours, theirs) = pipe().map_err(no_pipe)?;
                 (Some(ours), ChildStdio::Fd(theirs))
             }
         };
+        // Start the tool, or a guard that starts it.
         let cwd = Some(dir.to_owned()).filter(|dir| !dir.as_os_str().is_empty());
         let is_set = |name: &OsString| variables.iter().any(|(own, _)| own == name);
         let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
@@ -153,7 +156,7 @@ impl<'a> ToolProcess<'a> {
         Ok(Self { child, stdout, stderr, command_line: line, dir, is_stderr_shown, supervision, guard })
     }
 
-    /// Passes each line of the output, without its line end, to `take`; then reaps the process.
+    /// Passes each line of the output to `take`, without its line end; then reaps the process.
     pub(crate) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
         let Self {
             mut child,
@@ -166,6 +169,7 @@ impl<'a> ToolProcess<'a> {
             guard,
         } = self;
         let mut guard = guard;
+        // Read the outputs to their end.
         let mut outputs = ToolOutputs {
             stdout: Some(stdout.into()),
             stderr: stderr.map(File::from),
@@ -188,6 +192,7 @@ impl<'a> ToolProcess<'a> {
                 let _gone = kill_group(child.pid(), Signal::KILL);
             }
         }
+        // Wait for the exit.
         let ended = guard.as_mut().map(ToolGuard::wait);
         drop(guard);
         let exit = child.wait();
@@ -201,23 +206,23 @@ impl<'a> ToolProcess<'a> {
     }
 }
 
-/// Why nothing more is read.
+/// Reason why reading has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputsEnd {
     /// The tool has exited, and its outputs have ended.
     Complete,
-    /// The tool has exited, and another process keeps its outputs open.
+    /// The tool has exited, but another process keeps its outputs open.
     HeldOpen,
     Cancelled,
 }
 
 /// The outputs of a tool.
 struct ToolOutputs<'a, F> {
-    /// `None` after its end.
+    /// `None` after the end.
     stdout: Option<File>,
     stderr: Option<File>,
     is_stderr_shown: bool,
-    /// Its end is kept with that of standard error.
+    /// Whether the tail also keeps the standard output.
     is_stdout_kept: bool,
     tail: Option<&'a OutputTail>,
     lines: LineSplitter<F>,
@@ -271,7 +276,7 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
     fn read_stderr(&mut self) -> io::Result<()> {
         let bytes = read_some(&mut self.stderr)?;
         if self.is_stderr_shown {
-            // Whoever reads the standard error may be gone; the build goes on.
+            // The reader of standard error may be gone; the build continues.
             let _closed = io::stderr().write_all(&bytes);
         }
         if let Some(tail) = self.tail {
@@ -281,7 +286,7 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
     }
 }
 
-/// Reads what is there, and drops the file at its end.
+/// Reads available bytes, and drops the file at its end.
 fn read_some(file: &mut Option<File>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; READ_BYTES];
     let count = match file {
@@ -312,7 +317,7 @@ impl<F: FnMut(&[u8])> LineSplitter<F> {
         }
     }
 
-    /// Passes on a last line without an end.
+    /// Passes on a last line without a line end.
     fn end(&mut self) {
         if !self.rest.is_empty() {
             (self.take)(&std::mem::take(&mut self.rest));

@@ -1,4 +1,4 @@
-//! Tools that are run to their end: build commands, and programs whose output is read.
+//! Runs tools to their end: build commands, and programs whose output is read.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,7 +12,7 @@ use crate::{
     tool_process::{BuildSupervision, OutputTail, StderrTarget, ToolProcess},
 };
 
-/// Runs the build command of a suite in `dir`, with its output on our standard error.
+/// Runs a suite's build command in `dir`, with its output on standard error.
 ///
 /// # Errors
 /// The command can't be started, or fails.
@@ -28,14 +28,14 @@ pub fn run_build_command(
     command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
 }
 
-/// Whether the output of a build is shown.
+/// Whether a build's output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildOutput {
     Shown,
     Hidden,
 }
 
-/// Runs a build command in `dir`, which may fail: then the end of its output is returned.
+/// Runs a build command in `dir`. If the command fails, returns the end of its output.
 ///
 /// # Errors
 /// The command can't be started, or was cancelled.
@@ -55,7 +55,7 @@ pub fn try_build_command(
     try_tool(supervision, |kept| ToolProcess::start(&program, args, dir, target, kept))
 }
 
-/// Runs a tool, which may fail: then the end of its output is returned.
+/// Runs a tool. If the tool fails, returns the end of its output.
 fn try_tool(
     supervision: BuildSupervision<'_>,
     start: impl FnOnce(BuildSupervision<'_>) -> Result<ToolProcess<'_>, CargoError>,
@@ -69,11 +69,11 @@ fn try_tool(
     }
 }
 
-/// Runs a command of the user in a shell, with these variables in addition to the environment of this
-/// process. Nothing of its output is shown. It may fail: then the end of its standard error is returned.
+/// Runs a user's command in a shell, with these variables in addition to this process's environment. Shows
+/// no output. If the command fails, returns the end of its standard error.
 ///
 /// # Errors
-/// It can't be started, or was cancelled.
+/// The shell can't be started, or was cancelled.
 pub fn run_shell(
     command: &str,
     variables: &[(OsString, OsString)],
@@ -86,7 +86,7 @@ pub fn run_shell(
     try_tool(supervision, |kept| ToolProcess::start_with(shell, args, variables, dir, target, kept))
 }
 
-/// Returns the files and directories below a directory that Git ignores; none outside of a repository.
+/// Returns the files and directories below `root` that Git ignores; empty outside a repository.
 ///
 /// # Errors
 /// Git fails.
@@ -97,12 +97,12 @@ pub fn ignored_files(root: &Path) -> Result<Vec<PathBuf>, CargoError> {
     let words = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"];
     let words = words.map(OsString::from).to_vec();
     let listed = read_tool_output("git", words, root, BuildSupervision::default())?;
-    // Its lines end where it ends names.
+    // `read_tool_output` ends the output with a line end, which is not a name.
     let names = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty() && *name != b"\n");
     Ok(names.map(|name| root.join(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(name)))).collect())
 }
 
-/// Returns what a tool of the user writes to its standard output; its standard error is shown.
+/// Returns a tool's standard output; its standard error is shown.
 ///
 /// # Errors
 /// The tool is not found, can't be started, or fails.
@@ -115,17 +115,17 @@ pub fn read_tool_output(
     read_program_output(&find_in_path(name)?, args, dir, supervision)
 }
 
-/// Returns what a program writes to its standard output; its standard error is shown.
+/// Returns a program's standard output; its standard error is shown.
 ///
 /// # Errors
-/// It can't be started, or fails.
+/// The program can't be started, or fails.
 pub fn read_program_output(
     program: &Path,
     args: Vec<OsString>,
     dir: &Path,
     supervision: BuildSupervision<'_>,
 ) -> Result<Vec<u8>, CargoError> {
-    // What it writes is no message of a build.
+    // The output does not describe the build, so keep it out of the tail.
     let quiet = BuildSupervision { tail: None, ..supervision };
     let tool = ToolProcess::start(program, args, dir, StderrTarget::Shown, quiet)?;
     let mut output = Vec::new();
@@ -136,11 +136,11 @@ pub fn read_program_output(
     Ok(output)
 }
 
-/// Returns what `cargo metadata` says about the workspace around a directory. Nothing is resolved, which
-/// would write a lock file where there is none.
+/// Returns `cargo metadata` of the workspace around a directory. Dependencies are not resolved, because
+/// resolving would write a missing lock file.
 ///
 /// # Errors
-/// Cargo is not found, or finds no package here; it has then said so on standard error.
+/// Cargo is not found, or finds no package here; its message is on standard error.
 pub fn read_cargo_metadata(dir: &Path) -> Result<String, CargoError> {
     read_toolchain_output(
         &find_tool("CARGO", "cargo")?,
@@ -149,7 +149,7 @@ pub fn read_cargo_metadata(dir: &Path) -> Result<String, CargoError> {
     )
 }
 
-/// Returns what the compiler says about itself: `rustc -vV`.
+/// Returns the compiler's version information: `rustc -vV`.
 ///
 /// # Errors
 /// Rustc is not found or fails.
@@ -160,7 +160,7 @@ pub fn read_rustc_version(dir: &Path) -> Result<String, CargoError> {
 /// Runs the compiler.
 ///
 /// # Errors
-/// Rustc is not found or fails; it has then said why on standard error.
+/// Rustc is not found or fails; its message is on standard error.
 pub fn run_rustc(args: Vec<OsString>, dir: &Path) -> Result<(), CargoError> {
     let rustc = find_tool("RUSTC", "rustc")?;
     ToolProcess::start(&rustc, args, dir, StderrTarget::Shown, BuildSupervision::default())?
@@ -186,7 +186,8 @@ fn read_toolchain_output(program: &Path, args: &[&str], dir: &Path) -> Result<St
     Ok(output)
 }
 
-/// Returns the program that an environment variable names, otherwise the one of the given name in `PATH`.
+/// Returns the program in an environment variable if it is an absolute path, otherwise the program of this
+/// name in `PATH`.
 pub(crate) fn find_tool(variable: &str, name: &str) -> Result<PathBuf, CargoError> {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_absolute() => Ok(path),
@@ -198,7 +199,7 @@ fn find_in_path(name: &str) -> Result<PathBuf, CargoError> {
     search_path(OsStr::new(name)).ok_or_else(|| CargoError::Missing { program: name.to_owned() })
 }
 
-/// Makes a path absolute: a relative program would be resolved in the child's directory.
+/// Makes a path absolute, because a relative program would be resolved in the child's directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Tests with recorded messages of cargo, and with cargo itself.
+//! Tests with recorded cargo messages, and with cargo itself.
 
 use std::{collections::HashMap, os::fd::AsFd as _, path::Path};
 
@@ -86,7 +86,7 @@ fn unreadable_message_about_a_test_program_is_an_error() {
     assert!(messages.take_error().is_none());
 }
 
-/// The expected values are those that cargo 1.95 set for this test program, without its own settings and
+/// The expected values are those set by cargo 1.95 for this test program, without cargo's own settings and
 /// rustup's.
 #[test]
 fn test_environment_equals_that_of_cargo_test() {
@@ -130,7 +130,7 @@ fn test_environment_equals_that_of_cargo_test() {
     );
 }
 
-/// Creates a package in a directory that is not below this package's workspace.
+/// Creates a package in a directory outside this package's workspace.
 fn package_with(test: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let manifest = "[workspace]\n[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
@@ -210,7 +210,7 @@ fn build_command_result_is_reported() {
 #[test]
 fn build_that_leaves_a_process_behind_ends_with_its_own_exit() {
     let dir = tempfile::tempdir().unwrap();
-    // The process keeps both outputs open, in a session of its own as a daemon does.
+    // The process keeps both outputs open in a session of its own, like a daemon.
     let words = ["sh", "-c", "setsid sleep 1000 & echo $! > pid; echo done"].map(str::to_owned);
     let tail = OutputTail::default();
     let supervision = BuildSupervision { tail: Some(&tail), ..BuildSupervision::default() };
