@@ -1,11 +1,10 @@
-//! The state of a run as its changes add up: the latest known node of each test, and the number of tests per
-//! state.
+//! Sums up the changes of a run: the latest known node of each test, and the number of tests per state.
 
 use std::collections::HashMap;
 
 use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode};
 
-/// The tests and groups of one run, in the order in which they were first reported.
+/// Tests and groups of one run, in the order of their first report.
 #[derive(Debug, Clone, Default)]
 pub struct RunAggregate {
     tests: Vec<AggregatedTest>,
@@ -14,36 +13,36 @@ pub struct RunAggregate {
     is_complete: bool,
 }
 
-/// The latest known state of a test or group.
+/// Latest known state of a test or group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregatedTest {
-    /// The uid of the parent group; `None` at the top level.
+    /// Uid of the parent group; `None` at the top level.
     pub parent: Option<String>,
-    /// The node. After a test has ended, this is its first terminal node and no later one replaces it.
+    /// The node. After a test has ended, its first terminal node stays; later nodes do not replace it.
     pub node: TestNode,
 }
 
-/// The effect of a change on the aggregate.
+/// Effect of a change on the aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeEffect {
-    /// A test or group that was not known before.
+    /// A test or group that was unknown before.
     New,
-    /// A known test or group has changed.
+    /// A change of a known test or group.
     Changed,
-    /// No new information: a finished test was reported again in the same state, or a group without a
-    /// difference. Results are sent again when their delivery could not be proven.
+    /// No new information: a finished test in the same state, or an unchanged group. The server sends
+    /// results again when it cannot prove their delivery.
     Repeated,
-    /// No new information: an earlier state of a finished test arrived late.
+    /// No new information: an earlier state of a finished test that arrived late.
     Outdated,
-    /// A finished test was reported again with a different terminal state. This violates the protocol; the
-    /// first terminal state stays.
+    /// A different terminal state of a finished test. This violates the protocol; the first terminal state
+    /// stays.
     ConflictingEnd {
-        /// The terminal state that stays.
+        /// Terminal state that stays.
         first: ExecutionState,
-        /// The terminal state that was received later and is ignored.
+        /// Terminal state that arrived later and is ignored.
         second: ExecutionState,
     },
-    /// The run was complete already. This violates the protocol; nothing is changed.
+    /// A change after the run's completion. This violates the protocol; the change is ignored.
     AfterCompletion,
 }
 
@@ -56,7 +55,7 @@ impl ChangeEffect {
 }
 
 impl RunAggregate {
-    /// Applies one change and returns its effect.
+    /// Applies a change, and returns its effect.
     pub fn apply(&mut self, change: NodeChange) -> ChangeEffect {
         if self.is_complete {
             return ChangeEffect::AfterCompletion;
@@ -76,8 +75,7 @@ impl RunAggregate {
                 Some(_) | None => ChangeEffect::Outdated,
             };
         }
-        // Each connection of the server reports the groups that its own tests need, so groups arrive several
-        // times.
+        // Each connection of the server reports the groups of its own tests, so groups arrive several times.
         if node.state.is_none() && known.node == node {
             return ChangeEffect::Repeated;
         }
@@ -87,7 +85,7 @@ impl RunAggregate {
         ChangeEffect::Changed
     }
 
-    /// Marks the run as complete: any change applied afterwards violates the protocol.
+    /// Marks the run as complete; any later change violates the protocol.
     pub fn mark_complete(&mut self) {
         self.is_complete = true;
     }
@@ -104,20 +102,20 @@ impl RunAggregate {
         self.counts
     }
 
-    /// Returns one test or group, or `None` for an unknown uid.
+    /// Returns a test or group; `None` for an unknown uid.
     #[must_use]
     pub fn get(&self, uid: &str) -> Option<&AggregatedTest> {
         self.indices.get(uid).map(|&place| &self.tests[place])
     }
 
-    /// Returns all tests and groups, in the order in which they were first reported.
+    /// Returns all tests and groups, in the order of their first report.
     #[must_use]
     pub fn tests(&self) -> &[AggregatedTest] {
         &self.tests
     }
 }
 
-/// The number of tests per state. Groups have no state and are not counted.
+/// Number of tests per state. Groups have no state and are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StateCounts {
     /// Known but not started.
@@ -126,17 +124,17 @@ pub struct StateCounts {
     pub in_progress: usize,
     /// Passed.
     pub passed: usize,
-    /// Skipped by the test framework's own decision.
+    /// Skipped by the test framework.
     pub skipped: usize,
     /// Failed, as reported by the test framework.
     pub failed: usize,
-    /// Terminated at the time limit.
+    /// Terminated at the timeout.
     pub timed_out: usize,
-    /// Crashed, vanished, or could not be run.
+    /// Crashed, vanished, or could not run.
     pub error: usize,
     /// Cancelled by the user.
     pub cancelled: usize,
-    /// In a state that this version of the library does not know.
+    /// In a state unknown to this version of the library.
     pub unknown: usize,
 }
 

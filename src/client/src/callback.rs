@@ -1,7 +1,7 @@
-//! The callback listener: processes of the server connect, authenticate with the token, and report.
+//! Callback listener: the server's processes connect, authenticate with a token, and report.
 //!
-//! An answer to a request on a callback connection proves that every earlier message of that connection has
-//! been read and queued as an event; the echo barrier of the other end relies on this.
+//! An answer on a callback connection proves that every earlier message of the connection has been read and
+//! queued as an event. The echo barrier of the other side relies on this.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -25,24 +25,25 @@ use super::{
     events::{ClientEvent, EventSource},
 };
 
-/// Larger than the number of workers on any machine; further connections wait until one of these ends.
+/// Maximum number of connections, larger than the number of workers on any machine. Further connections
+/// wait.
 const MAX_CONNECTIONS: usize = 1024;
-/// A hello with its token is a few hundred bytes; an unauthenticated peer is not read beyond this.
+/// Maximum bytes read from an unauthenticated peer. A hello with its token takes a few hundred bytes.
 const MAX_HELLO_BYTES: usize = 4 << 10;
 
-/// Connections of other users that are reported as events; later ones are refused without an event.
+/// Number of connections of other users that are reported as events; later ones are rejected silently.
 const MAX_REPORTED_UNTRUSTED_PEERS: usize = 3;
 /// Pause between a failed `accept` and the next attempt.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A listening port, and the token that a connection must send first.
+/// A listening port, and the token that each connection must send first.
 #[derive(Debug)]
 pub(super) struct CallbackListener {
     socket: TcpListener,
     token: Arc<str>,
 }
 
-/// Why a connection was not accepted.
+/// Reason why a connection was not accepted.
 enum RefusedConnection {
     /// The other end belongs to another user.
     OtherUser(String),
@@ -57,13 +58,13 @@ impl CallbackListener {
         Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into() })
     }
 
-    /// Returns the port and token that the server needs in order to connect.
+    /// Returns the port and token for the server's connections.
     pub(super) fn provider(&self) -> io::Result<CallbackProvider> {
         let port = self.socket.local_addr()?.port();
         Ok(CallbackProvider { port, token: Some(self.token.to_string()) })
     }
 
-    /// Accepts a connection of this user.
+    /// Accepts a connection from this user.
     async fn accept(&self) -> Result<TcpStream, RefusedConnection> {
         let accepted = self.socket.accept().await;
         let (stream, _) = accepted.map_err(|error| RefusedConnection::Failed(error.to_string()))?;
@@ -92,15 +93,15 @@ impl CallbackListener {
                         let token = Arc::clone(&self.token);
                         connections.spawn(serve_connection(stream, token, hello_limit, Arc::clone(&intake)));
                     }
-                    // Connections of other users get no connection slot and no hello timeout, even with a
-                    // valid token.
+                    // Connections of other users get neither a slot nor a hello timeout, even with a valid
+                    // token.
                     Err(RefusedConnection::OtherUser(reason)) => {
                         report_untrusted_peer(&intake, &mut untrusted_peers, reason).await;
                     }
                     Err(RefusedConnection::Failed(error)) => {
                         let reason = format!("accept: {error}");
                         intake.send_event(ClientEvent::CallbackRefused { reason }).await;
-                        // An error that repeats at once (no file descriptors left) must not busy-loop.
+                        // Pause, so that a persistent error (no file descriptors left) does not busy-loop.
                         tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
                     }
                 },
@@ -109,7 +110,7 @@ impl CallbackListener {
     }
 }
 
-/// Reports the first few untrusted peers only, so that another user cannot flood the client's events.
+/// Reports only the first few untrusted peers, so that another user cannot flood the client's events.
 async fn report_untrusted_peer(intake: &EventRouter, untrusted_peers: &mut usize, reason: String) {
     *untrusted_peers += 1;
     if *untrusted_peers <= MAX_REPORTED_UNTRUSTED_PEERS {
@@ -137,11 +138,11 @@ async fn serve_connection(
     }
     drop(open);
     outbox.close();
-    // The peer has closed its end: output that cannot be written now never will be.
+    // The peer has closed its end, so output that cannot be written now never will be.
     drop(timeout(hello_limit, task.join()).await);
 }
 
-/// Counts a connection as open until it is dropped, also when its reader panics.
+/// Counts a connection as open until dropped, even when its reader panics.
 struct OpenCallbackCount<'a>(&'a EventRouter);
 
 impl Drop for OpenCallbackCount<'_> {
@@ -150,7 +151,7 @@ impl Drop for OpenCallbackCount<'_> {
     }
 }
 
-/// Waits for the hello; returns the name of the sender, or the reason for refusing the connection.
+/// Waits for the hello; returns the sender's name, or the reason for rejecting the connection.
 async fn receive_hello(
     inbox: &mut Inbox<FrameDecoder>,
     token: &str,
@@ -196,7 +197,7 @@ async fn read_messages(
                 if method == method::TELEMETRY {
                     intake.on_notification(source, &method, params).await;
                 }
-                // This task is the only sender on the connection, so a failure to send shows as the
+                // This task is the only sender on the connection, so a send failure shows as the
                 // connection's end.
                 drop(outbox.send(response_to(&id, &method)).await);
             }
@@ -210,8 +211,8 @@ async fn read_messages(
     }
 }
 
-/// Returns the response to a request of the server or one of its processes: telemetry is accepted as a
-/// request too, any other method is unknown.
+/// Returns the response to a request of the server or its processes. Telemetry may arrive as a request; any
+/// other method is unknown.
 pub(super) fn response_to(id: &RequestId, name: &str) -> bytes::Bytes {
     if name == method::TELEMETRY {
         return rpc::encode_result(id, &());

@@ -1,6 +1,5 @@
-//! Routes the notifications of all connections into one event stream. The effect of a notification on its run
-//! is decided in the same step that queues the event. Events are therefore queued in the order in which the
-//! state changed.
+//! Routes the notifications of all connections into one event stream. One step decides a notification's
+//! effect on its run and queues the event, so events are queued in the order of the state changes.
 
 use std::{
     collections::HashSet,
@@ -14,21 +13,21 @@ use tokio::{sync::watch, time::timeout};
 
 use super::events::{ClientEvent, EventRoom, EventSender, EventSource, LateUpdate};
 
-/// Queues events and tracks completed runs; shared by the readers of all connections.
+/// Queues events and tracks completed runs. Shared by the readers of all connections.
 #[derive(Debug)]
 pub(super) struct EventRouter {
     events: EventSender,
     state: Mutex<RouterState>,
-    /// Notified at each change of the state that a task may wait for.
+    /// Notified at each state change that a task may wait for.
     state_changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct RouterState {
-    /// Completed runs of this session. Entries are kept, because completion is final until the id is used
+    /// Completed runs of this session. Entries stay, because a completion is final until the id is used
     /// again.
     completed: HashSet<String>,
-    /// The number of open callback connections.
+    /// Number of open callback connections.
     open_callbacks: usize,
     is_main_lost: bool,
 }
@@ -49,7 +48,7 @@ impl EventRouter {
         self.state.lock().expect("nothing panics while it holds the state")
     }
 
-    /// Starts tracking a run; its id may have been used before.
+    /// Starts tracking a run, whose id may have been used before.
     pub(super) fn begin_run(&self, run_id: &str) {
         self.lock().completed.remove(run_id);
     }
@@ -69,8 +68,8 @@ impl EventRouter {
         self.state_changed.send_replace(());
     }
 
-    /// Waits until a run is complete; returns `false` if that has not happened within the limit or can no
-    /// longer happen.
+    /// Waits until a run is complete. Returns `false` if the run has not completed within the limit or can
+    /// no longer complete.
     pub(super) async fn wait_for_completion(&self, run_id: &str, limit: Duration) -> bool {
         let mut changed = self.state_changed.subscribe();
         let known = async {
@@ -90,21 +89,21 @@ impl EventRouter {
         timeout(limit, known).await.unwrap_or(false)
     }
 
-    /// Queues an event that does not depend on the state of a run, waiting for capacity.
+    /// Queues an event that does not depend on a run's state; waits for capacity.
     pub(super) async fn send_event(&self, event: ClientEvent) {
         self.send_event_in(event, EventRoom::default()).await;
     }
 
     async fn send_event_in(&self, event: ClientEvent, room: EventRoom) {
-        // There is no place when the user of the library has dropped the receiver and wants no events.
+        // No place is left if the receiver was dropped; then nobody wants events.
         if let Some(place) = self.events.reserve_place().await {
             place.send(event, room);
         }
     }
 
-    /// Handles one notification. On return its event has its place in the queue.
+    /// Handles a notification. On return, its event has its place in the queue.
     ///
-    /// Cancel safe: no, because a cancelled call loses the notification that was read.
+    /// Cancel safe: no, because a cancelled call loses the notification.
     pub(super) async fn on_notification(&self, source: &EventSource, name: &str, params: Option<&RawValue>) {
         let text = params.map_or("null", RawValue::get);
         let room = self.events.reserve_room(text.len()).await;
@@ -146,7 +145,8 @@ impl EventRouter {
         let source = source.clone();
         self.send_in_order(room, |state| match changes {
             None if state.completed.insert(run_id.clone()) => Some(ClientEvent::Completed { run_id }),
-            // A repeated completion, sent because its delivery could not be proven: no new information.
+            // A repeated completion has no new information; the server sends it when it cannot prove the
+            // delivery.
             None => None,
             Some(changes) if state.completed.contains(&run_id) => Some(ClientEvent::UpdateAfterCompletion {
                 run_id,

@@ -1,4 +1,4 @@
-//! The events that a session reports to the user of the library, in order.
+//! Events that a session reports to the library's user, in order.
 
 use std::{fmt, sync::Arc};
 
@@ -9,20 +9,21 @@ use heeler_protocol::{
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Capacity of the event channel. An event is one frame, mostly of a few dozen changes: enough that the
-/// reader can draw a screen meanwhile, few enough that the server notices a reader that has stopped.
+/// Capacity of the event channel. An event is one frame, mostly with a few dozen changes. The capacity lets
+/// the reader draw a screen meanwhile, but the server soon notices a reader that has stopped.
 pub(super) const EVENT_QUEUE_CAPACITY: usize = 256;
-/// Maximum size of the queued messages. A single one may be larger: a failed test's output has no limit here.
+/// Maximum size of the queued messages. A single message may be larger, because a failed test's output is
+/// not limited here.
 pub(super) const EVENT_QUEUE_BYTES: usize = 8 << 20;
-/// Size below which a message is not counted: the number of events bounds those.
+/// Messages below this size are not counted, since the number of events bounds their total.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// The connection on which an event arrived.
+/// Connection on which an event arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EventSource {
-    /// The main connection, to the server.
+    /// The main connection to the server.
     Main,
-    /// A callback connection, with the name that its process sent in the hello: `worker 3`, `watchdog`.
+    /// A callback connection, with its process's name from the hello, such as `worker 3` or `watchdog`.
     Callback(Arc<str>),
 }
 
@@ -35,67 +36,67 @@ impl fmt::Display for EventSource {
     }
 }
 
-/// A message of the server or of one of its processes, or a change in the state of a connection.
+/// A message of the server or one of its processes, or a change of a connection's state.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// Tests or groups have changed.
     Changes {
         /// Id of the run.
         run_id: String,
-        /// The connection that reported it.
+        /// Connection that reported the changes.
         source: EventSource,
-        /// The changes in the order in which they were sent; may be empty.
+        /// Changes in the order sent; may be empty.
         changes: Vec<NodeChange>,
     },
-    /// Files beside the results.
+    /// Files attached to the results.
     Attachments {
-        /// Id of the run; empty where the server does not send it.
+        /// Id of the run; empty if the server does not send it.
         run_id: String,
-        /// The connection that reported it.
+        /// Connection that reported the files.
         source: EventSource,
         /// The files.
         attachments: Vec<Attachment>,
     },
-    /// The end of the attachments of a run.
+    /// End of a run's attachments.
     AttachmentsEnded {
-        /// Id of the run; empty where the server does not send it.
+        /// Id of the run; empty if the server does not send it.
         run_id: String,
     },
-    /// The end of the changes of a run on all connections. Reported once per run.
+    /// End of a run's changes on all connections. Reported once per run.
     Completed {
         /// Id of the run.
         run_id: String,
     },
-    /// The server violated the protocol: an update of a run arrived after the run's completion.
+    /// Protocol violation: an update arrived after its run's completion.
     UpdateAfterCompletion {
         /// Id of the run.
         run_id: String,
-        /// The connection that reported it.
+        /// Connection that reported the update.
         source: EventSource,
         /// The update.
         late: LateUpdate,
     },
-    /// A log message, meant for people.
+    /// A log message for people.
     Log {
-        /// Id of the run that the message concerns, where the server sends it.
+        /// Id of the run, if the server sends it.
         run_id: Option<String>,
-        /// Uid of the test that the message concerns, where the server sends it.
+        /// Uid of the test, if the server sends it.
         node_uid: Option<String>,
         /// Severity.
         level: LogLevel,
         /// The message.
         message: String,
     },
-    /// The server requests a debugger for a test process that is stopped before its first instruction; the
+    /// The server requests a debugger for a test process that is stopped before its first instruction. The
     /// client must respond with [`super::Client::respond_to_debugger`]. Sent only to a client with
     /// [debuggers](super::ClientOptions::debuggers).
     AttachDebugger {
-        /// Id of the request, to be passed with the response.
+        /// Id of the request, for the response.
         id: RequestId,
         /// Process id of the test process.
         process_id: u32,
     },
-    /// The server has withdrawn a request for a debugger; a response would be ignored.
+    /// The server has withdrawn a debugger request; a response would be ignored.
     DebuggerWithdrawn {
         /// Id of the withdrawn request.
         id: RequestId,
@@ -105,42 +106,43 @@ pub enum ClientEvent {
         /// Parameters of the notification.
         params: Value,
     },
-    /// A message that could not be parsed; it is skipped and its content is lost.
+    /// A message that could not be parsed. It is skipped, and its content is lost.
     InvalidMessage {
-        /// The connection that the message arrived on.
+        /// Connection on which the message arrived.
         source: EventSource,
         /// Description of the error.
         reason: String,
     },
-    /// A connection to the callback port was refused.
+    /// A connection to the callback port was rejected.
     CallbackRefused {
-        /// The reason for the refusal.
+        /// Reason for the rejection.
         reason: String,
     },
-    /// A connection ended abnormally. On the main connection, that is any end before [`super::Client::exit`].
+    /// A connection ended abnormally. On the main connection, this is any end before
+    /// [`super::Client::exit`].
     ConnectionLost {
-        /// The connection that was lost.
+        /// The lost connection.
         source: EventSource,
         /// Description of the end.
         reason: String,
     },
 }
 
-/// An update that arrived after the completion of its run.
+/// An update that arrived after its run's completion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LateUpdate {
     /// Changes of tests.
     Changes(Vec<NodeChange>),
-    /// Files beside the results.
+    /// Files attached to the results.
     Attachments(Vec<Attachment>),
-    /// The end of the attachments.
+    /// End of the attachments.
     AttachmentsEnded,
 }
 
-/// The events of one session, from all its connections.
+/// Events of one session, from all its connections.
 ///
-/// They must be read while requests are in progress: when the channel is full, the session stops reading its
-/// connections, and then responses do not arrive either. Dropping the stream discards all further events.
+/// Read the events while requests are in progress. When the channel is full, the session stops reading its
+/// connections, and responses do not arrive either. Dropping the stream discards all further events.
 #[derive(Debug)]
 pub struct EventStream {
     receiver: mpsc::Receiver<QueuedEvent>,
@@ -152,8 +154,7 @@ impl EventStream {
         (EventSender { sender, room: Arc::new(Semaphore::new(EVENT_QUEUE_BYTES)) }, Self { receiver })
     }
 
-    /// Waits for the next event; returns `None` after the client has been dropped and all events have been
-    /// read.
+    /// Waits for the next event; `None` after the client has been dropped and all events have been read.
     ///
     /// Cancel safe: yes, because an event is either still in the channel or returned.
     pub async fn next(&mut self) -> Option<ClientEvent> {
@@ -166,14 +167,14 @@ impl EventStream {
     }
 }
 
-/// An event in the queue, with the room that its message takes there.
+/// A queued event, with the space reserved for its message.
 #[derive(Debug)]
 struct QueuedEvent {
     event: ClientEvent,
     _room: EventRoom,
 }
 
-/// Room in the event queue for one message; given back when it is dropped.
+/// Space in the event queue for one message; released when dropped.
 #[derive(Debug, Default)]
 pub(super) struct EventRoom {
     _permit: Option<OwnedSemaphorePermit>,
@@ -183,13 +184,13 @@ pub(super) struct EventRoom {
 #[derive(Debug)]
 pub(super) struct EventSender {
     sender: mpsc::Sender<QueuedEvent>,
-    /// One permit for each byte that may be queued.
+    /// One permit per byte that may be queued.
     room: Arc<Semaphore>,
 }
 
 impl EventSender {
-    /// Waits until there is room for the events of a message of this size. To be called before the message is
-    /// parsed, so that parsed messages do not wait in memory.
+    /// Waits until the queue has space for a message of this size. Call this before parsing the message, so
+    /// that parsed messages do not wait in memory.
     ///
     /// Cancel safe: yes, because nothing is queued.
     pub(super) async fn reserve_room(&self, bytes: usize) -> EventRoom {
@@ -201,15 +202,15 @@ impl EventSender {
         EventRoom { _permit: Arc::clone(&self.room).acquire_many_owned(counted).await.ok() }
     }
 
-    /// Waits for a place in the queue; `None` if the receiver has been dropped.
+    /// Waits for a slot in the queue; `None` if the receiver was dropped.
     ///
-    /// Cancel safe: yes, because the place is free again.
+    /// Cancel safe: yes, because the slot becomes free again.
     pub(super) async fn reserve_place(&self) -> Option<EventPlace<'_>> {
         self.sender.reserve().await.ok().map(EventPlace)
     }
 }
 
-/// A place in the event queue.
+/// A reserved slot in the event queue.
 #[derive(Debug)]
 pub(super) struct EventPlace<'a>(mpsc::Permit<'a, QueuedEvent>);
 

@@ -1,15 +1,15 @@
-//! The client library: one session with a server of the test protocol, for editors and other programs that
-//! run tests.
+//! The client library: one session with a test protocol server, for editors and other programs that run
+//! tests.
 //!
-//! [`Client::start`] starts a server for this client only; [`Client::connect_tcp`] and
-//! [`Client::connect_local`] connect to a listening server; [`Client::connect`] takes any stream (an editor's
-//! own listener, an in-memory pipe). With [`ClientOptions::callback`] the library also listens for
-//! connections from the server's own processes, on a port and with a token of its own. These processes then
-//! report directly to the client, and their results arrive even when the server has died.
+//! [`Client::start`] starts a server for this client only. [`Client::connect_tcp`] and
+//! [`Client::connect_local`] connect to a listening server. [`Client::connect`] takes any stream, such as an
+//! editor's own listener or an in-memory pipe. With [`ClientOptions::callback`], the library also listens
+//! for the server's own processes, on its own port and with its own token. These processes report directly
+//! to the client, so results arrive even if the server has died.
 //!
-//! Everything received is reported as a typed [`ClientEvent`] in one order; [`RunAggregate`] keeps the latest
-//! state of each test. A run or a discovery returns after its response *and* its completion, on any
-//! connection; after the completion no event of that run follows. [`Client::cancel`] ends it early,
+//! Everything received is reported as a typed [`ClientEvent`] in one order; [`RunAggregate`] keeps the
+//! latest state of each test. A run or a discovery returns after its response *and* its completion, on any
+//! connection; no event of the run follows its completion. [`Client::cancel`] ends a run early,
 //! [`Client::exit`] ends the session.
 //!
 //! ```no_run
@@ -41,13 +41,13 @@
 //! # }
 //! ```
 //!
-//! - `spawn_server`: starting a server, or connecting to one.
-//! - `test_request`: the tests that a client requests.
+//! - `start`: starts a server, or connects to one.
+//! - `test_request`: tests that a client requests.
 //! - `session`: requests and responses on the main connection.
 //! - `callback`: the callback listener and its authentication.
-//! - `event_router`: the event router, which puts the notifications of all connections in one order.
-//! - `events`: the events that the user of the library receives.
-//! - `aggregate`: the state of a run as its changes add up.
+//! - `event_router`: puts the notifications of all connections in one order.
+//! - `events`: events for the library's user.
+//! - `aggregate`: sums up the changes of a run.
 #![warn(missing_docs)]
 
 mod session;
@@ -65,7 +65,7 @@ mod tests;
 
 pub use aggregate::{AggregatedTest, ChangeEffect, RunAggregate, StateCounts};
 pub use events::{ClientEvent, EventSource, EventStream, LateUpdate};
-/// The parts of events and requests.
+/// Parts of events and requests.
 pub use heeler_protocol::mtp::{Attachment, ExecutionState, LogLevel, NodeChange, RunResult, TestNode};
 pub use session::{Client, ClientError, ClientOptions};
 pub use start::{ServerCommand, ServerStartError};

@@ -1,4 +1,4 @@
-//! The main connection: sends requests, passes responses to the waiting callers, and notifications to the
+//! The main connection: sends requests, passes responses to the waiting callers and notifications to the
 //! event router.
 
 use std::{
@@ -34,23 +34,23 @@ use super::{
     test_request::TestRequest,
 };
 
-/// The options of a session.
+/// Options of a session.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Name of the client, sent to the server.
     pub name: String,
     /// Version of the client, sent to the server.
     pub version: String,
-    /// Whether the server's own processes may report on connections of their own, to a port of this machine.
+    /// Whether the server's processes may report on connections of their own, to a port of this machine.
     pub callback: bool,
-    /// Whether this client attaches debuggers. It must then respond to [`ClientEvent::AttachDebugger`] with
-    /// [`Client::respond_to_debugger`].
+    /// Whether this client attaches debuggers. If so, it must respond to [`ClientEvent::AttachDebugger`]
+    /// with [`Client::respond_to_debugger`].
     pub debuggers: bool,
-    /// Time limit for the server's response to `initialize`; starting the session fails after it.
+    /// Timeout for the server's response to `initialize`; then starting the session fails.
     pub initialize_limit: Duration,
-    /// Time limit between the response to a run and its completion; the run fails after it.
+    /// Timeout from the response to a run until the run's completion; then the run fails.
     pub completion_limit: Duration,
-    /// Time limit for a callback connection to send its token; the connection is refused after it.
+    /// Timeout for a callback connection to send its token; then the connection is rejected.
     pub hello_limit: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// The error of a session or of one of its requests.
+/// Error of a session or of one of its requests.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server could be started or reached.
@@ -80,7 +80,7 @@ pub enum ClientError {
     /// The server did not respond to `initialize` in time.
     #[error("start a session: no answer within {limit:?}")]
     InitializeTimedOut {
-        /// The time limit that was exceeded.
+        /// The exceeded timeout.
         limit: Duration,
     },
     /// The server responded with an error. A cancelled run ends this way, with code -32800.
@@ -91,7 +91,7 @@ pub enum ClientError {
         /// The server's error.
         source: RpcError,
     },
-    /// The server's response has an unexpected form.
+    /// The server's response can't be parsed.
     #[error("read the server's response to {method}")]
     InvalidResponse {
         /// Method of the request.
@@ -106,18 +106,18 @@ pub enum ClientError {
         method: &'static str,
         /// Description of the connection's end.
         reason: String,
-        /// Whether all results arrived nevertheless, on callback connections.
+        /// Whether all results arrived anyway, on callback connections.
         is_complete: bool,
     },
-    /// The server responded, but its updates were not completed in time.
+    /// The server responded, but the run's updates were not completed in time.
     #[error("receive the completion of run {run_id} within {limit:?} after its response")]
     CompletionTimedOut {
         /// Id of the run.
         run_id: String,
-        /// The time limit that was exceeded.
+        /// The exceeded timeout.
         limit: Duration,
     },
-    /// The server had not ended the session in time after `exit`.
+    /// The server did not end the session in time after `exit`.
     #[error("wait for the exit of the server in time")]
     ServerStillRunning,
 }
@@ -137,9 +137,9 @@ type RpcResponse = Result<Option<Box<RawValue>>, RpcError>;
 struct PendingRequests {
     last_id: u64,
     waiting: HashMap<u64, PendingRequest>,
-    /// The reason for which no more responses can arrive; `None` while the connection is open.
+    /// Reason why no more responses can arrive; `None` while the connection is open.
     lost_reason: Option<String>,
-    /// Whether `exit` has been sent, so that the end of the connection is expected.
+    /// Whether `exit` has been sent, so that the connection's end is expected.
     is_leaving: bool,
 }
 
@@ -149,7 +149,7 @@ struct PendingRequest {
     run_id: Option<String>,
 }
 
-/// The open requests, shared by the client and the reader of its main connection.
+/// Open requests, shared by the client and the reader of its main connection.
 #[derive(Debug, Default)]
 struct RequestTable {
     pending: Mutex<PendingRequests>,
@@ -164,7 +164,7 @@ impl RequestTable {
         let RequestId::Number(text) = id else { return };
         let waiting = text.parse().ok().and_then(|id: u64| self.lock().waiting.remove(&id));
         if let Some(waiting) = waiting {
-            // A failure means that the caller has been dropped meanwhile.
+            // A failed send means that the caller was dropped.
             drop(waiting.response_sender.send(outcome));
         }
     }
@@ -178,7 +178,7 @@ impl RequestTable {
     }
 }
 
-/// Removes a request when the caller that waits for its response is dropped.
+/// Removes a request when its waiting caller is dropped.
 struct PendingRequestCleanup<'a> {
     requests: &'a RequestTable,
     id: u64,
@@ -198,18 +198,18 @@ pub struct Client {
     intake: Arc<EventRouter>,
     server: InitializeResult,
     options: ClientOptions,
-    /// The reader of the main connection; it ends with the connection.
+    /// Reader of the main connection; ends with the connection.
     reader: JoinSet<()>,
-    /// The callback listener; it ends with the session.
+    /// The callback listener; ends with the session.
     listener: JoinSet<()>,
     task: LinkTask,
-    /// The server process, where it was started for this session.
+    /// The server process, if started for this session.
     pub(super) process: Option<StartedServer>,
 }
 
 impl Client {
-    /// Starts a session over a stream to a server: listens for callback connections if the options ask for
-    /// it, sends `initialize`, and waits for the response.
+    /// Starts a session over a stream to a server: listens for callback connections if requested, sends
+    /// `initialize`, and waits for the response.
     ///
     /// Cancel safe: no, because a cancelled call drops the stream.
     ///
@@ -289,26 +289,26 @@ impl Client {
         &self.server
     }
 
-    /// Discovers tests, which are reported as events. Returns after the server's response and the completion
-    /// of the updates, on any connection. The events must be read meanwhile.
+    /// Discovers tests and reports them as events. Returns after the server's response and the completion of
+    /// the updates, on any connection. Read the events meanwhile.
     ///
     /// Cancel safe: no, because the server continues the discovery, and its response is ignored.
     ///
     /// # Errors
-    /// The server refused, its updates were not completed, or the connection broke.
+    /// The server rejected the request, its updates were not completed, or the connection broke.
     pub async fn discover(&self, request: TestRequest) -> Result<(), ClientError> {
         self.request_tests(method::DISCOVER, request).await.map(drop)
     }
 
-    /// Runs tests, whose results are reported as events. Returns after the server's response and the
-    /// completion of the updates, on any connection. The events must be read meanwhile.
+    /// Runs tests and reports their results as events. Returns after the server's response and the
+    /// completion of the updates, on any connection. Read the events meanwhile.
     ///
-    /// Cancel safe: no, because the server continues the run, and its response is ignored. See
-    /// [`Self::cancel`].
+    /// Cancel safe: no, because the server continues the run, and its response is ignored. Use
+    /// [`Self::cancel`] to end the run.
     ///
     /// # Errors
-    /// The server refused (also with [`ClientError::is_cancelled`]), its updates were not completed, or the
-    /// connection broke.
+    /// The server rejected or cancelled the run (see [`ClientError::is_cancelled`]), its updates were not
+    /// completed, or the connection broke.
     pub async fn run(&self, request: TestRequest) -> Result<RunResult, ClientError> {
         let result = self.request_tests(method::RUN, request).await?;
         let read: Option<_> = serde_json::from_str(json_text(&result))
@@ -316,8 +316,8 @@ impl Client {
         Ok(read.unwrap_or_default())
     }
 
-    /// Asks the server to cancel a run or a discovery in progress, which then ends with a cancellation error.
-    /// An id without a run in progress is ignored.
+    /// Asks the server to cancel a run or discovery in progress, which then ends with a cancellation error.
+    /// An unknown id is ignored.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
@@ -335,7 +335,7 @@ impl Client {
     }
 
     /// Responds to [`ClientEvent::AttachDebugger`] with whether a debugger has attached. The test process
-    /// waits for this.
+    /// waits for this response.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
@@ -346,17 +346,17 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.connection_lost_error(method::ATTACH_DEBUGGER))
     }
 
-    /// Sends `exit`, waits until the server has closed the connection (and has exited, where [`Self::start`]
-    /// started it), and ends the session. The events must be read meanwhile, or their stream dropped.
+    /// Sends `exit`, waits until the server has closed the connection (and has exited, if [`Self::start`]
+    /// started it), and ends the session. Read the events meanwhile, or drop their stream.
     ///
     /// Cancel safe: no, because a cancelled call drops the session.
     ///
     /// # Errors
-    /// The server had not ended the session at `deadline`. The session is closed nevertheless.
+    /// The server had not ended the session at `deadline`. The session is closed anyway.
     pub async fn exit(mut self, deadline: Instant) -> Result<(), ClientError> {
         self.requests.lock().is_leaving = true;
         let leave = async {
-            // A failure means that the server is already gone.
+            // A failed send means that the server is already gone.
             drop(self.outbox.send(rpc::encode_notification(method::EXIT, &serde_json::Map::new())).await);
             while self.reader.join_next().await.is_some() {}
             if let Some(process) = self.process.take() {
@@ -399,7 +399,7 @@ impl Client {
                 Err(ClientError::CompletionTimedOut { run_id: run_id.clone(), limit })
             }
             Ok(result) => Ok(result),
-            // When the server has died, its other processes report the missing results and complete the run.
+            // If the server has died, its other processes report the missing results and complete the run.
             Err(ClientError::ConnectionLost { method, reason, .. }) => {
                 let is_complete = self.intake.wait_for_completion(run_id, limit).await;
                 Err(ClientError::ConnectionLost { method, reason, is_complete })
@@ -450,7 +450,7 @@ fn json_text(result: &Option<Box<RawValue>>) -> &str {
     result.as_deref().map_or("null", RawValue::get)
 }
 
-/// The state of the main connection's reader.
+/// State of the main connection's reader.
 struct MainConnectionReader {
     outbox: Outbox,
     requests: Arc<RequestTable>,
@@ -458,7 +458,7 @@ struct MainConnectionReader {
     has_debuggers: bool,
 }
 
-/// Fails all open requests however the reader ends, because no response is read afterwards.
+/// Fails all open requests however the reader ends, because nothing reads responses afterwards.
 impl Drop for MainConnectionReader {
     fn drop(&mut self) {
         self.requests.fail_all("the reader of the connection was stopped".to_owned());
@@ -475,7 +475,7 @@ impl MainConnectionReader {
             Err(error) => {
                 let error =
                     RpcError::new(rpc::code::INVALID_PARAMS, format!("expected {{processId}}: {error}"));
-                // A failure to send shows as the end of the connection.
+                // A failed send shows as the end of the connection.
                 drop(self.outbox.send(rpc::encode_error(&id, &error)).await);
             }
         }
@@ -522,7 +522,7 @@ impl MainConnectionReader {
                 if method == method::TELEMETRY {
                     self.intake.on_notification(&EventSource::Main, &method, params).await;
                 }
-                // A failure to send shows as the end of the connection.
+                // A failed send shows as the end of the connection.
                 drop(self.outbox.send(callback::response_to(&id, &method)).await);
             }
             Err(invalid) => {

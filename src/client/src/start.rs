@@ -1,5 +1,5 @@
-//! Starting a session without an existing stream: with a new server for this client only, or with a listening
-//! one.
+//! Starts a session without an existing stream: with a new server for this client only, or with a listening
+//! server.
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
 
@@ -9,27 +9,27 @@ use tokio::{net::UnixStream, sync::oneshot, time::Instant};
 
 use super::{Client, ClientError, ClientOptions, EventStream};
 
-/// The command line of a new server: `heeler serve --stdio` with further arguments, in its own process group.
+/// Command line of a new server: `heeler serve --stdio` with further arguments, in its own process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCommand {
-    /// Path of the program `heeler`; without a slash it is relative to the working directory.
+    /// Path of the program `heeler`; a path without a slash is relative to the working directory.
     pub program: PathBuf,
-    /// Test programs, and options of `heeler serve`. Without programs, the suites of `heeler.toml` are
-    /// served.
+    /// Test programs, and options of `heeler serve`. Without programs, the server uses the suites of
+    /// `heeler.toml`.
     pub args: Vec<OsString>,
-    /// Working directory, in which `heeler.toml` is searched; `None` is this process's own working directory.
+    /// Working directory, where the search for `heeler.toml` begins; `None` keeps this process's directory.
     pub cwd: Option<PathBuf>,
 }
 
 impl ServerCommand {
-    /// Returns the command line of a server with these arguments in this process's working directory.
+    /// Creates the command line of a server with these arguments, in this process's working directory.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { program: program.into(), args: words.into_iter().map(Into::into).collect(), cwd: None }
     }
 }
 
-/// The error of starting a server or connecting to one.
+/// Error of starting a server or connecting to one.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerStartError {
     /// The sockets, or the thread that waits for the server, could not be created.
@@ -45,7 +45,7 @@ pub enum ServerStartError {
         host: String,
         /// Port, as passed.
         port: u16,
-        /// The error of the last attempt.
+        /// Error of the last attempt.
         source: tcp::DialError,
     },
     /// No server accepted a connection on the local socket in time.
@@ -53,20 +53,20 @@ pub enum ServerStartError {
     Local {
         /// Path of the socket, as passed.
         path: PathBuf,
-        /// The error of the last attempt.
+        /// Error of the last attempt.
         source: local::ConnectError,
     },
 }
 
 impl Client {
-    /// Starts a server for this client only, and a session with it. The server ends with the session, however
-    /// that ends: also when the thread that called this ends, which on a runtime of one thread is that of the
-    /// runtime.
+    /// Starts a server for this client only, and a session with it. The server ends with the session,
+    /// however the session ends. The server also ends with the thread that called this function; on a
+    /// single-threaded runtime, that is the runtime's thread.
     ///
-    /// Cancel safe: yes, because a server without a client exits, and it is reaped in the background.
+    /// Cancel safe: yes, because a server without a client exits, and a thread reaps it.
     ///
     /// # Errors
-    /// The server could not be started; otherwise as [`Client::connect`].
+    /// The server could not be started, or [`Client::connect`] failed.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -80,13 +80,13 @@ impl Client {
         Ok((client, events))
     }
 
-    /// Connects to a server that listens on TCP (`heeler serve --listen`); it must be listening before the
-    /// deadline.
+    /// Connects to a server that listens on TCP (`heeler serve --listen`). The server must be listening
+    /// before the deadline.
     ///
     /// Cancel safe: yes, because a dropped session is closed.
     ///
     /// # Errors
-    /// No server listens there; otherwise as [`Client::connect`].
+    /// No server listens there, or [`Client::connect`] failed.
     pub async fn connect_tcp(
         host: &str,
         port: u16,
@@ -99,13 +99,13 @@ impl Client {
         Self::connect(stream, options).await
     }
 
-    /// Connects to a server of this user that listens on a local socket (`heeler serve --pipe`); it must be
-    /// listening before the deadline.
+    /// Connects to this user's server that listens on a local socket (`heeler serve --pipe`). The server
+    /// must be listening before the deadline.
     ///
     /// Cancel safe: yes, because a dropped session is closed.
     ///
     /// # Errors
-    /// No server listens there; otherwise as [`Client::connect`].
+    /// No server listens there, or [`Client::connect`] failed.
     pub async fn connect_local(
         path: impl Into<PathBuf>,
         deadline: Instant,
@@ -119,7 +119,7 @@ impl Client {
     }
 }
 
-/// A server process that this process started; a thread reaps it even when no task waits for it.
+/// A server process started by this process. A thread reaps it even if no task waits for it.
 #[derive(Debug)]
 pub(super) struct StartedServer {
     ended: oneshot::Receiver<()>,
@@ -141,7 +141,7 @@ impl StartedServer {
 
     /// Waits until the process has exited.
     ///
-    /// Cancel safe: no, because the receiver is consumed; the process is reaped nevertheless.
+    /// Cancel safe: no, because the receiver is consumed; the process is reaped anyway.
     pub(super) async fn wait_for_exit(self) {
         // The thread always sends before it ends.
         drop(self.ended.await);
@@ -159,8 +159,8 @@ fn spawn_server(command: ServerCommand) -> Result<(UnixStream, StartedServer), S
         ..SpawnOptions::new(std::path::absolute(&command.program).unwrap_or(command.program))
     };
     let child = heeler_sys::spawn::spawn(spawn).map_err(ServerStartError::Spawn)?;
-    // If the thread cannot be started, the server exits because its input ends, and stays a zombie until this
-    // process ends.
+    // If the thread cannot be started, the server's input ends, so the server exits. It stays a zombie until
+    // this process ends.
     let process = StartedServer::reap_in_background(child).map_err(ServerStartError::Prepare)?;
     let stream = std::os::unix::net::UnixStream::from(ours);
     stream.set_nonblocking(true).map_err(ServerStartError::Prepare)?;

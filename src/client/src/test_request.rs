@@ -1,25 +1,25 @@
-//! What a client requests: the tests to discover or to run.
+//! A client's request to discover or run tests.
 
 use heeler_protocol::mtp::{RequestedRunOptions, RunShard, TestNode};
 
-/// The tests to discover or to run.
+/// Tests to discover or to run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TestRequest {
     /// Identifies the run in all its updates; a GUID that this session has not used before.
     pub run_id: String,
-    /// The selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
+    /// Selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
     pub tests: Option<Vec<TestNode>>,
     /// A filter in the server's filter language.
     pub filter: Option<String>,
     /// Whether each test runs under a debugger, which the server requests with
     /// [`ClientEvent::AttachDebugger`](crate::ClientEvent::AttachDebugger). Only for
-    /// [`Client::run`](crate::Client::run) and a client with [debuggers](crate::ClientOptions::debuggers); an
+    /// [`Client::run`](crate::Client::run) by a client with [debuggers](crate::ClientOptions::debuggers); an
     /// extension of Heeler.
     pub is_debug: bool,
-    /// The partition of a larger selection that the tests are, for the record of the run. Only for
+    /// Partition of a larger selection that these tests form, for the run's record. Only for
     /// [`Client::run`](crate::Client::run); an extension of Heeler.
     pub shard: Option<RunShard>,
-    /// Options of the run, in place of the server's settings. Only for [`Client::run`](crate::Client::run);
+    /// Options of the run that replace the server's settings. Only for [`Client::run`](crate::Client::run);
     /// an extension of Heeler.
     pub options: Option<RequestedRunOptions>,
 }

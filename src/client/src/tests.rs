@@ -1,4 +1,4 @@
-//! Sessions against a scripted server, with real callback connections like those of workers.
+//! Sessions with a scripted server, and with real callback connections like those of workers.
 
 use std::{cell::Cell, time::Duration};
 
@@ -24,7 +24,7 @@ use super::{
     events::{EVENT_QUEUE_BYTES, EVENT_QUEUE_CAPACITY},
 };
 
-/// Upper limit for every wait of these tests.
+/// Timeout of every wait in these tests.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 const LIMITS: DeliveryLimits = DeliveryLimits {
     connect_ms: 5_000,
@@ -125,7 +125,7 @@ async fn run_ends_after_response_and_completion() {
         server
             .send(rpc::encode_result(&id, &mtp::RunResult { attachments, ..mtp::RunResult::default() }))
             .await;
-        // The log message is sent after the response: once it is received, the response was too.
+        // The log message follows the response, so receiving it proves that the response has arrived.
         server.send(mtp::log_frame(LogLevel::Warning, "answered")).await;
         let log = ClientEvent::Log {
             run_id: None,
@@ -241,7 +241,7 @@ async fn connection_without_token_is_refused() {
         stream.write_all(&words).await.unwrap();
         let ClientEvent::CallbackRefused { reason } = event(&mut events).await else { panic!() };
         assert!(reason.contains(expected), "{reason}");
-        // A refused peer receives no data, and its connection ends.
+        // A rejected peer receives no data, and its connection ends.
         let mut received = Vec::new();
         let end = timeout(WAIT_LIMIT, stream.read_to_end(&mut received)).await.unwrap();
         assert!(end.is_err() || received.is_empty());
