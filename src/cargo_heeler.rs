@@ -1,6 +1,5 @@
-//! `cargo heeler …`: cargo starts the program `cargo-heeler` with the words of its command line. It becomes
-//! the `heeler` beside it, which has been installed with it: all processes of a session are then executed
-//! from that one image.
+//! `cargo heeler …`: cargo starts the program `cargo-heeler`, which becomes the `heeler` installed beside
+//! it. So all processes of a session run the same image.
 
 use std::{
     ffi::OsString,
@@ -11,7 +10,7 @@ use std::{
 use heeler_core::error_chain;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
-/// Exit code when a requirement is missing, as that of `heeler`.
+/// Exit code when a requirement is missing, the same as in `heeler`.
 const SETUP: u8 = 4;
 
 pub(crate) fn main() -> ExitCode {
@@ -28,12 +27,12 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::from(SETUP)
 }
 
-/// Returns the path of the `heeler` that was installed with this program.
+/// Returns the path of the `heeler` installed with this program.
 fn installed_heeler(own: &Path) -> PathBuf {
     own.with_file_name("heeler")
 }
 
-/// Returns the arguments for `heeler`: cargo passes the name of the subcommand first.
+/// Removes the name of the subcommand, which cargo passes as the first argument.
 fn own_arguments(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.first().is_some_and(|word| word == "heeler") {
         args.remove(0);

@@ -1,4 +1,4 @@
-//! Heeler's command line. Everything else lives in the crates below.
+//! Heeler's command line. Everything else is in the crates below.
 
 mod cli;
 

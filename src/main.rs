@@ -1,5 +1,5 @@
-//! The single executable. Hidden roles run the session's other processes, re-executed from the same image, so
-//! that versions never mix.
+//! The single executable. Hidden roles run the other processes of a session, re-executed from the same
+//! image, so that versions never mix.
 
 use std::{
     env::ArgsOs,
@@ -11,20 +11,20 @@ use std::{
 use heeler_cargo::doctests;
 use heeler_protocol::control::WorkerId;
 
-/// What selects a role.
+/// How a role is selected.
 enum RoleSelector {
-    /// The name of the program: another program starts this one in the place of a tool.
+    /// The program's name; another program starts this one in place of a tool.
     ProgramName(fn(&OsStr) -> bool),
     /// The first argument.
     Argument(&'static str),
 }
 
-/// Runs a role with the remaining arguments; `None` if they are not those of its form.
+/// Runs a role with the remaining arguments; `None` if the arguments do not fit the role.
 type RunRole = fn(&mut ArgsOs) -> Option<ExitCode>;
 
 use RoleSelector::{Argument, ProgramName};
 
-/// Every role but the command line, with the form of its arguments. Program names come first.
+/// Every role except the command line, with its arguments. Program names come first.
 const ROLES: &[(RoleSelector, RunRole, &str)] = &[
     (ProgramName(doctests::is_recorder), |_| Some(doctests::record_start()), ""),
     #[cfg(feature = "mutation")]
@@ -43,8 +43,7 @@ const ROLES: &[(RoleSelector, RunRole, &str)] = &[
 ];
 
 pub(crate) fn main() -> ExitCode {
-    // A process whose journal or dump write exceeds the file size limit continues without it, instead of
-    // dying of SIGXFSZ.
+    // A journal or dump that exceeds the file size limit must not kill the process with SIGXFSZ.
     heeler_sys::process::ignore_file_size_signal();
     if let Err(error) = heeler_sys::fail::check() {
         eprintln!("heeler: failed to {error}");
@@ -52,7 +51,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let mut args = std::env::args_os();
     let own_name = args.next().unwrap_or_default();
-    // A tool takes all of its arguments, so they are searched for a role only under our own name.
+    // A tool's arguments are its own, so arguments select a role only under Heeler's own name.
     let disguise = ROLES.iter().find(|(selector, ..)| matches!(selector, ProgramName(is) if is(&own_name)));
     if let Some((_, run, _)) = disguise {
         return run(&mut args).unwrap_or(ExitCode::FAILURE);
@@ -66,12 +65,12 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// Takes an argument that is a path.
+/// Takes a path argument.
 fn path(args: &mut ArgsOs) -> Option<PathBuf> {
     args.next().map(PathBuf::from)
 }
 
-/// Takes an argument that is the number of a worker.
+/// Takes a worker number argument.
 fn worker(args: &mut ArgsOs) -> Option<WorkerId> {
     args.next()?.to_str()?.parse().ok().map(WorkerId)
 }

@@ -1,5 +1,5 @@
-//! The end of a run, from a finish request and the journals to frames in their order: groups, results sent
-//! again, synthesized results, program failures, attachments, completion.
+//! Composes the end of a run from a finish request and the journals, as frames in order: groups, resent
+//! results, synthesized results, program failures, attachments, completion.
 
 use bytes::Bytes;
 use heeler_core::{TestId, TestResult};
@@ -23,13 +23,13 @@ pub struct UpdateFrame {
 /// Results of one worker that are sent again.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ResentResults {
-    /// The JSON of each change.
+    /// JSON of each change.
     pub changes: Vec<Vec<u8>>,
-    /// Number of results that no journal holds; they are sent without their details.
+    /// Number of results missing from the journals; they are sent without their details.
     pub lost: usize,
 }
 
-/// Returns the changes of the groups above all that is sent.
+/// Returns the changes of the groups that contain the tests to send.
 #[must_use]
 pub fn group_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
     let encoding = finish.route.encoding;
@@ -45,7 +45,7 @@ pub fn group_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
     finish.descriptions.described_groups().map(change).collect()
 }
 
-/// Returns the results of one worker that are sent again, from its journal.
+/// Returns a worker's results that are sent again, read from its journal.
 #[must_use]
 pub fn resent_results(
     finish: &FinishRequest,
@@ -67,7 +67,7 @@ pub fn resent_results(
     ResentResults { changes, lost }
 }
 
-/// Returns the result of which only its worker's report is left.
+/// Returns a result that only the worker's report to the coordinator preserves.
 fn known_result(known: &KnownResult) -> TestResult {
     if known.outcome.is_failure() {
         let reason = "its message and output are lost: its journal could not be kept";
@@ -76,7 +76,7 @@ fn known_result(known: &KnownResult) -> TestResult {
     TestResult::new(known.outcome)
 }
 
-/// Returns the changes of the synthesized results, then those of failed programs.
+/// Returns the changes of the synthesized results, then of the failed programs.
 #[must_use]
 pub fn synthesized_changes(finish: &FinishRequest) -> Vec<Vec<u8>> {
     let results = finish.synthesized.iter().filter_map(|due| render(finish, due.test, &due.result));
@@ -101,7 +101,7 @@ fn render(finish: &FinishRequest, test: TestId, result: &TestResult) -> Option<V
     rendered.map(|()| change)
 }
 
-/// Divides changes into frames.
+/// Splits changes into frames.
 #[must_use]
 pub fn update_frames(encoding: UpdateEncoding, run: &str, changes: &[Vec<u8>]) -> Vec<UpdateFrame> {
     let mut frames = Vec::new();
@@ -121,9 +121,9 @@ pub fn update_frames(encoding: UpdateEncoding, run: &str, changes: &[Vec<u8>]) -
     frames
 }
 
-/// Returns all frames of a finish that the client does not have yet, in order: updates, attachments,
-/// completion. They are divided as a watchdog divides them, because those that it has sent are counted.
-/// Damage of journals is logged.
+/// Returns all frames of a finish that the client still lacks, in order: updates, attachments, completion.
+/// Splits them exactly as the watchdog does, because frames already sent are identified by their number.
+/// Logs damaged journals.
 #[must_use]
 pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     let mut parts = Vec::new();
@@ -134,6 +134,7 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
         }
         parts.push(resent_results(finish, resend, &journal).changes);
     }
+    // Skip the frames that were already sent.
     parts.push(synthesized_changes(finish));
     let encoding = finish.route.encoding;
     let divide = |changes: &Vec<Vec<u8>>| update_frames(encoding, &finish.run.id, changes);
@@ -143,11 +144,11 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     let updates = parts.iter().flat_map(divide).map(|frame| frame.bytes);
     let completion = encoding.completion(&finish.run.id);
     let due = updates.chain(attachment_frames(finish)).skip(sent).chain([completion]);
-    // Each connection needs groups of its own.
+    // Each connection needs the groups of its own.
     groups.into_iter().map(|frame| frame.bytes).skip(count(finish.relayed_frames)).chain(due).collect()
 }
 
-/// Returns the frames of the attachments with their end; none for a client that does not read them.
+/// Returns the frames of the attachments and their end; empty for a client that does not read attachments.
 #[must_use]
 pub fn attachment_frames(finish: &FinishRequest) -> Vec<Bytes> {
     if !finish.has_attachments_stream {

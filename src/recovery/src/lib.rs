@@ -1,9 +1,9 @@
-//! Recovery of a run from its files: the one reader of its journals, and the one composer of the updates that
-//! are due at its end. Used by the watchdog, by the coordinator in place of the watchdog, and by later
-//! commands that report a run or rerun its tests. Which results are due is decided by `heeler_core`.
+//! Recovers a run from its files. This crate alone reads the journals and composes the updates due at a
+//! run's end. Its users are the watchdog, the coordinator when it replaces the watchdog, and commands that
+//! report a run or rerun its tests. `heeler_core` decides which results are due.
 //!
-//! - [`finish`]: from a finish request to frames.
-//! - [`run_journals`]: the journals of a run, and the results of tests that were never settled.
+//! - [`finish`]: turns a finish request into frames.
+//! - [`run_journals`]: journals of a run, and results of tests that were never settled.
 
 pub mod finish;
 pub mod run_journals;

@@ -1,4 +1,4 @@
-//! Journals of a run: reads one or all, and settles the tests without a result.
+//! Reads the journals of a run, and settles tests without a result.
 
 use std::{
     collections::BTreeMap,
@@ -22,10 +22,10 @@ use heeler_protocol::{
 };
 use heeler_sys::dirs::open_regular;
 
-/// Size of the buffer through which a journal is read.
+/// Size of the buffer for reading a journal.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Returns the journals of a run: those of workers in their order, then that of synthesized results.
+/// Returns the journals of a run: workers' journals in order, then the journal of synthesized results.
 ///
 /// # Errors
 /// The directory can't be read.
@@ -44,15 +44,15 @@ pub fn journal_paths(run_dir: &Path) -> io::Result<Vec<PathBuf>> {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JournalFile {
     pub path: PathBuf,
-    /// The worker that wrote it; `None` for the journal of synthesized results.
+    /// Worker that wrote the journal; `None` for the journal of synthesized results.
     pub worker: Option<WorkerId>,
     pub content: JournalContent,
-    /// Error of the system that kept the file from being read.
+    /// System error that prevented reading the file.
     pub read_error: Option<String>,
 }
 
 impl JournalFile {
-    /// Reads a journal. One that was never begun is empty.
+    /// Reads a journal. A missing journal counts as empty.
     #[must_use]
     pub fn read(path: PathBuf) -> Self {
         let mut records = Vec::new();
@@ -60,8 +60,8 @@ impl JournalFile {
         Self { content: JournalContent { records, ..file.content }, ..file }
     }
 
-    /// Passes the records of a journal to `visit`, in order and one at a time: those of a large run do not
-    /// fit into memory. What is returned has no records.
+    /// Passes the records of a journal to `visit`, in order and one at a time, because the records of a
+    /// large run may not fit into memory. The returned journal has no records.
     #[must_use]
     pub fn visit(path: PathBuf, visit: impl FnMut(LocatedRecord)) -> Self {
         let worker = path.file_name().and_then(|name| name.to_str()).and_then(worker_of_journal);
@@ -72,13 +72,13 @@ impl JournalFile {
         Self { path, worker, content, read_error }
     }
 
-    /// Reads the journal of a worker.
+    /// Reads a worker's journal.
     #[must_use]
     pub fn read_worker(run_dir: &Path, worker: WorkerId) -> Self {
         Self::read(run_dir.join(journal_name(worker)))
     }
 
-    /// Returns the terminal results, in order: the first has position 1.
+    /// Returns the terminal results in order; the first has position 1.
     pub fn finished(&self) -> impl Iterator<Item = (TestId, &TestResult)> {
         self.content.records.iter().filter_map(|record| match record {
             JournalRecord::Event(RunRecord::Finished { test, result }) => Some((*test, result)),
@@ -114,7 +114,7 @@ impl JournalFile {
     }
 }
 
-/// Returns what an event says of its test, if it is about one.
+/// Returns the mark that an event leaves on its test, if it concerns a test.
 #[must_use]
 pub fn mark_of(event: &RunRecord) -> Option<(TestId, JournalMark)> {
     match event {
@@ -155,7 +155,7 @@ pub fn read_record_at(path: &Path, place: RecordPlace) -> io::Result<JournalReco
 /// All journals of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunJournals {
-    /// The journals of workers in their order, then that of synthesized results.
+    /// Workers' journals in order, then the journal of synthesized results.
     pub files: Vec<JournalFile>,
 }
 
@@ -168,7 +168,7 @@ impl RunJournals {
         Ok(Self { files: journal_paths(run_dir)?.into_iter().map(JournalFile::read).collect() })
     }
 
-    /// Settles the run without its coordinator, from its journals and the number of its selected tests.
+    /// Settles the run without its coordinator, from its journals and the number of selected tests.
     #[must_use]
     pub fn settle(&self, selected: usize) -> OrphanedRunDue {
         let marks: Vec<_> =
@@ -176,7 +176,7 @@ impl RunJournals {
         settle_orphaned_run(selected, marks.iter().map(|(worker, marks)| (*worker, marks.as_slice())))
     }
 
-    /// Returns the last attempt of each test that has a provisional result.
+    /// Returns the last attempt of each test with a provisional result.
     #[must_use]
     pub fn last_attempts(&self) -> BTreeMap<TestId, &Attempt> {
         let records = self.files.iter().flat_map(|file| &file.content.records);
@@ -188,7 +188,7 @@ impl RunJournals {
     }
 }
 
-/// Returns the result of a test without a terminal result; `cause` is a clause such as `the coordinator
+/// Returns the result of a test without a terminal result. `cause` is a clause such as `the coordinator
 /// died`.
 #[must_use]
 pub fn unfinished_result(unfinished: UnfinishedTest, attempt: Option<&Attempt>, cause: &str) -> TestResult {
