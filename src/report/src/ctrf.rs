@@ -1,5 +1,5 @@
-//! The CTRF report: the Common Test Report Format, JSON that several CI tools read. Its schema accepts no
-//! members of ours outside `extra`.
+//! CTRF report (Common Test Report Format): JSON that several CI tools read. The schema allows members of
+//! our own only in `extra`.
 
 use std::{io::Write, path::Path};
 
@@ -13,7 +13,7 @@ use super::{
     test_steps::{StepCounts, StepEnd},
 };
 
-/// The version of the specification whose schema the reports follow.
+/// Version of the specification whose schema the reports follow.
 const SPEC_VERSION: &str = "0.0.0";
 
 /// The format `ctrf`.
@@ -29,7 +29,7 @@ fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(
     }
     let counts = run_counts(summary, info);
     write!(writer, r#""results":{{"tool":{head},"summary":{counts},"tests":["#)?;
-    // One test at a time, so that the document of a large run is never in memory as a whole.
+    // Write one test at a time, so that the report of a large run is never in memory as a whole.
     let mut separator = "\n";
     for record in summary.records().iter().chain(summary.failed_groups()) {
         writer.write_all(separator.as_bytes())?;
@@ -56,7 +56,7 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
     json!({
         "tests": counts.total() + groups,
         "passed": by_status("passed"),
-        // A program that failed outside its tests is an entry of its own.
+        // A program that failed outside its tests has an entry of its own.
         "failed": by_status("failed") + groups,
         "skipped": by_status("skipped"),
         "pending": by_status("pending"),
@@ -70,7 +70,7 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
     })
 }
 
-/// Returns the counts by our outcomes, which the format's statuses do not distinguish.
+/// Returns the counts per outcome, which the format's statuses do not distinguish.
 fn own_counts(counts: &OutcomeCounts, steps: StepCounts) -> Value {
     let numbers = OutcomeCounts::KINDS.into_iter().map(|outcome| (outcome, counts.with_outcome(outcome)));
     let numbers = numbers.map(|(outcome, number)| (raw_status(outcome), number.into()));
@@ -78,7 +78,8 @@ fn own_counts(counts: &OutcomeCounts, steps: StepCounts) -> Value {
     Value::Object(numbers.chain([("leaky".to_owned(), counts.leaky().into())]).chain(steps).collect())
 }
 
-/// Returns the status of the format. A test that never ran is neither passed nor skipped nor failed.
+/// Returns the format's status of an outcome. A test that never ran is neither passed nor skipped nor
+/// failed.
 fn ctrf_status(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Passed | Outcome::Flaky => "passed",
@@ -93,21 +94,21 @@ fn ctrf_status(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Returns the word for our own outcome, in `rawStatus`.
+/// Returns Heeler's own outcome, for `rawStatus`.
 fn raw_status(outcome: Outcome) -> String {
     outcome.label().replace(' ', "-")
 }
 
-/// The entry of one test.
+/// Entry of one test.
 struct CtrfTest<'a> {
-    /// All members but the outputs, in whose places there is `null`.
+    /// All members; the outputs are `null` here and written separately.
     members: Map<String, Value>,
     stdout: Option<&'a str>,
     stderr: Option<&'a str>,
 }
 
-/// An output as the format's array of lines. It is written line by line, because an output may be a megabyte
-/// of empty lines.
+/// An output as the format's array of lines. Serialised line by line, because an output may be a megabyte of
+/// empty lines.
 struct OutputLines<'a>(&'a str);
 
 impl Serialize for OutputLines<'_> {
@@ -174,6 +175,7 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     if record.outcome == Outcome::Flaky {
         put("flaky", true.into());
     }
+    // Data without a member in the format.
     let mut extra = Map::new();
     if let Some(cpu) = record.cpu_ms {
         extra.insert("cpuMs".into(), cpu.into());
@@ -210,7 +212,7 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     if let Some(worker) = detail.worker {
         test.insert("threadId".into(), worker.to_string().into());
     }
-    // Files of earlier attempts are among them.
+    // Includes the files of earlier attempts.
     let files: Vec<_> =
         detail.files.iter().map(|(path, description)| attachment(path, description)).collect();
     if !files.is_empty() {
@@ -315,7 +317,7 @@ fn attempt(number: u64, attempt: &Attempt) -> Value {
     value
 }
 
-/// Returns an output as the format's array of lines; `None` for an empty one.
+/// Returns an output as the format's array of lines; `None` for an empty output.
 fn output_lines(text: &str) -> Option<Value> {
     (!text.is_empty()).then(|| text.lines().collect())
 }
@@ -442,7 +444,7 @@ mod tests {
         assert_eq!(number("stop") - number("start"), 7000);
         assert_eq!(tests[1]["stdout"], json!(["one", "two"]));
         assert_eq!(tests[1]["attachments"][0]["contentType"], "text/plain");
-        // The line where the test is defined is not where it failed.
+        // The line of the test's definition is not the line of the failure.
         assert_eq!((&tests[1]["filePath"], tests[1].get("line")), (&json!("src/a.rs"), None));
         assert_eq!(tests[1]["suite"], json!(["core"]));
         assert_eq!((&tests[2]["threadId"], &tests[2]["trace"]), (&json!("2"), &json!("#0 main")));

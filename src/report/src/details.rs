@@ -1,5 +1,5 @@
-//! The texts of results in memory and on disk. A summary keeps those of the first failures up to a limit; of
-//! the others only what lists and counts need, and a report reads them again where the run has recorded them.
+//! Texts of results, in memory and on disk. A summary keeps the texts of the first failures, up to a limit.
+//! For other tests it keeps only what lists and counts need, and a report reads the recorded texts again.
 
 use std::borrow::Cow;
 
@@ -8,19 +8,19 @@ use heeler_protocol::mtp::FailureInfo;
 
 use super::{FailureDetail, ReportRunInfo, RunSummary, TestReport};
 
-/// Maximum size of a message without its output; a headline is not longer.
+/// Maximum size of a message without its output, enough for a headline.
 const ABRIDGED_MESSAGE_BYTES: usize = 1 << 10;
 
-/// Where the whole results of a run are recorded.
+/// Source of the complete results of a run.
 pub trait DetailSource {
-    /// Returns the detail of a test, or of a program that failed outside its tests, by its uid.
+    /// Returns the detail of a test, or of a program that failed outside its tests, by uid.
     ///
     /// # Errors
-    /// It is not recorded, or can't be read.
+    /// The detail is not recorded, or can't be read.
     fn load_detail(&self, uid: &str) -> Result<FailureDetail, DetailLoadError>;
 }
 
-/// The error of reading a result again.
+/// Error of reading a result again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct DetailLoadError {
@@ -28,10 +28,10 @@ pub struct DetailLoadError {
     pub reason: String,
 }
 
-/// The source where nothing is recorded.
+/// Source of details when nothing is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnavailableDetails {
-    /// Why nothing is recorded, for users.
+    /// Reason why nothing is recorded, for users.
     pub reason: String,
 }
 
@@ -41,24 +41,24 @@ impl DetailSource for UnavailableDetails {
     }
 }
 
-/// What a report is written from.
+/// Everything that a report is written from.
 #[derive(Clone, Copy)]
 pub struct ReportContent<'a> {
     pub summary: &'a RunSummary,
     pub info: ReportRunInfo<'a>,
-    /// Source of the results that the summary has abridged.
+    /// Source of the details that the summary has abridged.
     pub details: &'a dyn DetailSource,
 }
 
 impl ReportContent<'_> {
-    /// Returns a record of the summary with all its texts. Only one should be in memory at a time.
+    /// Returns a record of the summary with all its texts. Keep only one such record in memory at a time.
     #[must_use]
     pub fn with_whole_detail<'r>(&self, record: &'r TestReport) -> Cow<'r, TestReport> {
         let Some(abridged) = record.detail.as_deref().filter(|detail| detail.is_abridged) else {
             return Cow::Borrowed(record);
         };
         let detail = match self.details.load_detail(&record.uid) {
-            // Processes that the run attributed to the test later are only in the summary.
+            // Only the summary knows processes that the run attributed to the test later.
             Ok(whole) => FailureDetail { leaked: abridged.leaked.clone(), ..whole },
             Err(error) => {
                 let message = abridged.message.as_deref().unwrap_or_default();
@@ -74,7 +74,7 @@ impl ReportContent<'_> {
 }
 
 impl FailureDetail {
-    /// Returns the size of all texts, in bytes.
+    /// Returns the total size of all texts, in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_deref().map_or(0, str::len);
         let own = [
@@ -104,13 +104,14 @@ impl FailureDetail {
             + self.files.iter().map(|(path, description)| path.len() + description.len()).sum::<usize>()
     }
 
-    /// Returns what reports print of a test that passed at the first attempt and left nothing behind.
+    /// Returns the parts that reports print of a test that passed at its first attempt and left nothing
+    /// behind.
     pub(super) fn of_pass(self) -> Option<Self> {
         let is_printed = !self.files.is_empty() || !self.parts.is_empty();
         is_printed.then(|| Self { files: self.files, parts: self.parts, ..Self::default() })
     }
 
-    /// Drops everything that lists and counts do not need.
+    /// Drops all data that lists and counts do not need.
     pub(super) fn abridge(&mut self) {
         let attempts = self.attempts.len() as u64;
         let message = self.message.take().map(|mut message| {

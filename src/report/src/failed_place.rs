@@ -1,7 +1,7 @@
-//! Where a test failed: the line of the failed check, or of the code that crashed, apart from the line where
-//! the test is defined.
+//! Place of a test's failure: the line of the failed check or crashed code, as opposed to the line of the
+//! test's definition.
 
-/// A place in a source file.
+/// Place in a source file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePlace {
     pub file: String,
@@ -9,13 +9,12 @@ pub struct SourcePlace {
     pub line: Option<u32>,
 }
 
-/// Beginnings of the files of runtimes: the C library's are relative to the directories that it was built in.
+/// Path prefixes of runtime sources. The C library's paths are relative to its build directories.
 const RUNTIME_FILES: [&str; 5] = ["<rust>/", "/rustc/", "/usr/", "./", "../"];
-/// Parts of the paths of runtimes and of libraries that are not the user's.
+/// Path parts of runtimes and third-party libraries.
 const LIBRARY_PARTS: [&str; 3] = ["/lib/rustlib/src/rust/", "/.cargo/registry/", "/googletest/src/"];
 
-/// Returns the place of the first failure that has one, of their files and lines. `test_file` is where the
-/// test is defined.
+/// Returns the place of the first failure with a file. `test_file` is the file that defines the test.
 pub(crate) fn of_failures<'a>(
     mut places: impl Iterator<Item = (Option<&'a str>, Option<u32>)>,
     test_file: Option<&str>,
@@ -23,23 +22,23 @@ pub(crate) fn of_failures<'a>(
     places.find_map(|(file, line)| Some(place(file?, line, test_file)))
 }
 
-/// Returns a place. The test's file may be known as an absolute one, and the failure name it as its compiler
-/// was told.
+/// Creates a place. Prefers the test's absolute path if the failure names the same file by a relative path,
+/// as passed to the compiler.
 fn place(file: &str, line: Option<u32>, test_file: Option<&str>) -> SourcePlace {
     let is_same = |test_file: &&str| test_file.strip_suffix(file).is_some_and(|rest| rest.ends_with('/'));
     SourcePlace { file: test_file.filter(is_same).unwrap_or(file).to_owned(), line }
 }
 
-/// Returns the first place of a stack that is in the user's own code: a line of it is a frame that ends in
-/// ` at FILE:LINE`, or nothing but `FILE:LINE`. `test_file` is where the test is defined.
+/// Returns the first place of a stack trace in the user's own code. A line of the trace is a frame that ends
+/// in ` at FILE:LINE`, or just `FILE:LINE`. `test_file` is the file that defines the test.
 pub(crate) fn of_stack(stack: &str, test_file: Option<&str>) -> Option<SourcePlace> {
     let places = stack.lines().filter_map(place_of_line);
     let mut places = places.map(|found| place(&found.file, found.line, test_file));
     places.find(|place| is_own(&place.file, test_file))
 }
 
-/// Returns the place that the summary of a sanitizer names, with which the message then begins, if it is in
-/// the user's own code: `AddressSanitizer: heap-use-after-free FILE:LINE in FUNCTION`.
+/// Returns the place in a sanitizer's summary at the start of the message, if it is in the user's own code:
+/// `AddressSanitizer: heap-use-after-free FILE:LINE in FUNCTION`.
 pub(crate) fn of_sanitizer(message: &str, test_file: Option<&str>) -> Option<SourcePlace> {
     let line = message.lines().next()?;
     let (_, finding) = line.split_once(": ").filter(|(name, _)| name.ends_with("Sanitizer"))?;

@@ -1,7 +1,7 @@
-//! The JUnit XML report, in the format that cargo-nextest writes and CI servers read: one `testsuite` for
-//! each suite. `classname` and `name` are equal to the framework's own reports, otherwise the suite and the
-//! test's full name. Output is included for tests that did not pass at the first attempt. One test is in
-//! memory at a time.
+//! JUnit XML report, in the format that cargo-nextest writes and CI servers read, with one `testsuite` per
+//! suite. `classname` and `name` equal the framework's own reports; without these, they are the suite and
+//! the test's full name. Includes the output of tests that did not pass at their first attempt. Only one
+//! test is in memory at a time.
 
 use std::{
     collections::HashMap,
@@ -22,14 +22,14 @@ use super::{
     xml::{ElementStart, XmlWriter},
 };
 
-/// The suite name of tests that have none.
+/// Suite name of tests without a suite.
 const NO_SUITE: &str = "tests";
 
 /// The format `junit`.
 pub(super) static FORMAT: ReportFormat =
     ReportFormat { name: "junit", title: "JUnit", default_file: "junit.xml", write: write_report };
 
-/// Format `junit-subtests`: the case of each test is followed by a case for each of its steps.
+/// The format `junit-subtests`: each test's case is followed by a case for each of its steps.
 pub(super) static FORMAT_WITH_SUBTESTS: ReportFormat = ReportFormat {
     name: "junit-subtests",
     title: "JUnit with subtests",
@@ -37,14 +37,14 @@ pub(super) static FORMAT_WITH_SUBTESTS: ReportFormat = ReportFormat {
     write: write_report_with_subtests,
 };
 
-/// Whether steps of tests have cases of their own.
+/// Whether steps of tests get cases of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepCases {
     None,
     All,
 }
 
-/// The kind of element that represents a test's result.
+/// Kind of element that represents a test's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaseKind {
     Success,
@@ -53,7 +53,7 @@ pub(super) enum CaseKind {
     Error,
 }
 
-/// The numbers of cases that the head of a suite, and that of the document, have.
+/// Numbers of cases in the attributes of a suite and of the document.
 #[derive(Debug, Clone, Copy, Default)]
 struct CaseCounts {
     tests: usize,
@@ -87,7 +87,7 @@ impl CaseCounts {
     }
 }
 
-/// The cases of one suite, in their order.
+/// Cases of one suite, in order.
 struct CaseSuite<'r> {
     name: &'r str,
     records: Vec<&'r TestReport>,
@@ -109,6 +109,7 @@ fn write_document(
     writer: &mut dyn Write,
     steps: StepCases,
 ) -> Result<(), ReportError> {
+    // Count all cases, because the attributes precede the cases.
     let ReportContent { summary, info, .. } = content;
     let suites = case_suites(summary);
     let all = CaseCounts::of(suites.iter().flat_map(|suite| &suite.records).copied(), steps);
@@ -119,7 +120,7 @@ fn write_document(
         .attribute("skipped", &all.skipped.to_string())
         .attribute("failures", &all.failures.to_string())
         .attribute("errors", &all.errors.to_string());
-    // A client may choose an id that is no UUID.
+    // A client may choose a run id that is not a UUID.
     if let Ok(run) = uuid::Uuid::try_parse(info.run) {
         root = root.attribute("uuid", &run.hyphenated().to_string());
     }
@@ -134,7 +135,7 @@ fn write_document(
     Ok(xml.end()?)
 }
 
-/// Groups the tests by suite, in the order of the first test of each.
+/// Groups the tests by suite, in the order of each suite's first test.
 fn case_suites(summary: &RunSummary) -> Vec<CaseSuite<'_>> {
     let mut suites: Vec<CaseSuite<'_>> = Vec::new();
     let mut place: HashMap<&str, usize> = HashMap::new();
@@ -221,7 +222,7 @@ fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
     xml.close("testcase")
 }
 
-/// Returns the class and the name of a test's case.
+/// Returns the class and name of a test's case.
 pub(super) fn case_names(record: &TestReport) -> (&str, &str) {
     match &record.report_name {
         Some(reported) => (&reported.class, &reported.name),
@@ -249,7 +250,7 @@ fn case_head(record: &TestReport) -> ElementStart {
     head
 }
 
-/// Writes the element of a result that is no success.
+/// Writes the status element, unless the test succeeded.
 fn write_status(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
     let tag = match case_kind(record.outcome) {
         CaseKind::Success => return Ok(()),
@@ -287,7 +288,7 @@ fn case_kind(outcome: Outcome) -> CaseKind {
     }
 }
 
-/// Returns a time with three decimal places, as the format has it.
+/// Returns a duration with three decimal places, as the format requires.
 pub(super) fn seconds(duration: Duration) -> String {
     format!("{:.3}", duration.as_secs_f64())
 }
@@ -309,7 +310,7 @@ fn with_files(detail: &FailureDetail) -> String {
     text
 }
 
-/// Returns the error output followed by the leaked processes, unless it names them already.
+/// Returns the error output followed by the leaked processes, unless the output already names them.
 fn with_leaks(detail: &FailureDetail) -> String {
     let mut text = detail.stderr.clone().unwrap_or_default();
     if text.contains("[heeler: the test left") {
@@ -329,7 +330,7 @@ fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
     format!("[heeler: {who} left a process behind, which {fate}: {}]\n", leaked_process(process))
 }
 
-/// Returns the command line of a leaked process, with its id, age and memory.
+/// Returns a leaked process's command line, with its id, age and memory.
 fn leaked_process(process: &LeakedProcessInfo) -> String {
     let LeakedProcessInfo { pid, command, .. } = process;
     format!("{command} ({})", process_text(*pid, command, process.facts().as_ref()))
@@ -367,8 +368,8 @@ fn type_attribute(record: &TestReport) -> Option<String> {
     failure_type(record.outcome, detail.signal.as_deref(), exit_code)
 }
 
-/// Returns the attribute `type` of an outcome: for a crash the name of the signal, because that is the most
-/// specific; `None` for an outcome that is no failure.
+/// Returns the attribute `type` of an outcome. A crash has the name of its signal, which is most specific;
+/// `None` for an outcome that is not a failure.
 pub(super) fn failure_type(outcome: Outcome, signal: Option<&str>, exit_code: Option<i32>) -> Option<String> {
     Some(match (outcome, signal, exit_code) {
         (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _, _) => return None,
@@ -398,7 +399,7 @@ fn description(record: &TestReport) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("\n"))
 }
 
-/// Returns the values of one of several failures, with its place.
+/// Returns the compared values of a failure, with its place.
 fn failed_comparison(failure: &FailureInfo) -> Option<String> {
     let (expected, actual) = failure.expected.as_deref().zip(failure.actual.as_deref())?;
     let line = failure.line.map(|line| format!(":{line}")).unwrap_or_default();
@@ -406,7 +407,7 @@ fn failed_comparison(failure: &FailureInfo) -> Option<String> {
     Some(format!("{place}expected: {expected}\n  actual: {actual}"))
 }
 
-/// Returns the text about leaked processes that one of several tests of a suite, or no test, left behind.
+/// Returns the text about leaked processes that can't be attributed to a single test of the suite.
 fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
     let mut text = String::new();
     for leak in leaks.iter().filter(|leak| suite_of(leak) == suite) {

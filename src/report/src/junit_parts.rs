@@ -1,4 +1,4 @@
-//! Elements of the JUnit report beside the case of a test: its earlier attempts, and cases of its steps.
+//! JUnit elements besides a test's own case: earlier attempts, and cases of steps.
 
 use std::{io, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     xml::{ElementStart, XmlWriter},
 };
 
-/// Writes a case for each step of a test, named as frameworks name subtests: `test/step`.
+/// Writes a case for each step of a test, named like subtests in frameworks: `test/step`.
 pub(super) fn write_steps(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
     let (class, name) = case_names(record);
     for part in record.detail.iter().flat_map(|detail| &detail.parts) {
@@ -43,7 +43,7 @@ pub(super) fn write_steps(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::R
     Ok(())
 }
 
-/// Returns the number of attempts before the deciding one. Where only their number is known, they are written
+/// Returns the number of attempts before the deciding one. If only their number is known, they are written
 /// without text, because CI servers count them.
 pub(super) fn rerun_count(detail: &FailureDetail, outcome: Outcome) -> u64 {
     if !detail.attempts.is_empty() {
@@ -91,7 +91,7 @@ fn write_rerun(xml: &mut XmlWriter<'_>, tag: &'static str, attempt: &Attempt) ->
     let outputs = outputs.into_iter().filter(|(_, text)| !text.is_empty());
     for (place, (output_tag, text)) in outputs.enumerate() {
         if place == 0 {
-            // Behind a text the writer puts no line break of its own.
+            // After text, the writer does not insert a line break itself.
             xml.indent()?;
         }
         xml.text_element(output_tag, &xml_text(text))?;

@@ -1,13 +1,13 @@
-//! The report of a run, for people and for their tools: the aggregated stream of changes, and the report
-//! files written from it. Pure functions: no clock, no file and no terminal here.
+//! The report of a run, for people and tools: sums up the results, and writes report files from them. Pure
+//! functions, without clock, files or terminal.
 //!
-//! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
-//! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
-//! - [`sanitise`]: sanitising of foreign text.
-//! - [`RunEventLine`]: a line of the event stream of a run.
+//! - [`RunSummary`]: a run's tests by uid, in their latest state; [`TestReport`] is one test.
+//! - [`DetailSource`]: reads texts of results that a summary does not keep.
+//! - [`sanitise`]: sanitises foreign text.
+//! - [`RunEventLine`]: a line of a run's event stream.
 //! - `mutation`: reports of mutation testing.
-//! - [`workflow_command`]: escaping in workflow commands of GitHub Actions.
-//! - [`rough_duration`]: durations for people.
+//! - [`workflow_command`]: escapes text in workflow commands of GitHub Actions.
+//! - [`rough_duration`]: formats durations for people.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;

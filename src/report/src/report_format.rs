@@ -1,22 +1,22 @@
-//! The registry of report formats. A new format is a file with a [`ReportFormat`], and a line in
-//! [`REPORT_FORMATS`]; the command line, the configuration and the server use only the registry.
+//! The registry of report formats. To add a format, write a file with a [`ReportFormat`], and add a line to
+//! [`REPORT_FORMATS`]. The command line, the configuration and the server use only the registry.
 
 use std::{fmt, io::Write, path::PathBuf, time::Duration};
 
 use super::{ReportContent, ctrf, junit};
 
-/// Every format, in the order of help and messages.
+/// All formats, in the order of help and messages.
 pub static REPORT_FORMATS: &[&ReportFormat] = &[&junit::FORMAT, &junit::FORMAT_WITH_SUBTESTS, &ctrf::FORMAT];
 
 /// A format of report files.
 pub struct ReportFormat {
-    /// Word that selects the format on the command line.
+    /// Name that selects the format on the command line.
     pub name: &'static str,
     /// Name of the format for people, such as `JUnit`.
     pub title: &'static str,
-    /// File that is written where none is named.
+    /// Default file name.
     pub default_file: &'static str,
-    /// Writes the report of a run. Fails if the content can't be represented or the writer fails.
+    /// Writes a run's report. Fails if the format can't represent the content, or if the writer fails.
     pub write: fn(&ReportContent<'_>, &mut dyn Write) -> Result<(), ReportError>,
 }
 
@@ -32,37 +32,37 @@ impl PartialEq for ReportFormat {
     }
 }
 
-/// The attributes of the run as a whole.
+/// Attributes of the whole run.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportRunInfo<'a> {
     /// Name of the report, such as the profile's name.
     pub name: &'a str,
-    /// The run's id, as the client chose it.
+    /// Id of the run, chosen by the client.
     pub run: &'a str,
     /// Start of the run, in ISO 8601.
     pub start_utc: &'a str,
     pub duration: Duration,
 }
 
-/// A report that a user requested: the format, and the file to write.
+/// A report that a user requested: format and file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportRequest {
     pub format: &'static ReportFormat,
-    /// The file; `{run}` in it stands for the run's id.
+    /// The file; `{run}` in its name is replaced with the run's id.
     pub file: PathBuf,
 }
 
-/// Text that stands for the run's id in the name of a report file.
+/// Placeholder for the run's id in a report's file name.
 const RUN_PLACEHOLDER: &str = "{run}";
-/// Maximum number of characters of a run's id in the name of a file.
+/// Maximum number of characters of a run's id in a file name.
 const MAX_RUN_ID_CHARS: usize = 64;
 
 impl ReportRequest {
-    /// Returns the file for one run. Characters of its id that are neither ASCII letters nor digits become
-    /// `-`, because a client may choose any id.
+    /// Returns the file for a run. A client may choose any run id, so characters other than ASCII letters
+    /// and digits become `-`.
     #[must_use]
     pub fn file_for_run(&self, run: &str) -> PathBuf {
-        // A path that is not UTF-8 is used as it is.
+        // A path that is not UTF-8 is used unchanged.
         let Some(file) = self.file.to_str().filter(|file| file.contains(RUN_PLACEHOLDER)) else {
             return self.file.clone();
         };
@@ -72,7 +72,7 @@ impl ReportRequest {
     }
 }
 
-/// The error of writing a report.
+/// Error of writing a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error("write JSON")]
@@ -81,7 +81,7 @@ pub enum ReportError {
     Io(#[from] std::io::Error),
 }
 
-/// Returns the format of this name.
+/// Returns the format with this name.
 #[must_use]
 pub fn find_report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORT_FORMATS.iter().copied().find(|format| format.name == name)

@@ -1,5 +1,5 @@
-//! The event stream of a run: one JSON object a line, in the manner of libtest's, for programs that read
-//! results as they arrive. `docs/reference/run-events.schema.json` is generated from these types.
+//! The event stream of a run: one JSON object per line, similar to libtest's, for programs that read results
+//! as they arrive. `docs/reference/run-events.schema.json` is generated from these types.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{FailureDetail, RunSummary, TestReport, test_steps::StepEnd};
 
-/// The version of this format. Members may be added without a new version.
+/// Version of this format. Adding members does not change the version.
 const FORMAT_VERSION: u32 = 1;
 
 /// One line of the stream. The first is `suite` `started`, unless the run could not begin; each selected test
@@ -290,7 +290,7 @@ impl<'a> RunEventLine<'a> {
         Self::Suite(SuiteEvent::Started(RunStarted { format_version: FORMAT_VERSION, run, test_count }))
     }
 
-    /// Returns the event of a test that starts.
+    /// Returns the event of a test's start.
     #[must_use]
     pub fn test_started(uid: &'a str, suite: Option<&'a str>) -> Self {
         let name = super::test_report::without_suite(uid, suite);
@@ -298,7 +298,7 @@ impl<'a> RunEventLine<'a> {
         Self::Test(Box::new(TestEventLine::Started(name)))
     }
 
-    /// Returns the event of a test that has ended, or of a program that failed outside its tests.
+    /// Returns the event of an ended test, or of a program that failed outside its tests.
     #[must_use]
     pub fn test_ended(report: &'a TestReport) -> Self {
         let ended = TestEnded::new(report);
@@ -331,7 +331,7 @@ impl<'a> RunEventLine<'a> {
 }
 
 impl RunEnded<'_> {
-    /// Returns the counts of a run that took this long.
+    /// Returns the counts of a run with this duration.
     #[must_use]
     pub fn of_summary(summary: &RunSummary, duration: Duration) -> Self {
         let counts = summary.counts();
@@ -424,7 +424,7 @@ impl<'a> TestEnded<'a> {
     }
 }
 
-/// Returns the failures of a test; the detail lists them only if they are several.
+/// Returns the failures of a test. The detail lists failures only if there are several.
 fn failures(detail: &FailureDetail) -> Vec<TestFailure<'_>> {
     if detail.failures.is_empty() {
         let place = detail.failed_at.as_ref();
@@ -472,7 +472,7 @@ impl<'a> EarlierAttempt<'a> {
     }
 }
 
-/// Returns the word of an outcome.
+/// Returns an outcome's name in the stream.
 fn word_of(outcome: Outcome) -> String {
     outcome.label().replace(' ', "-")
 }
@@ -504,7 +504,7 @@ mod tests {
         assert!(found == text, "docs/reference/run-events.schema.json is not up to date: {command}");
     }
 
-    /// Returns the event of a result as JSON, validated by the schema.
+    /// Returns a result's event as JSON, validated by the schema.
     #[track_caller]
     fn event(result: TestResult) -> Value {
         valid(&RunEventLine::test_ended(&result_report("A.b", result)))

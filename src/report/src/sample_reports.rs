@@ -1,4 +1,4 @@
-//! Reports of tests of the suite `core`, for the tests of this crate.
+//! Sample reports of tests in the suite `core`, for the tests of this crate.
 #![cfg(test)]
 
 use heeler_core::{Failure, Outcome, TestResult};
@@ -6,22 +6,22 @@ use heeler_protocol::mtp::NodeDescription;
 
 use crate::TestReport;
 
-/// Returns the report of a test that took 1.5 s and has nothing but an outcome.
+/// Returns the report of a test with only an outcome and a duration of 1.5 s.
 pub(super) fn report(name: &str, outcome: Outcome) -> TestReport {
     result_report(name, TestResult::new(outcome))
 }
 
-/// Returns the report of a test with a reason for its outcome.
+/// Returns the report of a test with an outcome and its reason.
 pub(super) fn reason_report(name: &str, outcome: Outcome, reason: &str) -> TestReport {
     result_report(name, TestResult::with_reason(outcome, reason))
 }
 
-/// Returns the report of a result of a test whose definition is unknown.
+/// Returns the report of a result whose test has no known definition.
 pub(super) fn result_report(name: &str, result: TestResult) -> TestReport {
     located_report(name, None, result)
 }
 
-/// Returns the report of a result of a test that is defined in a file, at a line.
+/// Returns the report of a result whose test is defined at `place`.
 pub(super) fn located_report(name: &str, place: Option<(&str, u32)>, result: TestResult) -> TestReport {
     let uid = format!("core::{name}");
     let test = NodeDescription {
@@ -45,7 +45,7 @@ pub(super) fn failure(message: &str, line: u32) -> Failure {
     }
 }
 
-/// Returns the failure of a comparison of 1 with 2.
+/// Returns a failed comparison of 1 with 2.
 pub(super) fn unequal() -> Failure {
     Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() }
 }

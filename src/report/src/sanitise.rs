@@ -1,24 +1,24 @@
-//! Sanitising of foreign text: the output and the names of tests may contain anything, and must not control a
-//! terminal or break an XML reader. Control characters become visible, escape sequences are removed, and
-//! colours (SGR) are kept only where the output supports colours.
+//! Sanitises foreign text. Output and names of tests may contain anything, and must not control a terminal
+//! or break an XML reader. Control characters become visible, escape sequences are removed, and colours
+//! (SGR) are kept only if the output supports colours.
 
 use std::{borrow::Cow, collections::VecDeque};
 
 /// Whether colours in foreign text are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColourPolicy {
-    /// `ESC [ … m` is kept, and reset at the end of each line.
+    /// Keeps `ESC [ … m`, and resets colours at the end of each line.
     Kept,
-    /// All escape sequences are removed.
+    /// Removes all escape sequences.
     Dropped,
 }
 
 /// Maximum number of characters shown of a line; the rest is only counted.
 const MAX_LINE_CHARS: usize = 4000;
-/// Maximum length of the colour sequences that a line inherits from earlier lines; no real output needs more.
+/// Maximum length of colour sequences carried over from earlier lines. No real output needs more.
 const MAX_CARRIED_BYTES: usize = 128;
 
-/// Returns a name as one line without control characters: a newline becomes `\n`, others their escape.
+/// Returns a name as one line without control characters: a newline becomes `\n`, others are escaped too.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_control_or_bidi) {
@@ -35,26 +35,24 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns whether a character is a control character or a mark that reverses the direction of the text after
-/// it.
+/// Returns whether a character is a control character or a bidirectional mark.
 fn is_control_or_bidi(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a message of several lines as one sanitised line; white space between and around the lines is
-/// dropped.
+/// Returns a message as one sanitised line; white space around its lines is dropped.
 #[must_use]
 pub fn headline(message: &str) -> String {
-    // A message may be an output of a megabyte; a longer headline would not be read.
+    // A message may be a megabyte of output. Nobody would read a longer headline.
     let head =
         sanitised_lines(&message[..message.floor_char_boundary(MAX_LINE_CHARS)], ColourPolicy::Dropped);
     let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     parts.join(" · ")
 }
 
-/// Returns a shell command as one line that still has the same effect when pasted: control characters, in
-/// single quotes or bare, become `$'…'`.
+/// Returns a shell command as one line that has the same effect when pasted. Control characters, quoted or
+/// not, become `$'…'`.
 #[must_use]
 pub fn pasteable_command(command: &str) -> Cow<'_, str> {
     if !command.chars().any(is_control_or_bidi) {
@@ -80,24 +78,24 @@ pub fn pasteable_command(command: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the sanitised lines of an output, without white space at the end of the whole.
+/// Returns the sanitised lines of an output, without trailing white space.
 #[must_use]
 pub fn sanitised_lines(text: &str, colours: ColourPolicy) -> Vec<String> {
     let mut carried = String::new();
     text.trim_end().split('\n').map(|line| clean_line(line, colours, &mut carried)).collect()
 }
 
-/// The lines at the beginning and at the end of an output.
+/// Lines from the beginning and the end of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SanitisedExcerpt {
     pub first: Vec<String>,
-    /// Number of lines between them that are left out.
+    /// Number of omitted lines in between.
     pub hidden: usize,
     pub last: VecDeque<String>,
 }
 
-/// Returns up to `limit` sanitised lines from the beginning of an output, and as many from its end. Only
-/// those are in memory: an output may be a megabyte of empty lines.
+/// Returns up to `limit` sanitised lines from the beginning of an output, and as many from its end. Keeps
+/// only these in memory, because an output may be a megabyte of empty lines.
 #[must_use]
 pub fn sanitised_excerpt(text: &str, colours: ColourPolicy, limit: usize) -> SanitisedExcerpt {
     let mut excerpt = SanitisedExcerpt { first: Vec::new(), hidden: 0, last: VecDeque::new() };
@@ -176,8 +174,8 @@ fn is_sgr(sequence: &str) -> bool {
             .is_some_and(|body| body.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')))
 }
 
-/// Returns the length in bytes of the escape sequence at the start of `text`; at least that of the escape
-/// character. A sequence that the end of the line cuts off extends to the end of the line.
+/// Returns the length in bytes of the escape sequence at the start of `text`, at least 1. A sequence cut off
+/// by the line's end extends to the line's end.
 fn escape_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(1) {
@@ -187,7 +185,7 @@ fn escape_length(text: &str) -> usize {
             let has_final = matches!(bytes.get(2 + body), Some(0x40..=0x7e));
             2 + body + usize::from(has_final)
         }
-        // Strings for the terminal (titles, links, pictures), terminated by BEL or by ESC \.
+        // Strings for the terminal (titles, links, images), terminated by BEL or by ESC \.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             let end = bytes[2..].iter().position(|byte| matches!(byte, 0x07 | 0x1b));
             match end.map(|end| end + 2) {
@@ -204,8 +202,8 @@ fn escape_length(text: &str) -> usize {
     }
 }
 
-/// Returns text that XML may contain: characters that XML 1.0 forbids and escape sequences are removed, and
-/// tabs become spaces, because the writer of the reports would drop them.
+/// Returns text that XML may contain. Escape sequences and characters forbidden in XML 1.0 are removed. Tabs
+/// become spaces, because the XML writer would drop them.
 #[must_use]
 pub fn xml_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -1,5 +1,4 @@
-//! The sum of a run: the latest report of each test by its uid, the counts, and the data that report files
-//! need.
+//! Sums up a run: the latest report of each test by uid, the counts, and the data for report files.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,14 +11,14 @@ use heeler_protocol::mtp::{LargeProcess, NodeDescription, RunLeak};
 
 use super::{FailureDetail, StepCounts, TestReport};
 
-/// Maximum size of the texts that a summary keeps. It is enough for the failures that people read, and little
-/// beside the rest of the process; whatever more fails, the texts are read from the record of the run.
+/// Maximum size of the texts kept by a summary: enough for the failures that people read, and small compared
+/// to the rest of the process. Texts of further failures are read from the run's record.
 const KEPT_DETAIL_BYTES: usize = 8 << 20;
 
-/// The state of a run, in progress or at its end.
+/// State of a run, in progress or at its end.
 ///
-/// A report may arrive twice (a result whose delivery is unproven is sent again) and, between tests of
-/// different workers, in any order. The latest report of a test counts, and a start that arrives after it is
+/// A report may arrive twice, because results without proven delivery are sent again. Reports from different
+/// workers may arrive in any order. The latest report of a test counts, and a start that arrives after it is
 /// ignored.
 #[derive(Debug, Clone, Default)]
 pub struct RunSummary {
@@ -32,31 +31,31 @@ pub struct RunSummary {
     suites: HashSet<Arc<str>>,
     ambiguous_leaks: Vec<RunLeak>,
     shared_processes: Vec<LargeProcess>,
-    /// Size of the texts of all records.
+    /// Total size of the texts of all records.
     detail_bytes: usize,
     passed_outputs: PassedOutputs,
 }
 
-/// Whether a summary keeps the outputs of tests that passed.
+/// Whether a summary keeps the outputs of passed tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PassedOutputs {
     #[default]
     Dropped,
-    /// Up to the limit for all texts.
+    /// Keeps them up to the limit for all texts.
     Kept,
 }
 
-/// A test process whose peak memory was reported.
+/// A test process with a reported peak memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MemoryPeak<'a> {
-    /// A process that ran one test only.
+    /// A process that ran only one test.
     Own(&'a TestReport),
     /// A process that ran several tests.
     Shared(&'a LargeProcess),
 }
 
 impl MemoryPeak<'_> {
-    /// Returns the peak memory, where it was reported.
+    /// Returns the peak memory, if reported.
     #[must_use]
     pub fn peak_kib(&self) -> Option<u64> {
         match self {
@@ -66,55 +65,54 @@ impl MemoryPeak<'_> {
     }
 }
 
-/// The result of the run as a whole. Ordered from best to worst.
+/// Result of the whole run, ordered from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunVerdict {
-    /// Every selected test passed or was skipped.
+    /// All selected tests passed or were skipped.
     Passed,
-    /// No test was selected, or none ended.
+    /// No test was selected, or no test ended.
     NothingRan,
-    /// The user cancelled the run, and nothing failed before.
+    /// The user cancelled the run before any failure.
     Cancelled,
-    /// A test or a program failed, in any way.
+    /// A test or a program failed in any way.
     Failed,
-    /// The counts do not match: selected tests have no outcome.
+    /// The counts do not match, because selected tests have no outcome.
     CountMismatch,
 }
 
 impl RunSummary {
-    /// Returns an empty summary of a run over this many tests; `None` where the number is unknown, and then
-    /// the counts are not checked.
+    /// Creates an empty summary of a run with this number of tests. With `None`, the counts are not checked.
     #[must_use]
     pub fn new(selected: Option<usize>) -> Self {
         Self { selected, ..Self::default() }
     }
 
-    /// Sets whether the outputs of passed tests are kept, which no report prints.
+    /// Sets whether the outputs of passed tests are kept; no report file contains them.
     #[must_use]
     pub fn with_passed_outputs(self, passed_outputs: PassedOutputs) -> Self {
         Self { passed_outputs, ..self }
     }
 
-    /// Returns whether a test, or a program that failed outside its tests, has ended.
+    /// Returns whether a test has ended, or a program has failed outside its tests.
     #[must_use]
     pub fn has_ended(&self, uid: &str) -> bool {
         self.indices.contains_key(uid) || self.groups.iter().any(|group| group.uid == uid)
     }
 
-    /// Returns whether a test has started and has not ended.
+    /// Returns whether a test has started but not ended.
     #[must_use]
     pub fn is_unfinished(&self, uid: &str) -> bool {
         self.unfinished.contains(uid)
     }
 
-    /// Records that a test runs, unless it has ended.
+    /// Records that a test has started, unless it has ended.
     pub fn start(&mut self, uid: &str) {
         if !self.indices.contains_key(uid) && !self.unfinished.contains(uid) {
             self.unfinished.insert(uid.into());
         }
     }
 
-    /// Adds the reports of tests that ended, in their order.
+    /// Adds reports of ended tests, in order.
     pub fn add_reports(&mut self, reports: impl IntoIterator<Item = TestReport>) {
         for mut report in reports {
             report.suite = report.suite.take().map(|suite| self.intern(suite));
@@ -122,7 +120,7 @@ impl RunSummary {
         }
     }
 
-    /// Records how a test of a run ended that the user left at once: one without a result was interrupted, or
+    /// Records a test of a run that the user aborted at once. A test without a result was interrupted, or
     /// never ran.
     pub fn interrupt(&mut self, test: &NodeDescription<'_>) {
         if self.indices.contains_key(test.uid) {
@@ -146,7 +144,7 @@ impl RunSummary {
         suite
     }
 
-    /// Abridges a record whose texts exceed the limit of the summary.
+    /// Abridges a record if its texts exceed the summary's limit.
     fn bound_detail(&mut self, record: &mut TestReport) {
         let Some(detail) = record.detail.as_deref_mut() else { return };
         if self.detail_bytes + detail.text_bytes() > KEPT_DETAIL_BYTES {
@@ -155,7 +153,7 @@ impl RunSummary {
         self.detail_bytes += detail.text_bytes();
     }
 
-    /// Drops what no report prints of a test that passed at the first attempt.
+    /// Drops data that no report prints of a test that passed at its first attempt.
     pub(super) fn reduce(&self, record: &mut TestReport) {
         let is_output_kept = self.passed_outputs == PassedOutputs::Kept && record.has_output();
         if record.outcome == Outcome::Passed && !record.is_leaky() && !is_output_kept {
@@ -196,8 +194,8 @@ impl RunSummary {
         }
     }
 
-    /// Adds leaked processes from the result of the run. For a test in a process of its own, its node has
-    /// reported them already.
+    /// Adds leaked processes from the run's result. Tests in processes of their own have already reported
+    /// theirs.
     pub fn add_leaks(&mut self, leaks: &[RunLeak]) {
         for leak in leaks {
             let only = match leak.tests.as_slice() {
@@ -211,13 +209,13 @@ impl RunSummary {
         }
     }
 
-    /// Adds the processes with the highest memory use that several tests shared, from the result of the run.
+    /// Adds shared processes with the highest memory use, from the run's result.
     pub fn add_shared_processes(&mut self, processes: &[LargeProcess]) {
         self.shared_processes.extend_from_slice(processes);
     }
 
-    /// Returns the `limit` processes with the highest peak memory of at least `from_kib`, largest first:
-    /// those of single tests and those that several tests shared.
+    /// Returns up to `limit` processes with a peak memory of at least `from_kib`, largest first, whether one
+    /// test or several tests used the process.
     #[must_use]
     pub fn largest(&self, limit: usize, from_kib: u64) -> Vec<MemoryPeak<'_>> {
         let own = self.records.iter().map(MemoryPeak::Own);
@@ -228,14 +226,14 @@ impl RunSummary {
         all
     }
 
-    /// Returns the leaks that cannot be attributed to one test: of several tests, or of a program outside its
-    /// tests.
+    /// Returns leaks that cannot be attributed to one test: by one of several tests, or by a program outside
+    /// its tests.
     #[must_use]
     pub fn ambiguous_leaks(&self) -> &[RunLeak] {
         &self.ambiguous_leaks
     }
 
-    /// Returns the tests that left processes behind, in the order in which they ended.
+    /// Returns the tests that left processes behind, in the order of their ends.
     pub fn leaky_tests(&self) -> impl Iterator<Item = &TestReport> {
         self.records.iter().filter(|record| record.is_leaky())
     }
@@ -244,7 +242,8 @@ impl RunSummary {
     #[must_use]
     pub fn counts(&self) -> OutcomeCounts {
         let mut counts = self.counts;
-        // One of several tests is leaky, but which one is unknown; it may be one that is counted already.
+        // One of several tests is leaky, but it is unknown which one. Do not count a test twice that may be
+        // counted already.
         let is_known = |uid: &String| {
             self.indices.get(uid.as_str()).is_some_and(|&place| self.records[place].is_leaky())
         };
@@ -266,14 +265,14 @@ impl RunSummary {
         self.selected.unwrap_or(self.records.len() + self.unfinished.len())
     }
 
-    /// Returns every test that ended, in the order in which they ended.
+    /// Returns all ended tests, in the order of their ends.
     #[must_use]
     pub fn records(&self) -> &[TestReport] {
         &self.records
     }
 
-    /// Returns the tests with this kind of outcome, whatever the reason of [`Outcome::NotRun`], in the order
-    /// in which they ended.
+    /// Returns the tests with this kind of outcome, in the order of their ends. [`Outcome::NotRun`] matches
+    /// whatever its reason.
     pub fn with_outcome(&self, outcome: Outcome) -> impl Iterator<Item = &TestReport> {
         let is_same = move |other| match (outcome, other) {
             (Outcome::NotRun(_), Outcome::NotRun(_)) => true,
@@ -282,20 +281,20 @@ impl RunSummary {
         self.records.iter().filter(move |record| is_same(record.outcome))
     }
 
-    /// Returns the number of tests that never started, for whichever reason.
+    /// Returns the number of tests that never started, for any reason.
     #[must_use]
     pub fn not_run_count(&self) -> usize {
         self.counts.with_outcome(Outcome::NotRun(NotRunReason::Unrunnable))
     }
 
-    /// Returns the number of tests that failed in any way, without those that never started.
+    /// Returns the number of tests that failed in any way, without tests that never started.
     #[must_use]
     pub fn failed_count(&self) -> usize {
         self.counts.failing() + self.cancelled_before_start() - self.not_run_count()
     }
 
-    /// Returns the number of tests that never started because the run ended earlier. They are included in
-    /// those not run.
+    /// Returns the number of tests that never started because the run ended earlier. The count of tests not
+    /// run includes them.
     #[must_use]
     pub fn cancelled_before_start(&self) -> usize {
         let is_stopped =
@@ -303,13 +302,12 @@ impl RunSummary {
         self.records.iter().filter(is_stopped).count()
     }
 
-    /// Returns the suites and programs that failed outside any test.
+    /// Returns the suites and programs that failed outside their tests.
     pub fn failed_groups(&self) -> impl Iterator<Item = &TestReport> {
         self.groups.iter().filter(|group| group.outcome.is_failure())
     }
 
-    /// Returns every failure that is shown individually, in order: suites first, then tests, without the
-    /// tests that never ran.
+    /// Returns every failure to show individually: first suites, then tests, without tests that never ran.
     pub fn failures(&self) -> impl Iterator<Item = &TestReport> {
         let is_shown = |record: &&TestReport| {
             record.outcome.is_failure() && !matches!(record.outcome, Outcome::NotRun(_))
@@ -334,7 +332,7 @@ impl RunSummary {
         reasons
     }
 
-    /// Returns the `limit` slowest tests that took at least `from`, slowest first.
+    /// Returns up to `limit` tests that took at least `from`, slowest first.
     #[must_use]
     pub fn slowest(&self, limit: usize, from: Duration) -> Vec<&TestReport> {
         let mut slow: Vec<&TestReport> =
@@ -350,14 +348,14 @@ impl RunSummary {
         self.suites.len()
     }
 
-    /// Returns the number of selected tests without an outcome; negative where there are outcomes of tests
-    /// that were not selected.
+    /// Returns the number of selected tests without an outcome; negative if tests that were not selected
+    /// have outcomes.
     #[must_use]
     pub fn missing_outcomes(&self) -> isize {
         self.selected().cast_signed() - self.counts.total().cast_signed()
     }
 
-    /// Returns the tests that started and never ended, in the order of their names.
+    /// Returns the tests that started but never ended, sorted by uid.
     #[must_use]
     pub fn unfinished_tests(&self) -> Vec<&str> {
         let mut open: Vec<&str> = self.unfinished.iter().map(AsRef::as_ref).collect();
@@ -365,7 +363,7 @@ impl RunSummary {
         open
     }
 
-    /// Returns the result of the run as a whole.
+    /// Returns the result of the whole run.
     #[must_use]
     pub fn verdict(&self) -> RunVerdict {
         let called_off = self.cancelled_before_start();

@@ -1,4 +1,4 @@
-//! One test of a run with the data that a report prints.
+//! One test of a run, with the data that reports print.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,60 +13,61 @@ use crate::{
     test_steps::StepCounts,
 };
 
-/// One test, or one program that failed outside any test.
+/// A test, or a program that failed outside its tests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestReport {
-    /// The uid of the node.
+    /// Uid of the node.
     pub uid: String,
-    /// Name of the suite, where the node has it; shared between the records of a suite.
+    /// Name of the suite, if the node has one; shared between the records of a suite.
     pub suite: Option<Arc<str>>,
-    /// The display name, only where it has more information than the name.
+    /// Display name, only if it says more than the name.
     pub display: Option<String>,
     /// Class and name in JUnit reports, if they differ from suite and name.
     pub report_name: Option<Box<ReportName>>,
     pub outcome: Outcome,
     pub duration: Option<Duration>,
-    /// CPU time of its process, in milliseconds, where the test had the process to itself.
+    /// CPU time of the test's process in milliseconds, if no other test ran in it.
     pub cpu_ms: Option<f64>,
-    /// Peak memory of the same process, in KiB.
+    /// Peak memory of this process in KiB, under the same condition.
     pub peak_kib: Option<u64>,
     /// Start time, in ISO 8601.
     pub start_utc: Option<String>,
-    /// The number of its steps.
+    /// Number of the test's steps.
     pub steps: StepCounts,
-    /// Whether this is a suite or program that died outside any test.
+    /// Whether this is a suite or program that died outside its tests.
     pub is_group: bool,
-    /// All other data. A summary drops it of a test that passed at the first attempt and left nothing behind.
+    /// All other data. A summary drops the detail of a test that passed at its first attempt and left
+    /// nothing behind.
     pub detail: Option<Box<FailureDetail>>,
 }
 
-/// The data of a result apart from its outcome and its times.
+/// Data of a result besides outcome and times.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FailureDetail {
-    /// Name of the signal that killed it.
+    /// Name of the signal that killed the process.
     pub signal: Option<String>,
     /// Exit code of a process that exited without a result.
     pub exit_code: Option<i64>,
-    /// The reason for the failure or the skip.
+    /// Reason for the failure or the skip.
     pub message: Option<String>,
     pub stacktrace: Option<String>,
-    /// The actual value of an assertion.
+    /// Actual value of a failed assertion.
     pub actual: Option<String>,
-    /// The expected value of an assertion.
+    /// Expected value of a failed assertion.
     pub expected: Option<String>,
-    /// The source file in which the test is defined.
+    /// Source file that defines the test.
     pub file: Option<String>,
     /// Line in the source file, from 1.
     pub line: Option<u32>,
-    /// Where it failed, if that is known.
+    /// Place of the failure, if known.
     pub failed_at: Option<SourcePlace>,
     /// All failures in order, if there are several.
     pub failures: Vec<FailureInfo>,
     pub stdout: Option<String>,
     pub stderr: Option<String>,
-    /// A shell command line that runs the test in isolation.
+    /// Shell command that runs the test in isolation.
     pub reproduce: Option<String>,
-    /// The result of the isolated rerun.
+    /// Result of the isolated rerun.
     pub isolated_rerun: Option<String>,
     /// Number of the deciding attempt, from 1.
     pub attempt: Option<u64>,
@@ -74,17 +75,17 @@ pub struct FailureDetail {
     pub parts: Vec<TestPartInfo>,
     /// Attached files: path and description.
     pub files: Vec<(String, String)>,
-    /// The earlier attempts, where they are reported.
+    /// Earlier attempts, if reported.
     pub attempts: Vec<Attempt>,
     pub worker: Option<u64>,
-    /// Processes that the test left behind and that were killed.
+    /// Processes that the test left behind.
     pub leaked: Vec<LeakedProcessInfo>,
-    /// Whether outputs and other texts are left out here, and are to be read from the run's record.
+    /// Whether outputs and other texts are omitted here and must be read from the run's record.
     pub is_abridged: bool,
 }
 
 impl TestReport {
-    /// Returns the report of a result, with all its data.
+    /// Creates the complete report of a result.
     #[must_use]
     pub fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
         let outcome = result.outcome;
@@ -106,7 +107,7 @@ impl TestReport {
         }
     }
 
-    /// Returns the report of a program that failed outside its tests.
+    /// Creates the report of a program that failed outside its tests.
     #[must_use]
     pub fn from_program_failure(failure: &ProgramFailure) -> Self {
         let (uid, display_name) = (failure.uid(), failure.display_name());
@@ -120,7 +121,7 @@ impl TestReport {
         Self { is_group: true, ..report }
     }
 
-    /// Returns the name that the framework uses: the uid without the suite.
+    /// Returns the framework's name of the test: the uid without the suite.
     #[must_use]
     pub fn name(&self) -> &str {
         without_suite(&self.uid, self.suite.as_deref())
@@ -132,16 +133,15 @@ impl TestReport {
         self.display.as_deref().unwrap_or_else(|| self.name())
     }
 
-    /// Returns the text that `pick` selects from the detail, without trailing white space, unless it is
-    /// empty.
+    /// Returns the text that `pick` selects from the detail, without trailing white space; `None` if the
+    /// text is empty.
     #[must_use]
     pub fn detail_text(&self, pick: impl FnOnce(&FailureDetail) -> Option<&String>) -> Option<&str> {
         self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
     }
 
-    /// Returns where the test failed; of a test that did not fail, where it is defined. Of a failure whose
-    /// line is unknown it is only the file, because the line where the test is defined is not where it
-    /// failed.
+    /// Returns the place of the failure or, for a test that did not fail, of its definition. A failure at an
+    /// unknown line has only the file, because the line of the definition is not the line of the failure.
     #[must_use]
     pub fn place(&self) -> Option<SourcePlace> {
         let failed_at = self.detail.as_deref()?.failed_at.clone();
@@ -150,20 +150,20 @@ impl TestReport {
         failed_at.or_else(|| self.definition().map(|place| SourcePlace { line: line(&place), ..place }))
     }
 
-    /// Returns where the test failed, if that is known.
+    /// Returns the place of the failure, if known.
     #[must_use]
     pub fn failed_place(&self) -> Option<&SourcePlace> {
         self.detail.as_deref()?.failed_at.as_ref()
     }
 
-    /// Returns where the test is defined.
+    /// Returns the place of the test's definition.
     #[must_use]
     pub fn definition(&self) -> Option<SourcePlace> {
         let detail = self.detail.as_deref()?;
         Some(SourcePlace { file: detail.file.clone()?, line: detail.line })
     }
 
-    /// Returns whether the test wrote anything.
+    /// Returns whether the test wrote any output.
     #[must_use]
     pub fn has_output(&self) -> bool {
         let texts = [
@@ -173,7 +173,7 @@ impl TestReport {
         texts.iter().any(Option::is_some)
     }
 
-    /// Returns whether the test passed, at whichever attempt.
+    /// Returns whether the test passed, at any attempt.
     #[must_use]
     pub fn has_passed(&self) -> bool {
         matches!(self.outcome, Outcome::Passed | Outcome::Flaky)
@@ -256,7 +256,7 @@ impl FailureDetail {
     }
 }
 
-/// Returns the name of a test for display: its display name where that has more information than its name.
+/// Returns a test's name for display: its display name if that says more than its name.
 #[must_use]
 pub fn shown_name(test: &NodeDescription<'_>) -> String {
     let suite = Some(test.suite).filter(|suite| !suite.is_empty());
@@ -264,11 +264,11 @@ pub fn shown_name(test: &NodeDescription<'_>) -> String {
         .unwrap_or_else(|| without_suite(test.uid, suite).to_owned())
 }
 
-/// Returns the display name where it has more information than the end of the name. To the parameters of a
-/// test, `Reads/0 (7)` of `Parser.Reads/0`, the groups are added that a node does not repeat.
+/// Returns the display name if it says more than the end of the name. The display name of a test with
+/// parameters, such as `Reads/0 (7)` for `Parser.Reads/0`, is completed with its groups.
 fn informative_display_name(display: &str, uid: &str, suite: Option<&str>) -> Option<String> {
     let name = without_suite(uid, suite);
-    // Display names stand on one line, uids are what the framework prints.
+    // Display names are on one line, but uids contain the framework's text unchanged.
     let is_leaf_name = |name: &str| name.ends_with(display);
     if display.is_empty()
         || is_leaf_name(name)

@@ -1,5 +1,5 @@
-//! The steps of tests in reports: subtests, sections, data rows and points, which a framework reports within
-//! a test.
+//! Steps of tests in reports: subtests, sections, data rows and points that a framework reports within a
+//! test.
 
 use std::{collections::BTreeMap, iter::Sum};
 
@@ -11,12 +11,12 @@ pub(super) enum StepEnd {
     Passed,
     Failed,
     Skipped,
-    /// The test ended within it.
+    /// The test ended within the step.
     Unfinished,
 }
 
 impl StepEnd {
-    /// Returns the outcome of a part of a node.
+    /// Returns the outcome of a node's part.
     pub(super) fn of(part: &TestPartInfo) -> Self {
         match part.state.as_str() {
             "passed" => Self::Passed,
@@ -26,7 +26,7 @@ impl StepEnd {
         }
     }
 
-    /// Returns its word in reports.
+    /// Returns the outcome's name in reports.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -37,7 +37,7 @@ impl StepEnd {
     }
 }
 
-/// The number of steps of tests by outcome.
+/// Number of steps by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepCounts {
     pub passed: u32,
@@ -45,7 +45,7 @@ pub struct StepCounts {
     pub skipped: u32,
     /// Steps that were running when their test ended.
     pub unfinished: u32,
-    /// Steps that are counted and not listed, beyond what is kept of one test.
+    /// Steps beyond the limit per test, which are counted but not listed.
     pub left_out: u32,
 }
 
@@ -69,7 +69,7 @@ impl StepCounts {
         [self.passed, self.failed, self.skipped, self.unfinished].into_iter().map(|one| one as usize).sum()
     }
 
-    /// Returns the count of each outcome by its name; empty without steps.
+    /// Returns the count of each outcome by name; empty without steps.
     #[must_use]
     pub fn by_kind(self) -> BTreeMap<&'static str, u32> {
         let Self { passed, failed, skipped, unfinished, left_out } = self;

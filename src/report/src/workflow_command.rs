@@ -1,4 +1,4 @@
-//! Escaping of texts in workflow commands of GitHub Actions.
+//! Escapes text in workflow commands of GitHub Actions.
 
 /// Escapes the message of a workflow command.
 #[must_use]

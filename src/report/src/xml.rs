@@ -1,4 +1,4 @@
-//! Writer of indented XML, element by element: a report may be larger than the memory.
+//! Writes indented XML element by element, because a report may be larger than memory.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use quick_xml::{
     events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
 };
 
-/// Number of spaces by which an element inside another is indented.
+/// Number of spaces per indentation level.
 const INDENT: usize = 4;
 
 /// Start of an element, with its attributes.
@@ -20,14 +20,14 @@ impl ElementStart {
         Self { start: BytesStart::new(tag) }
     }
 
-    /// Adds an attribute; its value may contain only what XML can represent.
+    /// Adds an attribute, whose value may contain only characters that XML can represent.
     pub(super) fn attribute(mut self, name: &str, value: &str) -> Self {
         self.start.push_attribute((name, value));
         self
     }
 }
 
-/// Writer of one document.
+/// Writer of one XML document.
 pub(super) struct XmlWriter<'w> {
     writer: Writer<&'w mut dyn Write>,
 }
@@ -45,7 +45,7 @@ impl<'w> XmlWriter<'w> {
         self.writer.write_event(Event::Start(element.start))
     }
 
-    /// Closes the element that was opened last.
+    /// Closes the element opened last.
     pub(super) fn close(&mut self, tag: &'static str) -> io::Result<()> {
         self.writer.write_event(Event::End(BytesEnd::new(tag)))
     }
@@ -55,7 +55,7 @@ impl<'w> XmlWriter<'w> {
         self.writer.write_event(Event::Empty(element.start))
     }
 
-    /// Writes text into the open element; it may contain only characters that XML can represent.
+    /// Writes text into the open element. The text may contain only characters that XML can represent.
     pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
         self.writer.write_event(Event::Text(BytesText::new(text)))
     }
@@ -73,7 +73,7 @@ impl<'w> XmlWriter<'w> {
         self.text_in(ElementStart::new(tag), text)
     }
 
-    /// Begins a line for the next element, after text.
+    /// Begins an indented line for the next element, after text.
     pub(super) fn indent(&mut self) -> io::Result<()> {
         self.writer.write_indent()
     }

@@ -1,4 +1,4 @@
-//! Survivors, and code that no test reaches, as annotations of GitHub Actions.
+//! Survivors and uncovered code as annotations of GitHub Actions.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::workflow_command::{escape_message, escape_property};
 
-/// GitHub stores at most this many annotations for a job.
+/// Maximum number of annotations that GitHub stores for a job.
 pub(crate) const MAX_MUTANT_ANNOTATIONS: usize = 50;
 
-/// Returns a workflow command for each mutant that tests ran through and did not notice, in the order of the
-/// results, then one for each function with mutants that no test reaches, and one for what is too much.
-/// Paths of mutants are below `directory`; `root` is the root of the repository.
+/// Returns workflow commands: one for each survivor that tests ran through, in the order of the results, one
+/// for each function with uncovered mutants, and one for the rest beyond the limit. Mutant paths are
+/// relative to `directory`; `root` is the root of the repository.
 #[must_use]
 pub fn mutant_annotations(results: &[MutantResult], directory: &Path, root: &Path) -> Vec<String> {
     let survivors: Vec<_> = results.iter().filter(|result| result.status == MutantStatus::Survived).collect();
@@ -65,7 +65,7 @@ fn of_survivor(survivor: &MutantResult, directory: &Path, root: &Path) -> String
     let path = path_in(mutant, directory, root);
     let (start, end) = (mutant.start(), mutant.end());
     let mut properties = vec![format!("file={path}"), format!("line={}", start.line)];
-    // Columns of a place of several lines are refused.
+    // GitHub rejects columns for a place of several lines.
     if start.line == end.line {
         properties.push(format!("col={},endColumn={}", start.column, end.column));
     } else {

@@ -1,4 +1,4 @@
-//! What a report of mutation testing is written from, and the short texts about a mutant.
+//! Input of mutation testing reports, and short texts about a mutant.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -6,28 +6,28 @@ use heeler_mutant_model::{Mutant, MutantResult, MutantStatus, MutationCounts};
 
 use crate::sanitise::one_line;
 
-/// Maximum number of characters of a text that stands in a line with others.
+/// Maximum number of characters of a text that shares its line with others.
 const SHORT_CHARS: usize = 80;
-/// Characters that are shown around what differs in a longer text.
+/// Number of characters shown around the difference in a longer text.
 const CONTEXT_CHARS: usize = 20;
-/// Number of covering tests that a survivor names.
+/// Maximum number of covering tests named for a survivor.
 const NAMED_TESTS: usize = 3;
 
-/// What a report of mutation testing is written from.
+/// Input of a mutation testing report.
 #[derive(Debug, Clone, Copy)]
 pub struct MutationReport<'a> {
     pub results: &'a [MutantResult],
-    /// The texts of the sources as they were mutated, by the paths of the mutants.
+    /// Texts of the sources when they were mutated, by mutant path.
     pub sources: &'a BTreeMap<Arc<str>, Arc<str>>,
-    /// The absolute directory to which the paths of the mutants are relative.
+    /// Absolute directory that mutant paths are relative to.
     pub directory: &'a Path,
     pub bounds: ScoreBounds,
-    /// Where tests begin, by uid, as far as it is known.
+    /// Places of the tests' definitions, by uid, if known.
     pub tests: &'a BTreeMap<Arc<str>, TestPlace>,
     pub phases: Option<MutationPhases>,
 }
 
-/// Percentages from which a score is good (`high`), and below which it is bad (`low`).
+/// Score bounds in percent: good from `high`, bad below `low`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScoreBounds {
     pub high: u8,
@@ -40,26 +40,26 @@ impl Default for ScoreBounds {
     }
 }
 
-/// Where a test begins.
+/// Place of a test's definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestPlace {
     pub file: String,
     pub line: Option<u32>,
 }
 
-/// How long each phase took.
+/// Duration of each phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutationPhases {
     /// Parsing and building.
     pub setup: Duration,
-    /// The run of the tests without a mutant.
+    /// Baseline run: the tests without a mutant.
     pub initial_run: Duration,
-    /// The runs with mutants.
+    /// Runs with mutants.
     pub mutation: Duration,
 }
 
 impl<'a> MutationReport<'a> {
-    /// Returns the results by file, each file's in the order of their places.
+    /// Returns the results by file, sorted by place in the file.
     pub(super) fn by_file(&self) -> BTreeMap<&'a str, Vec<&'a MutantResult>> {
         let mut files: BTreeMap<&str, Vec<&MutantResult>> = BTreeMap::new();
         for result in self.results {
@@ -86,7 +86,7 @@ impl<'a> MutationReport<'a> {
         self.results.iter().map(|result| result.status).collect()
     }
 
-    /// Returns the survivors: first the mutants that tests ran through, then those that no test reaches.
+    /// Returns the survivors: first mutants that tests ran through, then uncovered mutants.
     pub(super) fn survivors(&self) -> Vec<&'a MutantResult> {
         let files = self.by_file();
         let of = |status| files.values().flatten().copied().filter(move |result| result.status == status);
@@ -94,7 +94,7 @@ impl<'a> MutationReport<'a> {
     }
 }
 
-/// Returns what a mutant changes, as one short line.
+/// Returns a mutant's change as one short line.
 #[must_use]
 pub fn change_text(mutant: &Mutant) -> String {
     if let Some(description) = mutant.description() {
@@ -112,7 +112,7 @@ pub fn change_text(mutant: &Mutant) -> String {
     format!("{} → {}", shortened(&original), shortened(&replacement))
 }
 
-/// Returns why a survivor is one, and names its function and the first tests that cover it.
+/// Returns why a mutant survived, its function, and the first tests that cover it.
 #[must_use]
 pub fn survival_text(result: &MutantResult) -> String {
     let item = in_one_line(&result.mutant.item);
@@ -128,7 +128,7 @@ pub fn survival_text(result: &MutantResult) -> String {
     }
 }
 
-/// Returns the parts of two texts that differ, with a little of what is the same around them.
+/// Returns the differing parts of two texts, with some common text around them.
 fn around_difference(one: &str, other: &str) -> [String; 2] {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let equal = |pairs: &mut dyn Iterator<Item = (&char, &char)>| pairs.take_while(|(a, b)| a == b).count();
@@ -148,7 +148,7 @@ fn in_one_line(text: &str) -> String {
     one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-/// Returns a text as one line without control characters, cut where it is long.
+/// Returns a text as one line without control characters, cut if it is long.
 fn shortened(text: &str) -> String {
     let line = in_one_line(text);
     match line.char_indices().nth(SHORT_CHARS) {

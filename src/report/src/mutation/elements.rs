@@ -47,7 +47,7 @@ pub fn write_elements(report: &MutationReport<'_>, writer: &mut dyn Write) -> Re
     Ok(())
 }
 
-/// Returns a file, of which each mutant is made when it is written.
+/// Returns a file whose mutants are converted only while they are written.
 fn file<'a>(
     source: &'a str,
     results: &'a [&'a MutantResult],
@@ -58,7 +58,7 @@ fn file<'a>(
     MutatedFile { language, source, mutants }
 }
 
-/// Numbers in place of uids: a mutant may be covered by a thousand tests, whose uids are long.
+/// Numbers that replace test uids. A mutant may be covered by a thousand tests, and uids are long.
 struct TestIds<'a>(BTreeMap<&'a str, usize>);
 
 impl<'a> TestIds<'a> {
@@ -96,7 +96,7 @@ impl<'a> TestIds<'a> {
     }
 }
 
-/// Returns a result as protocols and reports write it.
+/// Converts a result to the form used in protocols and reports.
 #[must_use]
 pub fn tested_mutant(result: &MutantResult) -> TestedMutant {
     let MutantResult { mutant, status, reason, covered_by, killed_by, tests_completed, is_static, duration } =
@@ -118,7 +118,7 @@ pub fn tested_mutant(result: &MutantResult) -> TestedMutant {
 }
 
 fn milliseconds(duration: Duration) -> f64 {
-    // Whole microseconds are exact enough, and shorter.
+    // Microseconds are exact enough and keep the number short.
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 

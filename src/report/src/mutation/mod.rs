@@ -1,12 +1,12 @@
-//! Reports of mutation testing. They are beside the registry of report formats, whose reports are written
-//! from the results of tests: these are written from mutants, and need their sources.
+//! Reports of mutation testing. Separate from the registry of report formats: those reports are written from
+//! test results, these from mutants and their sources.
 //!
-//! - `content`: what a report is written from, and the short texts about a mutant.
+//! - `content`: input of a report, and short texts about a mutant.
 //! - `uncovered`: mutants that no test reaches, by function.
-//! - `elements`: the mutation testing report schema, which the viewers of other tools read.
-//! - `page`: a page of HTML: sources with their mutants in place, survivors first.
+//! - `elements`: the mutation testing report schema, which other tools' viewers read.
+//! - `page`: an HTML page: sources with their mutants in place, survivors first.
 //! - `sarif`: survivors for code scanning.
-//! - `annotations`: survivors, and code that no test reaches, as annotations of GitHub Actions.
+//! - `annotations`: survivors and uncovered code as annotations of GitHub Actions.
 
 mod annotations;
 mod content;

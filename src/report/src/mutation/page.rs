@@ -1,5 +1,5 @@
-//! A page of HTML: sources with their mutants in place, survivors first. One file without references, which
-//! works from a disk, with the keyboard alone, and without scripts.
+//! An HTML page: sources with their mutants in place, survivors first. A single file without references,
+//! which works from disk, with the keyboard alone, and without scripts.
 
 use std::{borrow::Cow, collections::BTreeMap, io::Write, sync::Arc};
 
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::ReportError;
 
-/// The head up to the title; its policy lets the page load nothing.
+/// HTML up to the title. Its content security policy lets the page load nothing.
 const HEAD: &str = include_str!("page_head.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Maximum number of tests that are named for a mutant; more would not be read.
+/// Maximum number of tests named for a mutant. Nobody would read more.
 const MAX_TESTS: usize = 20;
 
-/// The statuses in the order in which the page offers them, with the words for people.
+/// Statuses in the page's order, with their names for people.
 const SHOWN: [(MutantStatus, &str); 8] = [
     (MutantStatus::Survived, "survived"),
     (MutantStatus::NoCoverage, "not covered"),
@@ -30,12 +30,12 @@ const SHOWN: [(MutantStatus, &str); 8] = [
     (MutantStatus::Pending, "not tested"),
 ];
 
-/// The results of one file.
+/// Results of one file.
 struct FileResults<'a> {
     path: &'a str,
     results: Vec<&'a MutantResult>,
     counts: MutationCounts,
-    /// By which links lead to the file.
+    /// Id that links to the file use.
     anchor: String,
 }
 
@@ -88,7 +88,7 @@ fn write_head(report: &MutationReport<'_>, writer: &mut dyn Write) -> Result<(),
                 score if score < f64::from(bounds.low) => "bad",
                 _ => "fair",
             };
-            // A score that is not whole never looks like 100 %.
+            // Round down, so that an incomplete score never looks like 100 %.
             let shown = (score * 10.0).floor() / 10.0;
             writeln!(writer, "<p class=\"score {class}\">{shown:.1} %</p>")?;
             if counts.is_partial() {
@@ -198,7 +198,7 @@ fn write_file(file: &FileResults<'_>, source: &str, writer: &mut dyn Write) -> R
         )?;
         here.iter().try_for_each(|result| write_mutant(result, writer))?;
     }
-    // A source that changed, or can't be read, loses no mutant.
+    // Keep mutants beyond the end of a source that has changed or can't be read.
     for result in by_line.range(last + 1..).flat_map(|(_, results)| results) {
         write_mutant(result, writer)?;
     }
@@ -206,7 +206,7 @@ fn write_file(file: &FileResults<'_>, source: &str, writer: &mut dyn Write) -> R
     Ok(())
 }
 
-/// Returns the class of a line by the mutants that begin on it.
+/// Returns the CSS class of a line, by the mutants that begin on it.
 fn row_class(results: &[&MutantResult]) -> &'static str {
     let has = |status| results.iter().any(|result| result.status == status);
     if has(MutantStatus::Survived) {
@@ -275,8 +275,8 @@ fn write_tests<'a>(
     Ok(())
 }
 
-/// Returns a text as content of an element or of a quoted attribute. Control characters, and those that
-/// change the direction of the text after them, become visible: a source could hide code with them.
+/// Escapes a text for an element's content or a quoted attribute. Control characters and bidirectional marks
+/// become visible, because a source could hide code with them.
 fn escape(text: &str) -> Cow<'_, str> {
     let is_special = |char: char| {
         matches!(char, '&' | '<' | '>' | '"' | '\'' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

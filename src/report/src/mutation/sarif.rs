@@ -1,5 +1,5 @@
-//! Survivors in the Static Analysis Results Interchange Format, which code scanning services read. Paths are
-//! URIs relative to the root of the sources.
+//! Survivors in SARIF (Static Analysis Results Interchange Format), which code scanning services read. Paths
+//! are URIs relative to the root of the sources.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::ReportError;
 
-/// The base id of all paths.
+/// Base id of all paths.
 const ROOT: &str = "SRCROOT";
 
-/// Writes the survivors: those that tests ran through as warnings, those that no test reaches as notes.
+/// Writes the survivors: as warnings if tests ran through them, as notes if no test reaches them.
 ///
 /// # Errors
 /// The writer fails.
@@ -79,7 +79,7 @@ fn result(survivor: &MutantResult, rules: &BTreeMap<&str, usize>) -> SarifResult
     }
 }
 
-/// Returns a path as part of a URI.
+/// Percent-encodes a path for a URI.
 fn uri_path(path: &str) -> String {
     let mut uri = String::with_capacity(path.len());
     for byte in path.bytes() {

@@ -1,4 +1,4 @@
-//! Reports of the same results in every format, held against the formats' own schemas.
+//! Reports of the same results in every format, validated by the formats' own schemas.
 
 use std::{
     collections::BTreeMap,
@@ -80,7 +80,7 @@ fn written_of(
     String::from_utf8(out).unwrap()
 }
 
-/// Returns a file of the packages that `scripts/test` installs.
+/// Returns a file of the packages installed by `scripts/test`.
 fn package_file(path: &str) -> String {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/node_modules").join(path);
     std::fs::read_to_string(&file)
@@ -89,7 +89,7 @@ fn package_file(path: &str) -> String {
 
 fn published_schema(file: &str) -> Value {
     let mut schema: Value = serde_json::from_str(&package_file(file)).unwrap();
-    // The published pattern of a member that is never written is a regular expression in JavaScript only.
+    // A pattern in the published schema is valid only in JavaScript; its member is never written.
     for place in ["run", "toolComponent"] {
         if let Some(language) = schema.pointer_mut(&format!("/definitions/{place}/properties/language")) {
             language.as_object_mut().unwrap().remove("pattern");
@@ -121,7 +121,7 @@ fn elements_follow_the_published_schema() {
     let survived =
         &file["mutants"].as_array().unwrap().iter().find(|one| one["status"] == "Survived").unwrap();
     assert_eq!(survived["duration"], 12.345);
-    // Each id that a mutant names is a test of a file.
+    // Each id in a mutant is a test of a file.
     let both = report["testFiles"]["tests/unit.rs"]["tests"][0].clone();
     assert_eq!((&both["name"], &both["location"]["start"]["line"]), (&"unit::both".into(), &3.into()));
     assert!(survived["coveredBy"].as_array().unwrap().contains(&both["id"]));
@@ -238,7 +238,7 @@ fn page_has_every_mutant_in_place_and_no_foreign_markup() {
         at("<span class=\"number\">2</span>") < survivor && survivor < at("<span class=\"number\">3</span>")
     );
     assert!(at("href=\"#m-0000000000000001\"") < at("id=\"file-0\""), "survivors come first");
-    // A score of 100 % is shown only where it is one.
+    // Only a full score is shown as 100 %.
     let nearly: Vec<_> = (0..3000)
         .map(|id| {
             MutantResult::new(
@@ -252,7 +252,7 @@ fn page_has_every_mutant_in_place_and_no_foreign_markup() {
     assert!(written_of(&[], write_page).contains("no score"));
 }
 
-/// For a look at the page in a browser: writes it where the variable says.
+/// Writes the page to the path in the variable, for viewing it in a browser.
 #[test]
 fn page_is_written_where_it_is_wanted() {
     let page = written(write_page);

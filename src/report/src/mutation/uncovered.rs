@@ -1,29 +1,29 @@
-//! Mutants that no test reaches, by function: there may be hundreds, and what they say is the same.
+//! Uncovered mutants by function, because a function may have hundreds of them, with the same message.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use heeler_mutant_model::{Mutant, MutantResult, MutantStatus};
 
-/// A function with mutants that no test reaches.
+/// A function with uncovered mutants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UncoveredFunction<'a> {
-    /// The first of the mutants.
+    /// The first uncovered mutant.
     pub first: &'a Mutant,
-    /// The number of mutants that no test reaches.
+    /// Number of uncovered mutants.
     pub mutants: usize,
     /// First lines of the mutants.
     lines: Vec<u32>,
 }
 
 impl UncoveredFunction<'_> {
-    /// Returns the first and the last line of the mutants.
+    /// Returns the first line of the first and of the last mutant.
     #[must_use]
     pub(crate) fn line_range(&self) -> (u32, u32) {
         let first = self.first.start().line;
         (first, self.lines.last().copied().unwrap_or(first))
     }
 
-    /// Returns the name of the function, or words for code outside of functions.
+    /// Returns the function's name, or a text for code outside functions.
     #[must_use]
     pub fn item_text(&self) -> &str {
         if self.first.item.is_empty() { "code outside of functions" } else { &self.first.item }
@@ -35,7 +35,7 @@ impl UncoveredFunction<'_> {
         let mut text = String::new();
         for lines in self.lines.chunk_by(|one, next| *next == one + 1) {
             let separator = if text.is_empty() { "" } else { ", " };
-            // Writing to a string cannot fail.
+            // Writing to a string never fails.
             let _written = match lines {
                 [first, .., last] => write!(text, "{separator}{first}-{last}"),
                 [only] => write!(text, "{separator}{only}"),
@@ -46,7 +46,7 @@ impl UncoveredFunction<'_> {
     }
 }
 
-/// Returns the functions with mutants that no test reaches, in the order of their places.
+/// Returns the functions with uncovered mutants, in the order of their places.
 #[must_use]
 pub fn uncovered_functions(results: &[MutantResult]) -> Vec<UncoveredFunction<'_>> {
     let mut functions: BTreeMap<(&str, &str), Vec<&Mutant>> = BTreeMap::new();
