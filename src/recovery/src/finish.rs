@@ -122,7 +122,7 @@ pub fn update_frames(encoding: UpdateEncoding, run: &str, changes: &[Vec<u8>]) -
 }
 
 /// Returns all frames of a finish that the client still lacks, in order: updates, attachments, completion.
-/// Splits them exactly as the watchdog does, because frames already sent are identified by their number.
+/// Splits them exactly as the watchdog does, because only the number of frames already sent is known.
 /// Logs damaged journals.
 #[must_use]
 pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
