@@ -1,5 +1,5 @@
-//! The list of earlier runs, each with its actual state, derived from its files and from whether a process
-//! still holds its locks.
+//! Lists earlier runs with their actual states, derived from their files and from whether a process still
+//! holds their locks.
 
 use std::{
     collections::BTreeSet,
@@ -21,47 +21,47 @@ use super::{
     run_mark::{ownership_by_head, read_head_line},
 };
 
-/// One run on disk.
+/// A run on disk.
 #[derive(Debug)]
 pub struct EarlierRun {
-    /// The name of its directory; names sort by start time.
+    /// Name of the run's directory; names sort by start time.
     pub name: String,
     pub dir: PathBuf,
-    /// The head of its manifest, where that can be read.
+    /// Head of the manifest, if readable.
     pub head: Option<ManifestHead>,
     /// Ownership of the run, by its head and mark.
     pub ownership: RunOwnership,
     pub state: EarlierRunState,
-    /// Descriptions of damage to its files.
+    /// Descriptions of damage to the run's files.
     pub problems: Vec<String>,
 }
 
-/// The state of a run.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EarlierRunState {
-    /// In progress: its coordinator is alive.
+    /// In progress; its coordinator is alive.
     Running {
-        /// The number of tests with a result.
+        /// Number of tests with a result.
         settled: usize,
     },
-    /// Its coordinator has died, and its watchdog is finishing the run.
+    /// The coordinator has died, and the watchdog is finishing the run.
     Finishing {
-        /// The number of tests with a result.
+        /// Number of tests with a result.
         settled: usize,
     },
     /// The run finished.
     Ended(Box<RunEnd>),
     /// The run died before it finished.
     Interrupted {
-        /// The number of tests with a result.
+        /// Number of tests with a result.
         settled: usize,
     },
     /// The files can't be read; the reasons are in `problems`.
     Unreadable,
 }
 
-/// Returns the runs of a state directory, oldest first, including those that were stored elsewhere because
-/// the state directory was not writable.
+/// Returns the runs of a state directory, oldest first, including runs stored elsewhere because the state
+/// directory was not writable.
 #[must_use]
 pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
     let mut all = list_runs_in(&state_dir.join(DIR_NAME));
@@ -72,7 +72,7 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
     all
 }
 
-/// When a run began and how long it took.
+/// Start and duration of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunTimes {
     /// Start, in ISO 8601.
@@ -81,7 +81,7 @@ pub struct RunTimes {
 }
 
 impl RunTimes {
-    /// Returns the times that the run in a directory has recorded; `None` if its end is not recorded.
+    /// Reads the recorded times of the run in a directory; `None` if the run's end is not recorded.
     #[must_use]
     pub fn read(dir: &Path) -> Option<Self> {
         let end = read_end(dir, &mut Vec::new())?;
@@ -103,7 +103,7 @@ pub fn find_run_dir(state_dir: &Path, run_id: &str) -> Option<PathBuf> {
         .find(is_it)
 }
 
-/// Returns the run in a directory, wherever that is.
+/// Returns the run in a directory, wherever the directory is.
 pub(super) fn run_at(dir: &Path) -> EarlierRun {
     let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
     inspect_run(dir.to_owned(), name.clone()).unwrap_or_else(|| EarlierRun {
@@ -121,9 +121,9 @@ fn list_runs_in(dir: &Path) -> Vec<EarlierRun> {
     inspected.into_iter().flatten().collect()
 }
 
-/// Reads the state of one run; `None` when it has been removed meanwhile.
+/// Reads the state of a run; `None` if the run has been removed meanwhile.
 fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
-    // The lock holder is read first: if no process holds a lock, the files read afterwards are final.
+    // Read the lock holder first: if no process holds a lock, the files read afterwards are final.
     let minder = match lock_holder(&dir) {
         Ok(minder) => minder,
         Err(error) => {
@@ -153,12 +153,12 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
     dir.exists().then_some(EarlierRun { name, dir, head, ownership, state, problems })
 }
 
-/// The head of a manifest, and who wrote it.
+/// Head of a manifest, and the run's ownership.
 struct FoundHead {
-    /// `None` if it can't be read, or if a run died before it had one.
+    /// `None` if the head can't be read, or if the run died before writing it.
     head: Option<ManifestHead>,
     ownership: RunOwnership,
-    /// Why it can't be read.
+    /// Reason why the head can't be read.
     problem: Option<String>,
 }
 
@@ -183,7 +183,7 @@ fn read_head(dir: &Path) -> FoundHead {
     }
 }
 
-/// Returns the end record of a run, where it was written.
+/// Returns the end record of a run, if written.
 fn read_end(dir: &Path, problems: &mut Vec<String>) -> Option<Box<RunEnd>> {
     let mut first_end = None;
     let journal = JournalFile::visit(dir.join(SYNTHESIZED_JOURNAL_NAME), |located| {
@@ -195,7 +195,7 @@ fn read_end(dir: &Path, problems: &mut Vec<String>) -> Option<Box<RunEnd>> {
     first_end
 }
 
-/// Describes the damage of a journal.
+/// Describes the damage to a journal.
 fn journal_problems(journal: &JournalFile) -> Vec<String> {
     let path = journal.path.display();
     let damage = journal.content.damage.as_ref().map(ToString::to_string);
@@ -214,7 +214,7 @@ fn count_settled(dir: &Path, problems: &mut Vec<String>) -> usize {
             }
         });
         for problem in journal_problems(&journal) {
-            // Damage to the journal of synthesized results has been recorded already.
+            // Damage to the journal of synthesized results has already been recorded.
             if !problems.contains(&problem) {
                 problems.push(problem);
             }

@@ -1,16 +1,18 @@
-//! Runs on disk: the directory of a new run, and the state of earlier ones. Nothing here communicates with a
-//! process or a client; the state of a run is read from its files and from the locks on them.
+//! Runs on disk: the directory of a new run, and the state of earlier runs. Nothing here communicates with a
+//! process or a client; a run's state is read from its files and their locks.
 //!
-//! - `history_fixture`: the directory of a run, its locks, and the removal of old runs.
-//! - `index`: the list of runs, each with its actual state.
-//! - `user_key`: the secret key of this user on this machine.
-//! - `run_mark`: tells runs that this user recorded here from copies.
-//! - `resolve_run`: resolves a run from the word that a user writes.
+//! - `history`: durations and outcomes of earlier runs.
+//! - `run_dir`: directory and locks of a run, and the removal of old runs.
+//! - `index`: lists runs with their actual states.
+//! - `user_key`: this user's secret key on this machine.
+//! - `run_mark`: distinguishes runs recorded here by this user from copies.
+//! - `resolve`: resolves a run from the word that a user writes.
 //! - `recorded_run`: a recorded run, read from its journals.
-//! - `scanned_journal`: one journal of it, without its outputs.
-//! - `recorded_details`: the outputs again, one result at a time.
+//! - `scanned_journal`: one of its journals, without outputs.
+//! - `recorded_details`: reads the outputs again, one result at a time.
+//! - `report_files`: writes report files.
 //! - `shards`: the runs of all partitions of one selection.
-//! - `rerun_set`: the tests of a run to rerun.
+//! - `rerun_set`: tests of a run to rerun.
 
 pub mod history;
 mod index;
@@ -43,5 +45,5 @@ pub use run_mark::{RunOwnership, write_manifest};
 pub use shards::{ShardRun, check_shards, summarise_shards};
 pub use user_key::unpredictable_name;
 
-/// Directory of the journals and evidence of runs, below the state directory.
+/// Directory of the journals and evidence of runs, in the state directory.
 pub const DIR_NAME: &str = "runs";

@@ -1,4 +1,4 @@
-//! The details of recorded results, one at a time, for the reports of summaries that have abridged them.
+//! Details of recorded results, loaded one at a time, for reports of summaries that have abridged them.
 
 use std::{borrow::Cow, collections::HashMap, sync::OnceLock};
 
@@ -7,18 +7,18 @@ use heeler_report::{DetailLoadError, DetailSource, FailureDetail};
 
 use super::{RecordedResult, RecordedRun};
 
-/// The details of the results of one run, or of the runs of all partitions, by uid.
+/// Details of the results of one run, or of the runs of all partitions, by uid.
 #[derive(Debug)]
 pub struct RecordedDetails<'a> {
     runs: Vec<&'a RecordedRun>,
-    /// Made when the first detail is loaded: most reports need none.
+    /// Created when the first detail is loaded, because most reports load none.
     index: OnceLock<DetailIndex<'a>>,
 }
 
 #[derive(Debug, Default)]
 struct DetailIndex<'a> {
     runs: Vec<DescribedRun<'a>>,
-    /// The last result of each test, and of each program or fixture that failed.
+    /// Last result of each test, and of each failed program or fixture.
     latest: HashMap<Cow<'a, str>, LatestResult<'a>>,
 }
 
@@ -30,13 +30,13 @@ struct DescribedRun<'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct LatestResult<'a> {
-    /// Index of its run.
+    /// Index of the result's run.
     run: usize,
     result: &'a RecordedResult,
 }
 
 impl<'a> RecordedDetails<'a> {
-    /// Returns the details of these runs. Of two results of one uid the later counts.
+    /// Provides the details of these runs. The later of two results with the same uid counts.
     #[must_use]
     pub fn new(runs: impl IntoIterator<Item = &'a RecordedRun>) -> Self {
         Self { runs: runs.into_iter().collect(), index: OnceLock::new() }

@@ -1,5 +1,4 @@
-//! A recorded run, read from its files only: the selected tests, how each test ended, and which results are
-//! missing.
+//! A recorded run, read only from its files: the selected tests, their results, and missing results.
 
 use std::{
     borrow::Cow,
@@ -30,32 +29,32 @@ use super::{
 /// A finished or interrupted run, read from its files.
 #[derive(Debug)]
 pub struct RecordedRun {
-    /// The manifest: the selected tests.
+    /// Manifest with the selected tests.
     pub manifest: Manifest,
     /// Ownership of the run.
     pub ownership: RunOwnership,
-    /// The end record; `None` if the run was interrupted.
+    /// End record; `None` if the run was interrupted.
     pub end: Option<Box<RunEnd>>,
-    /// The results of tests and the failures of programs, in the order in which they ended; of two results of
-    /// one test the later counts. A test without a result of its own gets a synthesized one.
+    /// Results of tests and failures of programs, in the order of their ends. The later of two results of a
+    /// test counts. A test without a result has a synthesized one.
     pub results: Vec<RecordedResult>,
-    /// The processes that ran tests, each worker's in the order of their starts.
+    /// Processes that ran tests; each worker's processes are in the order of their starts.
     pub processes: Vec<RecordedProcess>,
     /// Descriptions of lost data.
     pub losses: Vec<String>,
-    /// The journals had reached their limit: results after that are recorded without outputs.
+    /// Whether the journals had reached their limit, so later results are recorded without outputs.
     pub lacks_outputs: bool,
-    /// The journals, which hold the results that are not in memory.
+    /// Journals with the results that are not in memory.
     pub(super) journal_paths: Vec<PathBuf>,
 }
 
 /// A process that ran tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedProcess {
-    /// The worker that started it.
+    /// Worker that started the process.
     pub worker: Option<WorkerId>,
     pub start: ProcessStart,
-    /// `None` if its worker died before it.
+    /// `None` if the worker died before the process ended.
     pub end: Option<ProcessEnd>,
 }
 
@@ -67,7 +66,7 @@ pub enum RecordedResult {
 }
 
 impl RecordedResult {
-    /// Returns when a test ended, in milliseconds since 1970; `None` if it is unknown.
+    /// Returns the time of the test's end in milliseconds since 1970; `None` if unknown.
     #[must_use]
     pub fn ended_ms(&self) -> Option<u64> {
         match self {
@@ -77,67 +76,67 @@ impl RecordedResult {
     }
 }
 
-/// The recorded result of a test.
+/// Recorded result of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedTestResult {
     pub test: TestId,
     pub outcome: Outcome,
-    /// When the test ended, in milliseconds since 1970; `None` if it is unknown.
+    /// Time of the test's end in milliseconds since 1970; `None` if unknown.
     pub ended_ms: Option<u64>,
     pub(super) content: ResultContent,
 }
 
-/// Where the whole result is.
+/// Location of the complete result.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ResultContent {
     Kept(Box<TestResult>),
     Journalled {
-        /// Index of the journal among those of the run.
+        /// Index in the run's `journal_paths`.
         journal: usize,
         place: RecordPlace,
     },
 }
 
 impl RecordedTestResult {
-    /// Returns a result that is in memory.
+    /// Creates a result that is kept in memory.
     pub(super) fn kept(test: TestId, result: TestResult) -> Self {
         let (outcome, ended_ms) = (result.outcome, ended_at_ms(&result));
         Self { test, outcome, ended_ms, content: ResultContent::Kept(Box::new(result)) }
     }
 }
 
-/// The error of reading a recorded run.
+/// Error of reading a recorded run.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedRunError {
     /// The run is still in progress.
     #[error("the run {run} is still in progress, in process {pid}")]
     Running {
         run: String,
-        /// Process id of its coordinator.
+        /// Process id of the run's coordinator.
         pid: u32,
     },
-    /// The watchdog is finishing the run; it will be over soon.
+    /// The watchdog is finishing the run, which will be over soon.
     #[error("the run {run} has lost its coordinator, and its watchdog is still cleaning up")]
     Finishing { run: String },
-    /// The run died before it had written its manifest.
+    /// The run died before writing its manifest.
     #[error("the run {run} died before it wrote its manifest")]
     NoManifest { run: String },
     /// A file is missing or can't be read.
     #[error("read {path}")]
     Read { path: String, source: io::Error },
-    /// The manifest is damaged, or of another version.
+    /// The manifest is damaged, or has another version.
     #[error("read {path}")]
     Manifest { path: String, source: ManifestError },
-    /// A journal is of another version.
+    /// A journal has another version.
     #[error("read {path}")]
     Journal { path: String, source: JournalError },
 }
 
-/// Reads the record of a run that is over.
+/// Reads the record of an ended run.
 ///
 /// # Errors
-/// The run is not over, or its manifest can't be read. Damaged journals are no error: their readable part is
-/// returned, and the lost part is described.
+/// The run has not ended, or its manifest can't be read. Damaged journals are not an error: their readable
+/// part is returned, and the lost part is described.
 pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunError> {
     let name = run.name.clone();
     match &run.state {
@@ -151,11 +150,11 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
     read_run_files(&run.dir)
 }
 
-/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written, or
-/// needs only the results of tests that have ended.
+/// Reads the files of a run without checking its locks. The caller knows that nothing more is written, or
+/// needs only the results of ended tests.
 ///
 /// # Errors
-/// The manifest can't be read, or a journal is of another version.
+/// The manifest can't be read, or a journal has another version.
 pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
     let path = dir.join(manifest::MANIFEST_FILE_NAME);
     let bytes = match read_manifest_bytes(dir) {
@@ -180,10 +179,10 @@ pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
     Ok(RecordedRun { ownership, lacks_outputs, ..recorded_run(manifest, journals, losses) })
 }
 
-/// Describes the damage of the journals.
+/// Describes the damage to the journals.
 ///
 /// # Errors
-/// A journal is of another version.
+/// A journal has another version.
 fn journal_losses(journals: &[ScannedJournal]) -> Result<Vec<String>, RecordedRunError> {
     let mut losses = Vec::new();
     for JournalFile { path, read_error, content, .. } in journals.iter().map(|journal| &journal.file) {
@@ -206,18 +205,20 @@ fn journal_losses(journals: &[ScannedJournal]) -> Result<Vec<String>, RecordedRu
 }
 
 fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: Vec<String>) -> RecordedRun {
+    // Synthesize the missing results.
     let is_ended = journals.iter().any(|journal| journal.end.is_some());
     let missing = missing_results(&manifest, &journals, &losses, is_ended);
     if is_ended && losses.is_empty() && !missing.is_empty() {
         let tests = if missing.len() == 1 { "test" } else { "tests" };
         losses.push(format!("no journal holds the result of {} {tests}", missing.len()));
     }
+    // Merge the journals by time.
     let mut end = None;
     let mut results: Vec<TimedResult> = Vec::new();
     let (mut processes, mut journal_paths) = (Vec::new(), Vec::new());
     for journal in journals {
-        // The records of one worker are in order, regardless of their times: a retry starts with its first
-        // attempt. Synthesized results come last, in their order.
+        // Records of one worker are in order regardless of their times, because a retry has the start time
+        // of its first attempt. Synthesized results come last, in their own order.
         let mut last_ms = if journal.file.worker.is_some() { 0 } else { u64::MAX };
         for result in journal.results {
             last_ms = last_ms.max(result.ended_ms().unwrap_or(0));
@@ -227,20 +228,20 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
         processes.extend(journal.processes);
         journal_paths.push(journal.file.path);
     }
-    // The sort is stable.
+    // The sort is stable, so each worker's order stays.
     results.sort_by_key(|timed| timed.ended_ms);
     let results = results.into_iter().map(|timed| timed.result).chain(missing).collect();
     let ownership = RunOwnership::Copied;
     RecordedRun { manifest, ownership, end, results, processes, losses, lacks_outputs: false, journal_paths }
 }
 
-/// A result with the time by which it is sorted.
+/// A result with its sort time.
 struct TimedResult {
     ended_ms: u64,
     result: RecordedResult,
 }
 
-/// Returns a synthesized result for each test that has none.
+/// Returns a synthesized result for each test without a result.
 fn missing_results(
     manifest: &Manifest,
     journals: &[ScannedJournal],
@@ -280,13 +281,13 @@ fn read_attempt(path: &Path, place: RecordPlace) -> Option<Attempt> {
     }
 }
 
-/// Returns when a test ended, in milliseconds since 1970.
+/// Returns the time of a test's end in milliseconds since 1970.
 fn ended_at_ms(result: &TestResult) -> Option<u64> {
     Some(result.started_ms?.saturating_add(result.duration_us.unwrap_or(0) / 1000))
 }
 
 impl RecordedRun {
-    /// Returns the duration of the run, as far as it is known: until the last result for an interrupted one.
+    /// Returns the run's duration as far as known; an interrupted run lasts until its last result.
     #[must_use]
     pub fn duration(&self) -> Duration {
         if let Some(end) = &self.end {
@@ -299,15 +300,15 @@ impl RecordedRun {
         Duration::from_millis(took.and_then(|took| u64::try_from(took).ok()).unwrap_or(0))
     }
 
-    /// Returns the reports of all results, in their order. Each is read when it is asked for: together they
-    /// may not fit into memory.
+    /// Returns the reports of all results, in order. Reads each report on demand, because all reports
+    /// together may not fit into memory.
     pub fn reports(&self) -> impl Iterator<Item = TestReport> {
         let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
         self.results.iter().filter_map(move |result| self.report(&descriptions, result))
     }
 
-    /// Returns the reports of the latest result of each test, and of all programs that failed, in their
-    /// order. Each is read when it is asked for.
+    /// Returns the reports of each test's latest result and of all failed programs, in order. Reads each
+    /// report on demand.
     pub fn latest_reports(&self) -> impl Iterator<Item = TestReport> {
         let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
         let mut latest: HashMap<TestId, usize> = HashMap::new();
@@ -348,7 +349,7 @@ impl RecordedRun {
     /// Returns a result with all its texts.
     ///
     /// # Errors
-    /// Its journal can't be read any more.
+    /// The result's journal can no longer be read.
     fn whole_result<'r>(&self, recorded: &'r RecordedTestResult) -> io::Result<Cow<'r, TestResult>> {
         match &recorded.content {
             ResultContent::Kept(result) => Ok(Cow::Borrowed(result)),

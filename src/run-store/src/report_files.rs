@@ -1,4 +1,4 @@
-//! Report files of runs, written from a summary or from the files of a run.
+//! Writes report files of runs, from a summary or from a run's files.
 
 use std::{
     fs::{self, File},
@@ -12,24 +12,24 @@ use heeler_report::{PassedOutputs, ReportContent, ReportError, ReportRequest, Re
 
 use super::{RecordedDetails, RecordedRun, RecordedRunError, read_run_files};
 
-/// The error of writing a report file.
+/// Error of writing a report file.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportFileError {
-    /// The record of the run can't be read.
+    /// The run's record can't be read.
     #[error("read the run for its reports")]
     Run(#[source] RecordedRunError),
     /// The file can't be created or moved into place.
     #[error("write {path}")]
     File { path: String, source: io::Error },
-    /// The report can't be written into the file.
+    /// The report can't be written to the file.
     #[error("write the {format} report {path}")]
     Report { format: &'static str, path: String, source: ReportError },
 }
 
-/// Writes a report, and creates missing parent directories. Returns the file.
+/// Writes a report, and returns its file. Creates missing parent directories.
 ///
-/// A regular file is replaced as a whole, so that a reader never sees a part of it. Anything else at the
-/// path, such as a pipe, is written to.
+/// Replaces a regular file as a whole, so that a reader never sees part of a report. Writes directly to
+/// anything else at the path, such as a pipe.
 ///
 /// # Errors
 /// The file can't be written.
@@ -45,7 +45,7 @@ pub fn write_report(
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
     let written = (request.format.write)(content, &mut file).and_then(|()| Ok(file.flush()?));
-    // Some file systems report that they are full, or over a quota, only when the data leaves the cache. A
+    // Some file systems report a full disk or quota only when data leaves the cache, so sync the file. A
     // pipe can't be synced.
     let written = written.and_then(|()| match partial.is_some() {
         true => Ok(file.get_ref().sync_data()?),
@@ -60,14 +60,14 @@ pub fn write_report(
     if let Some(partial) = &partial {
         let placed = written.and_then(|()| fs::rename(partial, &path).map_err(failed));
         return placed.map(|()| path.clone()).inspect_err(|_| {
-            // The reason for the failure is reported; the partial file is useless.
+            // The caller reports the error; the partial file is useless.
             let _stays = fs::remove_file(partial);
         });
     }
     written.map(|()| path)
 }
 
-/// Returns the file that is written first and then renamed; `None` where the path is not a regular file.
+/// Returns the file to write first and then rename; `None` if the path exists and is not a regular file.
 fn partial_file(path: &Path) -> Option<PathBuf> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     match fs::symlink_metadata(path) {
@@ -76,13 +76,13 @@ fn partial_file(path: &Path) -> Option<PathBuf> {
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name()?.to_string_lossy();
-    // A name may have at most 255 bytes.
+    // A file name may have at most 255 bytes.
     let name = &name[..name.floor_char_boundary(200)];
     Some(path.with_file_name(format!(".{name}.{}-{number}.partial", std::process::id())))
 }
 
-/// Writes the reports of a run that has just ended, from the files in its directory. The lock on the
-/// directory may still be held. Returns the error of each report that could not be written.
+/// Writes the reports of a run that has just ended, from the files in its directory, whose lock may still be
+/// held. Returns the error of each report that could not be written.
 pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFileError> {
     let run = match read_run_files(dir) {
         Ok(run) => run,
@@ -103,13 +103,13 @@ pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFi
 }
 
 impl RecordedRun {
-    /// Returns the summary of the run, equal to the one that its own command line computed.
+    /// Returns the run's summary, equal to the summary of the command that ran it.
     #[must_use]
     pub fn summarise(&self) -> RunSummary {
         self.summarise_with(PassedOutputs::Dropped)
     }
 
-    /// Returns the same with or without the outputs of passed tests.
+    /// Returns the summary with or without the outputs of passed tests.
     #[must_use]
     pub fn summarise_with(&self, outputs: PassedOutputs) -> RunSummary {
         let mut summary = RunSummary::new(Some(self.selected_count())).with_passed_outputs(outputs);
@@ -117,14 +117,13 @@ impl RecordedRun {
         summary
     }
 
-    /// Returns the number of selected tests. Programs that can't be listed are reported beside the tests and
-    /// not counted as tests.
+    /// Returns the number of selected tests. Programs that can't be listed do not count as tests.
     pub(super) fn selected_count(&self) -> usize {
         let plan = &self.manifest.plan;
         plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count()
     }
 
-    /// Adds the results of the run to a summary.
+    /// Adds the run's results to a summary.
     pub(super) fn add_to(&self, summary: &mut RunSummary) {
         summary.add_reports(self.reports());
         if let Some(end) = &self.end {
@@ -133,7 +132,7 @@ impl RecordedRun {
         }
     }
 
-    /// Returns the attributes of the run for its reports.
+    /// Returns the run's attributes for its reports.
     #[must_use]
     pub fn report_info(&self) -> ReportRunInfo<'_> {
         let head = &self.manifest.head;

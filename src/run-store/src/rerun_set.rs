@@ -1,5 +1,5 @@
-//! The rerun set of a run: tests that failed, and tests without a result. Tests of an earlier rerun set that
-//! a rerun did not select remain in its own rerun set, so that none is lost until all have passed.
+//! Rerun set of a run: its failed tests, and its tests without a result. Tests of an earlier rerun set that
+//! a rerun did not select stay in the rerun set, so that no test is lost until all have passed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,11 +11,11 @@ use super::{RecordedResult, RecordedRun};
 /// Selects the tests of an earlier run to rerun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RerunSelector {
-    /// The failed tests of the latest run.
+    /// Failed tests of the latest run.
     Failed,
-    /// The tests of the latest run without a result.
+    /// Tests of the latest run without a result.
     NotRun,
-    /// Both kinds, of the named run.
+    /// Failed tests, and tests without a result, of the named run.
     Run(String),
 }
 
@@ -53,7 +53,7 @@ impl RerunSelector {
     }
 }
 
-/// Returns the rerun set of a run, including that of the runs which it reran.
+/// Returns the rerun set of a run, including tests inherited from the run that it reran.
 #[must_use]
 pub fn rerun_set(story: &RecordedRun) -> RerunSet {
     let plan = &story.manifest.plan;

@@ -2,18 +2,18 @@
 
 use super::{EarlierRun, RunOwnership};
 
-/// The word that names the newest run.
+/// Word that names the newest run.
 pub(super) const LATEST: &str = "latest";
-/// The number of candidates shown for an ambiguous id.
+/// Maximum number of candidates shown for an ambiguous id.
 const MAX_SHOWN_CANDIDATES: usize = 5;
 
-/// The error of resolving a run.
+/// Error of resolving a run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ResolveRunError {
     /// There are no runs.
     #[error("there is no earlier run here; runs are kept in {dir}")]
     None {
-        /// The directory that was searched.
+        /// Directory that was searched.
         dir: String,
     },
     /// All runs are copies.
@@ -22,10 +22,10 @@ pub enum ResolveRunError {
          one of the {copies} that were copied, moved or changed, or that an earlier version recorded, name it: {name}"
     )]
     OnlyCopies {
-        /// The directory that was searched.
+        /// Directory that was searched.
         dir: String,
         copies: usize,
-        /// The name of the newest.
+        /// Name of the newest run.
         name: String,
     },
     /// No run has this id.
@@ -35,18 +35,18 @@ pub enum ResolveRunError {
     #[error("the ids of {count} runs begin with \"{word}\": {names}; use the names of their directories")]
     Ambiguous {
         word: String,
-        /// The number of matching runs.
+        /// Number of matching runs.
         count: usize,
-        /// The names of some of them.
+        /// Names of some of the runs.
         names: String,
     },
 }
 
-/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. Copies, and
-/// runs that died before they had written their manifest, are not considered for `latest`.
+/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. `latest`
+/// ignores copies, and runs that died before writing their manifest.
 ///
 /// # Errors
-/// No run or more than one matches.
+/// No run matches, or several runs match.
 pub fn resolve_run<'r>(
     runs: &'r [EarlierRun],
     word: &str,
@@ -100,7 +100,7 @@ fn matches_word(run: &EarlierRun, word: &str) -> bool {
     !word.is_empty() && [id, of_name].into_iter().flatten().any(|id| id.starts_with(&word))
 }
 
-/// Returns an id without separators and in lower case, because clients write ids in several forms.
+/// Returns an id in lower case without separators, because clients write ids in several forms.
 fn normalise_id(id: &str) -> String {
     id.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect()
 }

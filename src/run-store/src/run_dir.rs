@@ -1,4 +1,4 @@
-//! The directory of a run, with its journals, manifest and evidence, and the removal of old ones.
+//! Directory of a run, with its journals, manifest and evidence, and the removal of old runs.
 
 use std::{
     fs, io,
@@ -18,34 +18,34 @@ use heeler_sys::{
     liveness_lock::{LivenessLock, is_held},
 };
 
-/// The directory of a run, locked by this process: until the lock is dropped, other processes treat the run
-/// as in progress.
+/// Directory of a run, locked by this process. Other processes treat the run as in progress until the lock
+/// is dropped.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     pub path: PathBuf,
     _lock: Arc<LivenessLock>,
 }
 
-/// The origin of a run, and the rerun set that it inherits.
+/// Origin of a run, and the rerun set that it inherits.
 #[derive(Debug, Clone, Default)]
 pub struct Provenance {
-    /// The command that started the run.
+    /// Command that started the run.
     pub origin: RunOrigin,
-    /// The rerun set of the run that this one reruns.
+    /// Rerun set of the run that this run reruns.
     pub inherited_rerun_set: RerunSet,
-    /// The partition of a larger selection that the run is.
+    /// Partition of a larger selection that this run executes.
     pub shard: Option<RunShard>,
 }
 
-/// The name of a run's directory: its start time, followed by the first characters of its id.
+/// Format of the start time in a run directory's name; the first characters of the run's id follow.
 const RUN_TIME_FORMAT: &str = "%Y%m%dT%H%M%S%3fZ";
 const TIME_CHARS: usize = "20261120T164610302Z".len();
 const ID_CHARS: usize = 12;
 /// Maximum number of directories with the same time and id.
 const MAX_SAME_NAME_DIRS: usize = 100;
 
-/// Creates the directory of a run below `list_runs_in`, locked by this process, and removes old runs, so that
-/// including this one at most `keep` remain.
+/// Creates the directory of a run in `runs`, locked by this process. Removes old runs, so that at most
+/// `keep` remain, including this run.
 ///
 /// # Errors
 /// The directory can't be created.
@@ -60,13 +60,13 @@ pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDi
     }
     let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARS).collect();
     let name = format!("{}-{id}", wall_clock().strftime(RUN_TIME_FORMAT));
-    // The directory must not be visible before it is locked: it would look like a run that has died.
+    // Lock the directory before making it visible; without a lock, it would look like a dead run.
     let unseen = runs.join(format!(".{name}-{}", std::process::id()));
     let create = |source: io::Error| DirError::Create { path: runs.join(&name), source };
     heeler_sys::fail::at("run.dir").map_err(create)?;
     private_dir(&unseen)?;
     let lock = LivenessLock::acquire(&unseen.join(COORDINATOR_LOCK)).map_err(create)?;
-    // A client may start two runs at the same instant with ids that begin alike.
+    // A client may start two runs at the same instant, with ids that begin alike.
     let names = (1..=MAX_SAME_NAME_DIRS).map(|number| match number {
         1 => runs.join(&name),
         _ => runs.join(format!("{name}-{number}")),
@@ -84,19 +84,19 @@ pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDi
     Err(create(refusal))
 }
 
-/// Returns the wall-clock time. A wrong clock causes odd names and nothing else.
+/// Returns the wall-clock time. A wrong clock only causes odd names.
 pub fn wall_clock() -> jiff::Timestamp {
     jiff::Timestamp::try_from(heeler_sys::fail::now()).unwrap_or_default()
 }
 
-/// Returns the directory that replaces a state directory which can't be written.
+/// Returns the directory that replaces a state directory that can't be written.
 #[must_use]
 pub fn fallback_state_dir() -> PathBuf {
     temporary_dir().join(format!("heeler-{}", heeler_sys::process::effective_uid()))
 }
 
-/// Keeps a state directory out of commits to a repository. One that can't be written is reported by what
-/// needs it.
+/// Keeps Git from committing a state directory. An unwritable state directory is reported by the code that
+/// needs to write it.
 pub fn exclude_from_git(state_dir: &Path) {
     let path = state_dir.join(".gitignore");
     if let Err(error) = write_new_file(&path, b"*\n")
@@ -106,18 +106,18 @@ pub fn exclude_from_git(state_dir: &Path) {
     }
 }
 
-/// The process that holds the lock of a run.
+/// Process that holds the lock of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockHolder {
-    /// Its coordinator: the run is in progress.
+    /// The run's coordinator; the run is in progress.
     Coordinator,
-    /// Its coordinator has died, and its watchdog is finishing the run.
+    /// The run's watchdog; the coordinator has died, and the watchdog is finishing the run.
     Watchdog,
-    /// No process: the run is over.
+    /// No process; the run has ended.
     Unlocked,
 }
 
-/// Returns the lock holder of a run, by locks that only a living process can hold.
+/// Returns the lock holder of a run. Only a living process can hold a lock.
 pub(super) fn lock_holder(dir: &Path) -> io::Result<LockHolder> {
     if is_held(&dir.join(COORDINATOR_LOCK))? {
         return Ok(LockHolder::Coordinator);
@@ -125,14 +125,15 @@ pub(super) fn lock_holder(dir: &Path) -> io::Result<LockHolder> {
     Ok(if is_held(&dir.join(WATCHDOG_LOCK))? { LockHolder::Watchdog } else { LockHolder::Unlocked })
 }
 
-/// Removes the oldest runs until at most `keep` of this user and `keep` copies are left, but never a run
-/// whose lock is held. Returns their names. Directories that can't be removed are left for the next time.
+/// Removes the oldest runs until at most `keep` runs of this user and `keep` copies are left, but never a
+/// run whose lock is held. Returns the names of removed runs. Directories that can't be removed stay until
+/// the next time.
 pub fn prune_runs(runs: &Path, keep: usize) -> Vec<String> {
     let names = run_names(runs);
     if names.len() <= keep {
         return Vec::new();
     }
-    // The names of copies are not ours: with late dates they would displace the runs of this user.
+    // Others chose the names of copies. With late dates, copies would displace this user's runs.
     let is_own = |name: &String| read_ownership(&runs.join(name)) == RunOwnership::Own;
     let (own, copies): (Vec<_>, Vec<_>) = names.into_iter().partition(is_own);
     let mut removed = remove_surplus(runs, own, keep);
@@ -159,8 +160,8 @@ fn remove_surplus(runs: &Path, names: Vec<String>, keep: usize) -> Vec<String> {
     removed
 }
 
-/// Returns the names of the directories of runs, oldest first. Directories of another user are ignored: they
-/// are not listed, not rerun, and not removed.
+/// Returns the names of run directories, oldest first. A directory that belongs to another user is ignored,
+/// so its runs are not listed, rerun or removed.
 pub(super) fn run_names(runs: &Path) -> Vec<String> {
     if !fs::symlink_metadata(runs).is_ok_and(|found| found.uid() == heeler_sys::process::effective_uid()) {
         return Vec::new();

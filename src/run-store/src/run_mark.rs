@@ -1,6 +1,6 @@
-//! The mark of a run: a signature of its manifest and of its place, by the key of the user who recorded it. A
-//! run without a valid mark was copied, unpacked, checked out or edited, or recorded by an earlier version of
-//! Heeler: it may be read, and decides nothing that is executed.
+//! Mark of a run: a signature of its manifest and directory with the key of the user who recorded it. A run
+//! without a valid mark was copied, unpacked, checked out or edited, or an earlier version of Heeler
+//! recorded it. Such a run may be read, but must not decide what is executed.
 
 use std::{
     fs::File,
@@ -15,27 +15,27 @@ use sha2::{Digest as _, Sha256};
 
 use super::user_key::SigningKey;
 
-/// File of the mark, beside the manifest. Each line is the digest of a plan and a signature.
+/// File of the mark, beside the manifest. Each line has the digest of a plan and a signature.
 const FILE_NAME: &str = "manifest.mark";
-/// Purpose of these signatures, so that none is valid elsewhere.
+/// Purpose of these signatures, so that they are not valid elsewhere.
 const PURPOSE: &str = "run";
-/// Maximum size of a mark: two lines.
+/// Maximum size of a mark, which has two lines.
 const MAX_MARK_BYTES: u64 = 1 << 10;
-/// Maximum size of the first line of a manifest: the line contains a command line.
+/// Maximum size of a manifest's first line, which contains a command line.
 const MAX_HEAD_BYTES: u64 = 64 << 20;
-/// Maximum size of a manifest: some four million tests.
+/// Maximum size of a manifest, enough for about four million tests.
 const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
 /// Ownership of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunOwnership {
-    /// This user, on this machine, in this directory.
+    /// Recorded by this user, on this machine, in this directory.
     Own,
-    /// Unknown: the run was copied here or changed, or an earlier version recorded it.
+    /// Copied here, changed, or recorded by an earlier version.
     Copied,
 }
 
-/// Writes the manifest of a run of this user, with its mark. Without a key the run has no mark.
+/// Writes the manifest of this user's run, with its mark. Without a key, the run has no mark.
 ///
 /// # Errors
 /// The files can't be written.
@@ -46,7 +46,8 @@ pub fn write_manifest(dir: &Path, manifest: &Manifest) -> io::Result<()> {
         let earlier = read_mark(dir);
         let earlier = earlier.lines().next_back().map(|line| format!("{line}\n")).unwrap_or_default();
         let mark = format!("{earlier}{}\n", mark_line(key, dir, &bytes)?);
-        // Between the two files of a manifest that is written again, the earlier manifest stays valid.
+        // The mark keeps its earlier line. So the earlier manifest stays valid until the new manifest
+        // replaces it.
         write_file_atomically(&path, mark.as_bytes())?;
     }
     write_file_atomically(&dir.join(MANIFEST_FILE_NAME), &bytes)
@@ -61,25 +62,25 @@ fn mark_line(key: &SigningKey, dir: &Path, manifest: &[u8]) -> io::Result<String
     Ok(format!("{} {}", HEXLOWER.encode(plan.as_slice()), HEXLOWER.encode(&signature)))
 }
 
-/// Divides a manifest behind its first line.
+/// Splits a manifest after its first line.
 fn split(manifest: &[u8]) -> (&[u8], &[u8]) {
     let end = manifest.iter().position(|byte| *byte == b'\n').unwrap_or(manifest.len());
     (&manifest[..end], manifest.get(end + 1..).unwrap_or_default())
 }
 
-/// Returns the ownership of a run, by the first line of its manifest. The plan is not checked: lists of runs
-/// do not read it.
+/// Returns the ownership of a run by its manifest's first line. The plan is not checked, because lists of
+/// runs do not read it.
 pub(super) fn ownership_by_head(dir: &Path, head: &[u8]) -> RunOwnership {
     ownership(dir, split(head).0, |_plan| true)
 }
 
-/// Reads who recorded a run, by the first line of its manifest.
+/// Reads the ownership of a run by its manifest's first line.
 pub(super) fn read_ownership(dir: &Path) -> RunOwnership {
     let line = read_head_line(dir);
     line.map_or(RunOwnership::Copied, |line| ownership_by_head(dir, &line))
 }
 
-/// Returns who recorded a run, by its whole manifest.
+/// Returns the ownership of a run by its whole manifest.
 pub(super) fn ownership_by_manifest(dir: &Path, manifest: &[u8]) -> RunOwnership {
     let (head, plan) = split(manifest);
     ownership(dir, head, |signed| Sha256::digest(plan).as_slice() == signed)
@@ -102,7 +103,7 @@ fn ownership(dir: &Path, head: &[u8], is_plan: impl Fn(&[u8]) -> bool) -> RunOwn
     }
 }
 
-/// Returns the mark of a run; empty if there is none.
+/// Returns a run's mark; empty without a mark.
 fn read_mark(dir: &Path) -> String {
     let mut text = String::new();
     let read = open_regular(&dir.join(FILE_NAME))
@@ -113,7 +114,7 @@ fn read_mark(dir: &Path) -> String {
     text
 }
 
-/// Reads the first line of a manifest, with its end if it has one.
+/// Reads the first line of a manifest, including its line end, if any.
 pub(super) fn read_head_line(dir: &Path) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let file = open_regular(&dir.join(MANIFEST_FILE_NAME))?;

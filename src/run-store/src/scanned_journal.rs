@@ -1,5 +1,5 @@
-//! One journal of a run as it is kept in memory: small results as they are, of the others their places. The
-//! outputs of a run may not fit into memory.
+//! A journal of a run as kept in memory. Only small results are kept; for others, only their places, because
+//! a run's outputs may not fit into memory.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -9,31 +9,31 @@ use heeler_recovery::{JournalFile, mark_of};
 
 use super::recorded_run::{RecordedProcess, RecordedResult, RecordedTestResult, ResultContent};
 
-/// Maximum size of a record that is kept. Those of passed tests, most of all, are smaller, and few failures
-/// have outputs.
+/// Maximum size of a record kept in memory. Most results are of passed tests, which are smaller; few
+/// failures have outputs.
 const KEPT_RECORD_BYTES: u64 = 1 << 10;
 
-/// The records of one journal.
+/// Records of one journal.
 #[derive(Debug, Default)]
 pub(super) struct ScannedJournal {
-    /// Its index among the journals of the run.
+    /// Index among the run's journals.
     number: usize,
     /// The file, without records.
     pub(super) file: JournalFile,
-    /// The results and program failures, in their order.
+    /// Results and program failures, in order.
     pub(super) results: Vec<RecordedResult>,
-    /// The processes of the worker, in the order of their starts.
+    /// Processes of the worker, in the order of their starts.
     pub(super) processes: Vec<RecordedProcess>,
-    /// The record of the run's end, if this journal has it.
+    /// Record of the run's end, if in this journal.
     pub(super) end: Option<Box<RunEnd>>,
-    /// What the journal holds of each test, in its order.
+    /// Marks of the tests in this journal, in order.
     pub(super) marks: Vec<(TestId, JournalMark)>,
-    /// The last provisional result of each test that has one.
+    /// Last provisional result of each test with one.
     pub(super) last_attempts: HashMap<TestId, RecordPlace>,
 }
 
 impl ScannedJournal {
-    /// Reads a journal, given its index among those of the run. One that was never begun is empty.
+    /// Reads a journal, given its index among the run's journals. A missing journal counts as empty.
     pub(super) fn scan(number: usize, path: PathBuf) -> Self {
         let mut journal = Self { number, ..Self::default() };
         let file = JournalFile::visit(path, |located| journal.add(located));
@@ -81,7 +81,7 @@ impl ScannedJournal {
         }
     }
 
-    /// Returns a result, in memory if it is small.
+    /// Returns a result, kept in memory if small.
     fn result(&self, test: TestId, result: TestResult, place: RecordPlace) -> RecordedTestResult {
         let recorded = RecordedTestResult::kept(test, result);
         if place.length <= KEPT_RECORD_BYTES {

@@ -1,5 +1,4 @@
-//! The runs of all partitions of one selection of tests: whether they are disjoint and complete, and their
-//! common summary.
+//! Runs of all partitions of one selection: checks that they are disjoint and complete, and sums them up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +10,10 @@ use heeler_report::RunSummary;
 
 use super::{RecordedRun, RecordedRunError, index::run_at, read_recorded_run};
 
-/// The run of one partition.
+/// Run of one partition.
 #[derive(Debug)]
 pub struct ShardRun {
-    /// The directory of the run.
+    /// Directory of the run.
     pub dir: PathBuf,
     pub run: RecordedRun,
 }
@@ -23,15 +22,15 @@ impl ShardRun {
     /// Reads the run of one partition, wherever its directory is.
     ///
     /// # Errors
-    /// As [`read_recorded_run`].
+    /// Same as [`read_recorded_run`].
     pub fn read(dir: &Path) -> Result<Self, RecordedRunError> {
         let run = read_recorded_run(&run_at(dir))?;
         Ok(Self { dir: dir.to_owned(), run })
     }
 }
 
-/// Returns what keeps runs from being the partitions of one selection: each of its tests in exactly one of
-/// them. Empty if nothing does.
+/// Returns the reasons why the runs are not the partitions of one selection, with each test in exactly one
+/// run. Empty if they are.
 #[must_use]
 pub fn check_shards(shards: &[ShardRun]) -> Vec<String> {
     let mut problems = Vec::new();
@@ -110,7 +109,7 @@ fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>
     }
 }
 
-/// Returns the summary of all runs together.
+/// Returns the combined summary of all runs.
 #[must_use]
 pub fn summarise_shards(shards: &[ShardRun]) -> RunSummary {
     let selected = shards.iter().map(|shard| shard.run.selected_count()).sum();

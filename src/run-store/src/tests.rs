@@ -1,4 +1,4 @@
-//! Creation, listing and removal of runs on disk.
+//! Creates, lists and removes runs on disk.
 
 use std::{fs, num::NonZeroU32};
 
@@ -30,7 +30,7 @@ fn manifest(run: &str, names: &[&str], left_before: RerunSet) -> Manifest {
     }
 }
 
-/// Returns a journal in which tests had these outcomes, by their index in the run.
+/// Returns a journal with these outcomes of tests, given by their index in the run.
 fn journal(ends: &[(u32, Outcome)]) -> Vec<u8> {
     let mut bytes = journal::MAGIC.to_vec();
     for (test, outcome) in ends {
@@ -104,7 +104,7 @@ fn manifest_that_is_written_again_keeps_its_mark_in_between() {
         write_manifest(&run.path, &manifest("aaaa", names, RerunSet::default())).unwrap();
         assert_eq!(ownership(), RunOwnership::Own);
         let after = fs::read(&path).unwrap();
-        // As if the process had died between the mark and the manifest.
+        // Imitates a process that died between writing the mark and the manifest.
         fs::write(&path, before).unwrap();
         assert_eq!(ownership(), RunOwnership::Own);
         fs::write(&path, after).unwrap();

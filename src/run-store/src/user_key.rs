@@ -1,8 +1,8 @@
-//! The secret key of this user on this machine. Only a process of this user can sign with it, so that a file
-//! from an archive, a repository or another machine never carries a valid signature.
+//! Secret key of this user on this machine. Only this user's processes can sign with it. So a file from an
+//! archive, a repository or another machine never carries a valid signature.
 //!
-//! The key is a file of random bytes outside of every workspace. The inode and the birth time of the file are
-//! part of the key: a copy of the file, as in the image of a container, signs and verifies nothing.
+//! The key is a file of random bytes outside every workspace. The file's inode and birth time are part of
+//! the key, so a copy, such as in a container image, cannot sign or verify.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -23,12 +23,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::fallback_state_dir;
 
-/// File name of the key.
+/// Name of the key's file.
 const FILE_NAME: &str = "key";
-/// Directory of the key, below the user's state directory.
+/// Directory of the key in the user's state directory.
 const DIR_NAME: &str = "heeler";
 const KEY_BYTES: usize = 32;
-/// Hexadecimal digits of a name that nobody else can predict.
+/// Number of hexadecimal digits of an unpredictable name.
 const NAME_DIGITS: usize = 16;
 
 /// A key that signs and verifies.
@@ -38,8 +38,8 @@ pub(super) struct SigningKey {
 }
 
 impl SigningKey {
-    /// Returns the key of this user, which is created if it is missing; `None` if no directory of the user
-    /// can hold it, so that nothing can be signed.
+    /// Returns this user's key, and creates it if missing. `None` if no directory of the user can hold the
+    /// key; then nothing can be signed.
     pub(super) fn of_user() -> Option<&'static Self> {
         static KEY: OnceLock<Option<SigningKey>> = OnceLock::new();
         KEY.get_or_init(|| {
@@ -53,7 +53,7 @@ impl SigningKey {
         .as_ref()
     }
 
-    /// Opens the key in a directory; creates both if they are missing.
+    /// Opens the key in a directory, and creates both if missing.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         private_dir(dir).map_err(io::Error::other)?;
         let path = dir.join(FILE_NAME);
@@ -96,12 +96,12 @@ impl SigningKey {
         self.hmac.clone().chain_update(message)
     }
 
-    /// Signs some parts; `purpose` keeps a signature from being valid elsewhere.
+    /// Signs `parts`; `purpose` keeps the signature from being valid elsewhere.
     pub(super) fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
         self.digest(&message(purpose, parts)).finalize().into_bytes().to_vec()
     }
 
-    /// Returns whether a signature of these parts was made with this key.
+    /// Returns whether this key made the signature of these parts.
     pub(super) fn is_valid(&self, purpose: &str, parts: &[&[u8]], signature: &[u8]) -> bool {
         self.digest(&message(purpose, parts)).verify_slice(signature).is_ok()
     }
@@ -113,7 +113,7 @@ fn message(purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
     message
 }
 
-/// Joins parts with their lengths, so that no other parts have the same bytes.
+/// Joins parts with their lengths, so that different parts never have the same bytes.
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
@@ -123,9 +123,9 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a name for a directory of build results that only this user's processes can predict: nothing that
-/// was unpacked or checked out has it, so that nothing is executed which others have built. Without a key the
-/// name is another one in each process.
+/// Returns a name for a directory of build results that only this user's processes can predict. No unpacked
+/// or checked-out directory has this name, so nothing that others have built is executed. Without a key, the
+/// name is different in each process.
 #[must_use]
 pub fn unpredictable_name(parts: &[&[u8]]) -> String {
     static OF_PROCESS: OnceLock<u64> = OnceLock::new();
@@ -139,11 +139,12 @@ pub fn unpredictable_name(parts: &[&[u8]]) -> String {
     data_encoding::HEXLOWER.encode(&bytes)[..NAME_DIGITS].to_owned()
 }
 
-/// Returns the directories that may hold the key, the best one first.
+/// Returns the directories that may hold the key, best first.
 fn key_directories() -> Vec<PathBuf> {
     let own = |variable: &str| {
         let dir = PathBuf::from(std::env::var_os(variable)?);
-        // With the home of another user, as below sudo, the directory would belong to the wrong one.
+        // `HOME` may belong to another user, as under sudo; the key would then be in the wrong user's
+        // directory.
         let is_own =
             std::fs::metadata(&dir).is_ok_and(|found| found.is_dir() && found.uid() == effective_uid());
         (dir.is_absolute() && is_own).then_some(dir)

@@ -1,39 +1,39 @@
-//! Durations and outcomes of earlier runs, in one SQLite file that users may query and delete at any time.
+//! Durations and outcomes of earlier runs, in one SQLite file that users may query or delete at any time.
 //!
-//! A run reads from the history which tests to start first and how large its batches may be, and records its
-//! outcomes at the end. A history that is locked, damaged or too new never fails a run: every error of this
-//! module is a soft one, reported to the user while the run continues without a history.
+//! The history tells a run which tests to start first and how large its batches may be; at its end, the run
+//! records its outcomes. A history that is locked, damaged or too new never fails a run. Every error of this
+//! module is soft: it is reported to the user, and the run continues without a history.
 //!
 //! # Schema
 //! Version 2, in `PRAGMA user_version`. Durations are in microseconds, times in seconds since 1970.
 //!
 //! ```sql
-//! -- One row for each test that ever ended here.
+//! -- One row per test that has ever ended here.
 //! CREATE TABLE test (
 //!     uid TEXT PRIMARY KEY,           -- <suite>::<name>
 //!     suite TEXT NOT NULL,            -- the first part of the uid
-//!     outcome TEXT NOT NULL,          -- the last: passed, failed, skipped, crashed, timed-out
-//!     last_us INTEGER,                -- its last duration, NULL until it ran to an end of its own
-//!     mean_us INTEGER,                -- decaying mean: a quarter of each is the newest
-//!     runs INTEGER NOT NULL,          -- how often it ended, skips left out
-//!     failures INTEGER NOT NULL,      -- how many of those it failed
-//!     crashes INTEGER NOT NULL,       -- how many it crashed
-//!     seen INTEGER NOT NULL,          -- when it last ended
-//!     cpu_us INTEGER,                 -- CPU time of its process, when it last had one to itself
-//!     peak_kib INTEGER                -- peak memory of the same
+//!     outcome TEXT NOT NULL,          -- last outcome: passed, failed, skipped, crashed, timed-out
+//!     last_us INTEGER,                -- last duration, NULL until a run of it was complete
+//!     mean_us INTEGER,                -- decaying mean, with a weight of 1/4 for the newest
+//!     runs INTEGER NOT NULL,          -- number of runs, without skips
+//!     failures INTEGER NOT NULL,      -- number of failures
+//!     crashes INTEGER NOT NULL,       -- number of crashes
+//!     seen INTEGER NOT NULL,          -- time of its last end
+//!     cpu_us INTEGER,                 -- CPU time of the last process that ran only this test
+//!     peak_kib INTEGER                -- peak memory of this process
 //! ) WITHOUT ROWID;
-//! -- One row for each program.
+//! -- One row per program.
 //! CREATE TABLE program (
 //!     suite TEXT PRIMARY KEY,         -- as in test
-//!     start_us INTEGER NOT NULL,      -- what a process costs before its first test; decaying mean
+//!     start_us INTEGER NOT NULL,      -- start-up time of a process before its first test; decaying mean
 //!     seen INTEGER NOT NULL,
-//!     peak_kib INTEGER                -- the largest peak memory of its processes in the last run
+//!     peak_kib INTEGER                -- highest peak memory of its processes in the last run
 //! ) WITHOUT ROWID;
 //! ```
 //!
 //! The slowest tests, for example: `SELECT uid, mean_us / 1e6 FROM test ORDER BY mean_us DESC LIMIT 10`.
 //!
-//! Version 1 had no `cpu_us` and no `peak_kib`; such a file is migrated when it is opened.
+//! Version 1 had neither `cpu_us` nor `peak_kib`; opening such a file migrates it.
 
 mod store;
 #[cfg(test)]

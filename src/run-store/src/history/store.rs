@@ -1,4 +1,4 @@
-//! The SQLite file: opening and migrating it, one transaction for each run, plain reads.
+//! The SQLite file: opens and migrates it, records each run in one transaction, and reads it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,16 +18,17 @@ use super::{
     types::{read_word, stored_word},
 };
 
-/// The name of the file below the state directory.
+/// Name of the file in the state directory.
 pub const FILE_NAME: &str = "history.sqlite";
 
-/// The schema version that this program writes.
+/// Schema version that this program writes.
 const VERSION: i32 = 2;
 
-/// Long enough for another run to record its outcomes, short enough not to delay the user noticeably.
+/// Lock timeout: long enough for another run to record its outcomes, short enough not to delay the user
+/// noticeably.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The last bytes of a journal of SQLite that ends with the name of another file.
+/// Final bytes of an SQLite journal that ends with the name of another file.
 const JOURNAL_NAME_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 const SCHEMA: &str = "
@@ -53,7 +54,7 @@ CREATE TABLE program (
 PRAGMA user_version = 2;
 ";
 
-/// Migrates the tables of version 1 to version 2. Their rows are kept.
+/// Migrates the tables from version 1 to version 2, and keeps their rows.
 const MIGRATE_1_TO_2: &str = "
 ALTER TABLE test ADD COLUMN cpu_us INTEGER;
 ALTER TABLE test ADD COLUMN peak_kib INTEGER;
@@ -61,11 +62,11 @@ ALTER TABLE program ADD COLUMN peak_kib INTEGER;
 PRAGMA user_version = 2;
 ";
 
-/// Beside the versioned tables: earlier versions of this program leave it alone.
+/// A table outside the versioned schema, which earlier versions of this program ignore.
 const CONFLICT_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS conflict (suite TEXT PRIMARY KEY, seen INTEGER NOT NULL) WITHOUT ROWID";
 
-/// After this time, 30 days, a conflict is tried again: the suite may have been repaired.
+/// After 30 days, a conflict is tried again, because the suite may have been repaired.
 const CONFLICT_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 const RECORD_TEST: &str = "
@@ -91,41 +92,41 @@ ON CONFLICT (suite) DO UPDATE SET
 
 pub(super) const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
 
-/// The error of using the history. It never fails a run.
+/// Error of using the history. It never fails a run.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The directory of the file can't be created, or other users may write to it.
+    /// The file's directory can't be created, or other users may write to it.
     #[error("keep a history")]
     Directory(#[source] heeler_sys::dirs::DirError),
-    /// Another process holds the lock too long.
+    /// Another process has held the lock too long.
     #[error("lock the history {} in time, which another process uses", path.display())]
     Locked {
         path: PathBuf,
-        /// The error of the database.
+        /// The database's error.
         source: rusqlite::Error,
     },
-    /// The file is not a history, or it is damaged.
+    /// The file is not a history, or is damaged.
     #[error("read the history {}, which is damaged; delete it to start a new one", path.display())]
     Damaged {
         path: PathBuf,
-        /// The error of the database.
+        /// The database's error.
         source: rusqlite::Error,
     },
-    /// The file, or one beside it, is not one that Heeler has made.
+    /// The file, or a file beside it, was not created by Heeler.
     #[error("use the history {}: {problem}; delete it to start a new one", path.display())]
     Foreign { path: PathBuf, problem: String },
     /// Another version of Heeler wrote the file.
     #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
     OtherVersion {
         path: PathBuf,
-        /// The version in the file.
+        /// Version in the file.
         found: i32,
     },
-    /// Any other error of the database.
+    /// Any other database error.
     #[error("use the history {}", path.display())]
     Database {
         path: PathBuf,
-        /// The error of the database.
+        /// The database's error.
         source: rusqlite::Error,
     },
 }
@@ -138,16 +139,16 @@ pub struct HistoryStore {
 }
 
 impl HistoryStore {
-    /// Opens the history at `path`; creates it and its directory if they are missing. Blocks for half a
-    /// second at most.
+    /// Opens the history at `path`; creates the file and its directory if missing. Blocks for at most half a
+    /// second.
     ///
     /// # Errors
-    /// All are soft: the run continues without a history.
+    /// All errors are soft: the run continues without a history.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         if let Some(directory) = path.parent() {
             heeler_sys::dirs::trusted_dir(directory).map_err(HistoryError::Directory)?;
         }
-        // SQLite would create the file readable for all users. An existing file keeps its mode.
+        // SQLite would make a new file readable for all users. An existing file keeps its mode.
         let _there = heeler_sys::dirs::write_new_file(path, b"");
         check_files(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -162,13 +163,13 @@ impl HistoryStore {
         }
     }
 
-    /// Opens a history of other machines for reading: neither the file nor its directory is changed, whoever
+    /// Opens a history from other machines for reading. Changes neither the file nor its directory, whoever
     /// owns them.
     ///
     /// # Errors
-    /// The file is no history, is damaged, or was written by an earlier or a later version.
+    /// The file is not a history, is damaged, or was written by an earlier or later version.
     pub fn open_read_only(path: &Path) -> Result<Self, HistoryError> {
-        // The user has named it, also as a link.
+        // The user has named this file, so a link is allowed.
         check_files(&path.canonicalize().unwrap_or_else(|_| path.to_owned()))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
@@ -180,13 +181,12 @@ impl HistoryStore {
         }
     }
 
-    /// Configures the connection, creates or migrates the tables of a new or old file, and returns the
-    /// version. Of two processes that do this at the same time, one creates the tables.
+    /// Configures the connection, creates or migrates the tables, and returns the version. If two processes
+    /// do this at the same time, only one creates the tables.
     fn configure_and_migrate(&mut self) -> rusqlite::Result<i32> {
         self.connection.busy_timeout(BUSY_TIMEOUT)?;
-        // A rollback journal exists only during a write, so that users see and copy a single file. Without
-        // fsync, a power failure may lose the last run's rows or, at worst, the file, which contains only
-        // hints.
+        // A rollback journal exists only during a write, so users see and copy a single file. Without fsync,
+        // a power failure may lose the last run's rows or, at worst, the file, which contains only hints.
         self.connection.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;")?;
         let found = version(&self.connection)?;
         if !matches!(found, 0 | 1) {
@@ -202,16 +202,16 @@ impl HistoryStore {
         Ok(version)
     }
 
-    /// Returns the recorded history of some tests, by uid.
+    /// Returns the recorded history of these tests, by uid.
     ///
     /// # Errors
-    /// All are soft: the tests count as unknown.
+    /// All errors are soft: the tests count as unknown.
     pub fn load<'a>(
         &self,
         uids: impl IntoIterator<Item = &'a str>,
     ) -> Result<HashMap<String, TestHistory>, HistoryError> {
         let all = || {
-            // Without a common transaction, each lookup would lock the file and read its header again. It is
+            // The shared transaction saves locking the file and reading its header for each lookup. It is
             // never committed.
             let transaction = self.connection.unchecked_transaction()?;
             let mut statement = transaction.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
@@ -227,10 +227,10 @@ impl HistoryStore {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Returns the recorded start-up time of a process of each program, before its first test, by suite.
+    /// Returns the recorded start-up time of each program's processes (before the first test), by suite.
     ///
     /// # Errors
-    /// All are soft: the costs count as unknown.
+    /// All errors are soft: the costs count as unknown.
     pub fn load_programs(&self) -> Result<HashMap<String, Duration>, HistoryError> {
         let all = || {
             let mut statement = self.connection.prepare("SELECT suite, start_us FROM program")?;
@@ -240,13 +240,13 @@ impl HistoryStore {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Returns the suites of the programs whose processes have hindered each other lately.
+    /// Returns the suites of programs whose processes have recently conflicted with each other.
     ///
     /// # Errors
-    /// All are soft: a program counts as one whose processes do not.
+    /// All errors are soft: the programs count as free of conflicts.
     pub fn load_conflicts(&self) -> Result<HashSet<String>, HistoryError> {
         let all = || {
-            // A history without conflicts, or of an earlier version of this program, does not have the table.
+            // A history without conflicts, or from an earlier version of this program, lacks the table.
             if !self.connection.table_exists(None, "conflict")? {
                 return Ok(HashSet::new());
             }
@@ -258,10 +258,10 @@ impl HistoryStore {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Records programs whose processes hinder each other, by their suites.
+    /// Records programs whose processes conflict with each other, by suite.
     ///
     /// # Errors
-    /// All are soft: the next run learns it again.
+    /// All errors are soft: the next run finds the conflict again.
     pub fn record_conflicts(&mut self, suites: &[&str]) -> Result<(), HistoryError> {
         if suites.is_empty() {
             return Ok(());
@@ -280,11 +280,11 @@ impl HistoryStore {
         all().map_err(|source| classify(&self.path, source))
     }
 
-    /// Records a run completely, or not at all on an error. Blocks for half a second at most when another
+    /// Records a run completely or, on an error, not at all. Blocks for at most half a second while another
     /// process is recording.
     ///
     /// # Errors
-    /// All are soft: the next run has less information.
+    /// All errors are soft: the next run has less information.
     pub fn record(
         &mut self,
         outcomes: &[RecordedOutcome<'_>],
@@ -306,8 +306,8 @@ impl HistoryStore {
     }
 }
 
-/// Keeps SQLite from executing what a file of somebody else contains: with a view or a trigger in the place
-/// of our tables, each query would be the author's.
+/// Keeps SQLite from executing the contents of a foreign file. With a view or a trigger in place of our
+/// tables, each query would run the code of the file's author.
 fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
     for (setting, value) in [
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
@@ -320,8 +320,8 @@ fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Refuses a history that is not a regular file, and a journal beside it that names another file: SQLite
-/// removes that file. Ours never do.
+/// Rejects a history that is not a regular file, and a journal beside it that names another file, because
+/// SQLite would remove that file. Heeler's own journals never name another file.
 fn check_files(path: &Path) -> Result<(), HistoryError> {
     let foreign = |problem: &str| {
         let problem = problem.to_owned();
@@ -329,7 +329,7 @@ fn check_files(path: &Path) -> Result<(), HistoryError> {
     };
     match open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::Other => return Err(foreign(&error.to_string())),
-        // SQLite reports that the file is missing, or can't be read.
+        // SQLite reports a missing or unreadable file.
         Ok(_) | Err(_) => {}
     }
     let mut journal = path.as_os_str().to_owned();
@@ -359,7 +359,7 @@ fn now() -> i64 {
 fn record_tests(connection: &Connection, outcomes: &[RecordedOutcome<'_>], now: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(RECORD_TEST)?;
     for RecordedOutcome { uid, suite, outcome, duration, usage } in outcomes {
-        // With the other outcomes the test was cut short.
+        // With any other outcome, the test was cut short.
         let duration =
             matches!(outcome, Outcome::Passed | Outcome::Failed).then(|| to_column(duration.as_micros()));
         let is = |other| i64::from(*outcome == other);
@@ -396,7 +396,7 @@ fn microseconds(column: i64) -> Duration {
     Duration::from_micros(u64::try_from(column).unwrap_or(0))
 }
 
-/// Converts a number for a column, limited so that SQL can add four of its kind.
+/// Converts a number for a column, limited so that SQL can add four of them.
 fn to_column(number: u128) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 8)
 }
@@ -406,7 +406,8 @@ pub(super) fn classify(path: &Path, source: rusqlite::Error) -> HistoryError {
     match &source {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => HistoryError::Locked { path, source },
-            // A missing table or column is reported as `Unknown`: the file is a database, but not a history.
+            // SQLite reports a missing table or column as `Unknown`: the file is a database, but not a
+            // history.
             ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown => {
                 HistoryError::Damaged { path, source }
             }

@@ -1,5 +1,4 @@
-//! The history as runs use it: by one process, by several at once, and with files that are damaged or
-//! foreign.
+//! Uses the history as runs do: from one process, from several at once, and with damaged or foreign files.
 
 use std::{
     path::{Path, PathBuf},
@@ -139,7 +138,7 @@ fn version_1_file_is_migrated_with_its_rows() {
     let place = history_fixture();
     std::fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     let other = rusqlite::Connection::open(&place.path).unwrap();
-    // The tables as version 1 of Heeler wrote them.
+    // Tables as written by version 1 of Heeler.
     other
         .execute_batch(
             "CREATE TABLE test (uid TEXT PRIMARY KEY, suite TEXT NOT NULL, outcome TEXT NOT NULL, last_us INTEGER,
@@ -161,7 +160,7 @@ fn version_1_file_is_migrated_with_its_rows() {
     ];
     let cost = ProgramCost { suite: "s", start: Duration::from_millis(2), peak_kib: Some(5000) };
     history.record(&ended, &[cost]).unwrap();
-    // A run in which the test shares its process has no usage to record, and keeps the recorded one.
+    // A test that shares its process has no usage to record, so the recorded usage stays.
     history.record(&[outcome("s::a", Outcome::Passed, 100)], &[]).unwrap();
     let row = |sql: &str| other.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
     let read: (Option<i64>, Option<i64>) =
@@ -220,7 +219,7 @@ fn no_other_file_remains_beside_the_history() {
     assert_eq!(beside.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [FILE_NAME]);
 }
 
-/// `--nocapture` shows the times.
+/// `--nocapture` shows the durations.
 #[test]
 fn large_history_is_recorded_and_loaded() {
     let place = history_fixture();
@@ -306,7 +305,7 @@ fn views_and_triggers_of_a_foreign_file_do_not_run() {
     drop(HistoryStore::open(&place.path).unwrap());
     let file = place.path.with_file_name("foreign.sqlite");
     let foreign = rusqlite::Connection::open(&file).unwrap();
-    // Without our settings, the query of this view has no end.
+    // Without our settings, the query of this view would not end.
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
         SELECT '' || i AS uid, 's' AS suite, 'passed' AS outcome, 1 AS last_us, 1 AS mean_us, 1 AS runs,
             0 AS failures, 0 AS crashes, 9 AS seen, NULL AS cpu_us, NULL AS peak_kib FROM n";
@@ -343,7 +342,7 @@ fn journal_that_names_another_file_is_refused_and_the_file_kept() {
     let victim = place.path.with_file_name("victim");
     std::fs::write(&victim, "mine").unwrap();
     let pages = u32::try_from(std::fs::metadata(&place.path).unwrap().len() / 4096).unwrap();
-    // The journal of a transaction in several files that was interrupted, as SQLite documents it.
+    // Journal of an interrupted transaction in several files, as documented by SQLite.
     let magic = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
     let mut journal = magic.to_vec();
     for number in [0, 1, pages, 512, 4096_u32] {

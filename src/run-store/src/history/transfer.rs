@@ -1,4 +1,4 @@
-//! A history in a file of its own, for other machines: written as a whole, and merged row by row.
+//! Exports a history to a file for other machines, and imports such files row by row.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use super::{
     store::{COLUMNS, classify, read_test},
 };
 
-/// Takes over the rows that are newer than ours: importing a file twice changes nothing.
+/// Takes over rows newer than ours, so importing a file twice changes nothing.
 const MERGE: &str = "
 INSERT INTO test SELECT * FROM imported.test WHERE true
 ON CONFLICT (uid) DO UPDATE SET
@@ -28,7 +28,7 @@ ON CONFLICT (suite) DO UPDATE SET
 WHERE excluded.seen > program.seen;
 ";
 
-/// The error of writing a history into a file.
+/// Error of exporting a history.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The rows can't be read, or the database can't be written.
@@ -40,11 +40,11 @@ pub enum ExportError {
 }
 
 impl HistoryStore {
-    /// Writes all rows into a history at `path`, which is replaced as a whole, and returns the number of
-    /// tests in it.
+    /// Exports all rows to a history at `path`, replacing the file as a whole. Returns the number of
+    /// exported tests.
     ///
     /// # Errors
-    /// The file can't be written; an existing one is unchanged then.
+    /// The file can't be written; an existing file is then unchanged.
     pub fn export(&self, path: &Path) -> Result<u64, ExportError> {
         let failed = |source| ExportError::File { path: path.to_owned(), source };
         let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
@@ -57,18 +57,18 @@ impl HistoryStore {
             sync.and_then(|()| fs::rename(&partial, path)).map_err(failed)
         });
         if let Err(error) = placed {
-            // The reason for the failure is reported; the partial file is useless.
+            // The caller reports the error; the partial file is useless.
             let _stays = fs::remove_file(&partial);
             return Err(error);
         }
         Ok(self.count_tests()?)
     }
 
-    /// Takes over those rows of the history at `path` that are newer than this one's, all or none. Returns
-    /// the numbers of tests in the file and of tests taken over.
+    /// Imports the rows of the history at `path` that are newer than ours, all or none. Returns the number
+    /// of tests in the file and the number of imported tests.
     ///
     /// # Errors
-    /// The file is no history of this version, or is damaged; or this history can't be written.
+    /// The file is not a history of this version, or is damaged; or this history can't be written.
     pub fn import(&mut self, path: &Path) -> Result<(u64, u64), HistoryError> {
         let other = Self::open_read_only(path)?;
         let tests = other.check_rows()?;
@@ -76,7 +76,7 @@ impl HistoryStore {
         let text = path.to_string_lossy();
         let own = self.path.clone();
         let result = self.merge(&text).map_err(|source| classify(&own, source));
-        // The attachment is of no use to any other call; it goes with the connection if this fails.
+        // No other call needs the attached file. If detaching fails, it ends with the connection.
         let _attached = self.connection.execute("DETACH imported", []);
         Ok((tests, result?))
     }
