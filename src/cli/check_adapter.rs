@@ -1,5 +1,5 @@
-//! `heeler check-adapter`: tries a program that reports as JSON lines against every rule, and prints what it
-//! keeps and what it breaks.
+//! `heeler check-adapter`: checks a JSON lines adapter against every rule of the specification, and prints
+//! the result of each rule.
 
 use std::io::Write as _;
 
@@ -17,7 +17,6 @@ use heeler_cargo::find_program;
 /// The page with the rules.
 const SPECIFICATION: &str = "docs/frameworks/json-lines.md";
 
-/// Checks an adapter.
 pub(super) fn check_adapter(arguments: &CheckAdapterArguments) -> Result<CliExitCode, CommandError> {
     let here = std::env::current_dir().map_err(|source| {
         CommandError::CheckAdapter(heeler_worker::AdapterCheckError::Talk { path: ".".into(), source })

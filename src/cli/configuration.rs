@@ -1,4 +1,4 @@
-//! Loads the configuration of the directory in which a command is called.
+//! Loads the configuration for the directory where a command is called.
 
 use std::path::Path;
 

@@ -33,7 +33,6 @@ const PID_PLACEHOLDER: &str = "{pid}";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DebuggerCommand(Vec<String>);
 
-/// Error in a debugger command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DebuggerCommandError {
     /// The command is empty.

@@ -27,7 +27,6 @@ pub const CRASH_ROLE: &str = "__crash";
 /// machine needs longer.
 const TRIAL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Rating of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FindingRating {
     Good,

@@ -108,6 +108,7 @@ impl HttpFilter {
         let read = read_body(body, LINE_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
         let body =
             read.map_err(|error| FilterRefusal::of_request(StatusCode::BAD_REQUEST, error.to_string()))?;
+        // Filter the client's message, and send it to the server.
         let mut filter = ToolFilter::for_any_list();
         let body = filtered_body(&mut filter, &body, &parts.headers)?;
         for name in &REPLACED_HEADERS {

@@ -82,7 +82,6 @@ fn print_events(
     events.set_totals(content.summary, content.info.duration);
 }
 
-/// Writes the requested reports.
 fn write_report_files(content: &ReportContent<'_>, requests: &[ReportRequest]) -> Result<(), CommandError> {
     for request in requests {
         let path = heeler_run_store::write_report(request, content).map_err(CommandError::Report)?;

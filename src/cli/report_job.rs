@@ -40,7 +40,6 @@ pub(super) struct ReportJob {
     recorded: OnceCell<Result<RecordedRun, String>>,
 }
 
-/// A requested report, and its file.
 struct RequestedReport {
     title: &'static str,
     file: Result<PathBuf, ReportFileError>,

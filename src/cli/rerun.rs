@@ -109,6 +109,7 @@ impl RerunPlan {
         tests: Vec<TestRef>,
         display: &mut RunDisplay,
     ) -> Result<Vec<TestRef>, String> {
+        // Match the tests by uid, and unlisted programs by suite.
         let wanted = self.selector.select(&self.rerun_set);
         let mut found: HashSet<&str> = HashSet::new();
         let mut chosen = Vec::new();
@@ -120,6 +121,7 @@ impl RerunPlan {
                 chosen.push(test);
             }
         }
+        // Report the tests that no longer exist.
         let mut gone: Vec<&str> = wanted.difference(&found).copied().collect();
         gone.sort_unstable();
         if chosen.is_empty() {

@@ -116,7 +116,6 @@ async fn run_tests(
     Ok(exit)
 }
 
-/// Returns the display options of the run.
 fn display_options(
     arguments: &RunArguments,
     settings: &ResolvedSettings,
@@ -177,7 +176,7 @@ impl RunCommand<'_, '_> {
             self.view.output.fail("no program could be listed, so there is nothing to run");
             return Ok(Some(CliExitCode::Setup));
         }
-        // These errors have been shown; the run would report them again.
+        // The listing has shown these errors; the run would report them again.
         let errors = tests.iter().filter_map(|test| catalogue.listing_error(*test));
         self.view.output.display.skip_known_errors(errors.map(str::to_owned));
         let selection = self.view.output.select(&catalogue, tests, self.rerun.as_ref(), self.settings)?;

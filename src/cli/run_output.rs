@@ -35,14 +35,12 @@ pub(super) struct RunOutput<'a> {
     held: Option<Vec<HeldOutput>>,
 }
 
-/// One piece of output held back while another program has the terminal.
 enum HeldOutput {
     Started(StartedTest),
     Ended(Box<TestReport>),
     Log(LogLevel, String),
 }
 
-/// A run that has ended.
 pub(super) struct EndedRun<'a> {
     pub(super) settings: &'a ResolvedSettings,
     pub(super) reports: Vec<ReportRequest>,
@@ -67,7 +65,6 @@ pub(super) async fn with_run_events(
     result
 }
 
-/// Returns the display options of a run.
 pub(super) fn run_display_options(
     general: &GeneralArguments,
     settings: &ResolvedSettings,

@@ -242,8 +242,8 @@ impl<'a> RunView<'a> {
             }
             ClientEvent::DebuggeeWaiting(debuggee) => self.debuggers.enqueue(debuggee),
             ClientEvent::DebuggeeGone(lease) => self.debuggers.withdraw(lease),
-            // These can't occur: no debugger launches tests here, updates arrive as events, and only one
-            // request of this command is active.
+            // Never received here: no debugger launches tests, updates arrive as events, and this command
+            // has only one active request.
             ClientEvent::DebuggeeLaunched(_)
             | ClientEvent::FinishRun(_)
             | ClientEvent::Listed { .. }

@@ -59,7 +59,6 @@ impl RunSelection {
 const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names: time:k/n needs --partition-history, the \
     same durations on all machines, since partitions by different durations would leave tests out";
 
-/// Tests of one partition.
 struct PartitionedTests {
     chosen: Vec<TestRef>,
     shard: Option<RunShard>,
@@ -91,7 +90,8 @@ pub(super) fn select(
     settings: &ResolvedSettings,
 ) -> Result<RunSelection, CommandError> {
     let all = tests.len();
-    // Read the history before filtering only if a filter needs it, otherwise for fewer tests.
+    // A filter that depends on the history needs the history of all tests. Otherwise, read it only for the
+    // filtered tests.
     let past = |tests: &[TestRef]| match settings.run.is_history_kept {
         true => read_history(&settings.state_dir, catalogue, tests),
         false => HashMap::new(),
@@ -105,6 +105,7 @@ pub(super) fn select(
         let known = past(&chosen);
         (chosen, known)
     };
+    // Split the tests, and keep the durations of this partition.
     let mut expected: HashMap<_, _> =
         known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect();
     let PartitionedTests { chosen, shard, warning } = apply_partition(catalogue, chosen, settings)?;
@@ -157,6 +158,7 @@ fn apply_partition(
     let Some(spec) = &settings.partition else {
         return Ok(PartitionedTests { chosen, shard: None, warning: None });
     };
+    // Without shared durations, a split by time falls back to a split by hash.
     let (rule, warning) = match (spec.kind, &settings.split.history) {
         (PartitionKind::Slice, _) => (PartitionRule::Slice, None),
         (PartitionKind::Hash, _) => (PartitionRule::Hash, None),
@@ -167,6 +169,7 @@ fn apply_partition(
         Some(path) if rule == PartitionRule::Time => read_shared_durations(path, catalogue, &chosen)?,
         _ => HashMap::new(),
     };
+    // Check that all machines split the same tests and durations.
     let with_duration = |test: &TestRef| {
         let uid = catalogue.uid(*test);
         (uid, durations.get(uid).copied())
@@ -187,6 +190,7 @@ fn apply_partition(
         digest: digest.to_string(),
         selected: chosen.len(),
     };
+    // Keep this partition's tests.
     let mut is_ours = partition.select(&tests).into_iter();
     chosen.retain(|_| is_ours.next().unwrap_or(false));
     Ok(PartitionedTests { chosen, shard: Some(shard), warning })

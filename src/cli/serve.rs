@@ -1,4 +1,4 @@
-//! `heeler serve`, and the command line with which an editor starts Heeler.
+//! `heeler serve`, and the server that an editor starts.
 
 use std::{io::Write as _, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 

@@ -75,8 +75,8 @@ pub(super) struct SignalForwarder {
 }
 
 impl SignalForwarder {
-    /// Installs the handlers of termination and user-defined signals; from then on, these signals do not end
-    /// this process.
+    /// Installs handlers of termination and user-defined signals; from then on, they do not end this
+    /// process.
     pub(super) fn listen() -> io::Result<Self> {
         let kinds = [
             SignalKind::interrupt(),

@@ -255,7 +255,6 @@ fn suite_sources(
         .collect())
 }
 
-/// Applies a suite's own settings to a program.
 fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     if takes_arguments(program) {
         // CTest's source already knows the framework of each program.

@@ -36,8 +36,8 @@ pub fn main() -> ExitCode {
         }
     };
     init_logging(verbosity(&command));
-    // One thread suffices, because the coordinator mostly waits. It is also necessary: a child process is
-    // killed when the thread that started it ends.
+    // One thread, because the coordinator mostly waits, and because a child process is killed when the
+    // thread that started it ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match heeler_transport::runtime::build(builder.thread_keep_alive(THREAD_KEEP_ALIVE)) {
         Ok(runtime) => runtime,

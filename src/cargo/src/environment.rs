@@ -21,7 +21,6 @@ pub(super) struct CargoEnvironmentInputs {
     pub(super) libdir: Option<PathBuf>,
     /// `LD_LIBRARY_PATH` of this process.
     pub(super) library_path: Option<OsString>,
-    /// Path of the cargo program.
     pub(super) cargo: Option<PathBuf>,
 }
 

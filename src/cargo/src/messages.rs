@@ -85,19 +85,17 @@ impl CargoMessages {
         self.programs.first().map(|program| program.artifact.manifest_path.as_path())
     }
 
-    /// Returns the names and paths of a package's executables.
     pub(super) fn executables_of(&self, package: &PackageId) -> impl Iterator<Item = (&str, &Utf8Path)> {
         let own = self.executables.iter().filter(move |artifact| artifact.package_id == *package);
         own.filter_map(|artifact| Some((artifact.target.name.as_str(), artifact.executable.as_deref()?)))
     }
 
-    /// Returns the message about a package's build script.
     pub(super) fn build_script_of(&self, package: &PackageId) -> Option<&BuildScript> {
         self.build_scripts.get(package)
     }
 
-    /// Returns the test programs, named and ready to start, sorted by name. Cargo's own order depends on
-    /// which build ends first.
+    /// Returns the test programs, named and ready to start, sorted by name, because cargo's order depends on
+    /// timing.
     pub(super) fn into_programs(self, surroundings: &CargoEnvironmentInputs) -> Vec<CargoProgram> {
         let names: Vec<String> = self.programs.iter().map(TestArtifact::suite_name).collect();
         let programs = self.programs.iter().zip(&names).map(|(program, name)| {

@@ -216,7 +216,6 @@ enum OutputsEnd {
     Cancelled,
 }
 
-/// The outputs of a tool.
 struct ToolOutputs<'a, F> {
     /// `None` after the end.
     stdout: Option<File>,

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
-/// Error in a case pattern or its file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CasePatternError {
     #[error("read {}", path.display())]

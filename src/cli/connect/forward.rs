@@ -21,11 +21,11 @@ pub(super) async fn forward(socket: &Path) -> Result<CliExitCode, CommandError> 
     let runner = connected.map_err(CommandError::Forward)?;
     let (mut from_judge, mut to_judge) = tokio::io::split(judge);
     let (mut answers, mut requests) = runner.into_split();
-    // With the end of the answers, the judge needs nothing more, whatever it still writes.
+    // Once the answers end, the judge needs nothing more, whatever it still writes.
     tokio::select! {
         biased;
         _ = async {
-            // Either side may be gone: then the other learns it by the end of this process.
+            // If one side is gone, the other notices when this process ends.
             let _gone = tokio::io::copy(&mut answers, &mut to_judge).await;
             let _gone = to_judge.flush().await;
         } => {}
@@ -35,6 +35,6 @@ pub(super) async fn forward(socket: &Path) -> Result<CliExitCode, CommandError> 
             std::future::pending::<()>().await;
         } => {}
     }
-    // The judge calls any other code an error of the run.
+    // The judge treats any other exit code as a failed run.
     Ok(CliExitCode::Success)
 }

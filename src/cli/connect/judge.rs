@@ -79,7 +79,6 @@ impl JudgeError {
     }
 }
 
-/// Command that starts the judge.
 #[derive(Debug, Clone)]
 pub(super) struct JudgeCommand {
     pub(super) program: PathBuf,
@@ -95,7 +94,6 @@ pub(super) struct JudgedCases<'a> {
     pub(super) run: Option<Vec<&'a str>>,
     /// Cases known to fail; `None` passes the user's patterns to the judge.
     pub(super) known_failing: Option<BTreeSet<&'a str>>,
-    /// Cases known to be flaky.
     pub(super) known_flaky: BTreeSet<&'a str>,
 }
 
@@ -139,7 +137,6 @@ impl OutputReader {
     }
 }
 
-/// Event of the judge's process.
 pub(super) enum JudgeEvent {
     /// Complete lines on standard error.
     Lines(Vec<String>),
@@ -175,7 +172,6 @@ impl Judge {
         Ok((Self { child, exit, stdout, stderr, shown: 0, _dir: dir }, listener))
     }
 
-    /// Returns the judge's process id.
     pub(super) fn pid(&self) -> u32 {
         u32::try_from(self.child.pid().0).unwrap_or_default()
     }

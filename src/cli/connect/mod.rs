@@ -68,7 +68,6 @@ fn client_settings(config: &Config, client: &ClientArguments) -> Result<Resolved
     ResolvedSettings::resolve(config, command_line).map_err(CommandError::Profile)
 }
 
-/// Returns the per-case settings of the arguments.
 fn case_settings(client: &ClientArguments) -> TestLayer {
     TestLayer {
         timeout: Some(client.timeout.unwrap_or(TimeLimit::After(DEFAULT_TIMEOUT))),
@@ -83,7 +82,6 @@ fn jobs_of(client: &ClientArguments) -> JobCount {
     client.jobs.unwrap_or(default)
 }
 
-/// Returns the client under test as a test program.
 fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
     let (name, args) = client.command.split_first().ok_or(CommandError::NothingToRun)?;
     let cwd = working_directory();

@@ -27,7 +27,7 @@ use crate::cli::{
 
 /// Capacity of the queue of case events. Events are handled faster than cases end.
 const EVENT_QUEUE_CAPACITY: usize = 256;
-/// Time for the session to end after the judge; then its workers are killed.
+/// Time for the session and its workers to end after the judge.
 const SESSION_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// State that all runs of the judge share.
@@ -59,7 +59,7 @@ pub(super) enum RoundStop {
     Cancelled,
     /// The run reached its time limit.
     TimeLimit,
-    /// The user exits at once, without cleanup.
+    /// The user exits at once, without waiting for cleanup.
     Left,
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn run_judge(
     Round { answered, end }
 }
 
-/// A running judge, and the socket to which its client connects.
+/// A running judge, and the socket for its client.
 struct RunningJudge {
     judge: Judge,
     listener: LocalListener,
@@ -116,7 +116,6 @@ impl RunningJudge {
     }
 }
 
-/// Event that a round handles.
 enum RoundEvent {
     User(UserEvent),
     Case(CaseEvent),

@@ -92,7 +92,6 @@ async fn run_cases(
     run.run(&selection, &mut output).await
 }
 
-/// Returns the settings from the command line.
 fn run_command_line(arguments: &ConnectRunArguments) -> heeler_config::CommandLineSettings {
     let mut command_line = arguments.command_line();
     command_line.run.jobs = Some(jobs_of(&arguments.client));
@@ -281,7 +280,7 @@ async fn run_rounds(
     JudgedRun { results: rounds.into_results(), stop: None }
 }
 
-/// Waits before the next run of the judge; returns the reason if there is no next run.
+/// Waits before the next run of the judge; returns the reason if the judge must not run again.
 async fn wait_for_retries(
     delay: Duration,
     deadline: Option<tokio::time::Instant>,

@@ -124,7 +124,6 @@ pub(super) fn counts(counts: &OutcomeCounts) -> StyledLine {
     line
 }
 
-/// Returns the style of an outcome.
 pub(super) fn outcome_style(outcome: Outcome) -> Style {
     match outcome {
         Outcome::Passed => Style::Success,

@@ -27,8 +27,7 @@ pub(crate) enum ListFormat {
     Names,
 }
 
-/// Maximum width to which names are aligned. Without a limit, one long name would push all locations to the
-/// right.
+/// Maximum width for aligning names. Without a limit, one long name would push all locations to the right.
 const ALIGNED_COLUMNS: usize = 60;
 
 /// The output of a list of tests, in the order of discovery.
@@ -59,7 +58,6 @@ impl<'a> TestList<'a> {
         Self { format, colour, root, lines, suites, suite_indexes }
     }
 
-    /// Adds a test.
     pub(crate) fn add(&mut self, test: &NodeDescription<'_>) {
         match self.format {
             ListFormat::Human => self.add_row(test),

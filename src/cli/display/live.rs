@@ -47,7 +47,6 @@ impl LiveView<'_> {
         lines.into_iter().map(|line| line.cut(self.size.columns.saturating_sub(1))).collect()
     }
 
-    /// Returns a line for each running test.
     pub(super) fn running_lines(&self) -> Vec<StyledLine> {
         self.progress.running().into_iter().map(|one| self.running_line(one)).collect()
     }

@@ -32,7 +32,6 @@ const LONG_RUN: Duration = Duration::from_secs(600);
 /// Maximum number of functions with uncovered mutants shown; reports list all of them.
 const SHOWN_UNCOVERED: usize = 50;
 
-/// Display of a mutation run.
 pub(crate) struct MutationDisplay {
     kind: DisplayKind,
     colour: ColourMode,

@@ -23,7 +23,6 @@ pub(crate) enum DisplayKind {
     Live,
 }
 
-/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminalSize {
     pub columns: usize,
@@ -125,7 +124,7 @@ impl DisplayStream {
     }
 }
 
-/// Returns the display kind for an output and the environment variables.
+/// Returns the display kind for an output; reads environment variables with `variable`.
 pub(crate) fn kind_for(output: OutputTarget, variable: impl Fn(&str) -> Option<String>) -> DisplayKind {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty() && value != "false");
     if variable("GITHUB_ACTIONS").as_deref() == Some("true") {

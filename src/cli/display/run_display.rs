@@ -27,7 +27,7 @@ use heeler_report::{ReportContent, RunSummary, TestReport, sanitise};
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum size of lines that wait for the next redraw.
 const PENDING_BYTES: usize = 256 * 1024;
-/// Maximum number of tests for which a plain log has a line per passed test. Nobody would read a longer log.
+/// Maximum number of tests for which a plain log has a line per passed test. A longer log would not be read.
 const MAX_TESTS_WITH_PASS_LINES: usize = 200;
 /// Silence after which a plain log prints its progress, so that people and CI servers do not assume a hang.
 const PROGRESS_AFTER_SILENCE: Duration = Duration::from_secs(30);
@@ -115,7 +115,6 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Shows that a test has started.
     pub(crate) fn start_test(&mut self, test: &StartedTest, now: Instant) {
         if let Some(progress) = &mut self.progress {
             progress.start(test, now);
@@ -123,7 +122,6 @@ impl RunDisplay {
         self.flush_if_due(now);
     }
 
-    /// Shows a test's result.
     pub(crate) fn end_test(&mut self, report: &TestReport, now: Instant) {
         self.add_result(report, now);
         self.flush_if_due(now);

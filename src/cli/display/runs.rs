@@ -200,6 +200,7 @@ fn run_object(run: &EarlierRun) -> Value {
         "problems": run.problems,
         "copied": run.ownership == RunOwnership::Copied,
     });
+    // Members from the head of the manifest, if it is readable.
     let mut put = |key: &str, value: Value| {
         object.as_object_mut().expect("it was made as one").insert(key.to_owned(), value);
     };
@@ -212,6 +213,7 @@ fn run_object(run: &EarlierRun) -> Value {
         put("directory-of-command", json!(head.origin.cwd.to_text()));
     }
     match &run.state {
+        // Members that depend on the state.
         EarlierRunState::Running { settled }
         | EarlierRunState::Finishing { settled }
         | EarlierRunState::Interrupted { settled } => {

@@ -10,7 +10,7 @@ use heeler_core::Outcome;
 use heeler_protocol::mtp::FailureInfo;
 use heeler_report::{FailureDetail, SourcePlace, TestReport};
 
-/// Maximum number of different failures to remember. Nobody reads more of them.
+/// Maximum number of different failures to remember; more would not be read.
 const MAX_FAILURES: usize = 10_000;
 /// Minimum length of a test name that is removed from compared texts. A shorter name could be any word.
 const MIN_NAME: usize = 5;

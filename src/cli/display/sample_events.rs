@@ -11,7 +11,6 @@ use heeler_report::{RunSummary, TestReport};
 
 use super::{RunDisplay, StartedTest};
 
-/// Event of a test.
 #[derive(Clone)]
 pub(super) enum TestEvent {
     Started(StartedTest),
@@ -77,7 +76,6 @@ fn died(signal: Option<&str>, code: Option<i32>) -> Option<ExitReason> {
     Some(ExitReason { signal: signal.map(str::to_owned), code, ..ExitReason::default() })
 }
 
-/// Returns results of every kind.
 pub(super) fn results_of_every_kind() -> Vec<TestEvent> {
     let not_run = || {
         let outcome = Outcome::NotRun(NotRunReason::Unrunnable);

@@ -100,7 +100,6 @@ pub(super) enum ShownOutputs {
     Hidden,
 }
 
-/// Returns the outputs of a test.
 pub(super) fn output_sections(record: &TestReport, manner: &DetailLevel<'_>) -> Vec<StyledLine> {
     let mut lines = Vec::new();
     let stdout = record.detail_text(|detail| detail.stdout.as_ref());
@@ -295,7 +294,6 @@ fn assertion_lines(record: &TestReport) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns a line for each leaked process.
 pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iterator<Item = StyledLine> {
     processes.iter().map(|process| {
         let command = format::cut_name(&process.command, LEAK_COLUMNS);

@@ -5,7 +5,6 @@ use heeler_mutation::MutateError;
 
 use crate::cli::exit::CliExitCode;
 
-/// Returns the exit code for an error.
 pub(in crate::cli) fn exit_code(error: &MutateError) -> CliExitCode {
     match error {
         MutateError::Selection(_)

@@ -40,6 +40,7 @@ pub(in crate::cli) async fn serve_mutants(
         ProgressFormArgument::List => ProgressForm::List,
         ProgressFormArgument::Object => ProgressForm::Object,
     };
+    // Choose the transport and its options.
     let (first_method, begin_within) = match arguments.transport {
         MutationServerTransport::Stdio => (FirstMethod::AnyOfV04, None),
         MutationServerTransport::Socket => (FirstMethod::AnyOfV04, Some(BEGIN_LIMIT)),

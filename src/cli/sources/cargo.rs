@@ -11,7 +11,7 @@ use heeler_cargo::{
     BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget, doctests::DoctestRecording,
 };
 
-/// Arguments: the directory in which cargo runs, then the arguments for cargo.
+/// Arguments: cargo's working directory, then arguments for cargo.
 pub(super) struct CargoSource;
 
 impl TestSource for CargoSource {

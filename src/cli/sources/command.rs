@@ -9,8 +9,8 @@ use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
 use super::{super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource};
 use heeler_cargo::find_program;
 
-/// Arguments: the directory in which the commands run, the command or an empty text, then the paths and
-/// globs of test files.
+/// Arguments: the commands' working directory, the command or an empty text, then the paths and globs of
+/// test files.
 pub(super) struct CommandSource;
 
 impl TestSource for CommandSource {

@@ -32,7 +32,6 @@ const TEST_FILE: &str = "CTestTestfile.cmake";
 /// Separates a request's build folders from the arguments of CTest.
 const ARGUMENTS_FOLLOW: &str = "--";
 
-/// Returns whether a path is a CTest build folder.
 pub(super) fn is_ctest_folder(path: &Path) -> bool {
     path.join(TEST_FILE).is_file()
 }

@@ -17,7 +17,6 @@ use heeler_cargo::{BuildSupervision, OutputTail};
 pub(crate) struct SourceFinder {
     config: Config,
     named: NamedSources,
-    /// Programs found last.
     found: Mutex<Vec<ProgramSource>>,
 }
 

@@ -21,14 +21,14 @@ use packages::{GoPackage, PackageLocation, UnreadablePackages, build_groups, lis
 const FRAMEWORK: &str = "go";
 /// Separates a request's packages from the arguments for go.
 const ARGUMENTS_FOLLOW: &str = "--";
-/// Minor version of Go from which `go test -c` can build several packages at once.
+/// First minor version of Go whose `go test -c` can build several packages at once.
 const FIRST_VERSION_FOR_SEVERAL: u32 = 21;
 /// Go options that need go's own linking: linker flags, and coverage.
 const OWN_LINKING: [&str; 5] = ["ldflags", "cover", "covermode", "coverpkg", "coverprofile"];
 /// Maximum number of packages without tests named in messages.
 const NAMED_PACKAGES: usize = 5;
 
-/// Arguments: the directory in which go runs, the packages, then `--`, then arguments for go.
+/// Arguments: go's working directory, the packages, then `--`, then arguments for go.
 pub(super) struct GoSource;
 
 impl TestSource for GoSource {
@@ -103,8 +103,8 @@ fn untested_text(untested: &[String]) -> String {
     format!("{} {packages} without tests: {named}{more}", untested.len())
 }
 
-/// Returns the directory in which these programs are built. Each combination of source directory and
-/// arguments has its own.
+/// Returns the build directory of these programs. Each combination of source directory and arguments has its
+/// own.
 fn build_directory(state_dir: &Path, dir: &Path, args: &[String]) -> PathBuf {
     let words = args.iter().map(String::as_bytes);
     let parts: Vec<&[u8]> = [dir.as_os_str().as_encoded_bytes()].into_iter().chain(words).collect();

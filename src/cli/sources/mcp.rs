@@ -22,7 +22,7 @@ const LAUNCHERS: [&str; 26] = [
     "npx", "perl", "php", "pipx", "pnpm", "podman", "pypy", "python", "ruby", "sh", "uv", "uvx", "yarn",
 ];
 
-/// Arguments: the directory in which the servers run, then the command of each server.
+/// Arguments: the servers' working directory, then the command of each server.
 pub(super) struct McpSource;
 
 impl TestSource for McpSource {

@@ -14,7 +14,7 @@ use super::{
 /// Name of the framework of these programs, and of the source.
 const FRAMEWORK: &str = "mtp";
 
-/// Arguments: the directory in which the applications run, then the command of each application.
+/// Arguments: the applications' working directory, then the command of each application.
 pub(super) struct MtpSource;
 
 impl TestSource for MtpSource {

@@ -134,7 +134,7 @@ pub(in crate::cli) enum SourcesError {
     Programs(#[from] FindProgramsError),
 }
 
-/// Returns the absolute path, or the path unchanged if there is no working directory.
+/// Returns the absolute path, or the path unchanged if the working directory is unknown.
 pub(super) fn absolute_text(path: &Path) -> OsText {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     OsText::from(absolute.as_path())

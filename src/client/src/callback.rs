@@ -64,7 +64,6 @@ impl CallbackListener {
         Ok(CallbackProvider { port, token: Some(self.token.to_string()) })
     }
 
-    /// Accepts a connection from this user.
     async fn accept(&self) -> Result<TcpStream, RefusedConnection> {
         let accepted = self.socket.accept().await;
         let (stream, _) = accepted.map_err(|error| RefusedConnection::Failed(error.to_string()))?;

@@ -33,7 +33,7 @@ struct RouterState {
 }
 
 impl RouterState {
-    /// Returns whether no connection is left on which anything could arrive.
+    /// Returns whether all connections are gone, so nothing more can arrive.
     fn has_no_connection(&self) -> bool {
         self.is_main_lost && self.open_callbacks == 0
     }

@@ -18,7 +18,7 @@ pub(super) const EVENT_QUEUE_BYTES: usize = 8 << 20;
 /// Messages below this size are not counted, since the number of events bounds their total.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// Connection on which an event arrived.
+/// Connection that an event arrived on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EventSource {
     /// The main connection to the server.
@@ -108,7 +108,7 @@ pub enum ClientEvent {
     },
     /// A message that could not be parsed. It is skipped, and its content is lost.
     InvalidMessage {
-        /// Connection on which the message arrived.
+        /// Connection that the message arrived on.
         source: EventSource,
         /// Description of the error.
         reason: String,

@@ -450,7 +450,6 @@ fn json_text(result: &Option<Box<RawValue>>) -> &str {
     result.as_deref().map_or("null", RawValue::get)
 }
 
-/// State of the main connection's reader.
 struct MainConnectionReader {
     outbox: Outbox,
     requests: Arc<RequestTable>,

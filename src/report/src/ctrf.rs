@@ -157,6 +157,7 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     let mut test = Map::new();
     let mut put = |name: &str, value: Value| drop(test.insert(name.to_owned(), value));
     // The schema requires a name of at least one character.
+    // Members that the format requires, then optional ones.
     let name = [record.name(), record.uid.as_str(), "(no name)"].into_iter().find(|name| !name.is_empty());
     put("name", name.into());
     put("status", ctrf_status(record.outcome).into());

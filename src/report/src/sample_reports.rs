@@ -50,7 +50,6 @@ pub(super) fn unequal() -> Failure {
     Failure { expected: Some("2".into()), actual: Some("1".into()), ..Failure::default() }
 }
 
-/// Returns a failed result.
 pub(super) fn failed(failures: Vec<Failure>) -> TestResult {
     TestResult { failures, ..TestResult::new(Outcome::Failed) }
 }

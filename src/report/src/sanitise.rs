@@ -44,7 +44,7 @@ fn is_control_or_bidi(char: char) -> bool {
 /// Returns a message as one sanitised line; white space around its lines is dropped.
 #[must_use]
 pub fn headline(message: &str) -> String {
-    // A message may be a megabyte of output. Nobody would read a longer headline.
+    // A message may be a megabyte of output, and a longer headline would not be read.
     let head =
         sanitised_lines(&message[..message.floor_char_boundary(MAX_LINE_CHARS)], ColourPolicy::Dropped);
     let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, iter::Sum};
 
 use heeler_protocol::mtp::TestPartInfo;
 
-/// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepEnd {
     Passed,

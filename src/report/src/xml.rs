@@ -27,7 +27,6 @@ impl ElementStart {
     }
 }
 
-/// Writer of one XML document.
 pub(super) struct XmlWriter<'w> {
     writer: Writer<&'w mut dyn Write>,
 }
@@ -40,7 +39,6 @@ impl<'w> XmlWriter<'w> {
         Ok(Self { writer })
     }
 
-    /// Opens an element.
     pub(super) fn open(&mut self, element: ElementStart) -> io::Result<()> {
         self.writer.write_event(Event::Start(element.start))
     }

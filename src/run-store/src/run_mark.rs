@@ -80,7 +80,6 @@ pub(super) fn read_ownership(dir: &Path) -> RunOwnership {
     line.map_or(RunOwnership::Copied, |line| ownership_by_head(dir, &line))
 }
 
-/// Returns the ownership of a run by its whole manifest.
 pub(super) fn ownership_by_manifest(dir: &Path, manifest: &[u8]) -> RunOwnership {
     let (head, plan) = split(manifest);
     ownership(dir, head, |signed| Sha256::digest(plan).as_slice() == signed)
@@ -122,7 +121,6 @@ pub(super) fn read_head_line(dir: &Path) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Reads a manifest.
 pub(super) fn read_manifest_bytes(dir: &Path) -> io::Result<Vec<u8>> {
     let file: File = open_regular(&dir.join(MANIFEST_FILE_NAME))?;
     let size = file.metadata()?.len();

@@ -31,7 +31,6 @@ const KEY_BYTES: usize = 32;
 /// Number of hexadecimal digits of an unpredictable name.
 const NAME_DIGITS: usize = 16;
 
-/// A key that signs and verifies.
 #[derive(Debug)]
 pub(super) struct SigningKey {
     hmac: Hmac<Sha256>,

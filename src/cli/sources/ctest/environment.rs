@@ -15,6 +15,7 @@ pub(super) fn variables(
     modifications: &[String],
     current: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Variables, String> {
+    // Set the variables of `ENVIRONMENT`.
     let mut set = Variables::new();
     for one in environment {
         match one.split_once('=') {
@@ -22,6 +23,7 @@ pub(super) fn variables(
             None => set.insert(one.clone(), None),
         };
     }
+    // Apply the operations of `ENVIRONMENT_MODIFICATION` in order.
     let mut modified = Variables::new();
     for one in modifications {
         let parts = one.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));

@@ -27,7 +27,7 @@ struct SelectionForm {
     companions: &'static [&'static str],
     /// Prefix of arguments that would change which tests run, or what they report.
     own_options: &'static str,
-    /// Regular expression by which CMake's module recognises a skipped test.
+    /// Regular expression that recognises a skipped test in CMake's module.
     skip_expression: Option<&'static str>,
     /// Exit code of a process whose test has skipped itself, if it differs from success.
     skip_code: Option<i32>,
@@ -97,7 +97,7 @@ fn only_test_of_pattern(pattern: &str) -> Option<String> {
     let mut rest = pattern.chars();
     while let Some(character) = rest.next() {
         match character {
-            // Several patterns, a tag, or a quoted name in which nothing is escaped.
+            // Several patterns, a tag, or a quoted name without escapes.
             ',' | '[' | '"' => return None,
             '\\' => name.push(rest.next()?),
             _ if character.is_control() => return None,

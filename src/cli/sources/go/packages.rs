@@ -18,7 +18,7 @@ const LISTING_ARGUMENTS: [&str; 7] = ["tags", "mod", "modfile", "overlay", "race
 /// Listing arguments with a value.
 const WITH_VALUE: [&str; 4] = ["tags", "mod", "modfile", "overlay"];
 
-/// A directory in which go runs, with package patterns for it.
+/// A working directory for go, with package patterns for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackageLocation {
     pub(super) dir: PathBuf,
@@ -57,7 +57,6 @@ fn resolved(dir: &Path, pattern: &str) -> (PathBuf, String) {
     }
 }
 
-/// A Go package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GoPackage {
     pub(super) import_path: String,

@@ -15,7 +15,7 @@ use crate::ReportError;
 const HEAD: &str = include_str!("page_head.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Maximum number of tests named for a mutant. Nobody would read more.
+/// Maximum number of tests named for a mutant; more would not be read.
 const MAX_TESTS: usize = 20;
 
 /// Statuses in the page's order, with their names for people.
@@ -30,7 +30,6 @@ const SHOWN: [(MutantStatus, &str); 8] = [
     (MutantStatus::Pending, "not tested"),
 ];
 
-/// Results of one file.
 struct FileResults<'a> {
     path: &'a str,
     results: Vec<&'a MutantResult>,
