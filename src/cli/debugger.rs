@@ -92,7 +92,8 @@ pub(super) struct DebuggerQueue {
 struct RunningDebugger {
     child: SpawnedChild,
     test: Pid,
-    /// Test that waits for the debugger; `None` once the debugger has attached or failed.
+    /// Test that waits for the debugger; `None` once the debugger has attached or failed, or the test is
+    /// gone.
     debuggee: Option<DebuggeeWaiting>,
     attach_deadline: Instant,
     /// The terminal's state before the debugger started; `None` without a terminal or after restoring.

@@ -49,7 +49,7 @@ pub(super) enum FilterRunError {
     /// The server can't be started.
     #[error(transparent)]
     Start(SpawnError),
-    /// The system refused a pipe or a pidfd.
+    /// The system refused a pipe, or the process can't be watched.
     #[error("connect to its process")]
     Connect(#[source] io::Error),
     /// The exit status can't be read.

@@ -1,4 +1,4 @@
-//! The command line: arguments, commands and display. Runs are clients of a scheduler in this process.
+//! The command line: arguments, commands and display. Runs use a scheduler in this process.
 //!
 //! - `arguments`: arguments and their help; `sources`: finds the programs of arguments and suites; `select`:
 //!   filters and partitions tests.

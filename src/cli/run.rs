@@ -55,7 +55,7 @@ async fn run_tests(
         // The user's time in a debugger is not limited.
         settings.run.debugger_timeout = UNLIMITED;
     }
-    // This process writes the reports from what it has displayed, so the scheduler must not write any.
+    // This process writes the reports itself, so the scheduler must not write any.
     let reports = std::mem::take(&mut settings.run.reports);
     let settings = Arc::new(settings);
     check_filters(&settings)?;

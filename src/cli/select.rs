@@ -169,7 +169,7 @@ fn apply_partition(
         Some(path) if rule == PartitionRule::Time => read_shared_durations(path, catalogue, &chosen)?,
         _ => HashMap::new(),
     };
-    // Check that all machines split the same tests and durations.
+    // If a digest is requested, check that this machine splits the same tests and durations.
     let with_duration = |test: &TestRef| {
         let uid = catalogue.uid(*test);
         (uid, durations.get(uid).copied())

@@ -291,7 +291,7 @@ async fn wait_for_retries(
         tokio::select! {
             event = output.user.next_event() => match event {
                 UserEvent::Signal(SignalRequest::End) => return Some(RoundStop::Cancelled),
-                // Nothing runs that could be paused.
+                // Nothing is running that could be paused.
                 UserEvent::Signal(SignalRequest::Pause) => {}
                 UserEvent::Tick => {
                     output.tick();

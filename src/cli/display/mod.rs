@@ -7,8 +7,8 @@
 //! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data known at its end that is not in the
 //!   summary.
 //! - [`RunDisplay`]: receives starts and results of tests, log messages and clock ticks.
-//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of `heeler
-//!   mutate`.
+//! - [`list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of
+//!   `heeler mutate`.
 
 mod options;
 mod style;

@@ -114,7 +114,7 @@ impl DisplayStream {
         }
     }
 
-    /// Returns the size of its terminal; 80 by 24 without a terminal.
+    /// Returns the size of the stream's terminal; 80 by 24 without a terminal.
     pub(crate) fn size(self) -> TerminalSize {
         let (rows, columns) = match self {
             Self::StandardOutput => console::Term::stdout().size(),

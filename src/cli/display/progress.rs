@@ -254,7 +254,7 @@ impl DisplayProgress {
         self.paused.get_or_insert(now);
     }
 
-    /// Restarts the clock.
+    /// Restarts the clock from where it stopped.
     pub(super) fn resume(&mut self, now: Instant) {
         let Some(paused) = self.paused.take() else { return };
         let pause = now.saturating_duration_since(paused);

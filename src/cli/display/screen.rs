@@ -23,7 +23,7 @@ const END_UPDATE: &str = "\u{1b}[?2026l";
 /// Without wrapping, a line wider than computed is clipped instead of moving everything below it.
 const WRAP_OFF: &str = "\u{1b}[?7l";
 const WRAP_ON: &str = "\u{1b}[?7h";
-/// Erase to the end of the line.
+/// Erase to the end of the line, and to the end of the screen.
 const ERASE_LINE: &str = "\u{1b}[K";
 const ERASE_BELOW: &str = "\u{1b}[J";
 

@@ -70,7 +70,7 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
 /// Finds the mutants selected by the arguments.
 ///
 /// # Errors
-/// There is no package, or none of its sources is selected.
+/// No package is found, or none of its sources is selected.
 ///
 /// Cancel safe: yes, because [`MutantSearch::run`] is.
 async fn find_selected(

@@ -1,5 +1,5 @@
-//! Servers of the Model Context Protocol, named by command (`--mcp 'node server.js'`, `mcp = "node
-//! server.js"`) or by address (`--mcp http://127.0.0.1:3000/mcp`).
+//! Servers of the Model Context Protocol, named by command (`--mcp 'node server.js'`,
+//! `mcp = "node server.js"`) or by address (`--mcp http://127.0.0.1:3000/mcp`).
 
 use std::path::Path;
 

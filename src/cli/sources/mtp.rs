@@ -1,5 +1,5 @@
-//! Applications of Microsoft Testing Platform, named by command: `--mtp bin/Debug/net10.0/Tests`, `--mtp
-//! 'dotnet exec Tests.dll'`, or `mtp = "bin/Debug/net10.0/Tests"`.
+//! Applications of Microsoft Testing Platform, named by command: `--mtp bin/Debug/net10.0/Tests`,
+//! `--mtp 'dotnet exec Tests.dll'`, or `mtp = "bin/Debug/net10.0/Tests"`.
 
 use std::path::Path;
 

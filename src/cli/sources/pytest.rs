@@ -1,5 +1,5 @@
-//! Tests collected by pytest: `--pytest PATH…`, or `pytest = ["PATH", …]`. The tests run like `python -m
-//! pytest PATH` in the directory of the command line or of the configuration.
+//! Tests collected by pytest: `--pytest PATH…`, or `pytest = ["PATH", …]`. The tests run like
+//! `python -m pytest PATH` in the directory of the command line or of the configuration.
 
 use std::path::{Path, PathBuf};
 

@@ -188,8 +188,8 @@ impl RunJournals {
     }
 }
 
-/// Returns the result of a test without a terminal result. `cause` is a clause such as `the coordinator
-/// died`.
+/// Returns the result of a test without a terminal result. `cause` is a clause such as
+/// `the coordinator died`.
 #[must_use]
 pub fn unfinished_result(unfinished: UnfinishedTest, attempt: Option<&Attempt>, cause: &str) -> TestResult {
     match (unfinished, attempt) {

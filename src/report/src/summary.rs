@@ -87,7 +87,7 @@ impl RunSummary {
         Self { selected, ..Self::default() }
     }
 
-    /// Sets whether the outputs of passed tests are kept; no report file contains them.
+    /// Sets whether to keep the outputs of passed tests.
     #[must_use]
     pub fn with_passed_outputs(self, passed_outputs: PassedOutputs) -> Self {
         Self { passed_outputs, ..self }
