@@ -9,7 +9,6 @@ use super::{
     signals::{SignalListener, SignalRequest},
 };
 
-/// Interval between display ticks.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Receives the user's signals and the display ticks of a command.

@@ -111,7 +111,6 @@ impl DebuggerQueue {
         Self { command, waiting: VecDeque::new(), running: None }
     }
 
-    /// Queues a test that waits for a debugger.
     pub(super) fn enqueue(&mut self, debuggee: DebuggeeWaiting) {
         self.waiting.push_back(debuggee);
     }
@@ -128,7 +127,6 @@ impl DebuggerQueue {
         }
     }
 
-    /// Returns whether a debugger has the terminal.
     pub(super) fn has_terminal(&self) -> bool {
         self.running.is_some()
     }

@@ -40,7 +40,6 @@ struct DoctorFinding {
     text: String,
 }
 
-/// Checks this machine and prints the findings.
 pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitCode, CommandError> {
     let config = super::configuration::load_config(general.config_file.as_deref())?;
     let settings = ResolvedSettings::resolve(
@@ -173,7 +172,7 @@ async fn await_crash_report(
         is_stopped_at_start: false,
         is_channel_standard_input: false,
         trace: Some(TracePlan {
-            // This program can trace processes, and runs untraced otherwise.
+            // Heeler itself traces processes, so the default mode would run it untraced.
             mode: TraceMode::Tree,
             dumps: DumpKinds { crash: true, hang: false },
             dir: OsText::from(dir),

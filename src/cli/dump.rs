@@ -10,7 +10,6 @@ use heeler_crash::dump::{DumpModule, DumpReason, DumpSummary, read};
 
 use super::exit::{CliExitCode, CommandError};
 
-/// Prints the dump to standard output.
 pub(super) fn dump(file: &Path) -> Result<CliExitCode, CommandError> {
     let summary = read(file).map_err(CommandError::Dump)?;
     // A closed pipe (`heeler dump | head`) is not an error.

@@ -10,7 +10,6 @@ use super::{
 use heeler_config::ResolvedSettings;
 use heeler_run_store::history::{FILE_NAME, HistoryStore};
 
-/// Runs one of the commands of `heeler history`.
 pub(super) fn history(arguments: &HistoryArguments) -> Result<CliExitCode, CommandError> {
     let general = arguments.general();
     let config = super::configuration::load_config(general.config_file.as_deref())?;

@@ -15,7 +15,6 @@ pub(super) struct MachineFacts {
 }
 
 impl MachineFacts {
-    /// Reads the facts.
     pub(super) fn read() -> io::Result<Self> {
         Ok(Self { machine: MachineReading::read()?, processes: ProcessTable::read_all()? })
     }

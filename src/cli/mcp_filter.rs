@@ -77,7 +77,7 @@ pub(super) async fn run_filtered(command: &[OsString]) -> Result<u8, CommandErro
 /// Returns the path of a program; a name without a slash is searched for in `PATH`.
 fn program_path(name: &OsStr) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt as _;
-    // Whether it can be executed says the attempt.
+    // Starting the program shows whether it can be executed.
     if name.as_bytes().contains(&b'/') { Some(name.into()) } else { search_path(name) }
 }
 

@@ -209,7 +209,6 @@ fn end_display(mut display: RunDisplay, content: &ReportContent<'_>) {
     let _closed = display.end(content.summary, &end);
 }
 
-/// Returns how the run ended, as text.
 fn describe_run_end(story: &RecordedRun) -> String {
     let Some(end) = &story.end else { return "interrupted".to_owned() };
     match end.stopped_by {

@@ -169,7 +169,6 @@ impl<'a> RunOutput<'a> {
         }
     }
 
-    /// Shows a log line.
     pub(super) fn log(&mut self, level: LogLevel, text: String) {
         self.show(HeldOutput::Log(level, text));
     }

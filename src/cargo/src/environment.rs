@@ -24,7 +24,6 @@ pub(super) struct CargoEnvironmentInputs {
     pub(super) cargo: Option<PathBuf>,
 }
 
-/// Returns the variables of one test program.
 pub(super) fn test_environment(
     program: &TestArtifact,
     messages: &CargoMessages,

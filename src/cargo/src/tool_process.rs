@@ -299,7 +299,6 @@ fn read_some(file: &mut Option<File>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Splits bytes into lines.
 struct LineSplitter<F> {
     take: F,
     rest: Vec<u8>,

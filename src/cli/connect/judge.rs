@@ -97,7 +97,6 @@ pub(super) struct JudgedCases<'a> {
     pub(super) known_flaky: BTreeSet<&'a str>,
 }
 
-/// A running judge.
 pub(super) struct Judge {
     child: SpawnedChild,
     exit: ProcessExitWatch,

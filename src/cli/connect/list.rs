@@ -37,7 +37,6 @@ use crate::cli::{
 /// Time limit for the judge to send all cases. Sending about 5,000 takes one second.
 const LISTING_LIMIT: Duration = Duration::from_secs(120);
 
-/// Cases of a judge.
 pub(super) struct CaseList {
     pub(super) catalogue: Catalogue,
     /// Cases known to fail, by the user's patterns.

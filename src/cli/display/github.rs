@@ -17,7 +17,6 @@ pub(super) fn group(record: &TestReport) -> String {
     format!("::group::output of {}", escape_message(&format::cut_name(record.shown_name(), 120)))
 }
 
-/// The workflow command that ends a group.
 pub(super) const END_GROUP: &str = "::endgroup::";
 
 /// Returns the workflow command that annotates a failure. Contains the file and line of the failure if

@@ -69,7 +69,6 @@ fn change(mutant: &Mutant) -> String {
     }
 }
 
-/// Returns code on one line.
 fn code(text: &str) -> String {
     sanitise::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
 }

@@ -106,7 +106,6 @@ impl RunDisplay {
         self.flush(now);
     }
 
-    /// Shows the start of a run.
     pub(crate) fn begin(&mut self, head: &RunHead, now: Instant) {
         let lines = head_line(head).wrapped(self.columns().saturating_sub(1));
         self.print_lines(&lines);

@@ -72,7 +72,6 @@ impl LiveScreen {
         }
     }
 
-    /// Returns whether nothing is drawn.
     pub(super) fn is_empty(&self) -> bool {
         self.drawn.is_empty()
     }

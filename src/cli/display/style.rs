@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-/// Whether the display uses colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColourMode {
     /// Writes SGR sequences.
@@ -11,7 +10,6 @@ pub(crate) enum ColourMode {
     Off,
 }
 
-/// Style of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Style {
     #[default]
@@ -47,12 +45,10 @@ struct StyledSpan {
     text: String,
 }
 
-/// One line of the display.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct StyledLine(Vec<StyledSpan>);
 
 impl StyledLine {
-    /// Returns an empty line.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
@@ -64,7 +60,6 @@ impl StyledLine {
         Self::new().with(tone, format!("{label:>LABEL_COLUMNS$}")).with_plain(" ")
     }
 
-    /// Returns the line with a styled text appended.
     #[must_use]
     pub(crate) fn with(mut self, tone: Style, text: impl Into<String>) -> Self {
         self.0.push(StyledSpan { style: tone, text: text.into() });
@@ -79,20 +74,17 @@ impl StyledLine {
         }
     }
 
-    /// Returns the line with a plain text appended.
     #[must_use]
     pub(crate) fn with_plain(self, text: impl Into<String>) -> Self {
         self.with(Style::Plain, text)
     }
 
-    /// Returns the line with another line appended.
     #[must_use]
     pub(crate) fn join(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Returns the width of the line in columns.
     #[must_use]
     pub(crate) fn columns(&self) -> usize {
         self.0.iter().map(|span| text_columns(&span.text)).sum()

@@ -31,7 +31,6 @@ use crate::cli::{
 /// Maximum number of unparsable sources named in warnings.
 const SHOWN_SYNTAX_ERRORS: usize = 5;
 
-/// Lists or tests mutants.
 pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExitCode, CommandError> {
     let config = load_config(arguments.general.config_file.as_deref())?;
     let settings =

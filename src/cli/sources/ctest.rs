@@ -25,7 +25,6 @@ use super::{
 use fold::{FoldedTests, Surroundings};
 use heeler_cargo::read_tool_output;
 
-/// Name of the source.
 pub(in crate::cli) const NAME: &str = "ctest";
 /// The file that marks a CTest build folder.
 const TEST_FILE: &str = "CTestTestfile.cmake";

@@ -174,7 +174,6 @@ fn list(
     }
 }
 
-/// A build of packages.
 struct GoBuild<'a> {
     location: &'a PackageLocation,
     args: &'a [String],

@@ -180,7 +180,6 @@ pub(super) struct EventRoom {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The sending end of the event queue.
 #[derive(Debug)]
 pub(super) struct EventSender {
     sender: mpsc::Sender<QueuedEvent>,
@@ -215,7 +214,6 @@ impl EventSender {
 pub(super) struct EventPlace<'a>(mpsc::Permit<'a, QueuedEvent>);
 
 impl EventPlace<'_> {
-    /// Queues an event.
     pub(super) fn send(self, event: ClientEvent, room: EventRoom) {
         self.0.send(QueuedEvent { event, _room: room });
     }

@@ -32,7 +32,6 @@ pub(super) struct XmlWriter<'w> {
 }
 
 impl<'w> XmlWriter<'w> {
-    /// Writes the declaration.
     pub(super) fn begin(output: &'w mut dyn Write) -> io::Result<Self> {
         let mut writer = Writer::new_with_indent(output, b' ', INDENT);
         writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;

@@ -162,7 +162,6 @@ struct FoundHead {
     problem: Option<String>,
 }
 
-/// Reads only the head of a manifest.
 fn read_head(dir: &Path) -> FoundHead {
     let path = dir.join(manifest::MANIFEST_FILE_NAME);
     let line = match read_head_line(dir) {

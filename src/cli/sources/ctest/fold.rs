@@ -152,7 +152,6 @@ struct SortedTest {
 }
 
 impl FoldedTests {
-    /// Sorts the tests.
     pub(super) fn of(tests: Vec<CtestTest>, surroundings: &Surroundings<'_>) -> Self {
         // Find the program of each test.
         let mut folded = Self::default();

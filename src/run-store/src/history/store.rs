@@ -350,7 +350,7 @@ fn check_files(path: &Path) -> Result<(), HistoryError> {
     }
 }
 
-/// Returns the seconds since 1970.
+/// Seconds since 1970.
 fn now() -> i64 {
     let since = heeler_sys::fail::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     to_column(since.as_secs().into())
