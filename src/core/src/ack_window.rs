@@ -1,44 +1,43 @@
-//! Acknowledged windows of one stream of updates to a client.
+//! Limits how many updates of one stream a client may have received but not handled.
 //!
-//! A barrier is a request that the client answers after it has handled everything before it on the stream.
-//! The opening barrier precedes the first update, which waits for its answer: nothing is sent on a stream
-//! whose client is not proven to answer there, so nothing can be late, lost or repeated on it. One barrier
-//! follows each window of updates. Only a few barriers may be open: the client's own queue is bounded, and
-//! what it has handled is known while the run goes on. A stream that is not opened in time is given up, and
-//! its updates go elsewhere. Only where there is no other route, they are sent without an answer.
-//!
+//! A barrier is a request that the client answers once it has handled everything before it on the stream. The
+//! opening barrier precedes the first update. No update is sent until the client answers that barrier, so
+//! nothing can be late, lost or duplicated on a stream that the client never reads. Each window of updates
+//! ends with a barrier. Only a few barriers may be open, because the client's own queue is bounded and the
+//! run must know what the client has handled. A stream that is not opened in time is given up, and its
+//! updates take another route. Updates are sent without an answer only if there is no other route.
 //! ```text
 //! opening barrier ─► (wait) ─► answer to 1 ─► updates… ─► barrier 2 ─► updates… ─► (two are open: wait) ─► …
 //! ```
 
 use std::collections::VecDeque;
 
-/// Sizes of windows. A window is closed by whichever limit is reached first, at the end of a frame.
+/// Sizes of windows. A frame that reaches either limit ends its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WindowLimits {
-    /// Number of changes in a window.
+    /// Changes in a window.
     pub changes: usize,
-    /// Number of bytes in a window.
+    /// Bytes in a window.
     pub bytes: usize,
-    /// Number of barriers that may be open while the client answers.
+    /// Barriers that may be open while the client answers.
     pub open: usize,
 }
 
 impl Default for WindowLimits {
-    /// Limits that cost real clients nothing measurable, and bound the queue of one to about 2,000 changes.
+    /// Limits that cost real clients nothing measurable and bound a client's queue to about 2,000 changes.
     fn default() -> Self {
         Self { changes: 640, bytes: 256 << 10, open: 2 }
     }
 }
 
-/// What is known about the client's answers on a stream.
+/// Whether the client answers barriers on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnswerState {
-    /// None was seen: no update is sent.
+    /// No answer has arrived: no update is sent.
     Unknown,
-    /// The client answers: windows bound what it has not handled.
+    /// The client answers: windows limit what it has not handled.
     Answering,
-    /// No answer is waited for: updates are sent without windows.
+    /// The client does not answer, and updates are sent without windows.
     Silent,
 }
 
@@ -65,7 +64,7 @@ struct OpenBarrier {
 }
 
 impl AckWindow {
-    /// Returns the windows of a new stream. Nothing is sent yet.
+    /// Returns the windows of a new stream, on which nothing has been sent.
     #[must_use]
     pub fn new(limits: WindowLimits) -> Self {
         Self {
@@ -81,7 +80,7 @@ impl AckWindow {
         }
     }
 
-    /// Returns the barrier that opens a new stream; `None` if it was sent.
+    /// Returns the barrier that opens a new stream; `None` if it has been sent.
     pub fn opening_barrier(&mut self) -> Option<u64> {
         (self.last_barrier == 0).then(|| self.open_barrier())
     }
@@ -97,24 +96,24 @@ impl AckWindow {
         }
     }
 
-    /// Records a sent frame; returns the barrier to send behind it, if it ends a window.
+    /// Records a sent frame. Returns the barrier to send after it if the frame ends a window.
     pub fn on_frame(&mut self, changes: usize, bytes: usize) -> Option<u64> {
         self.sent_frames += 1;
         self.window_frames += 1;
         self.window_changes += changes;
         self.window_bytes += bytes;
         let is_full = self.window_changes >= self.limits.changes || self.window_bytes >= self.limits.bytes;
-        // To a client that is not known to answer, more barriers than the allowed ones would be of no use.
+        // More barriers than allowed would not help with a client that may not answer.
         (is_full && self.open.len() < self.limits.open).then(|| self.open_barrier())
     }
 
-    /// Returns the barrier to send so that its answer proves all frames, `None` if an open one does or all
-    /// are handled already.
+    /// Returns the barrier whose answer proves that all frames are handled. `None` if an open barrier proves
+    /// it, or all frames are handled already.
     pub fn final_barrier(&mut self) -> Option<u64> {
         (self.window_frames > 0).then(|| self.open_barrier())
     }
 
-    /// Returns a further barrier to send, whatever is open.
+    /// Returns another barrier to send, regardless of how many are open.
     pub fn open_barrier(&mut self) -> u64 {
         self.last_barrier += 1;
         self.open.push_back(OpenBarrier { number: self.last_barrier, frames: self.sent_frames });
@@ -127,32 +126,32 @@ impl AckWindow {
     pub fn on_answer(&mut self, number: u64) {
         let Some(place) = self.open.iter().position(|barrier| barrier.number == number) else { return };
         self.answers = AnswerState::Answering;
-        // The client answers in the order of handling, so an older barrier's answer was lost.
+        // The client answers in order, so the answer to an older barrier was lost.
         if let Some(answered) = self.open.drain(..=place).next_back() {
             self.handled_frames = answered.frames;
         }
     }
 
-    /// Has updates sent although the client has not answered: only where no other route is left, whose order
-    /// could be kept instead.
+    /// Allows updates although the client has not answered. Only for the last remaining route: with another
+    /// one, the updates could take that route in order.
     pub fn send_unopened(&mut self) {
         if self.answers == AnswerState::Unknown {
             self.answers = AnswerState::Silent;
         }
     }
 
-    /// Records that the client has not answered in time: it is not waited for until it answers again.
+    /// Records that the client has not answered in time. Sending stops waiting for it until it answers again.
     pub fn on_answer_overdue(&mut self) {
         self.answers = AnswerState::Silent;
     }
 
-    /// Returns what is known about the client's answers.
+    /// Returns whether the client answers barriers.
     #[must_use]
     pub fn answers(&self) -> AnswerState {
         self.answers
     }
 
-    /// Returns the number of frames that the client has handled, of all that were recorded.
+    /// Returns how many of the recorded frames the client has handled.
     #[must_use]
     pub fn handled_frames(&self) -> u64 {
         self.handled_frames
@@ -215,7 +214,7 @@ mod tests {
             assert_eq!(window.on_frame(3, 1), (frame == 0).then_some(2));
         }
         assert_eq!(window.answers(), AnswerState::Silent);
-        // An answer after all turns the windows on: the barrier behind the first frame is still open.
+        // A late answer turns the windows on again: the barrier after the first frame is still open.
         window.on_answer(1);
         assert_eq!((window.answers(), window.handled_frames()), (AnswerState::Answering, 0));
         assert!(window.has_room());

@@ -1,19 +1,22 @@
 //! Batching: selects the tests of the next batch. Workers pull: no test is assigned before a worker is free.
 //!
-//! Order: the rest of a batch whose process died, whole, in one new process · tests that run in isolation
-//! (known crashers, tests over a second and three starts, isolated ones, isolated reruns), longest first;
-//! where a process takes more tests, tests that are only long are batches of one for any process of the
-//! program ·
-//! everything else in chunks, from the program with the most work left · of each program, the tests that
-//! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
-//! process start should be at most 2 % of its batch. That rule yields to keeping all slots busy, and where
-//! other runs may begin at any time, to a limit of the batch's duration. While nothing is known of the tests
-//! of a program, its batches begin with a few tests and grow with the number of results.
+//! Order of batches:
+//! 1. The rest of a batch whose process died, in one new process.
+//! 2. Tests that run in isolation, longest first: known crashers, tests over one second and three starts,
+//!    tests marked as isolated, and isolated reruns. If the process takes more tests, a test that is merely
+//!    long is a batch of one for any process of its program.
+//! 3. Everything else in chunks, from the program with the most work left.
+//! 4. Tests that could not start in isolation, after all others of their program.
+//!
+//! Chunks shrink with the remaining work (guided self-scheduling), but a process start should be at most 2 %
+//! of its batch. Two rules override this one: all slots stay busy, and batches have a maximum duration where
+//! other runs may begin at any time. While no durations of a program are known, its batches begin with a few
+//! tests and grow with the number of results.
 //!
 //! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
-//! and all should end together. What the busy slots still have to do counts (`slot_loads`).
+//! and all slots should end together. The remaining work of busy slots counts (`slot_loads`).
 //!
-//! A program whose tests all run in one process is one batch, whatever its tests take.
+//! A program whose tests all run in one process is one batch, however long its tests take.
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
@@ -33,67 +36,67 @@ use crate::{ProgramId, Slots, TestId};
 use program_queue::{ProgramQueue, SlotShare};
 pub use slot_loads::{BusySlot, SlotLoads};
 
-/// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes
-/// long to start.
+/// A test that took at least this long in earlier runs goes first and in isolation, unless its program is
+/// slow to start.
 pub(crate) const ISOLATE_FROM: Duration = Duration::from_secs(1);
 /// Assumed duration of a test without any data, until the first results arrive.
 pub(crate) const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
 /// Assumed cost of starting a program before it has been measured.
 pub(crate) const UNKNOWN_START: Duration = Duration::from_millis(3);
-/// Limit of the target duration of batches where other runs may begin at any time: their first test waits for
-/// the end of a batch.
+/// Maximum target duration of batches if other runs may begin at any time: the first test of such a run waits
+/// until a batch ends.
 pub const SHARED_BATCH_LIMIT: Duration = Duration::from_millis(200);
 
 /// A test, as batching sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueuedTest {
     pub test: TestId,
-    /// Its duration in earlier runs.
+    /// Duration in earlier runs.
     pub weight: Option<Duration>,
-    /// Whether it gets a process of its own.
+    /// Whether the test gets a process of its own.
     pub is_isolated: bool,
-    /// Bytes that its name takes on the command line.
+    /// Bytes that the test's name takes on the command line.
     pub selection_bytes: usize,
 }
 
 /// Costs of a program, as batching sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ProgramCosts {
-    /// Time that a process takes before its first test.
+    /// Time from the start of a process to its first test.
     pub start: Option<Duration>,
-    /// Time that a listing took, which stands for `start` until that is known. It does not show the set-up of
-    /// an environment.
+    /// Time that a listing took, used until `start` is known. A listing does not include the set-up of an
+    /// environment.
     pub listing: Option<Duration>,
-    /// Number of bytes of names that fit on a command line; `None` if names are passed in a file.
+    /// Bytes of names that fit on a command line; `None` if names are passed in a file.
     pub selection_budget_bytes: Option<usize>,
-    /// Maximum number of its processes at a time.
+    /// Maximum number of concurrent processes.
     pub max_processes: Option<NonZeroU32>,
     pub process: ProcessTraits,
 }
 
-/// How the processes of a framework behave, as far as batches depend on it.
+/// Behaviour of a framework's processes that affects batching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessTraits {
     /// Whether all tests of a program run in one process, one after the other, unless they are isolated.
     pub is_one_batch: bool,
-    /// Whether a process does not show when it is ready: the duration of its first test includes the start,
-    /// and says nothing about the others.
+    /// Whether the framework does not report when a process is ready. The duration of its first test then
+    /// includes the start, and does not help to estimate other tests.
     pub hides_start: bool,
-    /// Whether a process can be ended between two tests: those that it has not begun may be taken back when
-    /// slots are idle.
+    /// Whether a process can be ended between two tests. Tests that it has not begun may then be taken back
+    /// for idle slots.
     pub ends_between_tests: bool,
-    /// Whether a process that has ended its tests can be given others of its program.
+    /// Whether a process that has finished its tests can be given more tests of its program.
     pub takes_more_tests: bool,
-    /// Whether each batch costs a process time, also one that it is given later: the framework searches for
-    /// its tests again.
+    /// Whether every batch costs a running process extra time, because the framework searches for its tests
+    /// again.
     pub has_costly_batches: bool,
-    /// Whether each test is a process of its own, as all tests are that are isolated.
+    /// Whether each test is a process of its own, like isolated tests.
     pub is_one_test: bool,
 }
 
 impl ProcessTraits {
-    /// Processes without any of these traits.
+    /// No traits.
     pub const NONE: Self = Self {
         is_one_batch: false,
         hides_start: false,
@@ -104,21 +107,21 @@ impl ProcessTraits {
     };
 }
 
-/// Weight of a lease on any batch.
+/// Slots that a lease takes, whatever its batch.
 pub const LEASE_WEIGHT: Slots = Slots::ONE;
 
 /// A batch of tests for one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TestBatch {
     pub program: ProgramId,
-    /// In the framework's order; never empty.
+    /// Tests in the framework's order; never empty.
     pub tests: Vec<TestId>,
-    /// Whether it is one test in a process of its own, whose death is final.
+    /// Whether the batch is one test in a process of its own, whose death is final.
     pub is_isolated: bool,
 }
 
-/// The rest of a dead process's batch. It is split only when it is assigned, by what is then known of its
-/// program.
+/// The rest of a dead process's batch. Splitting waits until the rest is assigned, when more is known about
+/// its program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct BatchRemainder {
     program: ProgramId,
@@ -129,19 +132,19 @@ struct BatchRemainder {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TestQueue {
     remainders: VecDeque<BatchRemainder>,
-    /// The longest first, equal ones in the plan's order.
+    /// Longest first; equal ones in the plan's order.
     isolated: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
-    /// Long tests of programs whose processes take more tests: each is a batch for any process, in the same
-    /// order. A process of its own would set up again what another one has.
+    /// Long tests of programs whose processes take more tests, in the same order. Each is a batch for any
+    /// process of its program, because a process of its own would repeat the set-up.
     long: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,
-    /// Duration beyond which no batch is extended.
+    /// Duration beyond which a batch gets no more tests.
     batch_limit: Option<Duration>,
 }
 
 impl TestQueue {
-    /// Returns a queue of these programs, without tests.
+    /// Returns an empty queue for these programs.
     #[must_use]
     pub fn new(programs: impl IntoIterator<Item = ProgramCosts>) -> Self {
         let programs = (0_u32..)
@@ -152,15 +155,15 @@ impl TestQueue {
         Self { programs, ..Self::default() }
     }
 
-    /// Returns the queue with a limit of the duration of its batches. A program whose start is expensive
-    /// exceeds it, so that a batch pays for its start. While nothing is known of the durations of a program's
-    /// tests, its batches are even smaller: a guess may be wrong by orders of magnitude.
+    /// Limits the duration of batches. A program with an expensive start may exceed the limit, because the
+    /// batch must pay for its start. While no durations of a program are known, its batches are even smaller:
+    /// a guess may be wrong by orders of magnitude.
     #[must_use]
     pub(crate) fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
         Self { batch_limit, ..self }
     }
 
-    /// Adds tests, those of each program in the order in which they are to be batched.
+    /// Adds tests. Tests of a program are batched in the order given here.
     pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             let queue = self.program(program);
@@ -182,7 +185,7 @@ impl TestQueue {
         self.isolated.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
     }
 
-    /// Adds a test that runs in isolation, after all tests of its program that wait now.
+    /// Adds a test that runs in isolation, after all waiting tests of its program.
     pub(crate) fn add_last(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.program(program).push(QueuedTest { test, weight, is_isolated: true, selection_bytes: 0 });
     }
@@ -194,8 +197,7 @@ impl TestQueue {
         }
     }
 
-    /// Puts tests back that a process did not come to, in their order, with what they are now expected to
-    /// take.
+    /// Returns tests that a process did not begin to the queue, in order, with their new estimates.
     pub(crate) fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             self.program(program).push(item);
@@ -210,7 +212,7 @@ impl TestQueue {
         cap
     }
 
-    /// Lets the batches of a program grow again after one that ended well, unless that batch was smaller than
+    /// Lets the batches of a program grow again after a batch ended well, unless that batch was smaller than
     /// the current limit.
     pub(crate) fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
         let cap = &mut self.program(program).cap;
@@ -219,7 +221,7 @@ impl TestQueue {
         }
     }
 
-    /// Lets no more than one process of a program run at a time.
+    /// Limits a program to one process at a time.
     pub(crate) fn limit_to_one_process(&mut self, program: ProgramId) {
         self.program(program).limit_to_one_process();
     }
@@ -235,14 +237,14 @@ impl TestQueue {
         self.programs.get(&program).map_or(ProcessTraits::NONE, ProgramQueue::process_traits)
     }
 
-    /// Returns whether the duration of a test says nothing about those of others: it is the first of a
-    /// process whose start it includes.
+    /// Returns whether the duration of a test includes the start of its process. Such a duration does not
+    /// help to estimate other tests.
     #[must_use]
     pub(crate) fn includes_start(&self, batch: &TestBatch, test: TestId) -> bool {
         batch.tests.first() == Some(&test) && self.process_traits(batch.program).hides_start
     }
 
-    /// Records the duration of a test, for the estimate of tests without data.
+    /// Records the duration of a test, to estimate tests without data.
     pub(crate) fn observe_duration(&mut self, program: ProgramId, duration: Duration) {
         self.program(program).observe_duration(duration);
     }
@@ -287,8 +289,7 @@ impl TestQueue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns the approximate number of slots that batches would take now, of those that are free and the
-    /// busy ones beside them.
+    /// Returns about how many of the slots, busy and free, batches could use now.
     #[must_use]
     pub fn wanted_slots(&self, loads: &SlotLoads) -> Slots {
         let slots = loads.slots.leases_of(LEASE_WEIGHT);
@@ -297,7 +298,7 @@ impl TestQueue {
             let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
             *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
         }
-        // A program that is not limited counts at once, so that this takes no longer than the slots are many.
+        // Without limits, isolated tests are not counted one by one, which keeps this function cheap.
         let is_limited = !loads.delayed_starts.is_empty()
             || self.programs.values().any(|one| one.max_processes().is_some());
         let mut isolated = self.isolated.len() + self.long.len();
@@ -335,7 +336,7 @@ impl TestQueue {
         }
     }
 
-    /// Removes and returns the next batch, for the free one of these slots.
+    /// Removes and returns the next batch for the free slot.
     pub fn next_batch(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
         if let Some(batch) = self.next_remainder(loads) {
             return Some(batch);
@@ -353,7 +354,7 @@ impl TestQueue {
         let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
         let startable = waiting.filter(|(id, _)| self.room_for(**id, loads) > 0);
         let works = startable.map(|(id, one)| (*id, one.remaining_work(known_median)));
-        // Among equals the first, so that the order is the user's.
+        // Among equals, the first in the user's order.
         let (program, _) = works.rev().max_by_key(|(_, work)| *work)?;
         let share = self.share_of_slot(program, self.remaining_work(), loads);
         let limit = self.batch_limit;
@@ -364,9 +365,9 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated })
     }
 
-    /// Returns the delay of the start of further processes of a program, if one that runs is likely to be
-    /// done sooner than another would be ready. They start after it all the same, because its tests may take
-    /// longer than they seem to.
+    /// Returns how long to delay further processes of a program if a running process is likely to finish the
+    /// tests before another one would be ready. They start after the delay in any case, because the tests may
+    /// take longer than estimated.
     #[must_use]
     pub(crate) fn start_delay(&self, program: ProgramId) -> Option<Duration> {
         if self.long.iter().any(|(_, _, of)| *of == program) {
@@ -375,8 +376,8 @@ impl TestQueue {
         self.programs.get(&program)?.start_delay(self.known_median)
     }
 
-    /// Removes and returns the next batch for a process of this program that has listed its tests and waits,
-    /// as one of these slots. `None` if none of its tests waits that it could run.
+    /// Removes and returns the next batch for a process of this program that has listed its tests and waits.
+    /// `None` if no waiting test can run in that process.
     pub(crate) fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.room_for(program, loads) == 0 {
             return None;
@@ -384,8 +385,8 @@ impl TestQueue {
         self.next_for_process(program, loads)
     }
 
-    /// Removes and returns the next batch for a process of this program that has ended its tests, as one of
-    /// these slots. `None` if there is none, or if the slot is needed for a test that runs in isolation.
+    /// Removes and returns the next batch for a process of this program that has finished its tests. `None`
+    /// if there is none, or if an isolated test needs the slot.
     pub(crate) fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0) {
             return None;
@@ -415,7 +416,7 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated: false })
     }
 
-    /// Removes and returns the longest of the long tests whose program is accepted.
+    /// Removes and returns the longest of the long tests in an accepted program.
     fn next_long(&mut self, is_accepted: impl Fn(&Self, ProgramId) -> bool) -> Option<TestBatch> {
         let entry = self.long.iter().find(|(_, _, program)| is_accepted(self, *program)).copied()?;
         self.long.remove(&entry);
@@ -423,14 +424,14 @@ impl TestQueue {
         Some(TestBatch { program, tests: vec![test], is_isolated: false })
     }
 
-    /// Returns the remaining work of all programs, each with one start.
+    /// Returns the remaining work of all programs, including one start of each.
     fn remaining_work(&self) -> Duration {
         let waiting = self.programs.values().filter(|one| !one.waiting.is_empty());
         sum(waiting.map(|one| one.remaining_work(self.known_median).saturating_add(one.start_cost())))
     }
 
-    /// Returns the share of a free slot that is to start this program, of all remaining work. Every other
-    /// program is started once more at least, by whichever slot.
+    /// Returns one free slot's share of the remaining work, if the slot starts this program. Every other
+    /// program is also started at least once more, by some slot.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
         let slots = loads.slots.leases_of(LEASE_WEIGHT);
@@ -438,7 +439,7 @@ impl TestQueue {
         let waiting = self.programs.values().map(|one| one.waiting.len()).filter(|tests| *tests > 0);
         let (programs, tests) = waiting.fold((0, 0), |(programs, all), tests| (programs + 1, all + tests));
         let duration = match one.max_processes() {
-            // Its own slots share its own work.
+            // A limited program's work is shared only by its own slots.
             Some(_) => {
                 let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
                 let own = SlotLoads { slots: LEASE_WEIGHT.times(slots), busy, ..SlotLoads::default() };
@@ -449,7 +450,7 @@ impl TestQueue {
         SlotShare { duration, slots, programs, tests, known_median: self.known_median }
     }
 
-    /// Returns the duration of a test, or what it is estimated to take.
+    /// Returns the known or estimated duration of a test.
     #[must_use]
     pub fn estimated_duration(&self, program: ProgramId, weight: Option<Duration>) -> Duration {
         let unknown = || self.programs.get(&program).map(|one| one.unknown_weight(self.known_median));

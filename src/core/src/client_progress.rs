@@ -1,59 +1,59 @@
-//! Answers of a client on all its connections, and how long to wait for the client on one of them.
-//! A client may handle all its connections in one queue: what the others hold comes first, and as long as it
-//! answers anything, it makes progress. A client that was waited for in vain is not waited for again on each
-//! of its connections.
+//! A client's answers on all its connections, and how long to wait for an answer on one of them.
+//!
+//! A client may handle all its connections in one queue, so messages on other connections may come first: any
+//! answer is progress. After one timeout, the client does not get the full timeout again on each connection.
 
 use std::time::Duration;
 
-/// When a client last answered a request, on whichever connection: the reading of the machine's monotonic
-/// clock, which all processes share.
+/// Time of a client's last answer on any connection, by the machine's monotonic clock, which all processes
+/// share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LastAnswer(pub Duration);
 
-/// Time limits for the answers of a client.
+/// Timeouts for the answers of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerLimits {
-    /// Limit for the first answer of all. Only the route of the results depends on this limit.
+    /// Timeout of the client's first answer. Only the route of the results depends on it.
     pub first: Duration,
-    /// For each answer of a client that has answered before.
+    /// Timeout of every later answer.
     pub next: Duration,
 }
 
 /// Answers of a client so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientAnswers {
-    /// The last answer; `None` before the first one, or if it is not known.
+    /// Last answer; `None` if there was none, or it is unknown.
     pub last: Option<LastAnswer>,
-    /// When the client was last waited for in vain.
+    /// Time of the last timeout.
     pub given_up: Option<Duration>,
-    /// The client has answered a barrier with the method of updates, or a log request.
+    /// Whether the client has answered a barrier that uses the method of updates, or a log request.
     pub answers_bound_methods: bool,
-    /// Whether it has answered a request for its log; `None` while that is unknown.
+    /// Whether the client has answered a log request; `None` if unknown.
     pub answers_log_requests: Option<bool>,
-    /// The client has answered a request of an unknown method with a result: its dispatcher handles such
-    /// requests in order with other messages.
+    /// Whether the client has answered a request with an unknown method with a result. Its dispatcher then
+    /// handles such requests in order with other messages.
     pub accepts_unknown_methods: bool,
 }
 
-/// What follows when a time limit for answers has passed on one stream.
+/// Decision after a timeout on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OverdueDecision {
-    /// The client has answered elsewhere within the limit: it gets the rest of the limit, counted from that
-    /// answer.
+    /// The client has answered elsewhere within the timeout: wait for the rest of the timeout, counted from
+    /// that answer.
     WaitOn(Duration),
-    /// It has not.
+    /// The client has answered nowhere.
     GiveUp,
 }
 
 impl ClientAnswers {
-    /// Returns whether the client was waited for in vain, and has answered nothing since.
+    /// Returns whether the client has answered nothing since its last timeout.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.given_up.is_some_and(|given_up| self.last.is_none_or(|LastAnswer(at)| at <= given_up))
     }
 
-    /// Returns how long a connection may take to be opened by an answer. Nothing is sent on it before, so
-    /// that giving it up costs nothing: a client that was waited for in vain is not waited for at all.
+    /// Returns the timeout for opening a connection. Nothing is sent before the connection is open, so giving
+    /// it up loses nothing: after an unanswered timeout, the limit is zero.
     #[must_use]
     pub fn opening_limit(&self, limits: AnswerLimits) -> Duration {
         match self.last {
@@ -63,14 +63,14 @@ impl ClientAnswers {
         }
     }
 
-    /// Returns how long an answer on an open connection may take. When the client has stopped answering on
-    /// one connection, the others do not cost the whole limit again, one after the other.
+    /// Returns the timeout of an answer on an open connection. After the client has stopped answering on one
+    /// connection, the others do not each cost the whole timeout.
     #[must_use]
     pub fn answer_limit(&self, limits: AnswerLimits) -> Duration {
         if self.has_stopped() { limits.first.min(limits.next) } else { limits.next }
     }
 
-    /// Returns whether the client is known to answer requests of unknown methods only, which it handles in
+    /// Returns whether the client is known to answer only requests with unknown methods, which it handles in
     /// order with its notifications.
     #[must_use]
     pub fn needs_unknown_methods(&self) -> bool {
@@ -93,7 +93,7 @@ impl ClientAnswers {
 mod tests {
     use super::*;
 
-    /// Ticks until the wait ends, which begins at `begin` and looks as often as it is told to.
+    /// Returns the tick at which a wait ends that begins at `begin` and checks as often as it is told to.
     fn wait_ends(begin: u64, answers: &[u64], limit: u64) -> u64 {
         let mut now = begin + limit;
         loop {
@@ -113,7 +113,7 @@ mod tests {
         const BEGIN: u64 = 5;
         for mask in 0_u32..1 << 16 {
             let answers: Vec<u64> = (0..16).filter(|tick| mask & (1 << tick) != 0).collect();
-            // The last answer that is followed by a pause of the limit, from the beginning of the wait on.
+            // The wait ends after the last answer, from `BEGIN` on, that is followed by a pause of `LIMIT`.
             let mut end = BEGIN + LIMIT;
             for at in answers.iter().filter(|at| **at > BEGIN) {
                 if *at <= end {
@@ -128,7 +128,7 @@ mod tests {
     fn client_without_any_answer_is_given_up() {
         let limit = Duration::from_secs(1);
         assert_eq!(ClientAnswers::default().on_overdue(limit, limit), OverdueDecision::GiveUp);
-        // A clock that two processors show differently extends nothing beyond the limit.
+        // Clocks of two processors may differ; an answer from the future does not extend the limit.
         let later = ClientAnswers { last: Some(LastAnswer(limit * 2)), ..ClientAnswers::default() };
         assert_eq!(later.on_overdue(limit, limit), OverdueDecision::WaitOn(limit));
     }
@@ -144,10 +144,10 @@ mod tests {
         let of = |answers: ClientAnswers| [answers.opening_limit(limits), answers.answer_limit(limits)];
         assert_eq!(of(at(None, None)), [limits.first, limits.next]);
         assert_eq!(of(at(Some(1), None)), [limits.next; 2]);
-        // One wait in vain.
+        // After one timeout.
         assert_eq!(of(at(None, Some(2))), [Duration::ZERO, limits.first]);
         assert_eq!(of(at(Some(1), Some(31))), [Duration::ZERO, limits.first]);
-        // The client answers again.
+        // After the client answers again.
         assert_eq!(of(at(Some(32), Some(31))), [limits.next; 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! The waiting tests of one program, and the size of its batches.
+//! Queue of one program's waiting tests, and the size of its batches.
 
 use std::{collections::VecDeque, num::NonZeroU32, time::Duration};
 
@@ -7,68 +7,66 @@ use crate::TestId;
 
 /// Lower bound of the cost of a process start, regardless of measurements.
 const MIN_START: Duration = Duration::from_millis(1);
-/// Target duration of a batch as a multiple of the cost of its start: the start is 2 %.
+/// Target duration of a batch as a multiple of its start cost: the start is 2 %.
 const TARGET_BATCH_PER_START: u32 = 50;
-/// Lower bound of the same multiple where all slots can be kept busy and a start is cheap.
+/// Lower bound of that multiple if all slots can be kept busy and a start is cheap.
 const MIN_BATCH_PER_START: u32 = 3;
-/// Duration of a batch that no rule about cheap starts exceeds: what a slot saves by it is noticeable.
+/// Maximum duration of a batch under the rules about cheap starts. Saving this much on a slot is noticeable.
 const NOTICEABLE: Duration = Duration::from_millis(150);
-/// Divisor: a part of this size of a start is worth a process of its own while a slot is free, because the
-/// run ends noticeably earlier.
+/// Divisor: work that takes this part of a start justifies a process while a slot is free, because the run
+/// ends noticeably earlier.
 const START_PER_WORTHWHILE_BATCH: u32 = 4;
-/// Cost of a start from which the tests are spread over all slots although nothing is known of their
-/// durations.
+/// A start that costs at least this much: tests are spread over all slots even if no durations are known.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
-/// Number of tests of the first batches of a program of which nothing is known, while its start is cheap.
+/// Tests in the first batches of a program with a cheap start and no data.
 pub(super) const FIRST_TESTS: usize = 4;
-/// Cost of a start for which a first batch has one test more than none: a first batch has one for each such
-/// part of its start.
+/// A first batch has one test for each such part of its start cost.
 const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 /// While few tests of a program are measured, a batch has at most this multiple of their number: the first
-/// results may be no sample of the others.
+/// results may not be representative.
 const GROWTH: usize = 16;
-/// Number of measured tests from which the durations of the others are estimated without reserve.
+/// Number of measured tests after which batches of unmeasured tests are no longer limited.
 const SAMPLE: usize = 64;
-/// Number of measured tests up to which some of them are taken for warm-up.
+/// Samples smaller than this may include tests that paid for the warm-up of their process.
 const WARM_UP_SAMPLE: usize = 256;
-/// Divisor: such a part of a smaller sample, the longest ones, is taken for warm-up.
+/// Divisor: this part of a smaller sample, its longest tests, is attributed to warm-up.
 const WARM_UP_PART: usize = 7;
-/// Divisor: the start of a further process is put off by such a part of a start.
+/// Divisor: the start of another process is delayed by this part of a start.
 const START_PER_DELAY: u32 = 2;
-/// The longest delay of a start: tests that are slow without anybody knowing run on one slot for that long.
+/// Maximum delay of a start. Tests that turn out to be slow run on one slot for that long.
 const MAX_START_DELAY: Duration = Duration::from_millis(400);
-/// Number of waiting programs for each slot from which a small program is not split for want of data: there
-/// are enough batches to keep the slots busy until the end.
+/// With this many waiting programs for each slot, a small program without data is not split: there are enough
+/// batches to keep the slots busy until the end.
 const PROGRAMS_PER_SLOT: usize = 4;
-/// A test that takes less than this multiple of its program's start is not worth a process of its own.
+/// Tests below this multiple of their program's start cost do not get a process of their own.
 const ISOLATED_TEST_PER_START: u32 = 3;
-/// Lower bound of the same multiple where the duration of batches is limited.
+/// Minimum duration of a batch as a multiple of its start cost if the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
-/// Maximum number of tests of the first batch of a program where the duration of batches is limited and
-/// nothing is known of its tests: enough to measure them, and not seconds if they turn out to be slow.
+/// Maximum number of tests of a program's first batch if batches are limited and no durations are known.
+/// Enough to measure, and only a short wait if the tests are slow.
 const MEASURING_TESTS: usize = 20;
-/// Cost of a test beside its own duration: its result is read, journalled and sent. With it, the limit of a
-/// batch also holds for tests that take no time themselves.
+/// Cost of a test beside its own duration: its result is read, journalled and sent. This cost makes the limit
+/// of a batch also apply to tests that take no time.
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
-/// Maximum number of observed durations of a program that are kept for its median; more add no information.
+/// Maximum number of durations kept for a program's median. More would add no information.
 const MAX_OBSERVED_DURATIONS: usize = 512;
-/// Cost of a further batch for a process whose batches are costly.
+/// Cost of another batch for a running process with `has_costly_batches`.
 const COSTLY_BATCH: Duration = Duration::from_millis(75);
-/// Duration of a batch of a process that is given further tests when it has ended these: a longer one would
-/// only bind tests to one slot that another may run earlier.
+/// Maximum duration of a batch for a process that takes more tests. A longer batch would tie tests to one
+/// slot although another slot may run them earlier.
 const MAX_EXTENSION: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct ProgramQueue {
     costs: ProgramCosts,
-    /// Isolated tests at the end failed to start, and are tried again after all others.
+    /// Waiting tests. Isolated tests at the end have failed to start, and run after all others.
     pub(super) waiting: VecDeque<QueuedTest>,
-    /// Total duration of the waiting tests whose duration is known, and number of the others.
+    /// Total duration of the waiting tests with a known duration, and number of the other waiting tests.
     known: Duration,
     unknown: u32,
-    /// Whether the duration of any test was known from earlier runs.
+    /// Whether earlier runs recorded the duration of any test.
     has_history: bool,
-    /// Maximum number of tests in one batch, once the program's processes have kept dying.
+    /// Maximum number of tests in one batch, set when the program's processes keep dying.
     pub(super) cap: Option<usize>,
     /// Sorted durations of tests that ended in this run.
     observed: Vec<Duration>,
@@ -77,19 +75,19 @@ pub(super) struct ProgramQueue {
     observed_count: u32,
 }
 
-/// The size at which a batch is full.
+/// Limits of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchSize {
     pub(super) duration: Duration,
     pub(super) tests: usize,
-    /// Number of tests of whose durations nothing is known.
+    /// Tests without any data.
     pub(super) unmeasured: usize,
-    /// Duration of a remainder that is added to the batch.
+    /// Duration of a remainder that is small enough to join the batch.
     pub(super) remainder: Duration,
 }
 
 impl BatchSize {
-    /// The size of a batch that takes all tests.
+    /// Limits of a batch that takes all tests.
     const UNLIMITED: Self = Self {
         duration: Duration::MAX,
         tests: usize::MAX,
@@ -98,18 +96,18 @@ impl BatchSize {
     };
 }
 
-/// The part of the remaining work that is one slot's.
+/// One slot's share of the remaining work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotShare {
-    /// Duration of the tests that a slot runs if all slots end together.
+    /// Work of the slot if all slots end together.
     pub(super) duration: Duration,
-    /// Number of slots that take part in this program.
+    /// Slots that may run this program.
     pub(super) slots: usize,
-    /// Number of programs that have waiting tests.
+    /// Programs with waiting tests.
     pub(super) programs: usize,
-    /// Number of waiting tests of all programs.
+    /// Waiting tests of all programs.
     pub(super) tests: usize,
-    /// Median duration of the tests whose duration is known.
+    /// Median of the known durations.
     pub(super) known_median: Option<Duration>,
 }
 
@@ -122,15 +120,14 @@ impl ProgramQueue {
         let Some(median) = self.observed.get(self.observed.len() / 2) else {
             return known_median.unwrap_or(UNKNOWN_WEIGHT);
         };
-        // Where batches cost nothing, a mean that one slow test raises makes them smaller, which costs
-        // nothing; a median would hide that few of the tests take most of the time.
+        // If batches are free, use the mean: one slow test raises it, and smaller batches cost nothing. A
+        // median would hide that a few tests take most of the time.
         let is_mean = self.costs.process.takes_more_tests && self.observed_count > 0;
         if is_mean { self.mean().max(*median) } else { *median }
     }
 
-    /// Returns the mean of the observed durations. Where it decides about costly starts and batches, the
-    /// first tests of a process, which pay for its warm-up, would hide in a small sample what the others
-    /// take.
+    /// Returns the mean of the observed durations. If batches are costly and the sample is small, the longest
+    /// durations are left out: the first tests of a process pay for its warm-up and would distort the mean.
     fn mean(&self) -> Duration {
         if !self.costs.process.has_costly_batches || self.observed.len() >= WARM_UP_SAMPLE {
             return self.observed_sum / self.observed_count;
@@ -140,8 +137,8 @@ impl ProgramQueue {
         sum / u32::try_from(counted).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Returns how long the start of a further process of this program is put off while one runs; `None` if
-    /// another is worth its start at once.
+    /// Returns how long to delay another process of this program while one runs. `None` if another process is
+    /// worth its start now.
     pub(super) fn start_delay(&self, known_median: Option<Duration>) -> Option<Duration> {
         let start = self.start_cost();
         let is_kept = self.costs.process.takes_more_tests && start >= EXPENSIVE_START;
@@ -155,7 +152,7 @@ impl ProgramQueue {
     }
 
     pub(super) fn observe_start(&mut self, start: Duration) {
-        // The minimum is nearest to the truth: higher measurements include the load of other processes.
+        // The minimum is the best estimate: higher measurements include the load of other processes.
         self.costs.start = Some(self.costs.start.map_or(start, |earlier| earlier.min(start)));
     }
 
@@ -215,15 +212,15 @@ impl ProgramQueue {
             && weight >= self.start_cost().saturating_mul(ISOLATED_TEST_PER_START)
     }
 
-    /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of
-    /// the batch's duration.
+    /// Returns the limits of a batch, given the share of the slot that runs it. `limit` is the maximum
+    /// duration.
     pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
         let full = self.full_process(share, limit);
         if !self.costs.process.takes_more_tests {
             return full;
         }
-        // What is left is given to the process when it has ended these: one batch has room for all that may
-        // turn out to be slower than it seems. A slot that is alone waits for no other.
+        // The process gets more tests when it has finished these, so a batch is smaller than its share: some
+        // tests may be slower than estimated. A single slot does not wait for others.
         let least = self.least_worthwhile(self.start_cost().saturating_mul(MIN_BATCH_PER_START));
         let part = if share.slots <= 1 {
             share.duration.max(least)
@@ -233,7 +230,7 @@ impl ProgramQueue {
         BatchSize { duration: full.duration.min(part), ..full }
     }
 
-    /// Returns the size at which a batch is full that a process runs from its start to its end.
+    /// Returns the limits of a batch for a process that runs only this batch.
     fn full_process(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
         if self.costs.process.is_one_batch {
             return BatchSize::UNLIMITED;
@@ -245,11 +242,11 @@ impl ProgramQueue {
             return BatchSize { duration: unlimited, tests: usize::MAX, unmeasured, remainder };
         };
         let start = self.start_cost();
-        // A start for the rest would delay other runs as well.
+        // Another start for the remainder would also delay other runs.
         let remainder = if limit < unlimited { start } else { remainder };
         if !self.has_data(share.known_median) {
             let duration = unlimited.min(limit).min(start.saturating_mul(MIN_BATCH_PER_START));
-            // Where a start alone takes longer than the limit, another one would not make the wait shorter.
+            // If a start alone exceeds the limit, a second start would not shorten the wait.
             let tests = if start < limit { MEASURING_TESTS } else { usize::MAX };
             return BatchSize { duration, tests, unmeasured, remainder };
         }
@@ -258,12 +255,12 @@ impl ProgramQueue {
         BatchSize { duration: unlimited.min(limit), tests: tests.max(1), unmeasured, remainder }
     }
 
-    /// Returns the cost of a further batch for a process that is running.
+    /// Returns the cost of another batch for a running process.
     fn batch_cost(&self) -> Duration {
         if self.costs.process.has_costly_batches { COSTLY_BATCH } else { Duration::ZERO }
     }
 
-    /// Returns the size of a full batch for a process that is running: it costs no start.
+    /// Returns the limits of a batch for a running process, which costs no start.
     pub(super) fn full_extension(&mut self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
         let start = self.costs.start.replace(self.batch_cost());
         let full = self.full_batch(share, limit);
@@ -271,12 +268,12 @@ impl ProgramQueue {
         full
     }
 
-    /// Returns the maximum number of tests without any data in one batch. Batches begin small, and grow as
-    /// results come, so that slow tests that nobody knows are not all one slot's.
+    /// Returns the maximum number of tests without data in one batch. Batches begin small and grow with the
+    /// results; otherwise one slot could get all slow tests.
     fn unmeasured_limit(&self, share: SlotShare) -> usize {
         let start = self.start_cost();
         let measured = self.observed.len();
-        // A program with more tests than a slot's part of all would still run when the others have ended.
+        // A program with more tests than one slot's share would still run when the other programs have ended.
         let is_small = self.waiting.len() <= share.tests / share.slots.max(1);
         let is_split_enough = is_small && share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
         let is_alone = share.slots <= 1;
@@ -286,10 +283,10 @@ impl ProgramQueue {
         }
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
         let first = if self.costs.process.has_costly_batches {
-            // One batch measures enough for all others.
+            // One batch yields enough measurements for all others.
             SAMPLE.min(unknown / share.slots / 2).max(FIRST_TESTS)
         } else {
-            // A process that takes more tests pays its start once, however few the first ones are.
+            // A process that takes more tests pays for its start once, however small the first batch is.
             let start = if self.costs.process.takes_more_tests { MIN_START } else { start };
             let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
             usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS)
@@ -317,24 +314,23 @@ impl ProgramQueue {
             let worthwhile = self.least_worthwhile(start.saturating_mul(MIN_BATCH_PER_START));
             economical.min(share.max(worthwhile))
         } else if start >= EXPENSIVE_START {
-            // The tests may take anything: even parts bound what the run can take.
+            // The tests may take any time: even parts limit the duration of the run.
             share
         } else {
-            // A start may be expensive only where a listing does not show it, in the set-up of an
-            // environment, and a free slot costs nothing.
+            // The start may be more expensive than its listing (set-up of an environment), and a free slot
+            // costs nothing.
             economical.min(share)
         };
         (share / 2).max(least)
     }
 
-    /// Returns the least duration of tests for which a free slot starts a process; `if_cheap` is that of a
-    /// program with a cheap start.
+    /// Returns the minimum work for which a free slot starts a process. `if_cheap` applies to a program with
+    /// a cheap start.
     fn least_worthwhile(&self, if_cheap: Duration) -> Duration {
         if_cheap.min(NOTICEABLE).max(self.start_cost() / START_PER_WORTHWHILE_BATCH)
     }
 
-    /// Returns the duration of a remainder that is added to a batch which is as large as the share of its
-    /// slot.
+    /// Returns the duration up to which a remainder joins a batch that already has its slot's share.
     fn negligible_remainder(&self, known_median: Option<Duration>) -> Duration {
         let start = self.start_cost();
         if self.has_data(known_median) {
@@ -359,7 +355,7 @@ impl ProgramQueue {
                 .selection_budget_bytes
                 .is_some_and(|budget| bytes.saturating_add(item.selection_bytes) > budget);
             let item_weight = item.weight.unwrap_or(unknown);
-            // A long test is left out if the batch is nearer to its size without it.
+            // Leave out a long test if the batch is closer to its target without it.
             let is_over_target = weight >= target || weight.saturating_add(item_weight / 2) >= target;
             let is_full = is_over_target
                 || tests.len() >= full.tests

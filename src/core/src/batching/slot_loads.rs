@@ -1,44 +1,44 @@
-//! How busy the slots of a run are, and which share of the remaining work is one slot's.
+//! Load of a run's slots, and one slot's share of the remaining work.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{ProgramId, Slots};
 
-/// The slots of a run when one of them is free.
+/// Slots of a run at the moment when one of them is free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotLoads {
-    /// Number of slots, the free one included.
+    /// Number of slots, including the free one.
     pub slots: Slots,
     pub busy: Vec<BusySlot>,
-    /// Programs that start no further process for now, because a running one takes their tests.
+    /// Programs that start no more processes for now, because a running process takes their tests.
     pub delayed_starts: BTreeSet<ProgramId>,
 }
 
-/// The slots that run a batch.
+/// A slot that runs a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusySlot {
     pub program: ProgramId,
     /// Weight of the lease.
     pub weight: Slots,
-    /// How long it is expected to remain busy.
+    /// Expected time until the slot is free.
     pub remaining: Duration,
 }
 
 impl SlotLoads {
-    /// Returns slots of which all are free.
+    /// Returns this number of slots, all free.
     #[must_use]
     pub fn idle(slots: Slots) -> Self {
         Self { slots, ..Self::default() }
     }
 
-    /// Returns the number of processes of this program.
+    /// Returns how many processes of this program are running.
     #[must_use]
     pub fn processes_of(&self, program: ProgramId) -> usize {
         self.busy.iter().filter(|slot| slot.program == program).count()
     }
 
-    /// Returns how long a free slot works if all slots end this work together: busy ones take their part when
-    /// they are free.
+    /// Returns how long a free slot works if all slots finish this work together. Busy slots join when they
+    /// become free.
     #[must_use]
     pub(crate) fn share_of(&self, work: Duration) -> Duration {
         let mut busy: Vec<_> = self.busy.iter().map(|slot| (slot.remaining, slot.weight)).collect();
