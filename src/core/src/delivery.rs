@@ -1,5 +1,5 @@
-//! Delivery of the end of a run by its finisher: in which order and by which route the pending updates and
-//! the completion are sent, and what is pending when the coordinator has died.
+//! Delivery of the end of a run by its finisher: the order and route of the pending updates and the
+//! completion, and the pending updates after the coordinator has died.
 //!
 //! ```text
 //! due ──► own connection ──proof──► announced ──► completion ──proof──► done
@@ -8,25 +8,25 @@
 //!          resend all, relayed ────────────────► completion, relayed ──► done (order is the proof)
 //! ```
 //!
-//! The completion is sent only when all updates before it are proven: otherwise updates that are sent again
-//! by the other route could arrive after it. If the coordinator has died, there is no other route: then the
-//! completion follows the unproven updates on the same connection, which preserves their order, and a client
-//! that responds late receives it when it resumes reading. The completion is announced to the coordinator
-//! before it is sent, because a finisher that dies after the announcement is replaced, and its replacement
-//! may send only the completion.
+//! The completion is sent only after all updates before it are proven. Otherwise, updates that are resent by
+//! the other route could arrive after it. If the coordinator has died, there is no other route: the
+//! completion follows the unproven updates on the same connection, which keeps their order, and a slow client
+//! receives it when it reads again. The finisher announces the completion to the coordinator before it sends
+//! it. If the finisher then dies, its replacement sends only the completion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{TestId, WorkerId};
 
-/// State of the finisher's own connection to the client.
+/// State of the finisher's connection to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinisherConnection {
     /// Not dialled yet, or closed in order.
     Closed,
     /// Connected.
     Open,
-    /// No port was offered, or data sent there may be lost: from now on the coordinator's connection is used.
+    /// No port was offered, or data sent there may be lost: only the coordinator's connection is used from
+    /// now on.
     Relayed,
 }
 
@@ -39,29 +39,29 @@ pub enum DeliveryRoute {
     Relay,
 }
 
-/// The next step of the finisher.
+/// Next step of the finisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryStep {
     /// Dial the client; fails if the client refuses.
     Dial,
     /// Send everything before the completion; fails if the route is broken.
     SendDue(DeliveryRoute),
-    /// Have the client confirm the barrier on the own connection; fails if it does not.
+    /// Wait until the client confirms the barrier on the own connection; fails if the client does not.
     Prove,
-    /// Give the own connection up, which proves nothing.
+    /// Give up the own connection. This proves nothing.
     GiveUp,
-    /// Report to the coordinator that only the completion is missing; fails if the coordinator is gone, which
+    /// Tell the coordinator that only the completion is missing; fails if the coordinator is gone, which
     /// changes nothing.
     Announce,
     /// Send the completion; fails if the route is broken.
     SendCompletion(DeliveryRoute),
-    /// Have the client confirm a barrier behind the completion on the own connection, which is no update;
-    /// fails if it does not. The response of the run, on another connection, may not be handled before the
-    /// completion.
+    /// Wait until the client confirms a barrier sent after the completion on the own connection; fails if the
+    /// client does not. Without this barrier, the client could handle the response of the run, which comes on
+    /// another connection, before the completion.
     ProveCompletion,
 }
 
-/// The result of a step.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepResult {
     /// The step succeeded.
@@ -70,7 +70,7 @@ pub enum StepResult {
     Failed,
 }
 
-/// The result of a delivery.
+/// Result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryResult {
     /// Over the own connection, with proof.
@@ -104,7 +104,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts from the connection's current state; with nothing pending, the completion is sent immediately.
+    /// Starts from the connection's current state. Without pending updates, the completion is sent
+    /// immediately.
     #[must_use]
     pub fn new(connection: FinisherConnection, has_due: bool) -> Self {
         let phase = match connection {
@@ -119,15 +120,15 @@ impl Delivery {
         if has_due { DeliveryPhase::SendingDue(DeliveryRoute::Direct) } else { DeliveryPhase::Announcing }
     }
 
-    /// Records that the coordinator is gone, and with it the relay route.
+    /// Records that the coordinator is gone, and the relay route with it.
     pub fn lose_relay(&mut self) {
         self.has_relay = false;
     }
 
-    /// Returns the next step, or the result of the delivery.
+    /// Returns the next step.
     ///
     /// # Errors
-    /// The result of the delivery: no step is left.
+    /// The result of the delivery, if no step is left.
     pub fn next_step(&self) -> Result<DeliveryStep, DeliveryResult> {
         match self.phase {
             DeliveryPhase::Dialling => Ok(DeliveryStep::Dial),
@@ -145,10 +146,12 @@ impl Delivery {
     pub fn on_step_result(&mut self, went: StepResult) {
         use StepResult::{Failed, Ok};
         (self.connection, self.phase) = match (self.phase, went) {
+            // Dial. A refused connection is replaced by the relay.
             (DeliveryPhase::Dialling, Ok) => (FinisherConnection::Open, Self::first_phase(self.has_due)),
             (DeliveryPhase::Dialling, Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
             }
+            // Send what is due and prove it. Without proof, everything is resent through the relay, if any.
             (DeliveryPhase::SendingDue(DeliveryRoute::Direct), Ok) => {
                 (self.connection, DeliveryPhase::ProvingDue)
             }
@@ -162,6 +165,7 @@ impl Delivery {
             (DeliveryPhase::GivingUpDue, Ok | Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
             }
+            // Announce, send and prove the completion. Without proof, only the completion is relayed.
             (DeliveryPhase::Announcing, Ok | Failed) => {
                 (self.connection, DeliveryPhase::Completing(DeliveryRoute::Direct))
             }
@@ -177,6 +181,7 @@ impl Delivery {
             (DeliveryPhase::GivingUpCompletion, Ok | Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::Completing(DeliveryRoute::Relay))
             }
+            // The relay keeps the order, so it needs no proof.
             (DeliveryPhase::SendingDue(DeliveryRoute::Relay), Ok) => {
                 (self.connection, DeliveryPhase::Completing(DeliveryRoute::Relay))
             }
@@ -199,11 +204,10 @@ impl Delivery {
     }
 }
 
-/// The last frame that a finisher relayed, held by the coordinator until the finisher reports that it has
-/// finished.
+/// Holds back the last frame that a finisher relayed until the finisher reports that it has finished.
 ///
-/// It is the run's completion. If a finisher dies between the two, its replacement completes the run, and the
-/// client must not receive the completion twice.
+/// This frame is the run's completion. If a finisher dies before that report, its replacement completes the
+/// run, and the client must not receive the completion twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LastRelayedFrame<T>(Option<T>);
 
@@ -214,50 +218,50 @@ impl<T> Default for LastRelayedFrame<T> {
 }
 
 impl<T> LastRelayedFrame<T> {
-    /// Holds a relayed frame; returns the one before it, which is to be forwarded.
+    /// Holds a relayed frame; returns the previous one, to be forwarded.
     pub fn hold(&mut self, frame: T) -> Option<T> {
         self.0.replace(frame)
     }
 
-    /// Returns the last frame, which is to be forwarded now that the finisher has finished.
+    /// Returns the last frame, to be forwarded after the finisher has finished.
     pub fn release(&mut self) -> Option<T> {
         self.0.take()
     }
 }
 
-/// The kind of a journal record.
+/// Kind of a journal record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum JournalMark {
-    /// The test runs.
+    /// The test has started.
     Started,
     /// The test has a provisional result, which may still be replaced.
     Provisional,
-    /// The test has its result.
+    /// The test has its final result.
     Settled,
 }
 
-/// The state of a test without a result on any stream when the coordinator has died.
+/// State of a test without a result on any stream after the coordinator has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UnfinishedTest {
-    /// Its provisional result is final; nothing can replace it any more.
+    /// The provisional result is final, because nothing can replace it any more.
     Provisional,
-    /// It was running.
+    /// The test was running.
     Interrupted,
-    /// It never ran.
+    /// The test never ran.
     NotRun,
 }
 
 /// Pending deliveries of a run whose coordinator has died.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OrphanedRunDue {
-    /// Journals to send again, each from a position: all of them from the first, because it is unknown what
-    /// the client has received.
+    /// Journals to send again, each from a position. All are sent from the first record, because nobody knows
+    /// what the client has received.
     pub resend: Vec<(WorkerId, u64)>,
     /// Tests without a result on any stream.
     pub unfinished: Vec<(TestId, UnfinishedTest)>,
 }
 
-/// Settles a run without its coordinator, from all its journals in any order and the number of its selected
+/// Settles a run without its coordinator, from all its journals in any order and the number of selected
 /// tests.
 #[must_use]
 pub fn settle_orphaned_run<'a>(
@@ -272,7 +276,7 @@ pub fn settle_orphaned_run<'a>(
         for (test, said) in records {
             match said {
                 JournalMark::Settled => drop(settled.insert(*test)),
-                // A provisional result says more than that the test was started again.
+                // A provisional result is more useful than the fact that the test started again.
                 JournalMark::Provisional => drop(known.insert(*test, UnfinishedTest::Provisional)),
                 JournalMark::Started => drop(known.entry(*test).or_insert(UnfinishedTest::Interrupted)),
             }

@@ -1,4 +1,4 @@
-//! English of outcomes: the texts that every protocol and report shows to users.
+//! English texts for outcomes, shown to users by every protocol and report.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -6,7 +6,7 @@ use crate::{
     Attempt, ExitReason, Failure, GuardLoss, LeakedProcess, NotRunReason, Outcome, ProcessFacts, TestResult,
 };
 
-/// Number of characters of a command line that are reported, enough to recognise a process.
+/// Characters of a command line in reports; enough to recognise a process.
 const COMMAND_CHARS: usize = 60;
 
 /// Describes how the process of a running test ended.
@@ -33,7 +33,7 @@ fn text_without_iteration(exit: &ExitReason) -> String {
             let text = format!("the process exited with code {code} before the test ended");
             match &exit.detail {
                 None => text,
-                // What a sanitizer found is the message; that it ends the process is its way.
+                // A sanitizer's report is the message; the exit of the process only follows from it.
                 Some(detail) if detail.contains("Sanitizer: ") => format!("{detail}\n{text}"),
                 Some(detail) => format!("{text} ({detail})"),
             }
@@ -119,14 +119,14 @@ pub fn attempts_text(attempts: &[Attempt]) -> String {
 /// Line before the messages of earlier attempts.
 const EARLIER_ATTEMPTS: &str = "earlier attempts:\n";
 
-/// Returns the part of a message of [`shown_message`] that is about the result itself.
+/// Returns the part of a [`shown_message`] that is about the result itself, without earlier attempts.
 #[must_use]
 pub fn without_earlier_attempts(message: &str) -> &str {
     message.split_once(EARLIER_ATTEMPTS).map_or(message, |(own, _)| own)
 }
 
-/// Returns the message of a result with that of its earlier attempts. A flaky test shows them in its output
-/// instead ([`shown_stdout`]).
+/// Returns the message of a result, followed by the messages of its earlier attempts. A flaky test shows
+/// those in its output instead ([`shown_stdout`]).
 #[must_use]
 pub fn shown_message(result: &TestResult) -> Option<Cow<'_, str>> {
     let message = result.message();
@@ -142,7 +142,8 @@ pub fn shown_message(result: &TestResult) -> Option<Cow<'_, str>> {
     Some(text.into())
 }
 
-/// Returns the standard output of a result; for a flaky test, after the messages of its earlier attempts.
+/// Returns the standard output of a result. For a flaky test, the messages of its earlier attempts come
+/// first.
 #[must_use]
 pub fn shown_stdout(result: &TestResult) -> Option<Cow<'_, str>> {
     let text: Cow<'_, str> = if result.outcome == Outcome::Flaky {
@@ -153,8 +154,8 @@ pub fn shown_stdout(result: &TestResult) -> Option<Cow<'_, str>> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the standard error of a result followed by a note on leaked processes, because every client shows
-/// that text.
+/// Returns the standard error of a result, followed by a note on leaked processes: every client shows
+/// standard error.
 #[must_use]
 pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
     let stderr = result.stderr.as_str();
@@ -165,8 +166,9 @@ pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
     Some(format!("{stderr}{border}{}", leak_note(&result.leaked)).into())
 }
 
-/// Returns the stack of a result: that of a failure, otherwise the captured one, otherwise the places of the
-/// failures, one in a line, if they are several or the test itself is located elsewhere.
+/// Returns the stack trace of a result: from a failure if it has one, otherwise the captured one. Without
+/// either, returns the locations of the failures, one per line, if there are several or the test has a
+/// location of its own.
 #[must_use]
 pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_, str>> {
     let of_failure = result.failures.iter().find_map(|failure| failure.stack.as_deref());
@@ -180,15 +182,14 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     (are_needed && !places.is_empty()).then(|| places.join("\n").into())
 }
 
-/// Returns the name of a process's program, from its command line and its name in the system, if that is
-/// known. What is reported of a process has no arguments, unless the user asks for them: they often contain
-/// secrets.
+/// Returns the name of a process's program, given its command line and its name in the system, if known.
+/// Reports leave out the arguments unless the user asks for them, because they often contain secrets.
 #[must_use]
 pub fn program_name(command: &str, name: Option<&str>) -> String {
     let program = command.split(' ').next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
     match name {
-        // A path may contain spaces, and the system knows a script by its own name. It shortens names.
+        // A path may contain spaces, and the system knows a script by the script's own, shortened name.
         Some(name) if !name.is_empty() && !program.trim_start_matches('[').starts_with(name) => {
             name.to_owned()
         }
@@ -196,13 +197,13 @@ pub fn program_name(command: &str, name: Option<&str>) -> String {
     }
 }
 
-/// Returns the note about leaked processes for the standard error of their test.
+/// Returns the note about leaked processes that is added to their test's standard error.
 #[must_use]
 pub(crate) fn leak_note(processes: &[LeakedProcess]) -> String {
     format!("[heeler: the test {}]\n", leak_text(processes))
 }
 
-/// Describes processes that outlived their test and have been killed, as far as that was possible.
+/// Describes processes that outlived their test, and whether they could be killed.
 #[must_use]
 pub fn leak_text(processes: &[LeakedProcess]) -> String {
     let name = |one: &LeakedProcess| {
@@ -218,10 +219,10 @@ pub fn leak_text(processes: &[LeakedProcess]) -> String {
     [of_fate(false), of_fate(true)].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// What became of a leaked process that is still running, after "which".
+/// Text after "which" for a leaked process that is still running.
 pub const RUNNING_LEAK: &str = "could not be killed and is still running";
 
-/// Describes a process in parentheses behind its command line: `process 7, 3 s old, 1.2 MiB`.
+/// Describes a process in parentheses after its command line: `process 7, 3 s old, 1.2 MiB`.
 #[must_use]
 pub fn process_text(pid: u32, command: &str, facts: Option<&ProcessFacts>) -> String {
     facts.map_or_else(|| format!("process {pid}"), |facts| facts.describe(pid, command))

@@ -1,4 +1,4 @@
-//! Durations in the unit of messages and reports.
+//! Conversion of durations for messages and reports.
 
 /// Returns whole microseconds as milliseconds.
 #[must_use]

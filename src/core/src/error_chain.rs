@@ -1,4 +1,4 @@
-//! An error with its causes, as one line.
+//! Formats an error and its causes as one line.
 
 use std::error::Error;
 

@@ -1,27 +1,26 @@
-//! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is
-//! interrupted: a share is the number of slots that a run may use, and is computed again whenever a lease
-//! ends.
+//! Shares the slots fairly between clients, and between the concurrent runs of each client. A share is the
+//! number of slots that a run may use. Shares are computed again whenever a lease ends; no lease is
+//! interrupted.
 //!
-//! The first lease of a run of a few tests has priority: a user waits for it. So that such runs, one after
-//! the other, do not keep the slots from a large run, every second grant is by the fair shares alone.
+//! The first lease of a small run has priority, because a user is waiting for it. A series of such runs could
+//! keep all slots from a large run, so every second grant ignores priority.
 
 use crate::Slots;
 
 /// The demand of one run, or one listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotDemand {
-    /// Number of slots that it can use, including those that its leases take.
+    /// Slots that the demand can use, including those of its current leases.
     pub wanted: Slots,
-    /// Number of leases that it has received since it began: the demand with the fewest comes first when
-    /// slots are scarce.
+    /// Leases received since the demand began. When slots are scarce, the demand with the fewest comes first.
     pub served: u64,
 }
 
-/// Returns the number of slots that each may use, in the order of the demands; together at most `slots`.
+/// Returns the slots that each demand may use, in the order of the demands; together at most `slots`.
 ///
-/// No demand receives more than it wants, and none receives one more while another that wants more has two
-/// fewer. A remainder that cannot be divided evenly goes to the demands that were served least, among equals
-/// to the first.
+/// No demand receives more than it wants. None receives another slot while a demand that wants more has two
+/// fewer. A remainder that cannot be divided evenly goes to the demands that were served least, and among
+/// equals to the first.
 #[must_use]
 pub(crate) fn fair_shares(slots: Slots, demands: &[SlotDemand]) -> Vec<Slots> {
     let mut shares = vec![Slots::NONE; demands.len()];
@@ -42,8 +41,8 @@ pub(crate) fn fair_shares(slots: Slots, demands: &[SlotDemand]) -> Vec<Slots> {
     }
 }
 
-/// Maximum number of tests of a run whose first lease has priority: the tests that a user selects by hand, of
-/// which one batch is made.
+/// Maximum number of tests of a run whose first lease has priority. A user selects so few tests by hand, and
+/// they fit one batch.
 pub(crate) const SMALL_SELECTION: usize = 16;
 
 /// Returns whether the next lease of a run has priority.
@@ -70,20 +69,20 @@ impl GrantRule {
     }
 }
 
-/// The demand of one run of a group: the runs of one client.
+/// Demand of one run in a group. A group is all runs of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupedDemand {
     pub group: u32,
-    /// Number of leases that the group has received, with those of demands that are over. The same for all
-    /// demands of a group.
+    /// Leases that the group has received, including those of finished demands. The same for all demands of
+    /// a group.
     pub group_served: u64,
     pub demand: SlotDemand,
-    /// Whether its next lease has priority.
+    /// Whether the run's next lease has priority.
     pub has_priority: bool,
 }
 
-/// Returns the demands that come before all others: under [`GrantRule::PriorityFirst`] one of each group, the
-/// oldest that has priority.
+/// Returns which demands come before all others. With [`GrantRule::PriorityFirst`], the oldest demand of each
+/// group that has priority.
 #[must_use]
 pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool> {
     let is_candidate = |one: &GroupedDemand| one.has_priority && one.demand.wanted > Slots::NONE;
@@ -99,8 +98,8 @@ pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool
     preferred
 }
 
-/// Returns the number of slots that each may use, as `fair_shares_of_groups` does, where the preferred
-/// demands hold at least one each, as far as there are slots.
+/// Returns the slots that each demand may use, like `fair_shares_of_groups`, but each preferred demand gets
+/// at least one, while there are slots.
 #[must_use]
 pub fn shares_with_priority(slots: Slots, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<Slots> {
     let firsts = Slots::ONE.times(preferred.iter().filter(|one| **one).count()).min(slots);
@@ -122,9 +121,9 @@ pub fn shares_with_priority(slots: Slots, demands: &[GroupedDemand], preferred: 
     shares.into_iter().zip(taken).map(|(share, taken)| share.saturating_add(taken)).collect()
 }
 
-/// Returns the number of slots that each may use, in the order of the demands; together at most `slots`.
-/// The slots are shared fairly between the groups, and those of each group between its demands, so that a
-/// group with many demands gets no more than one with a single demand.
+/// Returns the slots that each demand may use, in the order of the demands; together at most `slots`. Groups
+/// share the slots fairly, and the demands of a group share the group's slots, so a group with many demands
+/// gets no more than a group with one.
 #[must_use]
 pub(crate) fn fair_shares_of_groups(slots: Slots, demands: &[GroupedDemand]) -> Vec<Slots> {
     let mut groups: Vec<(u32, SlotDemand)> = Vec::new();
@@ -209,8 +208,7 @@ mod tests {
         assert_eq!(fair_shares_of_groups(1, &uneven), [0, 1], "the group that was served least comes first");
     }
 
-    /// Demands of groups, each with the number of leases that it wants and that it has received, and whether
-    /// it has priority.
+    /// Demands given as group, wanted leases, received leases, and priority.
     fn prioritised(demands: &[(u32, usize, u64, bool)]) -> Vec<GroupedDemand> {
         let one = |(group, wanted, served, has_priority): &(u32, usize, u64, bool)| GroupedDemand {
             group: *group,
@@ -229,14 +227,14 @@ mod tests {
 
     #[test]
     fn first_lease_of_a_small_selection_gets_the_next_slot() {
-        // The small run's client has received far more than the other's.
+        // The small run's client has received far more leases than the other client.
         let demands = prioritised(&[(1, 9, 400, false), (1, 1, 0, true), (2, 9, 3, false)]);
         let preferred = preferred_demands(GrantRule::PriorityFirst, &demands);
         assert_eq!(preferred, [false, true, false]);
         assert_eq!(shares_with_priority(1, &demands, &preferred), [0, 1, 0]);
         assert_eq!(shares_with_priority(2, &demands, &preferred), [0, 1, 1]);
         assert_eq!(shares_with_priority(4, &demands, &preferred), [1, 1, 2]);
-        // The grant after it is by the fair shares alone.
+        // The next grant ignores priority.
         let rule = GrantRule::after_grant(true);
         let preferred = preferred_demands(rule, &demands);
         assert_eq!(shares_with_priority(1, &demands, &preferred), [0, 0, 1]);

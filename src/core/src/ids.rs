@@ -1,4 +1,4 @@
-//! Numeric ids. Each is a newtype, so that none can be confused with another.
+//! Numeric ids. Each is a newtype, so ids of different kinds cannot be confused.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,33 +1,33 @@
-//! Repetition of tests: where in it a process is.
+//! Repetition of tests: iteration numbers.
 
 use std::{fmt, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 
-/// One of the iterations of a test that runs several times.
+/// One iteration of a test that runs several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Number of the iteration, from 1.
     number: NonZeroU32,
-    /// Number of all iterations, at least `number`; `None` where time limits them.
+    /// Number of all iterations, at least `number`; `None` if time limits them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     count: Option<NonZeroU32>,
 }
 
 impl Iteration {
-    /// Returns the first of this number of iterations.
+    /// Returns the first of `count` iterations.
     #[must_use]
     pub fn first_of(count: NonZeroU32) -> Self {
         Self { number: NonZeroU32::MIN, count: Some(count) }
     }
 
-    /// Returns the iteration after this number of them, where time limits them.
+    /// Returns the iteration that follows `passed` iterations, if time limits them.
     #[must_use]
     pub fn after(passed: u32) -> Self {
         Self { number: NonZeroU32::MIN.saturating_add(passed), count: None }
     }
 
-    /// Returns the iteration after this one; `None` after the last, and where time limits them.
+    /// Returns the following iteration; `None` after the last, or if time limits them.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         let count = self.count?;
@@ -35,25 +35,25 @@ impl Iteration {
         Some(Self { number, ..self })
     }
 
-    /// Returns its number, from 1.
+    /// Returns the number of the iteration, from 1.
     #[must_use]
     pub fn number(self) -> u32 {
         self.number.get()
     }
 
-    /// Returns whether no iteration precedes it.
+    /// Returns whether this is the first iteration.
     #[must_use]
     pub fn is_first(self) -> bool {
         self.number == NonZeroU32::MIN
     }
 
-    /// Returns whether no iteration follows it by their number.
+    /// Returns whether this is the last iteration; `false` if time limits them.
     #[must_use]
     pub fn is_last(self) -> bool {
         Some(self.number) == self.count
     }
 
-    /// Returns the iteration of a test that runs more than once.
+    /// Returns the iteration if the test runs more than once.
     #[must_use]
     pub fn if_repeated(self) -> Option<Self> {
         (self.count != Some(NonZeroU32::MIN)).then_some(self)

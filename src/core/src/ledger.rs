@@ -1,8 +1,9 @@
-//! The ledger: the results that a run owes, and those that are proven delivered.
+//! The ledger records the results that a run owes, and the results that are proven delivered.
 //!
-//! It has one entry for each selected test, and one for each stream that may carry results. A run may
-//! complete only when the ledger balances: every test has its one terminal result, and each result is either
-//! on a stream below its proven position, or due to be sent by the finisher. An empty queue proves nothing.
+//! The ledger has one entry for each selected test and one for each stream that may carry results. A run may
+//! complete only when the ledger balances: every test has exactly one terminal result, and each result is
+//! either on a stream below the stream's proven position, or due to be sent by the finisher. An empty queue
+//! proves nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +14,15 @@ use crate::{Outcome, SynthesizedResult, TestId, WorkerId};
 pub enum LedgerEntry {
     /// No result yet.
     Open,
-    /// A worker has journalled its result and put it on its stream.
+    /// A worker has journalled the result and put it on its stream.
     Settled {
         outcome: Outcome,
         /// The worker that owns the stream.
         worker: WorkerId,
-        /// Its position on the stream, from 1.
+        /// Position of the result on the stream, from 1.
         position: u64,
     },
-    /// The finisher sends its synthesized result.
+    /// The finisher will send a synthesized result.
     Synthesized(SynthesizedResult),
 }
 
@@ -49,11 +50,11 @@ pub struct StreamPosition {
 /// State of one worker's stream in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ResultStream {
-    /// Number of results put on it.
+    /// Results put on the stream.
     pub sent: u64,
-    /// Number of results that the client is proven to have.
+    /// Results that the client is proven to have.
     pub proven: u64,
-    /// Whether the state is final: nothing more will become known of the stream.
+    /// Whether the state is final: no more will become known about the stream.
     pub is_closed: bool,
 }
 
@@ -65,7 +66,7 @@ impl ResultStream {
     }
 }
 
-/// A second result for a test that has one: a violation of the protocol, never forwarded.
+/// A second result for a test: a protocol violation, never forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DuplicateResult {
     pub test: TestId,
@@ -95,13 +96,13 @@ impl Ledger {
         }
     }
 
-    /// Adds tests, all without a result. They are numbered after those before them.
+    /// Adds tests without results, numbered after the existing ones.
     pub fn add_tests(&mut self, added: usize) {
         self.entries.extend(std::iter::repeat_n(LedgerEntry::Open, added));
         self.open += added;
     }
 
-    /// Opens a worker's stream: it may carry something of this run, even if only the start of a test.
+    /// Opens a worker's stream, because it may carry a message of this run, even if only the start of a test.
     pub(crate) fn open_stream(&mut self, worker: WorkerId) {
         self.streams.entry(worker).or_default();
     }
@@ -109,7 +110,7 @@ impl Ledger {
     /// Records a result that is on a worker's stream.
     ///
     /// # Errors
-    /// The test has a result already; the ledger is unchanged, except that the stream has carried one more.
+    /// The test already has a result. The ledger is unchanged, except that the stream has carried one more.
     pub fn settle(
         &mut self,
         test: TestId,
@@ -124,7 +125,7 @@ impl Ledger {
     /// Records a synthesized result, which the finisher sends.
     ///
     /// # Errors
-    /// The test has a result already.
+    /// The test already has a result.
     pub(crate) fn record_synthesized(
         &mut self,
         test: TestId,
@@ -144,7 +145,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records the proven position of a stream, of which nothing more will become known.
+    /// Records the final proven position of a stream.
     pub fn close_stream(&mut self, worker: WorkerId, proven: u64) {
         let stream = self.streams.entry(worker).or_default();
         stream.proven = stream.proven.max(proven.min(stream.sent));
@@ -180,7 +181,7 @@ impl Ledger {
         self.open
     }
 
-    /// Returns whether every test has its result, and the state of every stream is final.
+    /// Returns whether every test has a result and the state of every stream is final.
     #[must_use]
     pub(crate) fn is_balanced(&self) -> bool {
         self.open == 0 && self.streams.values().all(|stream| stream.is_closed)

@@ -1,24 +1,24 @@
-//! Heeler's vocabulary and its pure decisions. No I/O, no clock, and no other crate of ours below: values in,
-//! decisions out, so that every case can be tested.
+//! Heeler's shared types and pure decisions. This crate has no I/O and no clock, and depends on no other
+//! crate of ours: values in, decisions out, so every case can be tested.
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
 //! - [`record`]: the events of a run.
 //! - [`system_facts`]: facts about processes and their machine.
-//! - [`describe`]: the English of outcomes.
+//! - [`describe`]: English texts for outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
-//! - [`SourceRequest`]: a source of test programs, as users name it.
+//! - [`SourceRequest`]: a source of test programs as users name it.
 //! - [`batching`]: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
 //! - [`Iteration`]: the repetition of a test; [`RetryPolicy`]: retries of failed ones, and their delays.
-//! - [`ledger`]: the results that are owed, and those that are proven delivered.
+//! - [`ledger`]: results that are owed, and results that are proven delivered.
 //! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
-//! - [`ack_window`]: what a client has acknowledged of one stream of updates.
-//! - [`delivery`]: delivery of the end of a run, and the results that are due when the coordinator has died.
-//! - [`Slots`]: the unit of leases and of shares.
+//! - [`ack_window`]: updates of one stream that a client has not acknowledged.
+//! - [`delivery`]: delivery of the end of a run, and pending results after the coordinator has died.
+//! - [`Slots`]: the unit of leases and shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
-//! - [`silence`]: processes of ours that are stopped.
+//! - [`silence`]: stopped processes of ours.
 
 pub mod ack_window;
 pub mod batching;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// String of the operating system: text if it is UTF-8, otherwise its bytes.
+/// A string of the operating system: text if it is UTF-8, otherwise bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OsText {

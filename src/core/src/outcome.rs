@@ -1,43 +1,43 @@
-//! Results of tests, and exits of the processes that run them.
+//! Outcomes of tests, and exits of the processes that run them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::TestId;
 
-/// How a test ended. Every process of Heeler uses this type; protocols and reports render it.
+/// How a test ended. All processes of Heeler share this type; protocols and reports convert it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Reported as passed by its framework, at the first attempt.
+    /// The framework reported a pass at the first attempt.
     Passed,
-    /// Passed after an attempt that did not.
+    /// The test passed after an attempt that did not.
     Flaky,
-    /// Skipped by its framework.
+    /// The framework skipped the test.
     Skipped,
-    /// Reported as failed by its framework.
+    /// The framework reported a failure.
     Failed,
-    /// Its time limit expired.
+    /// The time limit expired.
     TimedOut,
-    /// Its idle timeout expired: it used no processor and wrote nothing.
+    /// The idle timeout expired: the test used no CPU time and wrote no output.
     Idle,
     /// A signal killed its process.
     Crashed,
-    /// Its process exited by itself before the test had ended.
+    /// The process exited by itself before the test had ended.
     ExitedEarly,
-    /// Its process was killed because of its memory use.
+    /// The process was killed because of its memory use.
     OutOfMemory,
-    /// It may have a result, but that is unknown.
+    /// The test may have a result, but the result is unknown.
     Lost,
-    /// It was running when its run was interrupted.
+    /// The test was running when the run was interrupted.
     Interrupted,
-    /// Cancelled by the user while it ran.
+    /// The user cancelled the test while it ran.
     Cancelled,
-    /// Selected, but never run.
+    /// The test was selected but never ran.
     NotRun(NotRunReason),
 }
 
 impl Outcome {
-    /// Returns whether this fails the run and counts towards the allowed failures.
+    /// Returns whether this outcome fails the run and counts towards the failure limit.
     #[must_use]
     pub fn is_failure(self) -> bool {
         match self {
@@ -54,14 +54,14 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the test has no result of its own: it did not run, or not to its end, for reasons
-    /// outside of it.
+    /// Returns whether the test has no result of its own: it did not run to its end, for reasons outside the
+    /// test.
     #[must_use]
     pub fn lacks_result(self) -> bool {
         matches!(self, Self::Lost | Self::Interrupted | Self::Cancelled | Self::NotRun(_))
     }
 
-    /// Returns the words of the outcome, which may follow a number: `3 timed out`.
+    /// Returns the outcome as text that may follow a number: `3 timed out`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Outcome {
 pub enum ProvisionalReason {
     /// The test failed and has retries left.
     AwaitsRetry,
-    /// Its process died during the test, which is to be rerun in isolation.
+    /// The process died during the test, and the test will be rerun in isolation.
     AwaitsIsolatedRun,
 }
 
@@ -96,67 +96,67 @@ pub enum ProvisionalReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NotRunReason {
-    /// It cannot be run: its program is missing, cannot be listed, or cannot select it.
+    /// The test cannot be run: its program is missing, cannot be listed, or cannot select the test.
     Unrunnable,
     /// The user cancelled the run.
     Cancelled,
-    /// The run reached its limit of failures.
+    /// The run reached its failure limit.
     TooManyFailures,
     /// The run reached its time limit.
     TimeLimitReached,
-    /// Its program kept dying outside any test.
+    /// The program kept dying outside any test.
     ProgramGivenUp {
-        /// Number of consecutive processes of it, each with one test, that died so.
+        /// Consecutive processes, each with one test, that died this way.
         deaths: u32,
     },
-    /// Its program began no test within its startup limit, which was longer each time.
+    /// The program started no test within its startup limit, which grew each time.
     StartTimedOut {
         /// Number of attempts.
         attempts: u32,
     },
-    /// Its program kept exiting successfully without running it, the last time in a process of its own.
+    /// The program kept exiting successfully without running the test, the last time in a process of its own.
     NeverStarted,
-    /// Its worker died during it, twice.
+    /// The worker died twice during the test.
     WorkerDied,
-    /// The guard of its process was lost, every time.
+    /// The guard of the test's process was lost every time.
     GuardLost {
-        /// Number of processes of it that ended so.
+        /// Number of processes lost this way.
         losses: u32,
         loss: GuardLoss,
-        /// Whether it had begun in any of them: then it may have a result.
+        /// Whether the test had started in any of them: then it may have a result.
         has_begun: bool,
     },
-    /// The guards of its program's processes were lost before any test of the program had begun.
+    /// The guards of the program's processes were lost before any of its tests had started.
     ProgramGuardsLost {
-        /// Number of consecutive processes that ended so.
+        /// Number of consecutive processes lost this way.
         losses: u32,
         loss: GuardLoss,
     },
-    /// A test failed that must succeed before it, such as the set-up of a fixture.
+    /// A test failed that must succeed before this one, such as the set-up of a fixture.
     PrerequisiteFailed {
         /// The test that failed.
         test: TestId,
     },
-    /// Workers kept dying, or none could be started.
+    /// Workers kept dying, or no worker could be started.
     NoWorker,
-    /// Its run was interrupted before it could begin.
+    /// The run was interrupted before the test could start.
     RunInterrupted,
 }
 
 impl NotRunReason {
-    /// Returns whether the user stopped the run, or a limit that the user set.
+    /// Returns whether the user stopped the run, or the run reached a limit that the user set.
     #[must_use]
     pub fn is_stop(self) -> bool {
         matches!(self, Self::Cancelled | Self::TooManyFailures | Self::TimeLimitReached)
     }
 }
 
-/// A synthesized result: no worker sends it, the finisher does.
+/// A result that no worker reports. The finisher sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SynthesizedResult {
-    /// It never ran.
+    /// The test never ran.
     NotRun(NotRunReason),
-    /// Its provisional result is final, because nothing can replace it any more.
+    /// The provisional result is final, because nothing can replace it any more.
     Provisional(ProvisionalReason),
 }
 
@@ -173,8 +173,8 @@ impl SynthesizedResult {
     }
 }
 
-/// How a guard was lost: it ended before it had reported the end of its test process, which ended with it.
-/// That says nothing about the tests of the process.
+/// How a guard was lost. A lost guard ends before it reports the end of its test process, and that process
+/// ends with it. The loss is not evidence against the tests of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuardLoss {
@@ -182,16 +182,16 @@ pub enum GuardLoss {
     Killed { signal: i32 },
     /// The guard exited by itself.
     Exited { code: i32 },
-    /// A signal killed the fork server, and with it the guard.
+    /// A signal killed the fork server, and the guard with it.
     ForkServerKilled { signal: i32 },
     /// The fork server exited by itself, and the guard was killed with it.
     ForkServerExited { code: i32 },
-    /// How it ended is unknown, or differs between several losses.
+    /// The cause is unknown, or differs between several losses.
     Unknown,
 }
 
 impl GuardLoss {
-    /// Returns the description of this loss and another one together.
+    /// Returns one description for this loss and another.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::Unknown }
@@ -213,16 +213,16 @@ pub enum LeaseOutcome {
     Complete,
     /// All tests have results, but the process exited with an error afterwards.
     BadExit,
-    /// It died during a test, which has been reported.
+    /// The process died during a test, which has been reported.
     DiedInTest,
-    /// It died before, between or after tests, with tests still waiting.
+    /// The process died before, between or after tests, with tests still waiting.
     DiedOutside,
-    /// It began no test within its startup limit, and was ended.
+    /// The process started no test within its startup limit, and was ended.
     StartTimedOut,
-    /// It could not be started.
+    /// The process could not be started.
     NotStarted,
-    /// It ended with its guard, which says nothing about its tests or its program.
+    /// The process ended with its guard, which is not evidence against its tests or its program.
     GuardLost(GuardLoss),
-    /// We cancelled it.
+    /// Heeler cancelled the process.
     Cancelled,
 }

@@ -6,7 +6,7 @@ use crate::{NotRunReason, Outcome};
 
 const OUTCOMES: usize = 13;
 
-/// Number of tests by outcome. Flaky tests count only as flaky, so that the sum is the number of tests.
+/// Number of tests by outcome. Flaky tests count only as flaky, so the sum is the number of tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct OutcomeCounts {
@@ -17,7 +17,7 @@ pub struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
-    /// One outcome of each kind, in the order of summaries. The reason of [`Outcome::NotRun`] has no meaning.
+    /// One outcome of each kind, in the order of summaries. Ignore the reason of [`Outcome::NotRun`].
     pub const KINDS: [Outcome; OUTCOMES] = [
         Outcome::Passed,
         Outcome::Flaky,
@@ -34,13 +34,13 @@ impl OutcomeCounts {
         Outcome::Skipped,
     ];
 
-    /// Returns the number of tests with this kind of outcome, whatever the reason of [`Outcome::NotRun`].
+    /// Returns the number of tests with this kind of outcome. The reason of [`Outcome::NotRun`] is ignored.
     #[must_use]
     pub fn with_outcome(&self, outcome: Outcome) -> usize {
         self.ended[index(outcome)]
     }
 
-    /// Returns the number of tests that passed, at any attempt.
+    /// Returns the number of tests that passed, at the first or a later attempt.
     #[must_use]
     pub fn passed(&self) -> usize {
         self.with_outcome(Outcome::Passed) + self.with_outcome(Outcome::Flaky)
@@ -52,13 +52,13 @@ impl OutcomeCounts {
         self.ended.iter().sum()
     }
 
-    /// Returns the number of tests that left processes behind, with any outcome.
+    /// Returns the number of tests that left processes behind, whatever their outcome.
     #[must_use]
     pub fn leaky(&self) -> usize {
         self.leaky
     }
 
-    /// Counts tests that left processes behind, in addition to their outcomes.
+    /// Counts tests that left processes behind. Their outcomes are counted separately.
     pub fn add_leaky(&mut self, tests: usize) {
         self.leaky += tests;
     }
@@ -69,7 +69,7 @@ impl OutcomeCounts {
         self.failing
     }
 
-    /// Counts an outcome, which replaces an earlier one of the same test.
+    /// Counts an outcome, which may replace an earlier outcome of the same test.
     pub fn add(&mut self, outcome: Outcome, replaced: Option<Outcome>) {
         if let Some(replaced) = replaced {
             self.ended[index(replaced)] -= 1;
