@@ -1,14 +1,14 @@
-//! Sharding: selects the tests of this shard. Every shard computes the same partition from the same list, and
-//! takes its part.
+//! Sharding: selects the tests of this shard. Every shard computes the same partition from the same list and
+//! takes its own part.
 
 use std::{fmt, time::Duration};
 
 /// The rule that assigns tests to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionRule {
-    /// Every n-th test of the sorted list: even counts, but a new test moves all that follow.
+    /// Every n-th test of the sorted list. The counts are even, but a new test moves all tests after it.
     Slice,
-    /// By a hash of the uid: a test stays in its shard when others are added or removed.
+    /// By a hash of the uid: a test stays in its shard when other tests are added or removed.
     Hash,
     /// Longest first to the shard with the least work, by recorded durations.
     Time,
@@ -45,8 +45,8 @@ impl TestPartition {
         }
     }
 
-    /// Returns the digest of what the split depends on: its rule, the number of shards, the tests and their
-    /// durations. Shards with equal digests are split alike.
+    /// Returns a digest of everything that the split depends on: rule, number of shards, tests and durations.
+    /// Shards with equal digests compute the same split.
     #[must_use]
     pub fn split_digest(&self, tests: &[(&str, Option<Duration>)]) -> SplitDigest {
         let rule = match self.rule {
@@ -58,7 +58,7 @@ impl TestPartition {
         hash = fnv1a_from(hash, &self.count.to_le_bytes());
         for test in order_by_uid(tests) {
             let (uid, weight) = tests[test];
-            // No uid has a zero byte, and no duration this value.
+            // Separators: no uid contains a zero byte, and no duration has this value.
             let micros = weight.map_or(u128::MAX, |weight| weight.as_micros());
             hash = fnv1a_from(hash, uid.as_bytes());
             hash = fnv1a_from(hash, &[0]);
@@ -76,8 +76,7 @@ impl TestPartition {
         let mut loads = vec![(Duration::ZERO, 0_u32); self.count.max(1) as usize];
         let mut out = vec![false; tests.len()];
         for test in order {
-            // Ties between equal loads are broken by count, so that tests without a duration are spread as
-            // well.
+            // Count breaks ties between equal loads, so tests without a duration are spread too.
             let (shard, load) = loads
                 .iter_mut()
                 .enumerate()
@@ -102,7 +101,7 @@ impl fmt::Display for SplitDigest {
 }
 
 impl SplitDigest {
-    /// Reads a digest as it is written; `None` for any other text.
+    /// Parses a digest; `None` for any other text.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -116,12 +115,12 @@ fn order_by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
     order
 }
 
-/// FNV-1a hash: the same on every machine and in every version, unlike the standard library's hasher.
+/// FNV-1a hash. Unlike the standard library's hasher, the same on every machine and in every version.
 fn fnv1a(bytes: &[u8]) -> u64 {
     fnv1a_from(FNV_OFFSET, bytes)
 }
 
-/// Hash of no bytes.
+/// Hash of an empty input.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn fnv1a_from(hash: u64, bytes: &[u8]) -> u64 {

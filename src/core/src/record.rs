@@ -1,5 +1,5 @@
-//! What happened in a run, one event after the other, as it is recorded. Ids and values only: whoever reads a
-//! record, for a protocol, a report or a history, decides what it looks like there.
+//! The events of a run, in order. Records hold ids and values only: each reader (protocol, report, history)
+//! decides how to present them.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,20 +15,20 @@ use crate::{
     reason = "half of all records are results: a box would cost an allocation each"
 )]
 pub enum RunRecord {
-    /// The test is running.
+    /// The test has started.
     Started(TestStart),
     /// The running test has written this text.
     Output { test: TestId, text: String },
-    /// The test has passed an iteration, and is to run again.
+    /// The test has passed an iteration and will run again.
     IterationPassed {
         test: TestId,
         /// Duration in microseconds.
         duration_us: u64,
     },
-    /// The test has ended, and its result is held until its process has proven it.
+    /// The test has ended. Its result is held until its process has proven it.
     Held {
         test: TestId,
-        /// Whether its process runs no other test, so that the result follows soon.
+        /// Whether the process runs no other test, so the result follows soon.
         is_alone: bool,
     },
     /// The test has a provisional result, which a retry or an isolated rerun may still replace.
@@ -37,13 +37,13 @@ pub enum RunRecord {
     Finished { test: TestId, result: TestResult },
     /// Files that belong to no test.
     FilesKept(Vec<DiagnosticsFile>),
-    /// A process for tests runs.
+    /// A process for tests has started.
     ProcessStarted(ProcessStart),
     /// A process for tests has ended.
     ProcessEnded(ProcessEnd),
-    /// A process sets up a fixture that it keeps until its end.
+    /// A process sets up a fixture that it keeps until the process ends.
     SetUp { fixture: String, progress: SetUpProgress },
-    /// The set-up or tear-down of a suite failed, outside its tests.
+    /// The set-up or tear-down of a suite failed outside its tests.
     FixtureFailed {
         fixture: SuiteFixture,
         /// Description for users.
@@ -53,8 +53,8 @@ pub enum RunRecord {
     ProgramFailed(ProgramFailure),
     /// Processes outlived their test process and were killed.
     Leaked {
-        /// The test that started them. If that is unknown, every test that may have started them; empty if
-        /// none can have.
+        /// The test that started the processes. If unknown, every test that may have started them; empty if
+        /// no test can have.
         tests: Vec<TestId>,
         processes: Vec<LeakedProcess>,
     },
@@ -62,9 +62,9 @@ pub enum RunRecord {
     Log(LogLine),
 }
 
-/// Takes the events of a run, in the order in which they happened.
+/// Receives the events of a run in the order in which they happen.
 pub trait RecordSink {
-    /// Takes the next event.
+    /// Receives the next event.
     fn record(&mut self, record: RunRecord);
 }
 
@@ -80,14 +80,14 @@ pub struct TestStart {
     pub test: TestId,
     /// Milliseconds since 1970 (UTC).
     pub started_ms: u64,
-    /// Whether it has started before in this run, and has no result yet.
+    /// Whether the test has already started in this run without a result.
     pub is_again: bool,
 }
 
-/// How a test runs again whose result is provisional.
+/// How a test with a provisional result runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextRun {
-    /// As the retries that the user has set.
+    /// As one of the retries that the user has configured.
     Retry,
     /// Alone in its process, because its process died.
     Isolated,
@@ -96,7 +96,7 @@ pub enum NextRun {
 /// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// Test that the line is about.
+    /// The test that the line is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestId>,
     pub severity: Severity,
@@ -105,13 +105,13 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    /// Returns a line about something unusual from which the run has recovered.
+    /// Returns a line about something unusual that did not stop the run.
     #[must_use]
     pub fn warning(test: Option<TestId>, message: String) -> Self {
         Self { test, severity: Severity::Warning, message }
     }
 
-    /// Returns a line about something that is as the user wants it.
+    /// Returns a line about expected behaviour.
     #[must_use]
     pub fn information(test: Option<TestId>, message: String) -> Self {
         Self { test, severity: Severity::Information, message }
@@ -121,9 +121,9 @@ impl LogLine {
 /// Severity of a line for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
-    /// As the user wants it.
+    /// Expected behaviour.
     Information,
-    /// Unusual, but recovered.
+    /// Unusual, but the run continues.
     Warning,
     /// The user must act.
     Error,
@@ -134,11 +134,11 @@ pub enum Severity {
 #[serde(rename_all = "kebab-case")]
 pub struct ProcessStart {
     pub pid: u32,
-    /// The lease that it was started for.
+    /// Lease that the process was started for.
     pub lease: LeaseId,
     /// Name of the program's suite.
     pub suite: String,
-    /// Number of tests that it was started for.
+    /// Number of tests that the process was started for.
     pub tests: u32,
     /// Milliseconds since 1970 (UTC).
     pub started_ms: u64,
@@ -151,21 +151,21 @@ pub struct ProcessEnd {
     pub pid: u32,
     /// Milliseconds since 1970 (UTC).
     pub ended_ms: u64,
-    /// When its first test began, in milliseconds since 1970 (UTC); `None` if none did.
+    /// Start of the first test, in milliseconds since 1970 (UTC); `None` if no test started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_test_ms: Option<u64>,
-    /// When its last test ended, in milliseconds since 1970 (UTC); `None` if none did.
+    /// End of the last test, in milliseconds since 1970 (UTC); `None` if no test ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_test_ms: Option<u64>,
-    /// Number of tests that it was given.
+    /// Number of tests given to the process.
     pub tests: u32,
-    /// Its only test, if it was given one.
+    /// The only test of the process, if it was given one test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestId>,
     /// `None` for a process that was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<ProcessUsage>,
-    /// Why it ended, unless it exited with code 0.
+    /// Reason of the exit, unless the process exited with code 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitReason>,
 }
@@ -177,7 +177,7 @@ pub struct ProgramFailure {
     pub suite: String,
     /// Path of the program.
     pub program: OsText,
-    /// The set-up or tear-down that failed; `None` for the program itself.
+    /// The failed set-up or tear-down; `None` for the program itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixture: Option<SuiteFixture>,
     /// Description for users.
@@ -185,8 +185,8 @@ pub struct ProgramFailure {
 }
 
 impl ProgramFailure {
-    /// Returns the uid of its node: the name of the program's suite, or that of the fixture below it. No test
-    /// has it.
+    /// Returns the uid of the failure's node: the name of the program's suite, followed by the fixture if
+    /// there is one. No test has this uid.
     #[must_use]
     pub fn uid(&self) -> String {
         match &self.fixture {
@@ -195,7 +195,7 @@ impl ProgramFailure {
         }
     }
 
-    /// Returns the display name of its node.
+    /// Returns the display name of the failure's node.
     #[must_use]
     pub fn display_name(&self) -> String {
         match &self.fixture {
@@ -205,7 +205,7 @@ impl ProgramFailure {
     }
 }
 
-/// Set-up or tear-down of a suite, as its framework names it.
+/// Set-up or tear-down of a suite, with the framework's name for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SuiteFixture {
@@ -219,18 +219,18 @@ impl std::fmt::Display for SuiteFixture {
     }
 }
 
-/// A phase of a suite around its tests.
+/// Phase of a suite around its tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FixturePhase {
     SetUp,
     TearDown,
-    /// The framework does not say which.
+    /// Set-up or tear-down: the framework does not say which.
     Either,
 }
 
 impl FixturePhase {
-    /// Returns the phase in words.
+    /// Returns the phase as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

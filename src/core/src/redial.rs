@@ -1,5 +1,5 @@
-//! Whether a finisher dials its client again after the coordinator's death. There is no other route then, so
-//! a connection that the client drops is replaced as long as its port listens.
+//! Decides whether a finisher dials its client again after the coordinator's death. No other route is left
+//! then, so a connection that the client drops is replaced while the client's port listens.
 //!
 //! ```text
 //! dial ──► due results ──proof──► completion ──acknowledged──► delivered
@@ -7,57 +7,57 @@
 //!   └───────────┴── after a pause ───┘        port closed, or dropped too often ──► given up
 //! ```
 //!
-//! What is proven is not sent again: after the proof of the due results only the completion is. A completion
+//! Proven messages are not sent again: after the due results are proven, only the completion is. A completion
 //! that the client's kernel has acknowledged is never sent again, because a client must not receive it twice.
 
 use std::time::Duration;
 
-/// Maximum number of dials for one run: a client that drops so many connections drops every connection.
+/// Maximum number of dials for one run. A client that drops this many connections will drop every connection.
 const MAX_DIALS: u32 = 10;
-/// Pause before the second dial; it doubles with each further one.
+/// Pause before the second dial. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum pause. All pauses together are shorter than the time limit of the finish.
+/// Maximum pause. All pauses together are shorter than the finish timeout.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// How far a finish came on one connection.
+/// Progress of a finish on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConnectionEnd {
     /// Nothing listens on the client's port.
     Refused,
-    /// The client was not reached within the time limit.
+    /// The client was not reached before the timeout.
     Unreached,
-    /// The connection ended before the client had proven all due results.
+    /// The connection ended before the client had confirmed all due results.
     DueUnproven,
-    /// All due results are proven, but not that the client has received the completion.
+    /// All due results are proven, but the completion is not.
     CompletionUnproven,
     /// The client has received the completion.
     Delivered,
 }
 
-/// Why a finisher dials no more.
+/// Why a finisher stops dialling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GiveUpReason {
     /// Nothing listens on the client's port.
     PortClosed,
-    /// The client was not reached, or has dropped each connection.
+    /// The client was not reached, or has dropped every connection.
     TooManyDials {
-        /// How far the last connection came.
+        /// Progress on the last connection.
         last: ConnectionEnd,
     },
 }
 
-/// What follows the end of a connection.
+/// Decision at the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AfterConnection {
     /// The run is delivered.
     Done,
-    /// Dial again after this pause. The due results precede the completion unless they are proven.
+    /// Dial again after this pause. Unless proven, the due results precede the completion.
     Redial { pause: Duration, has_due: bool },
-    /// Dial no more.
+    /// Stop dialling.
     GiveUp(GiveUpReason),
 }
 
-/// The dials of a finisher for one run whose coordinator has died.
+/// Dials of a finisher for one run whose coordinator has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RedialState {
     dials: u32,
@@ -101,7 +101,8 @@ mod tests {
         ConnectionEnd::Delivered,
     ];
 
-    /// Calls `visit` with every sequence of ends that the decisions allow, and the last decision.
+    /// Calls `visit` with every sequence of connection ends that the decisions allow, and with the last
+    /// decision.
     fn every_sequence(has_due: bool, most: usize, visit: &mut impl FnMut(&[ConnectionEnd], AfterConnection)) {
         fn extend(
             state: RedialState,

@@ -1,10 +1,10 @@
-//! Retries of failed tests: how many, and how long each waits.
+//! Retries of failed tests: how many, and the delay before each.
 
 use std::time::Duration;
 
 use crate::TestId;
 
-/// How often a failed test is retried, and when.
+/// How often and when a failed test is retried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RetryPolicy {
     /// Maximum number of retries.
@@ -13,46 +13,46 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the policy of this number of retries, each at once.
+    /// Returns a policy with this number of retries, without delays.
     #[must_use]
     pub const fn immediate(count: u32) -> Self {
         Self { count, delay: RetryDelay::NONE }
     }
 }
 
-/// The wait between a failure and its retry.
+/// Delay between a failure and its retry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RetryDelay {
-    /// How the waits of a test's retries grow.
+    /// How the delays of a test's retries grow.
     pub backoff: Backoff,
-    /// Wait before the first retry; zero retries at once.
+    /// Delay before the first retry; zero retries at once.
     pub first: Duration,
-    /// Longest wait of a growing one, before jitter.
+    /// Maximum delay, before jitter.
     pub max: Option<Duration>,
-    /// Whether each wait is a random part of at least half of what it would be.
+    /// Whether each delay is randomly shortened, by less than half.
     pub has_jitter: bool,
 }
 
-/// How the waits of a test's retries grow.
+/// How the delays of a test's retries grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Backoff {
-    /// All are as long as the first.
+    /// All delays are equal.
     #[default]
     Fixed,
-    /// Each is twice as long as the one before.
+    /// Each delay is twice the previous one.
     Exponential,
 }
 
-/// Longest wait of all, which no run lives to see the end of.
+/// Upper bound of a delay; no run lasts this long.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl RetryDelay {
-    /// No wait.
+    /// No delay.
     pub const NONE: Self =
         Self { backoff: Backoff::Fixed, first: Duration::ZERO, max: None, has_jitter: false };
 
-    /// Returns the wait before a retry, given by its number from 1. `random` is any number, such as
-    /// [`retry_random`]; only jitter depends on it.
+    /// Returns the delay before a retry, given by its number from 1. Only jitter uses `random`, which may be
+    /// any number, such as [`retry_random`].
     #[must_use]
     pub fn before(&self, retry: u32, random: u64) -> Duration {
         let wait = match self.backoff {
@@ -69,16 +69,16 @@ impl RetryDelay {
     }
 }
 
-/// Returns a part of the wait that `random` chooses evenly: more than half of it, at most all.
+/// Returns a random part of the delay: more than half of it, at most all, evenly distributed.
 fn with_jitter(wait: Duration, random: u64) -> Duration {
     let half = wait / 2;
-    // The longest wait has fewer than 2^60 nanoseconds.
+    // The longest delay has fewer than 2^60 nanoseconds, so the product fits.
     let share = ((wait - half).as_nanos() * (u128::from(random) + 1)) >> 64;
     half + Duration::from_nanos(u64::try_from(share).unwrap_or_default())
 }
 
-/// Returns a number that depends on all of its inputs as if it were random (SplitMix64): runs with different
-/// seeds spread the retries of their tests differently.
+/// Returns a pseudo-random number derived from all inputs (SplitMix64). Runs with different seeds spread
+/// their retries differently.
 #[must_use]
 pub fn retry_random(seed: u64, test: TestId, retry: u32) -> u64 {
     let place = (u64::from(test.0) << 32) | u64::from(retry);

@@ -1,4 +1,4 @@
-//! When a process of ours that has fallen silent is continued, and when it is replaced.
+//! Decides when a silent process of ours is continued (SIGCONT), and when it is replaced.
 //!
 //! ```text
 //! heard ── limit ──► continue ── limit ──► replace
@@ -6,30 +6,32 @@
 //!   └────────────────────┘
 //! ```
 //!
-//! Processes of ours send at least a heartbeat every few seconds. One that does not may be stopped: any test
-//! can do that to its parents. SIGCONT cures it. One that is stopped again, or still, is ended, and its
-//! successor takes over. One that is silent and not stopped is left alone: its machine is busy, or its disk.
+//! Processes of ours send a heartbeat at least every few seconds. A silent process may be stopped, because
+//! any test can stop its parents; SIGCONT continues it. A process that is still stopped, or stopped again, is
+//! killed, and its successor takes over. A silent process that is not stopped is left alone: the machine or
+//! its disk is busy.
 
 use std::time::Duration;
 
-/// Silence after which a process is continued, and after which it is replaced if that did not help.
+/// Silence after which a process is continued. After the same time again without effect, the process is
+/// replaced.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(10);
-/// A process that is silent again within this time after it was continued is not continued a second time.
+/// A process that is stopped again within this time after it was continued is replaced instead.
 const RELAPSE_TIME: Duration = Duration::from_secs(60);
-/// A check that is late by more than this says that this process was stopped or starved itself: the silence
-/// was not observed, and counts from now on.
+/// If a check is later than this, the checking process itself was stopped or starved. The silence was not
+/// observed, and is counted from now on.
 const LATE_CHECK: Duration = Duration::from_secs(1);
 
-/// What to do about a silent process.
+/// Action on a silent process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SilenceStep {
-    /// Send it SIGCONT.
+    /// Send SIGCONT.
     Continue,
-    /// Kill it; its successor takes over.
+    /// Kill the process; its successor takes over.
     Replace,
 }
 
-/// The silence of one process. Times are since any fixed instant, and never run backwards.
+/// Silence of one process. Times are relative to any fixed instant, and never run backwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SilenceWatch {
     check_at: Duration,
@@ -37,7 +39,7 @@ pub struct SilenceWatch {
 }
 
 impl SilenceWatch {
-    /// Begins to watch a process that was heard just now.
+    /// Starts to watch a process that was heard just now.
     #[must_use]
     pub fn new(now: Duration) -> Self {
         Self { check_at: now + SILENCE_LIMIT, continued_at: None }
@@ -54,8 +56,8 @@ impl SilenceWatch {
         self.check_at = now + SILENCE_LIMIT;
     }
 
-    /// Decides after a time without a sign of life. A process that is not stopped is only slow: killing it
-    /// would have all its tests run again, and a stop that follows is its first.
+    /// Decides after a time without a message. A process that is not stopped is only slow: killing it would
+    /// rerun all its tests. A later stop counts as its first.
     pub fn on_check(&mut self, now: Duration, is_stopped: impl FnOnce() -> bool) -> Option<SilenceStep> {
         let due_at = self.check_at;
         if now < due_at {

@@ -2,7 +2,7 @@
 
 use std::iter::Sum;
 
-/// A number of slots. A lease takes as many as it weighs.
+/// A number of slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slots(pub usize);
 
@@ -12,25 +12,25 @@ impl Slots {
     /// One slot.
     pub const ONE: Self = Self(1);
 
-    /// Returns both together.
+    /// Returns the sum.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns what is left without the others.
+    /// Returns the difference, at least zero.
     #[must_use]
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the slots of this number of leases, each of this weight.
+    /// Returns the slots of this number of leases, each weighing `self`.
     #[must_use]
     pub fn times(self, leases: usize) -> Self {
         Self(self.0.saturating_mul(leases))
     }
 
-    /// Returns the number of leases of this weight that they hold.
+    /// Returns how many leases of this weight fit.
     #[must_use]
     pub(crate) fn leases_of(self, weight: Self) -> usize {
         self.0 / weight.0.max(1)

@@ -1,4 +1,4 @@
-//! The sources of test programs, as the configuration, the command line and manifests name them.
+//! Sources of test programs, as the configuration, the command line and manifests name them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::OsText;
 pub struct SourceRequest {
     /// Name of the source in the registry of the command line, such as `cargo`.
     pub source: String,
-    /// Arguments for the source, whose meaning only it knows.
+    /// Arguments for the source. Only the source knows their meaning.
     pub arguments: Vec<OsText>,
 }
 

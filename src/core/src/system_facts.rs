@@ -1,20 +1,20 @@
-//! Facts about processes and their machine, for people who read a report: they explain a hang or a leak, and
-//! decide nothing.
+//! Facts about processes and their machine for readers of reports. They explain a hang or a leak; no decision
+//! depends on them.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Free memory below this share of all of it is too little: one in so many parts.
+/// Divisor: free memory below this part of the total is too little.
 const SHORT_MEMORY_DIVISOR: u64 = 20;
-/// A machine whose processes wait for memory in more than this share of the time is short of memory, in
+/// A machine is short of memory if its processes wait for memory in more than this share of the time, in
 /// hundredths of a percent.
 const SHORT_MEMORY_STALL: u32 = 1000;
 
-/// What a process is, beside its command line.
+/// Facts about a process other than its command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessFacts {
-    /// Name as the system knows it, of at most 15 bytes.
+    /// Name in the system, at most 15 bytes.
     pub name: String,
     /// Time since its start, in whole seconds.
     pub age_s: u64,
@@ -27,22 +27,22 @@ pub struct ProcessFacts {
 pub struct MachineLoad {
     /// Number of logical processors.
     pub cores: u32,
-    /// Average number of processes that ran or wanted to run in the last minute, in hundredths.
+    /// Load average of the last minute (processes that ran or wanted to run), in hundredths.
     pub load_hundredths: Option<u32>,
-    /// Memory that can be used without swapping, in KiB; of the control group where it has less than the
-    /// machine.
+    /// Memory that can be used without swapping, in KiB. The control group's value if that is less than the
+    /// machine's.
     pub available_kib: u64,
-    /// All memory, or the limit of the control group, in KiB.
+    /// Total memory, or the limit of the control group, in KiB.
     pub total_kib: u64,
-    /// Memory that is swapped out, in KiB.
+    /// Swapped-out memory, in KiB.
     pub swapped_kib: u64,
-    /// Share of the last ten seconds in which a process waited for memory, in hundredths of a percent; `None`
-    /// if the system does not measure it.
+    /// Share of the last ten seconds during which a process waited for memory, in hundredths of a percent;
+    /// `None` if the system does not measure it.
     pub memory_stall_hundredths: Option<u32>,
 }
 
 impl ProcessFacts {
-    /// Describes the process in parentheses: `process 7, 3 s old, 1.2 MiB`. Its name is added unless the
+    /// Describes the process in parentheses: `process 7, 3 s old, 1.2 MiB`. The name is added unless the
     /// command line begins with it.
     #[must_use]
     pub fn describe(&self, pid: u32, command: &str) -> String {
@@ -59,14 +59,15 @@ impl ProcessFacts {
 }
 
 impl MachineLoad {
-    /// Returns whether too little memory explains a slow or hanging test.
+    /// Returns whether a lack of memory may explain a slow or hanging test.
     #[must_use]
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.available_kib < self.total_kib / SHORT_MEMORY_DIVISOR
             || self.memory_stall_hundredths.is_some_and(|stall| stall >= SHORT_MEMORY_STALL)
     }
 
-    /// Describes it in one line, such as `load 1.25 on 2 cores; 3.1 GiB of 16 GiB of memory available`.
+    /// Describes the machine in one line, such as `load 1.25 on 2 cores; 3.1 GiB of 16 GiB of memory
+    /// available`.
     #[must_use]
     pub fn describe(&self) -> String {
         let cores = if self.cores == 1 { "core" } else { "cores" };

@@ -1,5 +1,5 @@
-//! Path of a test in the tree that clients see: `/<suite>/<group…>/<case>`. Groups in updates and graph
-//! queries both use the segments computed here.
+//! Path of a test in the tree that clients see: `/<suite>/<group…>/<case>`. Updates and graph queries use the
+//! same segments.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub enum NameNesting {
     /// No nesting: each name is a case of its suite.
     #[default]
     Flat,
-    /// One group before the first full stop, whatever else the name contains: `Prefix/Class/0.Name/1` is
+    /// One group before the first full stop, even if the name has more separators: `Prefix/Class/0.Name/1` is
     /// `Name/1` in `Prefix/Class/0`.
     FullStop,
     /// One group before each slash: `a/b/name` is `name` in `b` in `a`.
@@ -19,7 +19,7 @@ pub enum NameNesting {
     FullStops,
     /// One group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
     Colons,
-    /// As with colons, for node ids of pytest: parameters are in brackets, and no group begins in them.
+    /// Like colons, but for pytest's node ids: no group begins inside the brackets of the parameters.
     /// `a/b.py::C::name[x::y]` is `name[x::y]` in `C` in `a/b.py`.
     NodeIds,
 }
@@ -36,8 +36,8 @@ impl NameNesting {
         }
     }
 
-    /// Returns the name that the instances of a parameterised test share, for one of them: `Name` for
-    /// `Name/1`. It is a group for display; in graph queries, `Name/1` is one part.
+    /// Returns the name shared by the instances of a parameterised test, given one of them: `Name` for
+    /// `Name/1`. This name is a group for display only; in graph queries, `Name/1` is one segment.
     #[must_use]
     pub fn parameterised_name(self, case: &str) -> Option<&str> {
         let (name, parameter) = case.rsplit_once('/')?;
@@ -54,15 +54,15 @@ pub const PARAMETER_SEPARATOR: &str = "/";
 pub struct TestPath<'a> {
     /// The suite: the root of the tree.
     pub suite: &'a str,
-    /// Groups, from the outermost in; empty for a case directly in the suite.
+    /// Groups, outermost first; empty for a case directly in the suite.
     pub groups: Vec<&'a str>,
     /// The test itself.
     pub case: &'a str,
 }
 
 impl<'a> TestPath<'a> {
-    /// Splits the name of a test, as its framework reports it. No part is empty unless the whole name is: a
-    /// separator at either end, or next to another one, belongs to the part after it.
+    /// Splits the name of a test as reported by its framework. No part is empty unless the whole name is: a
+    /// separator at either end, or next to another separator, belongs to the part after it.
     #[must_use]
     pub fn new(nesting: NameNesting, suite: &'a str, name: &'a str) -> Self {
         let (groups, case) = match nesting {
@@ -72,7 +72,7 @@ impl<'a> TestPath<'a> {
                 split_name(name, nesting.separator(), usize::MAX)
             }
             NameNesting::NodeIds => {
-                // Names of files may have brackets, too.
+                // Names of files may contain brackets, too.
                 let path = name.find("::").unwrap_or(0);
                 let parameters = name[path..].find('[').map_or(name.len(), |found| path + found);
                 let separators = name[..parameters].matches("::").count();

@@ -1,12 +1,12 @@
-//! Result of one test, as every process and every report uses it: outcome, failures, attempts, output, and
-//! how the process ended.
+//! Result of one test, used by every process and report: outcome, failures, attempts, output, and the exit of
+//! the process.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Iteration, OsText, Outcome, ProcessFacts};
 
-/// How a test ended, with everything that is known about it. Together with the test's description it is all
-/// that a protocol or a report needs.
+/// How a test ended, and everything known about it. With the test's description, this is all that a protocol
+/// or a report needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestResult {
     pub outcome: Outcome,
@@ -22,8 +22,8 @@ pub struct TestResult {
     /// Number of the worker that ran the test, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// Reason of the outcome, where no failure of the framework is the reason: why the test was skipped or
-    /// not run, how its process died, which limit expired.
+    /// Reason of the outcome if it is not a failure reported by the framework: why the test was skipped or
+    /// not run, how its process died, or which limit expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Failures that the framework reported, in order.
@@ -32,10 +32,10 @@ pub struct TestResult {
     /// Parts of the test that the framework reported (subcases, sections, data rows), in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartResult>,
-    /// Number of further parts, beyond what is kept of one test.
+    /// Number of parts dropped beyond the maximum kept for one test.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub parts_left_out: u32,
-    /// Attempts before the deciding one, in order.
+    /// Attempts before the final one, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// Standard output, truncated.
@@ -56,16 +56,16 @@ pub struct TestResult {
     /// Copies of the files that the test attached, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<DiagnosticsFile>,
-    /// Resource usage of the process, if it ran this test only.
+    /// Resource usage of the process, if it ran only this test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<ProcessUsage>,
-    /// Processes that outlived the process of the test, if it ran this test only.
+    /// Processes that outlived the process of the test, if it ran only this test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaked: Vec<LeakedProcess>,
-    /// Number of iterations that ended, the deciding one included, if the test was to run more than once.
+    /// Number of finished iterations, including the last one, if the test was to run more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
-    /// What the test answered, in base64, where its framework passes answers on.
+    /// Answer of the test in base64, if its framework passes answers on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// Shell command line that runs the test in isolation.
@@ -74,7 +74,7 @@ pub struct TestResult {
 }
 
 impl TestResult {
-    /// Returns a result with an outcome and nothing else.
+    /// Returns a result with only an outcome.
     #[must_use]
     pub fn new(outcome: Outcome) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl TestResult {
         Self { reason: Some(reason.into()), ..Self::new(outcome) }
     }
 
-    /// Returns the result that an attempt becomes when nothing can replace it any more; `note` says why.
+    /// Returns the final result made from an attempt that nothing can replace any more; `note` says why.
     #[must_use]
     pub fn from_last_attempt(attempt: &Attempt, note: &str) -> Self {
         Self {
@@ -122,8 +122,8 @@ impl TestResult {
         }
     }
 
-    /// Returns the message of the result: its reason, otherwise the messages of its failures, each after the
-    /// first with its place.
+    /// Returns the message of the result: its reason, otherwise the messages of its failures. Each message
+    /// after the first has its location.
     #[must_use]
     pub fn message(&self) -> Option<std::borrow::Cow<'_, str>> {
         if let Some(reason) = &self.reason {
@@ -143,14 +143,14 @@ impl TestResult {
         Some(message)
     }
 
-    /// Returns the first failure if it has an expected or an actual value. Values of a later failure do not
-    /// belong to the message and the place that are shown first.
+    /// Returns the first failure if it has an expected or an actual value. The values of later failures do
+    /// not belong to the message and location that are shown first.
     #[must_use]
     pub fn failed_comparison(&self) -> Option<&Failure> {
         self.failures.first().filter(|failure| failure.expected.is_some() || failure.actual.is_some())
     }
 
-    /// Returns every file of the result once: first the evidence, then files that the test attached, then
+    /// Returns every file of the result once: first the diagnostics, then files that the test attached, then
     /// files of earlier attempts, whose descriptions name the attempt.
     #[must_use]
     pub fn files(&self) -> Vec<DiagnosticsFile> {
@@ -178,9 +178,9 @@ fn own_files<'a>(
 /// How one part of a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartResult {
-    /// Name within the test, with the parts around it.
+    /// Name within the test, including the enclosing parts.
     pub name: String,
-    /// `None` if the test ended within the part.
+    /// Outcome of the part; `None` if the test ended within the part.
     pub outcome: Option<Outcome>,
     /// Failure message, if the framework reports one for the part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,21 +210,21 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns where the failure is: `file:line`.
+    /// Returns the location of the failure: `file:line`.
     #[must_use]
     pub fn place(&self) -> Option<String> {
         let file = self.file.as_deref()?;
         Some(self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
     }
 
-    /// Returns whether nothing is known of the failure.
+    /// Returns whether the failure has no information.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// An attempt that did not decide: a retry or an isolated rerun followed it.
+/// An attempt that was followed by a retry or an isolated rerun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub outcome: Outcome,
@@ -274,7 +274,7 @@ impl IsolatedRerun {
     /// Every value.
     pub const ALL: [Self; 4] = [Self::Crashes, Self::Passes, Self::Fails, Self::Hangs];
 
-    /// Returns the word for protocols and reports.
+    /// Returns the value as protocols and reports write it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -289,11 +289,11 @@ impl IsolatedRerun {
 /// Diagnostics of a process, collected while it died or hung.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestDiagnostics {
-    /// Stack of the thread that caused the failure, as text; empty if there is none.
+    /// Stack trace of the thread that caused the failure, as text; empty if there is none.
     pub stack: String,
-    /// Files: dumps, stacks, outputs.
+    /// Files: dumps, stack traces, outputs.
     pub files: Vec<DiagnosticsFile>,
-    /// Diagnostics that could not be collected, as text.
+    /// Explanations for diagnostics that could not be collected.
     pub notes: Vec<String>,
 }
 
@@ -301,8 +301,8 @@ pub struct TestDiagnostics {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiagnosticsFile {
     pub path: OsText,
-    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`; of an attached file,
-    /// the description that the test gave.
+    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`. For an attached file,
+    /// the description given by the test.
     pub description: String,
 }
 
@@ -315,16 +315,16 @@ pub struct ExitReason {
     pub code: Option<i32>,
     /// Whether the system wrote a core file.
     pub has_core: bool,
-    /// Place and origin, such as `address 0x0, thread main`; for an unknown reason, why it is unknown.
+    /// Location and origin, such as `address 0x0, thread main`. If the reason is unknown, why it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Further cause, if known: a memory limit, or the system running out of memory.
+    /// Deeper cause, if known: a memory limit, or the system running out of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// Number of other tests that ran in the process when it died: any of them may be the cause.
+    /// Number of other tests that were running in the process when it died; any of them may be the cause.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_suspects: u32,
-    /// Iteration in which it died, if the tests of the process were to run more than once.
+    /// Iteration during which the process died, if its tests were to run more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iteration: Option<Iteration>,
 }
@@ -361,15 +361,16 @@ pub struct LeakedProcess {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
-    /// Start time of the process, or of the topmost surviving ancestor: milliseconds since boot, rounded down
+    /// Start time of the process, or of its topmost surviving ancestor: milliseconds since boot, rounded down
     /// to the clock tick. `None` if unknown.
     #[serde(default)]
     pub started_ms: Option<u64>,
-    /// Name, age and memory before it was killed; `None` if it was gone before it could be described.
+    /// Name, age and memory before the process was killed; `None` if it was gone before it could be
+    /// described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<ProcessFacts>,
-    /// Whether it could not be killed, such as a process that has become another user's, and is still
-    /// running.
+    /// Whether the process is still running because it could not be killed, for example because it runs as
+    /// another user.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_running: bool,
 }
