@@ -1,5 +1,5 @@
-//! One lease: a process from its start to its end, however many batches it runs. Its worker reports that its
-//! tests have ended, and the run extends the lease or has the process end.
+//! One lease: a process from its start to its end, however many batches it runs. When all its tests have
+//! ended, the worker reports that, and the run extends the lease or ends the process.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::{
     batching::{BusySlot, LEASE_WEIGHT, SlotLoads, TestBatch, TestQueue},
 };
 
-/// Least time by which the run ends earlier for tests that are taken back, as a multiple of the cost of a
-/// start: they need another process.
+/// Tests are taken back only if the run then ends earlier by at least this multiple of a start's cost,
+/// because they need another process.
 const SAVED_PER_START: u32 = 3;
 
-/// Idleness of a lease's process.
+/// Whether the process of a lease waits for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum LeaseIdleness {
     /// The process runs tests, or has not reported their end.
     Busy,
-    /// The process waits for further tests.
+    /// The process waits for more tests.
     Idle,
-    /// The process has waited and was ordered to end.
+    /// The process has waited, and was told to end.
     Ending,
 }
 
@@ -34,17 +34,17 @@ enum LeaseIdleness {
 pub(super) struct ActiveLease {
     id: LeaseId,
     batch: TestBatch,
-    /// Number of startup limits that processes of the program had exceeded before.
+    /// Startup timeouts of the program's processes before this lease.
     start_timeouts: u32,
     /// How the lease was cancelled, if it was.
     cancel_mode: Option<CancelMode>,
     pace: LeasePace,
-    /// The process ran an earlier batch.
+    /// Whether the process ran an earlier batch.
     is_extended: bool,
-    /// The process was already running when the lease began.
+    /// Whether the process was already running when the lease began.
     has_waited: bool,
     idleness: LeaseIdleness,
-    /// The watchdog has died, and its worker with it.
+    /// Whether the watchdog has died, and the worker with it.
     is_lost_with_watchdog: bool,
     set_ups: LeaseSetUps,
 }
@@ -81,28 +81,29 @@ impl ActiveLease {
         self.start_timeouts
     }
 
-    /// Returns whether its process was running before it was given the batch.
+    /// Returns whether the process was running before it was given the batch.
     pub(super) fn is_ready(&self) -> bool {
         self.has_waited || self.is_extended
     }
 
-    /// Returns whether its process is running, and may be given further tests.
+    /// Returns whether the process is running and may be given more tests.
     pub(super) fn takes_tests(&self) -> bool {
         self.is_ready() && !self.is_cancelled() && self.idleness != LeaseIdleness::Ending
     }
 
-    /// Returns whether its process has brought no test to its end; these are left of its tests.
+    /// Returns whether the process has finished no test. `rest` are its tests without a result.
     pub(super) fn is_unproductive(&self, rest: &[TestId]) -> bool {
         !self.is_extended && rest.len() == self.batch.tests.len()
     }
 
-    /// Returns whether the duration of a test says nothing about those of others, because it includes the
-    /// start of its process.
+    /// Returns whether the duration of a test includes the start of the process. Such a duration does not
+    /// help to estimate other tests.
     pub(super) fn includes_start(&self, queue: &TestQueue, test: TestId) -> bool {
         !self.is_ready() && queue.includes_start(&self.batch, test)
     }
 
-    /// Records that its tests have ended. The process of a cancelled lease is being ended.
+    /// Records that all tests of the lease have ended. Ignored if the lease is cancelled, because its process
+    /// is being ended.
     pub(super) fn on_idle(&mut self) {
         if !self.is_cancelled() && self.idleness == LeaseIdleness::Busy {
             self.idleness = LeaseIdleness::Idle;
@@ -113,9 +114,9 @@ impl ActiveLease {
         self.idleness == LeaseIdleness::Idle
     }
 
-    /// Returns whether its process may be given further tests, now that it waits for some.
+    /// Returns whether the waiting process may be given more tests.
     pub(super) fn is_extendable(&self, tests: &RunTests) -> bool {
-        // A process that says so while one of its tests has no result is not trusted with others.
+        // A process that claims to be done although one of its tests has no result gets no more tests.
         let is_open = |test: &TestId| tests.location(*test).is_in(self.id);
         !self.batch.is_isolated && !self.batch.tests.iter().any(is_open)
     }
@@ -125,7 +126,7 @@ impl ActiveLease {
         (self.is_extended, self.idleness) = (true, LeaseIdleness::Busy);
     }
 
-    /// Has its idle process end.
+    /// Ends the idle process.
     pub(super) fn end_process(&mut self) {
         self.idleness = LeaseIdleness::Ending;
     }
@@ -134,7 +135,7 @@ impl ActiveLease {
         self.cancel_mode.is_some()
     }
 
-    /// Cancels the lease; returns whether it was not cancelled so before.
+    /// Cancels the lease; returns `false` if it was already cancelled in this mode or a stronger one.
     pub(super) fn cancel(&mut self, mode: CancelMode) -> bool {
         let is_new = self.cancel_mode < Some(mode);
         if is_new {
@@ -159,35 +160,35 @@ impl ActiveLease {
         self.set_ups.has(fixture)
     }
 
-    /// Returns the fixture that its process sets up, if neither that has a limit nor the process is being
-    /// ended.
+    /// Returns the fixture that the process is setting up, unless the set-up already has a time limit or the
+    /// process is being ended.
     pub(super) fn unlimited_set_up(&self) -> Option<&str> {
         self.set_ups.unlimited().filter(|_| !self.is_cancelled())
     }
 
-    /// Begins the limit of the fixture that its process sets up.
+    /// Starts the time limit of the current set-up.
     pub(super) fn limit_set_up(&mut self) {
         self.set_ups.limit();
     }
 
-    /// Cancels the lease if the limit of a set-up is over; returns the fixture.
+    /// Cancels the lease if a set-up has reached its time limit; returns the fixture.
     pub(super) fn cancel_set_up(&mut self) -> Option<String> {
         let fixture = self.set_ups.take_limited()?;
         self.cancel(CancelMode::Now);
         Some(fixture)
     }
 
-    /// Returns the number of slots that it takes.
+    /// Returns the slots that the lease takes.
     pub(super) fn weight(&self) -> Slots {
         LEASE_WEIGHT
     }
 
-    /// Returns the slots that its process occupies.
+    /// Returns the slots that the process occupies.
     pub(super) fn busy_slot(&self, remaining: Duration) -> BusySlot {
         BusySlot { program: self.program(), weight: self.weight(), remaining }
     }
 
-    /// Returns how long the lease is expected to take from now. Of a test that runs, half is left on average.
+    /// Returns how much longer the lease is expected to take. On average, a running test is half done.
     pub(super) fn remaining_time(&self, tests: &RunTests) -> Duration {
         let of_test = |test: &TestId| {
             let duration = tests.expected_duration(*test);
@@ -209,25 +210,25 @@ impl ActiveLease {
         self.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
     }
 
-    /// Returns the tests that its process has not begun.
+    /// Returns the tests that the process has not started.
     fn unstarted<'a>(&'a self, tests: &'a RunTests) -> impl Iterator<Item = TestId> + 'a {
         let tests_of_batch = self.batch.tests.iter().copied();
         tests_of_batch.filter(|test| tests.location(*test) == TestSituation::Leased(self.id))
     }
 
-    /// Records how long a test has taken, and how long it was expected to take.
+    /// Records the actual and the expected duration of a test.
     pub(super) fn record_pace(&mut self, taken: Duration, expected: Duration) {
         self.pace.record(taken, expected);
     }
 
-    /// Returns what a test will take by the pace of the lease.
+    /// Returns the expected duration of a test at the pace of the lease.
     pub(super) fn paced_duration(&self, tests: &RunTests, test: TestId) -> Option<Duration> {
         self.pace.estimate(tests.expected_duration(test))
     }
 
-    /// Returns the time by which the lease ends earlier without the tests that it shares with idle slots, if
-    /// that is worth another process. Only a lease whose process has brought a test to its end tells how long
-    /// the others take, and only then does taking tests back lead anywhere.
+    /// Returns how much earlier the lease ends if idle slots share its waiting tests; `None` if the gain does
+    /// not justify another process. A lease that has finished no test cannot estimate the others, and taking
+    /// tests back from it would not help.
     pub(super) fn time_saved(&self, tests: &RunTests, loads: &SlotLoads, idle: usize) -> Option<Duration> {
         let (program, queue) = (self.program(), tests.queue());
         if !queue.process_traits(program).ends_between_tests || self.batch.is_isolated {

@@ -1,5 +1,5 @@
-//! The leases that workers hold: batches for free workers and for processes that wait, tests that are taken
-//! back for idle slots, delayed starts, and set-ups that stand still.
+//! The leases that workers hold: batches for free workers and waiting processes, tests taken back for idle
+//! slots, delayed starts, and blocked set-ups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct ActiveLeases {
     leases: BTreeMap<WorkerId, ActiveLease>,
     next: u32,
-    /// Programs that start no further process for now, because a running one takes their tests.
+    /// Programs that start no more processes for now, because a running process takes their tests.
     delayed_starts: BTreeSet<ProgramId>,
 }
 
@@ -29,7 +29,7 @@ impl ActiveLeases {
         self.leases.len()
     }
 
-    /// Returns the number of slots that the leases take.
+    /// Returns the slots that the leases take.
     pub(super) fn slots_taken(&self) -> Slots {
         self.leases.values().map(ActiveLease::weight).sum()
     }
@@ -46,7 +46,7 @@ impl ActiveLeases {
         self.leases.values().find(|held| held.id() == lease)
     }
 
-    /// Leases the next batch to a worker, at which a process of a program may wait already.
+    /// Leases the next batch to a worker. A process of `waiting_program` may already be waiting there.
     pub(super) fn create(
         &mut self,
         worker: WorkerId,
@@ -73,7 +73,7 @@ impl ActiveLeases {
         Some(tests.assign(worker, id, batch, start_timeouts))
     }
 
-    /// Removes and returns a worker's lease, if it is this one.
+    /// Removes and returns a worker's lease if it has this id.
     pub(super) fn end(&mut self, worker: WorkerId, lease: LeaseId) -> Option<ActiveLease> {
         self.leases.get(&worker).filter(|held| held.id() == lease)?;
         self.leases.remove(&worker)
@@ -84,14 +84,14 @@ impl ActiveLeases {
         self.leases.remove(&worker)
     }
 
-    /// Notes that a worker dies with the watchdog.
+    /// Records that a worker dies because the watchdog has died.
     pub(super) fn on_watchdog_died(&mut self, worker: WorkerId) {
         if let Some(held) = self.leases.get_mut(&worker) {
             held.on_watchdog_died();
         }
     }
 
-    /// Records that all tests of a lease have ended, if its process can be given others.
+    /// Records that all tests of a lease have ended, if its process can be given more.
     pub(super) fn on_idle(&mut self, worker: WorkerId, lease: LeaseId, tests: &RunTests) {
         let held = self.leases.get_mut(&worker).filter(|held| held.id() == lease);
         if let Some(held) = held
@@ -101,8 +101,8 @@ impl ActiveLeases {
         }
     }
 
-    /// Gives the processes that wait further tests of their programs, or has them end. While tests may be
-    /// added, they wait for those if no test waits.
+    /// Gives waiting processes more tests of their programs, or ends them. If no test waits but more may be
+    /// added, the processes keep waiting.
     pub(super) fn serve_idle(
         &mut self,
         tests: &mut RunTests,
@@ -134,17 +134,18 @@ impl ActiveLeases {
         Some(tests.assign(worker, held.id(), batch, held.start_timeouts()))
     }
 
-    /// Cancels all leases that are not cancelled so.
+    /// Cancels all leases that are not yet cancelled in this mode.
     pub(super) fn cancel(&mut self, mode: CancelMode, actions: &mut Vec<RunAction>) {
         let cancelled =
             self.leases.iter_mut().filter_map(|(worker, held)| held.cancel(mode).then_some(*worker));
         actions.extend(cancelled.map(|worker| RunAction::CancelLease { worker, mode }));
     }
 
-    /// Ends the process of the lease whose waiting tests are worth most to idle slots, after its running
-    /// tests. One at a time: what comes back is shared out before another is looked at.
+    /// Ends the lease whose waiting tests save idle slots the most time, after its running tests. Only one
+    /// lease at a time: its tests are distributed before the next lease is considered.
     pub(super) fn take_back(&mut self, tests: &RunTests, slots: &RunSlots) -> Option<RunAction> {
-        // A process that waits for tests soon has some, and taking tests back would end another for it.
+        // Idle processes that wait for tests will get some soon, so taking tests back would only end another
+        // process.
         let idle = slots.idle(self.slots_taken()).leases_of(LEASE_WEIGHT);
         let queue = tests.queue();
         let is_ended = |held: &ActiveLease| queue.process_traits(held.program()).ends_between_tests;
@@ -165,19 +166,19 @@ impl ActiveLeases {
         Some(RunAction::CancelLease { worker, mode })
     }
 
-    /// Records how long a test has taken that ended in a worker's lease.
+    /// Records the actual and the expected duration of a test in a worker's lease.
     pub(super) fn record_pace(&mut self, worker: WorkerId, taken: Duration, expected: Duration) {
         if let Some(held) = self.leases.get_mut(&worker) {
             held.record_pace(taken, expected);
         }
     }
 
-    /// Returns the slots with the programs that they run: how long they are busy is not looked at.
+    /// Returns the slots and the programs that occupy them, without the remaining times.
     pub(super) fn occupied(&self, slots: &RunSlots) -> SlotLoads {
         self.slot_loads(slots, |_| Duration::ZERO)
     }
 
-    /// Returns the slots with the programs that they run, and how long each lease is expected to remain.
+    /// Returns the slots, the programs that occupy them, and the expected remaining time of each lease.
     fn loads(&self, tests: &RunTests, slots: &RunSlots) -> SlotLoads {
         self.slot_loads(slots, |held| held.remaining_time(tests))
     }
@@ -187,9 +188,9 @@ impl ActiveLeases {
         SlotLoads { slots: slots.limit(), busy, delayed_starts: self.delayed_starts.clone() }
     }
 
-    /// Delays the start of further processes of the program of this worker's lease, if its process takes
-    /// their tests and will have run them before another one is ready: where a start takes longer than all
-    /// tests, that one would be ready when all is done.
+    /// Delays further processes of a program if this worker's process takes the program's tests and will
+    /// finish them before another process would be ready. If a start takes longer than all tests, another
+    /// process would be ready too late.
     pub(super) fn delay_starts(
         &mut self,
         worker: WorkerId,
@@ -211,15 +212,15 @@ impl ActiveLeases {
         self.delayed_starts.remove(&program);
     }
 
-    /// Allows a program to start processes again once none of its running processes takes further tests.
+    /// Lets a program start processes again once none of its running processes takes more tests.
     pub(super) fn release_starts(&mut self) {
         let leases = &self.leases;
         self.delayed_starts
             .retain(|program| leases.values().any(|held| held.program() == *program && held.takes_tests()));
     }
 
-    /// Records the progress of a set-up, and has a limit begin for each that stands still while another
-    /// process of the program has set up the same fixture.
+    /// Records the progress of a set-up. Starts a time limit for each set-up that makes no progress while
+    /// another process of the program has set up the same fixture.
     pub(super) fn on_set_up(
         &mut self,
         worker: WorkerId,
@@ -249,8 +250,8 @@ impl ActiveLeases {
         actions
     }
 
-    /// Ends a process whose set-up has stood for the whole limit. The process that had the fixture may have
-    /// ended meanwhile: what this one waits for does not come.
+    /// Ends a process whose set-up has reached its time limit. The other process may have ended meanwhile, so
+    /// waiting longer would not help.
     pub(super) fn on_set_up_due(&mut self, lease: LeaseId, tests: &mut RunTests) -> Option<RunAction> {
         let (&worker, held) = self.leases.iter_mut().find(|(_, held)| held.id() == lease)?;
         let fixture = held.cancel_set_up()?;

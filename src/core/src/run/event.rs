@@ -13,47 +13,47 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SchedulingPlan {
     pub programs: Vec<ProgramCosts>,
-    /// The selected tests; those of one program in the framework's order (or the shuffled one).
+    /// Selected tests. Tests of one program are in the framework's order, or shuffled.
     pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.
     pub slots: usize,
-    /// Whether tests are added while it runs: until [`RunEvent::NoMoreTests`], or until the first synthesized
-    /// result, which is sent at the end of the run.
+    /// Whether tests may be added during the run: until [`RunEvent::NoMoreTests`], or until the first
+    /// synthesized result, which is sent at the end of the run.
     pub is_open: bool,
-    /// Target duration of a batch beyond which it is not extended, so that other runs soon get a slot; `None`
-    /// where no other run can begin.
+    /// Target duration beyond which a batch gets no more tests, because other runs need a slot soon; `None`
+    /// if no other run can begin.
     pub batch_limit: Option<Duration>,
-    /// The limit of failures at which the run stops.
+    /// Failure limit at which the run stops.
     pub failure_limit: Option<FailureLimit>,
-    /// The number of consecutive processes with a batch of one that end without a report about any test after
-    /// which a program is given up.
+    /// Give up a program after this many consecutive processes with a batch of one test that end without
+    /// reporting any test.
     pub max_startup_crashes: u32,
-    /// Seed of the random parts of the delays of retries.
+    /// Seed of the jitter of retry delays.
     pub retry_seed: u64,
 }
 
-/// The number of failures at which a run stops, and how.
+/// Number of failures at which a run stops, and how it stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FailureLimit {
     pub failures: usize,
-    /// What becomes of the tests that run then. Those that have not started are not run.
+    /// Effect on running tests. Tests that have not started are not run.
     pub cancel_mode: CancelMode,
 }
 
-/// What becomes of the running tests of a cancelled lease.
+/// Effect of cancelling a lease on its running tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CancelMode {
-    /// They finish first.
+    /// Running tests finish first.
     AfterRunningTests,
-    /// They are cancelled.
+    /// Running tests are cancelled.
     Now,
 }
 
-/// A test that has its result before another one begins.
+/// A test that must have its result before another test starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prerequisite {
     pub test: TestId,
-    /// Whether the other one is not run if this one fails.
+    /// Whether the other test is not run if this one fails.
     pub must_succeed: bool,
 }
 
@@ -61,22 +61,23 @@ pub struct Prerequisite {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScheduledTest {
     pub program: ProgramId,
-    /// Its duration in earlier runs.
+    /// Duration in earlier runs.
     pub weight: Option<Duration>,
-    /// Whether it gets a process of its own: requested, or because it crashed in earlier runs.
+    /// Whether the test gets a process of its own, because it was requested or the test crashed in earlier
+    /// runs.
     pub is_isolated: bool,
-    /// How often it may be retried when it fails, and when.
+    /// How often and when a failed test is retried.
     pub retries: RetryPolicy,
-    /// Bytes that its name takes on the command line.
+    /// Bytes that the test's name takes on the command line.
     pub selection_bytes: usize,
-    /// Whether it cannot be run in any case.
+    /// Whether the test cannot be run at all.
     pub is_unrunnable: bool,
-    /// The tests that have their results before it begins.
+    /// Tests that must have their results before this one starts.
     pub prerequisites: Vec<Prerequisite>,
 }
 
 impl ScheduledTest {
-    /// Returns the test as it waits in the queue of its program.
+    /// Returns the test as an entry of its program's queue.
     pub(super) fn queued(&self, test: TestId) -> (ProgramId, QueuedTest) {
         let Self { weight, is_isolated, selection_bytes, .. } = *self;
         (self.program, QueuedTest { test, weight, is_isolated, selection_bytes })
@@ -86,90 +87,89 @@ impl ScheduledTest {
 /// An input of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunEvent {
-    /// The pool grants an idle worker to the run, in response to a request if there is one. The run responds
-    /// with [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream
-    /// is closed, is not granted; such an event changes nothing.
+    /// The pool grants an idle worker to the run, usually in response to a request. The run responds with
+    /// [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream is
+    /// closed, must not be granted; such an event is ignored.
     WorkerGranted(WorkerId),
-    /// A process of this program waits for tests at a worker: the next lease of the program that the worker
-    /// gets needs no start. The worker has no lease, and is granted next.
+    /// A process of this program waits for tests at a worker without a lease. The worker is granted next, and
+    /// its next lease of the program needs no start.
     ProcessWaiting { worker: WorkerId, program: ProgramId },
     /// A requested worker could not be started.
     WorkerNotStarted,
-    /// The number of slots that its leases may take from now on; existing leases continue. It may be 0
-    /// for a while.
+    /// Slots that the run's leases may take from now on; existing leases continue. May be 0 for a while.
     SlotShare(Slots),
-    /// The number of slots that no run can use as things are. Tests may be taken back for them.
+    /// Slots that no run can use at the moment. Tests may be taken back for them.
     SpareSlots(Slots),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
-    /// A test has ended, and its result is held until its process has proven it.
+    /// A test has ended. Its result is held until its process has proven it.
     Held { lease: LeaseId, test: TestId },
-    /// A test has its result on the worker's stream.
+    /// The worker has put the result of a test on its stream.
     Settled {
         worker: WorkerId,
         test: TestId,
         outcome: Outcome,
-        /// Its duration.
+        /// Duration of the test.
         duration: Duration,
-        /// Its position on the stream, from 1.
+        /// Position of the result on the stream, from 1.
         position: u64,
     },
     /// A test has a provisional result, which may still be replaced.
     Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
-    /// The delay of a retry is over: [`RunAction::DelayRetry`] has begun it.
+    /// The delay of a retry, started by [`RunAction::DelayRetry`], is over.
     RetryDue(TestId),
-    /// Further processes of a program may start: [`RunAction::DelayStarts`] has delayed them.
+    /// The delay started by [`RunAction::DelayStarts`] is over: the program may start more processes.
     StartsDue(ProgramId),
-    /// A test has passed an iteration and has no result yet, because it is to run again.
+    /// A test has passed an iteration, and will run again before it has a result.
     IterationPassed {
         lease: LeaseId,
         test: TestId,
         /// Duration of the iteration.
         duration: Duration,
     },
-    /// The process of a lease sets a fixture up that it keeps until its end.
+    /// The process of a lease sets up a fixture that it keeps until the process ends.
     SetUp { worker: WorkerId, lease: LeaseId, fixture: String, progress: SetUpProgress },
-    /// The limit of a set-up is over: [`RunAction::LimitSetUp`] has begun it.
+    /// A set-up has reached its time limit, started by [`RunAction::LimitSetUp`].
     SetUpDue { lease: LeaseId },
-    /// All tests of a lease have ended, and its process can be given others: [`RunAction::ExtendLease`] or
-    /// [`RunAction::EndLease`] follows, at once or, while tests may be added to the run, later.
+    /// All tests of a lease have ended, and its process can be given more. [`RunAction::ExtendLease`] or
+    /// [`RunAction::EndLease`] follows immediately, or later if tests may still be added to the run.
     LeaseIdle { worker: WorkerId, lease: LeaseId },
-    /// Tests are added to an open run; they are numbered after those before them. If the run has stopped or
-    /// is not open, nothing changes: they are not tests of this run.
+    /// Tests are added to an open run, numbered after the existing ones. If the run has stopped or is not
+    /// open, they are ignored and do not belong to this run.
     TestsAdded(Vec<ScheduledTest>),
-    /// No further tests are added to an open run.
+    /// No more tests will be added to an open run.
     NoMoreTests,
-    /// The process of a lease has exited. The run leases another batch to the worker or releases it.
+    /// The process of a lease has exited. The run leases another batch to the worker, or releases the worker.
     LeaseEnded {
         worker: WorkerId,
         lease: LeaseId,
         end: LeaseOutcome,
-        /// Time that its process took before its first test.
+        /// Time from the start of the process to its first test.
         start: Option<Duration>,
     },
-    /// A worker dies because the watchdog has died, which its tests are not blamed for; [`Self::WorkerLost`]
+    /// A worker dies because the watchdog has died, so its tests are not blamed. [`Self::WorkerLost`]
     /// follows.
     WatchdogDied { worker: WorkerId },
-    /// A worker whose stream is open has died, and its journal has been read. A requested worker that never
-    /// started is reported by [`RunEvent::WorkerNotStarted`] only.
+    /// A worker with an open stream has died, and its journal has been read. For a requested worker that
+    /// never started, there is only [`RunEvent::WorkerNotStarted`].
     WorkerLost {
         worker: WorkerId,
-        /// The position up to which its results were forwarded nevertheless.
+        /// Position up to which the client is proven to have the worker's results.
         proven: u64,
-        /// All results of its journal, in order: the first has position 1.
+        /// All results of the journal, in order; the first has position 1.
         settled: Vec<(TestId, Outcome, Duration)>,
     },
-    /// A worker has proven its stream up to a position, as far as it could.
+    /// A worker has proven its stream as far as it could.
     Drained {
         worker: WorkerId,
         /// The proven position.
         proven: u64,
     },
-    /// The finisher has proven everything before the completion, and sends the completion now.
+    /// The finisher has proven everything except the completion, and is about to send the completion.
     Completing,
     /// The finisher has sent the completion.
     Finished,
-    /// The finisher has exceeded its time limit.
+    /// The finisher has timed out.
     FinisherLate,
     /// The user cancels the run.
     Cancel,
@@ -177,56 +177,57 @@ pub enum RunEvent {
     TimeLimitReached,
 }
 
-/// What is left of the stream of a worker that is lost.
+/// Remains of a lost worker's stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LostStream {
-    /// The position up to which the client is proven to have its results.
+    /// Position up to which the client is proven to have the worker's results.
     pub proven: u64,
-    /// All results of its journal, in order: the first has position 1.
+    /// All results of the journal, in order; the first has position 1.
     pub settled: Vec<(TestId, Outcome, Duration)>,
 }
 
-/// An output of the run, to be carried out by the driver.
+/// An output of the run, executed by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunAction {
     /// Request a worker; [`RunEvent::WorkerGranted`] or [`RunEvent::WorkerNotStarted`] follows.
     StartWorker,
     /// Lease a batch to a worker.
     Lease(Box<BatchLease>),
-    /// Give the process of an idle lease the tests of this batch, in addition to those before them.
+    /// Give the process of an idle lease the tests of this batch, in addition to its earlier ones.
     ExtendLease(Box<BatchLease>),
-    /// Have the process of an idle lease end; [`RunEvent::LeaseEnded`] follows.
+    /// End the process of an idle lease; [`RunEvent::LeaseEnded`] follows.
     EndLease { worker: WorkerId, lease: LeaseId },
-    /// Return a worker to the pool: the run has no work for it now. It may be granted again; until then its
-    /// stream stays open, and has to be proven.
+    /// Return a worker to the pool, because the run has no work for it now. The worker may be granted again.
+    /// Until then its stream stays open, and must be proven.
     ReleaseWorker(WorkerId),
-    /// Have a failed test wait for its retry, without a slot; [`RunEvent::RetryDue`] follows after the delay.
+    /// Delay the retry of a failed test, without holding a slot; [`RunEvent::RetryDue`] follows after the
+    /// delay.
     DelayRetry { test: TestId, delay: Duration },
-    /// Have [`RunEvent::StartsDue`] follow after the delay, which replaces an earlier one of the program:
-    /// until then no further process of it starts, as long as one that runs takes its tests.
+    /// Delay further processes of the program while a running process takes its tests.
+    /// [`RunEvent::StartsDue`] follows after the delay, which replaces an earlier delay of the program.
     DelayStarts { program: ProgramId, delay: Duration },
-    /// Have [`RunEvent::SetUpDue`] follow after the startup limit of the program, which replaces an earlier
-    /// one of the lease.
+    /// Limit the current set-up of a lease. [`RunEvent::SetUpDue`] follows after the startup limit of the
+    /// program, which replaces an earlier limit of the lease.
     LimitSetUp { lease: LeaseId, program: ProgramId },
-    /// End the process of a lease at once, and return its tests without a result; [`RunEvent::LeaseEnded`]
-    /// follows. The process was blocked in the set-up of a fixture that another process of the program holds.
+    /// End the process of a lease immediately, and return its tests without results.
+    /// [`RunEvent::LeaseEnded`] follows. The process was blocked in the set-up of a fixture that another process of the program holds.
     ReturnTests { worker: WorkerId, program: ProgramId, fixture: String },
-    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
-    /// may be cancelled again, at once.
+    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease that waits for its running tests
+    /// may be cancelled again with [`CancelMode::Now`].
     CancelLease { worker: WorkerId, mode: CancelMode },
-    /// Have a worker prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
+    /// Let a worker prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
     Drain(WorkerId),
-    /// Have the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
+    /// Let the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
     Finish(DueResults),
-    /// Kill the finisher: its remaining messages must not arrive after the completion. When it is dead, and
-    /// all its messages are read, [`RunState::finisher_task`](super::RunState::finisher_task) returns the
-    /// next step.
+    /// Kill the finisher, because its remaining messages must not arrive after the completion. When it is
+    /// dead and all its messages have been read, [`RunState::finisher_task`](super::RunState::finisher_task)
+    /// returns the next step.
     KillFinisher,
-    /// Respond to the request: the run is complete.
+    /// Respond to the request, because the run is complete.
     Complete,
 }
 
-/// Results that the client may lack when all streams are closed.
+/// Results that the client may lack after all streams are closed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct DueResults {
     /// Streams that may have lost results, with their proven positions.
@@ -236,45 +237,45 @@ pub struct DueResults {
 }
 
 impl DueResults {
-    /// Returns what the client may lack, now that all streams are closed.
+    /// Returns the results that the client may lack, after all streams are closed.
     pub(super) fn of(ledger: &Ledger) -> Self {
         Self { resend: ledger.unproven_streams(), synthesized: ledger.synthesized_results() }
     }
 }
 
-/// The task of a finisher that replaces a dead one.
+/// Task of a finisher that replaces a dead one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum FinisherTask {
     /// Register the run, which continues.
     Register,
     /// Send what is due, then the completion.
     Finish(DueResults),
-    /// Send only the completion. The client is proven to have everything before it, and may have the
-    /// completion too.
+    /// Send only the completion. The client is proven to have everything before it, and may even have the
+    /// completion.
     Complete,
-    /// None: the coordinator completes the run itself.
+    /// No task: the coordinator completes the run itself.
     CoordinatorCompletes,
-    /// None: the run is complete.
+    /// No task: the run is complete.
     None,
 }
 
-/// A batch that is assigned to a worker.
+/// A batch assigned to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BatchLease {
     pub lease: LeaseId,
-    /// The worker that holds the lease.
+    /// Worker that holds the lease.
     pub worker: WorkerId,
     pub batch: TestBatch,
-    /// For each test of the batch, whether a failure is to be reported as provisional.
+    /// For each test of the batch: whether a failure is reported as provisional.
     pub is_failure_provisional: Vec<bool>,
-    /// For each test of the batch, the number of iterations that it has passed in earlier leases.
+    /// For each test of the batch: the number of iterations passed in earlier leases.
     pub passed_iterations: Vec<u32>,
-    /// Number of startup limits that processes of the program have exceeded: the limit of this one is to be
-    /// twice as long for each of them.
+    /// Startup timeouts of the program's processes so far. Each one doubles the startup limit of this
+    /// process.
     pub start_timeouts: u32,
 }
 
-/// The stage of a run: what it waits for. A deadline names it.
+/// Stage of a run, named after what the run waits for. Timeout messages name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RunStage {
     /// Tests wait or run.
@@ -283,6 +284,6 @@ pub enum RunStage {
     Draining,
     /// The finisher sends what is due.
     Finishing,
-    /// The run waits for nothing.
+    /// The run waits for nothing more.
     Completed,
 }

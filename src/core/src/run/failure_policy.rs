@@ -1,5 +1,5 @@
-//! Failure policy: what happens to the remaining tests when a process or a worker dies. This module neither
-//! looks at the results of tests nor assigns work.
+//! Failure policy: decides about the remaining tests when a process or worker dies. This module neither looks
+//! at test results nor assigns work.
 
 use super::{
     active_lease::ActiveLease,
@@ -8,30 +8,30 @@ use super::{
 };
 use crate::{GuardLoss, LeaseOutcome, NotRunReason, ProgramId, TestId};
 
-/// Number of consecutive processes that end early after which the program's batches become smaller.
+/// After this many consecutive processes that end early, the program's batches become smaller.
 const EARLY_ENDS_BEFORE_SHRINK: u32 = 3;
-/// Divisor: a process ends early if it completes at most a tenth of its batch, or only its first test.
+/// Divisor: a process ends early if it completes at most a tenth of its batch, or only the first test.
 const EARLY_END_DIVISOR: usize = 10;
-/// Number of consecutive processes of a program whose guards are lost before any test has begun, after which
-/// the program is not tried again: at least this number, and so many for each slot, because a common cause
-/// may kill the guards of all slots at once.
+/// A program is given up after this many consecutive processes whose guards are lost before any test has
+/// started. The limit grows with the number of slots, because a common cause may kill the guards of all slots
+/// at once.
 const MIN_GUARD_LOSSES_PER_PROGRAM: u32 = 12;
 const GUARD_LOSSES_PER_SLOT: u32 = 4;
 
-/// The failures of the processes of one program.
+/// Failures of one program's processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct ProcessFailures {
-    /// Number of consecutive processes with a batch of one that reported nothing.
+    /// Consecutive processes with a batch of one test that reported nothing.
     unproductive_processes: u32,
-    /// Number of startup limits that its processes have exceeded, each twice the one before.
+    /// Startup timeouts of the program's processes. Each one doubles the limit.
     start_timeouts: u32,
-    /// Number of consecutive processes that completed only a small part of their batch.
+    /// Consecutive processes that completed only a small part of their batch.
     early_ends: u32,
-    /// The consecutive losses of the guards of its processes, before any of its tests had begun.
+    /// Consecutive guard losses before any test of the program had started.
     guard_losses: GuardLosses,
 }
 
-/// The failures of all programs, and when a program is given up for them.
+/// Failures of all programs, and the limits at which a program is given up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FailurePolicy {
     programs: Vec<ProcessFailures>,
@@ -49,19 +49,19 @@ impl FailurePolicy {
         }
     }
 
-    /// Returns the number of startup limits that processes of a program have exceeded.
+    /// Returns the number of startup timeouts of a program's processes.
     pub(super) fn start_timeouts(&self, program: ProgramId) -> u32 {
         self.programs[program.index()].start_timeouts
     }
 
-    /// Records that a process of the program has reported a test's end.
+    /// Records that a process of the program has reported the end of a test.
     pub(super) fn on_report(&mut self, program: ProgramId) {
         let failures = &mut self.programs[program.index()];
         failures.unproductive_processes = 0;
         failures.guard_losses = GuardLosses::default();
     }
 
-    /// Handles an unexpected end of a process that left these tests without a result.
+    /// Handles the unexpected end of a process that left these tests without a result.
     pub(super) fn on_process_ended(
         &mut self,
         tests: &mut RunTests,
@@ -100,9 +100,9 @@ impl FailurePolicy {
         }
     }
 
-    /// Handles a process that completed a part of its batch. The rest continues in one new process; but the
-    /// batches of a program that does this repeatedly become smaller, because otherwise each of its processes
-    /// would receive nearly all its tests.
+    /// Handles a process that completed only part of its batch. The rest continues in one new process. If
+    /// this happens repeatedly, the program's batches become smaller; otherwise each process would get nearly
+    /// all remaining tests.
     fn on_partial_batch(&mut self, tests: &mut RunTests, held: &ActiveLease, rest: Vec<TestId>) {
         let program = held.program();
         let size = held.batch().tests.len();
@@ -116,8 +116,8 @@ impl FailurePolicy {
         tests.requeue(held.batch(), rest);
     }
 
-    /// Handles a process that ended without a report about any test. That is counted against its program;
-    /// otherwise a run could continue forever.
+    /// Handles a process that ended without reporting any test. The end is counted against the program;
+    /// otherwise the run might never end.
     fn on_unproductive_process(
         &mut self,
         tests: &mut RunTests,
@@ -149,9 +149,8 @@ impl FailurePolicy {
         }
     }
 
-    /// Handles a process that began no test within its startup limit: that is no fault of its tests. They are
-    /// started again as they are, with twice the limit; processes that were started with the same limit count
-    /// once.
+    /// Handles a process that started no test within its startup limit. The tests are not at fault: they
+    /// start again unchanged, with twice the limit. Several processes started with the same limit count once.
     fn on_start_timeout(&mut self, tests: &mut RunTests, held: &ActiveLease, rest: Vec<TestId>) {
         let timeouts = &mut self.programs[held.program().index()].start_timeouts;
         if held.start_timeouts() == *timeouts {
@@ -165,9 +164,9 @@ impl FailurePolicy {
         }
     }
 
-    /// Handles a process that ended with its guard. Tests that had begun run again in isolation, and the
-    /// others continue in one new process: no test and no program is to blame. Only the losses of guards are
-    /// counted, because a test or a program that kills them would never end.
+    /// Handles a process that ended with its guard. Tests that had started run again in isolation, and the
+    /// others continue in one new process. No test or program is blamed, but guard losses are counted:
+    /// otherwise a test or program that kills its guards would be retried forever.
     fn on_guard_lost(
         &mut self,
         tests: &mut RunTests,
@@ -192,8 +191,8 @@ impl FailurePolicy {
         }
     }
 
-    /// Handles a guard that was lost before any test of its process had begun. After the second in a row the
-    /// program's batches become smaller, so that a test which kills its guard is left alone with it.
+    /// Handles a guard that was lost before any test of its process had started. After the second such loss
+    /// in a row, the program's batches become smaller, which finally isolates a test that kills its guard.
     fn on_unreported_guard_loss(
         &mut self,
         tests: &mut RunTests,
@@ -214,10 +213,10 @@ impl FailurePolicy {
     }
 }
 
-/// Handles a worker that died with a lease. Tests that were running are rerun in isolation; if none is known
-/// to have run, the next test is suspected, because the report of its start may have been lost with the
-/// worker. Tests that had ended run again with the others, because their results are lost; if there are no
-/// others, one of them may kill each worker at its end.
+/// Handles a worker that died with a lease. Running tests are rerun in isolation. If no test is known to be
+/// running, the next test is the suspect, because the report of its start may have been lost with the worker.
+/// Tests that had ended run again with the others, because their results are lost. If there are no others,
+/// one of the ended tests may kill every worker at its end.
 pub(super) fn rerun_after_worker_death(tests: &mut RunTests, held: &ActiveLease) {
     let rest = tests.unfinished(held.id(), held.batch());
     let is_running = |test: &TestId| tests.location(*test) == TestSituation::InFlight(held.id());

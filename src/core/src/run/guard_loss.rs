@@ -1,14 +1,14 @@
-//! Consecutive losses of the guards of a test's or a program's processes.
+//! Consecutive guard losses of a test's or a program's processes.
 
 use crate::{GuardLoss, NotRunReason};
 
-/// Consecutive losses of guards.
+/// Consecutive guard losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct GuardLosses {
     count: u32,
-    /// How they were lost.
+    /// How the guards were lost.
     loss: Option<GuardLoss>,
-    /// Whether the test had begun before one of them.
+    /// Whether the test had started before any of the losses.
     has_begun: bool,
 }
 
@@ -28,12 +28,12 @@ impl GuardLosses {
         self.loss.unwrap_or(GuardLoss::Unknown)
     }
 
-    /// Returns why a test is not run again whose processes have lost these guards.
+    /// Returns why a test with these losses is not run again.
     pub(super) fn reason_of_test(self) -> NotRunReason {
         NotRunReason::GuardLost { losses: self.count, loss: self.loss(), has_begun: self.has_begun }
     }
 
-    /// Returns why the tests of a program are not run whose processes have lost these guards.
+    /// Returns why the tests of a program with these losses are not run.
     pub(super) fn reason_of_program(self) -> NotRunReason {
         NotRunReason::ProgramGuardsLost { losses: self.count, loss: self.loss() }
     }

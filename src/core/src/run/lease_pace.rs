@@ -1,16 +1,16 @@
-//! How long the tests of a lease take, compared with what they were expected to.
+//! Pace of a lease: the actual duration of its tests relative to the expected duration.
 
 use std::time::Duration;
 
-/// Tests are not expected to take less than this: they would be no measure of what a test really takes.
+/// Minimum expected duration of a test; smaller estimates would give meaningless ratios.
 const LEAST_EXPECTED: Duration = Duration::from_micros(10);
 
-/// How long the tests of a lease take, compared with what they were expected to.
+/// Pace of a lease: the actual duration of its tests relative to the expected duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct LeasePace {
-    /// Sum of the durations of the tests that have ended.
+    /// Total duration of the finished tests.
     taken: Duration,
-    /// Sum of their estimates.
+    /// Total expected duration of the finished tests.
     expected: Duration,
 }
 
@@ -20,7 +20,7 @@ impl LeasePace {
         self.expected = self.expected.saturating_add(expected.max(LEAST_EXPECTED));
     }
 
-    /// Returns what a test will take by what those before it took; `None` while none has ended.
+    /// Returns the expected duration of a test at this pace; `None` until a test has ended.
     pub(super) fn estimate(self, expected: Duration) -> Option<Duration> {
         if self.expected.is_zero() {
             return None;

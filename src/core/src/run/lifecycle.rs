@@ -1,20 +1,21 @@
-//! The stages of a run: why it stops, the drain of its workers, and its finisher, which may be late or die.
+//! Stages of a run: the reason to stop, the drain of its workers, and its finisher, which may time out or
+//! die.
 
 use super::{CancelMode, DueResults, FinisherTask, RunAction, RunStage};
 use crate::{NotRunReason, WorkerId, ledger::Ledger};
 
-/// The stage of a run, and what it has reached within that stage.
+/// Stage of a run, and progress within the stage.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunLifecycle {
     stage: RunStage,
     stop_reason: Option<NotRunReason>,
-    /// How running tests are ended when the run stops.
+    /// Effect of a stop on running tests.
     cancel_mode: CancelMode,
-    /// Workers that prove their streams.
+    /// Workers that are proving their streams.
     draining: Vec<WorkerId>,
-    /// The finisher has proven everything except the completion.
+    /// Whether the finisher has proven everything except the completion.
     is_completing: bool,
-    /// The finisher exceeded its time limit.
+    /// Whether the finisher has timed out.
     is_finisher_given_up: bool,
 }
 
@@ -47,32 +48,32 @@ impl RunLifecycle {
         self.stage == RunStage::Running && self.stop_reason.is_none()
     }
 
-    /// Stops the run for the first reason given. Running tests that may finish are cancelled by a later stop
-    /// that demands it.
+    /// Stops the run. The first reason counts, but a later stop may still cancel tests that were allowed to
+    /// finish.
     pub(super) fn stop(&mut self, why: NotRunReason, mode: CancelMode) {
         self.stop_reason.get_or_insert(why);
         self.cancel_mode = self.cancel_mode.max(mode);
     }
 
-    /// Has these workers prove their streams.
+    /// Lets these workers prove their streams.
     pub(super) fn begin_drain(&mut self, workers: Vec<WorkerId>, actions: &mut Vec<RunAction>) {
         self.stage = RunStage::Draining;
         actions.extend(workers.iter().map(|worker| RunAction::Drain(*worker)));
         self.draining = workers;
     }
 
-    /// Returns the workers that prove their streams.
+    /// Returns the workers that are proving their streams.
     pub(super) fn draining_workers(&self) -> &[WorkerId] {
         &self.draining
     }
 
-    /// Stops waiting for a worker's proof; returns whether it was awaited.
+    /// Stops waiting for a worker's proof; returns whether the run was waiting for it.
     pub(super) fn end_drain_of(&mut self, worker: WorkerId) -> bool {
         let place = self.draining.iter().position(|one| *one == worker);
         place.map(|place| self.draining.remove(place)).is_some()
     }
 
-    /// Has the finisher send what is due when all workers are drained and the ledger balances.
+    /// Lets the finisher send what is due, once all workers are drained and the ledger balances.
     pub(super) fn begin_finish(&mut self, ledger: &Ledger) -> Option<RunAction> {
         if self.stage != RunStage::Draining || !self.draining.is_empty() || !ledger.is_balanced() {
             return None;
@@ -115,7 +116,7 @@ impl RunLifecycle {
         }
     }
 
-    /// Completes the run, whatever its stage; returns what remains to be done in the finisher's place.
+    /// Completes the run at any stage; returns what must still be done in place of the finisher.
     pub(super) fn complete(&mut self, ledger: &Ledger) -> FinisherTask {
         match std::mem::replace(&mut self.stage, RunStage::Completed) {
             RunStage::Completed => FinisherTask::None,

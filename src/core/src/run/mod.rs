@@ -6,21 +6,21 @@
 //!      │  cancel, too many failures: no more work is assigned, leases are cancelled
 //! ```
 //!
-//! A lease whose process can run further tests is extended when its tests have ended, and ended when there
-//! are none for it. An open run receives tests while it runs; it drains after the last of them.
+//! A lease whose process can run more tests is extended when its tests have ended, or ended if there are no
+//! more tests. An open run accepts tests while it runs, and drains after the last of them.
 //!
-//! A test that follows others waits until they have their results; where one has failed that must succeed, it
-//! is not run.
+//! A test with prerequisites waits until they have their results. If a prerequisite fails that must succeed,
+//! the test is not run.
 //!
-//! Every test is in exactly one place: waiting in the queue or for others, in one lease, or settled in the
-//! ledger. A worker may die at any point: the results in its journal are settled, tests that had started are
-//! rerun in isolation, the rest waits again.
+//! Every test is in exactly one place: waiting (in the queue or for prerequisites), in one lease, or settled
+//! in the ledger. A worker may die at any time. The results in its journal are settled, tests that had
+//! started are rerun in isolation, and the other tests wait again.
 //!
-//! Every run ends, because everything that costs a process or a worker is counted: a process gives a test its
-//! result or an attempt (both bounded by the plan), or belongs to a series of exits without any report, which
-//! first makes the program's batches smaller and then gives the program up; a dead worker is counted against
-//! a test, at most twice for each, and a lost guard at most three times, or against its program if no test
-//! had begun.
+//! Every run ends, because everything that costs a process or a worker is counted. A process gives a test its
+//! result or an attempt, both limited by the plan. Or the process belongs to a series of exits without any
+//! report, which first makes the program's batches smaller and then gives the program up. A dead worker is
+//! counted against a test, at most twice for each test. A lost guard is counted against a test, at most three
+//! times, or against its program if no test had started.
 
 mod active_lease;
 mod active_leases;

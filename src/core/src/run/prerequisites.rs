@@ -1,23 +1,23 @@
-//! Tests that begin after others, such as the users of a fixture after its set-up. They are in the queue only
-//! when those have their results, and so they hold no slot before.
+//! Tests that start after others, such as the users of a fixture after its set-up. They enter the queue only
+//! when the others have their results, so they hold no slot while they wait.
 
 use std::collections::BTreeMap;
 
 use super::Prerequisite;
 use crate::{TestId, ledger::Ledger};
 
-/// What is known of the prerequisites of a test.
+/// State of a test's prerequisites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrerequisiteState {
-    /// One has no result.
+    /// A prerequisite has no result.
     Open,
-    /// All have their results, as they must be.
+    /// All prerequisites have the required results.
     Met,
-    /// This one has failed, and must succeed.
+    /// This prerequisite failed, and must succeed.
     Failed(TestId),
 }
 
-/// Tests that wait for the results of others, and those that are open.
+/// Tests that wait for results of other tests, with their open prerequisites.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct BlockedTests {
     open: BTreeMap<TestId, Vec<Prerequisite>>,
@@ -28,11 +28,11 @@ pub(super) struct BlockedTests {
 pub(super) struct ReleasedTests {
     /// Tests whose prerequisites are met.
     pub(super) met: Vec<TestId>,
-    /// Tests with a prerequisite that has failed and must succeed.
+    /// Tests with a failed prerequisite that must succeed.
     pub(super) failed: Vec<FailedBefore>,
 }
 
-/// A test that is not run, because another one has failed.
+/// A test that is not run because another one failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FailedBefore {
     pub(super) test: TestId,
@@ -40,7 +40,7 @@ pub(super) struct FailedBefore {
 }
 
 impl BlockedTests {
-    /// Adds a test that waits for these others.
+    /// Adds a test that waits for these prerequisites.
     pub(super) fn insert(&mut self, test: TestId, prerequisites: Vec<Prerequisite>) {
         self.open.insert(test, prerequisites);
     }
@@ -59,14 +59,14 @@ impl BlockedTests {
             }
             state == PrerequisiteState::Open
         });
-        // No test comes before itself: those that wait for each other run in any order.
+        // Tests in a cycle wait for each other forever, so they run in any order.
         if released == ReleasedTests::default() && ledger.open_count() <= self.open.len() {
             released.met = self.take_all();
         }
         released
     }
 
-    /// Removes and returns the tests that are accepted.
+    /// Removes and returns the accepted tests.
     pub(super) fn take(&mut self, is_accepted: impl Fn(TestId) -> bool) -> Vec<TestId> {
         self.open.extract_if(.., |test, _| is_accepted(*test)).map(|(test, _)| test).collect()
     }
@@ -76,8 +76,8 @@ impl BlockedTests {
     }
 }
 
-/// Returns the state of the open prerequisites of a test, and removes those that are met: each is looked at
-/// once after it has its result.
+/// Returns the state of a test's open prerequisites, and removes the met ones, so each is checked only once
+/// after its result.
 fn prerequisite_state(ledger: &Ledger, open: &mut Vec<Prerequisite>) -> PrerequisiteState {
     while let Some(last) = open.last() {
         match ledger.entry(last.test).outcome() {

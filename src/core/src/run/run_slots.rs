@@ -1,15 +1,15 @@
-//! The slots of a run: its own limit, its share, and the slots that no run uses.
+//! Slots of a run: its own limit, its share, and slots that no run uses.
 
 use crate::Slots;
 
-/// Number of slots that a run may use.
+/// Slots that a run may use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunSlots {
     /// Maximum number of slots by the plan, at least one.
     limit: Slots,
-    /// Maximum number of slots, limited because other runs need slots as well.
+    /// Maximum number of slots while other runs also need slots.
     share: Slots,
-    /// Number of slots that no run can use.
+    /// Slots that no run can use.
     spare: Slots,
 }
 
@@ -27,22 +27,22 @@ impl RunSlots {
         self.spare = spare;
     }
 
-    /// Returns the number of slots by the plan.
+    /// Returns the maximum number of slots by the plan.
     pub(super) fn limit(&self) -> Slots {
         self.limit
     }
 
-    /// Returns the number of slots that its leases may take.
+    /// Returns the number of slots that the run's leases may take.
     pub(super) fn usable(&self) -> Slots {
         self.share.min(self.limit)
     }
 
-    /// Returns the number of slots that are left beside those taken.
+    /// Returns the number of usable slots that are not taken.
     pub(super) fn free(&self, taken: Slots) -> Slots {
         self.usable().saturating_sub(taken)
     }
 
-    /// Returns the number of slots that would do nothing, those included that no run can use.
+    /// Returns the number of idle slots, including slots that no run can use.
     pub(super) fn idle(&self, taken: Slots) -> Slots {
         self.usable().saturating_add(self.spare).saturating_sub(taken)
     }

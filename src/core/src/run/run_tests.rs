@@ -1,6 +1,6 @@
-//! The tests of a run: where each is, its attempts and its result.
+//! Tests of a run: location, attempts and result of each.
 //!
-//! A test is in exactly one place: waiting (in the queue, for others, for the delay of its retry, or for the
+//! A test is in exactly one place: waiting (in the queue, for prerequisites, for its retry delay, or for the
 //! next round of iterations), in one lease, or settled in the ledger.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -20,13 +20,13 @@ use crate::{
 /// Location of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum TestSituation {
-    /// In the queue, or in another place where tests wait.
+    /// In the queue, or another place where tests wait.
     Waiting,
     /// Leased to a worker.
     Leased(LeaseId),
     /// Leased to a worker, and running.
     InFlight(LeaseId),
-    /// Leased to a worker, and ended; its result is not proven yet.
+    /// Leased to a worker, and ended; the result is not proven yet.
     Held(LeaseId),
     /// In the ledger.
     Settled,
@@ -41,7 +41,7 @@ impl TestSituation {
 /// One test of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunTest {
-    /// Without its prerequisites, which are among the blocked tests.
+    /// The planned test without its prerequisites, which are stored in `blocked`.
     planned: ScheduledTest,
     location: TestSituation,
     attempts: TestAttempts,
@@ -53,20 +53,20 @@ pub(super) struct RunTests {
     tests: Vec<RunTest>,
     queue: TestQueue,
     blocked: BlockedTests,
-    /// Tests that wait for the delay of their retry.
+    /// Tests that wait for their retry delay.
     delayed: BTreeSet<TestId>,
     /// Tests that have passed an iteration, and run again when no other test waits.
     next_round: Vec<TestId>,
     ledger: Ledger,
-    /// Whether tests may be added: not after the first result that is sent at the end of the run, because a
-    /// client may wait for it before it adds any.
+    /// Whether tests may be added. No longer after the first result that is sent at the end of the run,
+    /// because a client may wait for that result before it adds tests.
     is_open: bool,
-    /// Seed of the random parts of the delays of retries.
+    /// Seed of the jitter of retry delays.
     retry_seed: u64,
 }
 
 impl RunTests {
-    /// Returns no tests of these programs; `is_open` tells whether tests may be added while the run runs.
+    /// Returns these programs without tests; `is_open` tells whether tests may be added during the run.
     pub(super) fn new(
         programs: Vec<ProgramCosts>,
         batch_limit: Option<Duration>,
@@ -85,7 +85,7 @@ impl RunTests {
         }
     }
 
-    /// Adds tests, numbered after those before them.
+    /// Adds tests, numbered after the existing ones.
     pub(super) fn add(&mut self, added: Vec<ScheduledTest>) {
         let first = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
         self.ledger.add_tests(added.len());
@@ -111,7 +111,7 @@ impl RunTests {
         self.is_open
     }
 
-    /// Lets no more tests be added.
+    /// Stops accepting tests.
     pub(super) fn close(&mut self) {
         self.is_open = false;
     }
@@ -132,7 +132,7 @@ impl RunTests {
         self.tests[test.index()].planned.program
     }
 
-    /// Returns what a test is expected to take.
+    /// Returns the expected duration of a test.
     pub(super) fn expected_duration(&self, test: TestId) -> Duration {
         let planned = &self.tests[test.index()].planned;
         self.queue.estimated_duration(planned.program, planned.weight)
@@ -143,14 +143,14 @@ impl RunTests {
         batch.tests.iter().copied().filter(|test| self.location(*test).is_in(lease)).collect()
     }
 
-    /// Takes the next batch out of the queue.
+    /// Takes the next batch from the queue.
     pub(super) fn next_batch(
         &mut self,
         take: impl Fn(&mut TestQueue) -> Option<TestBatch>,
     ) -> Option<TestBatch> {
         loop {
             let mut batch = take(&mut self.queue)?;
-            // A test that has received its result in another way is never run again.
+            // Skip tests that have received a result in another way.
             batch.tests.retain(|test| self.location(*test) == TestSituation::Waiting);
             if !batch.tests.is_empty() {
                 return Some(batch);
@@ -158,8 +158,8 @@ impl RunTests {
         }
     }
 
-    /// Assigns the tests of a batch to a lease. From now on its worker may send something of this run, even
-    /// if only the start of a test: it has to be drained.
+    /// Assigns the tests of a batch to a lease. From now on the worker may send a message of this run, even
+    /// if only the start of a test, so its stream must be drained.
     pub(super) fn assign(
         &mut self,
         worker: WorkerId,
@@ -193,7 +193,7 @@ impl RunTests {
         }
     }
 
-    /// Records a result that is on a worker's stream; returns whether it is the first of the test.
+    /// Records a result on a worker's stream; returns whether it is the test's first.
     pub(super) fn settle(&mut self, test: TestId, outcome: Outcome, at: StreamPosition) -> bool {
         let is_first = self.ledger.settle(test, outcome, at).is_ok();
         if is_first {
@@ -202,7 +202,7 @@ impl RunTests {
         is_first
     }
 
-    /// Closes the stream of a worker that will report no further results.
+    /// Closes the stream of a worker that will report no more results.
     pub(super) fn close_stream(&mut self, worker: WorkerId, proven: u64) {
         self.ledger.close_stream(worker, proven);
         // Results that the client may lack are sent again at the end of the run.
@@ -219,7 +219,7 @@ impl RunTests {
         let _earlier_result = self.ledger.record_synthesized(test, result);
     }
 
-    /// Settles all waiting tests of a program, and these unfinished ones of its process, as not run.
+    /// Settles the program's waiting tests, and these unfinished tests of its process, as not run.
     pub(super) fn give_up_program(&mut self, program: ProgramId, rest: Vec<TestId>, why: NotRunReason) {
         let queued = self.queue.take_program(program);
         let blocked = self.blocked.take(|test| self.tests[test.index()].planned.program == program);
@@ -251,14 +251,14 @@ impl RunTests {
             if released.failed.is_empty() {
                 return;
             }
-            // Tests that are settled here may be prerequisites of others.
+            // Tests settled here may be prerequisites of others.
             for FailedBefore { test, failed } in released.failed {
                 self.synthesize(test, NotRunReason::PrerequisiteFailed { test: failed });
             }
         }
     }
 
-    /// Records a provisional result; returns the delay of the retry, if the test waits for one.
+    /// Records a provisional result; returns the retry delay if the test waits for one.
     pub(super) fn record_provisional(
         &mut self,
         test: TestId,
@@ -280,7 +280,7 @@ impl RunTests {
         Some(delay)
     }
 
-    /// Returns whether a test waits for the delay of its retry.
+    /// Returns whether a test waits for its retry delay.
     pub(super) fn is_delayed(&self, test: TestId) -> bool {
         self.delayed.contains(&test)
     }
@@ -291,7 +291,7 @@ impl RunTests {
         }
     }
 
-    /// Has a test that has passed an iteration wait for the next round.
+    /// Lets a test that has passed an iteration wait for the next round.
     pub(super) fn on_iteration_passed(&mut self, test: TestId, duration: Duration) {
         let RunTest { location, attempts, .. } = &mut self.tests[test.index()];
         *location = TestSituation::Waiting;
@@ -300,8 +300,8 @@ impl RunTests {
         self.observe_duration(test, duration);
     }
 
-    /// Queues the tests that have passed an iteration when no other test waits. Not before: each that passes
-    /// would become a batch of its own.
+    /// Queues the tests that have passed an iteration, once no other test waits. Queued earlier, each would
+    /// become a batch of its own.
     pub(super) fn begin_next_round(&mut self) {
         if self.next_round.is_empty() || !self.queue.is_empty() {
             return;
@@ -330,7 +330,7 @@ impl RunTests {
         self.queue.add_remainder(batch.program, rest);
     }
 
-    /// Queues a test that could not start in isolation after all others of its program: possibly only this
+    /// Queues a test that could not start in isolation after all others of its program. Perhaps only this
     /// test is affected.
     pub(super) fn requeue_last(&mut self, test: TestId, why: NotRunReason) {
         let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
@@ -341,8 +341,8 @@ impl RunTests {
         self.queue.add_last(planned.program, test, planned.weight);
     }
 
-    /// Returns a test of a process that was ended between two of them to the queue, with what it is expected
-    /// to take by now. A test that had begun nevertheless runs again like the others.
+    /// Returns a test to the queue, with its new estimate, after its process was ended between two tests. A
+    /// test that had started nevertheless runs again like the others.
     pub(super) fn requeue_unstarted(&mut self, test: TestId, expected: Option<Duration>) {
         let RunTest { planned, location, .. } = &mut self.tests[test.index()];
         *location = TestSituation::Waiting;
@@ -351,8 +351,8 @@ impl RunTests {
         self.queue.add_returned([(program, QueuedTest { weight, is_isolated: false, ..item })]);
     }
 
-    /// Runs a test again in isolation during which a worker has died, alone or with the watchdog, unless too
-    /// many have.
+    /// Reruns a test in isolation after a worker died during it, alone or with the watchdog, unless too many
+    /// have died.
     pub(super) fn rerun_after_death(&mut self, test: TestId, is_with_watchdog: bool) {
         match self.tests[test.index()].attempts.count_death(is_with_watchdog) {
             Some(why) => self.synthesize(test, why),
@@ -360,7 +360,7 @@ impl RunTests {
         }
     }
 
-    /// Runs a test again in isolation whose guard was lost, unless that has happened too often.
+    /// Reruns a test in isolation after its guard was lost, unless that has happened too often.
     pub(super) fn rerun_after_guard_loss(&mut self, test: TestId, loss: GuardLoss, has_begun: bool) {
         match self.tests[test.index()].attempts.count_guard_loss(loss, has_begun) {
             Some(why) => self.synthesize(test, why),
@@ -368,27 +368,27 @@ impl RunTests {
         }
     }
 
-    /// Records how long a test has taken, for the estimate of others.
+    /// Records the duration of a test, to estimate others.
     pub(super) fn observe_duration(&mut self, test: TestId, duration: Duration) {
         self.queue.observe_duration(self.tests[test.index()].planned.program, duration);
     }
 
-    /// Records how long a process took before its first test.
+    /// Records the time from the start of a process to its first test.
     pub(super) fn observe_start(&mut self, program: ProgramId, start: Duration) {
         self.queue.observe_start(program, start);
     }
 
-    /// Makes the batches of a program smaller after the death of a process that had this number of tests.
+    /// Makes a program's batches smaller after the death of a process with this number of tests.
     pub(super) fn shrink_batches(&mut self, program: ProgramId, died_with: usize) {
         self.queue.shrink_batches(program, died_with);
     }
 
-    /// Lets the batches of a program grow again after one that ended well.
+    /// Lets a program's batches grow again after a batch ended well.
     pub(super) fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
         self.queue.grow_batches(program, ended_with);
     }
 
-    /// Lets no more than one process of a program run at a time.
+    /// Limits a program to one process at a time.
     pub(super) fn limit_to_one_process(&mut self, program: ProgramId) {
         self.queue.limit_to_one_process(program);
     }

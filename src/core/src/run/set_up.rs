@@ -1,18 +1,20 @@
-//! Set-ups of a session's fixtures in one process. One that stands still while another process of the program
-//! has the same fixture set up waits for something that the other one holds, such as a port. The process is
-//! ended, its tests return to the queue, and the program runs in one process from then on.
+//! Set-ups of session fixtures in one process. If a set-up makes no progress while another process of the
+//! program has set up the same fixture, it waits for something that the other process holds, such as a port.
+//! Then the process is ended, its tests return to the queue, and the program runs in one process from then
+//! on.
 
 use std::collections::BTreeSet;
 
 use crate::SetUpProgress;
 
-/// The set-ups of one process.
+/// Set-ups of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct LeaseSetUps {
-    /// Fixtures that are being set up; the last one by those before it.
+    /// Fixtures that are being set up. Each is set up on behalf of the previous one, so the last one is
+    /// current.
     standing: Vec<String>,
     done: BTreeSet<String>,
-    /// The standing fixture for which [`RunEvent::SetUpDue`](super::RunEvent::SetUpDue) follows.
+    /// Current fixture for which [`RunEvent::SetUpDue`](super::RunEvent::SetUpDue) follows.
     limited: Option<String>,
 }
 
@@ -33,17 +35,17 @@ impl LeaseSetUps {
         self.done.contains(fixture)
     }
 
-    /// Returns the fixture that is being set up, if no limit has begun for it.
+    /// Returns the fixture that is being set up, unless its time limit has started.
     pub(super) fn unlimited(&self) -> Option<&str> {
         self.standing.last().filter(|_| self.limited.is_none()).map(String::as_str)
     }
 
-    /// Begins the limit of the fixture that is being set up.
+    /// Starts the time limit of the current fixture.
     pub(super) fn limit(&mut self) {
         self.limited = self.standing.last().cloned();
     }
 
-    /// Removes and returns the fixture whose limit is over.
+    /// Removes and returns the fixture that has reached its time limit.
     pub(super) fn take_limited(&mut self) -> Option<String> {
         self.limited.take()
     }

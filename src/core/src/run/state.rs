@@ -1,5 +1,5 @@
-//! State of a run, which is composed of its tests, leases, workers and stages: each event is passed to the
-//! parts that it concerns, and then what has become due is done.
+//! State of a run, composed of its tests, leases, workers and stages. Each event goes to the parts that it
+//! concerns; then everything that has become due is done.
 
 use std::time::Duration;
 
@@ -54,10 +54,11 @@ impl RunState {
         self.advance(None)
     }
 
-    /// Handles one event, and returns the resulting actions. A stale event (from a worker whose death is
-    /// known, about a lease that has ended, or repeated) changes nothing.
+    /// Handles one event, and returns the resulting actions. A stale event changes nothing: from a worker
+    /// known to be dead, about a lease that has ended, or repeated.
     #[must_use]
     pub fn handle(&mut self, event: RunEvent) -> Vec<RunAction> {
+        // The event updates its part of the state. Events that cannot make anything else due return here.
         let mut free = None;
         let mut delayed = None;
         match event {
@@ -116,6 +117,7 @@ impl RunState {
                 self.lifecycle.stop(NotRunReason::TimeLimitReached, CancelMode::Now);
             }
         }
+        // Then everything that has become due is done. A waiting process is remembered for one event only.
         let mut actions = self.advance(free);
         self.workers.forget_waiting_process();
         if let Some((test, delay)) = delayed.filter(|(test, _)| self.tests.is_delayed(*test)) {
@@ -142,24 +144,24 @@ impl RunState {
         self.tests.is_open() && self.lifecycle.is_assigning()
     }
 
-    /// Returns the reason why the run assigns no more work, if it has stopped.
+    /// Returns why the run assigns no more work, if it has stopped.
     #[must_use]
     pub fn stop_reason(&self) -> Option<NotRunReason> {
         self.lifecycle.stop_reason()
     }
 
-    /// Returns the workers whose leases are awaited.
+    /// Returns the workers whose leases the run waits for.
     pub fn leasing_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.leases.workers()
     }
 
-    /// Returns the workers whose leases or drains are awaited.
+    /// Returns the workers whose leases or drains the run waits for.
     #[must_use]
     pub fn awaited_workers(&self) -> Vec<WorkerId> {
         self.leases.workers().chain(self.lifecycle.draining_workers().iter().copied()).collect()
     }
 
-    /// Returns the number of leases that workers hold.
+    /// Returns the number of active leases.
     #[must_use]
     pub fn active_leases(&self) -> usize {
         self.leases.count()
@@ -171,7 +173,7 @@ impl RunState {
         self.leases.slots_taken()
     }
 
-    /// Returns the number of slots that the run could use now, including those that leases take.
+    /// Returns the number of slots that the run could use now, including those of its leases.
     #[must_use]
     pub fn wanted_slots(&self) -> Slots {
         let waiting = match self.lifecycle.is_assigning() {
@@ -181,7 +183,7 @@ impl RunState {
         self.slots_taken().saturating_add(waiting).min(self.slots.limit())
     }
 
-    /// Returns whether the death of this worker concerns this run.
+    /// Returns whether the death of this worker affects this run.
     #[must_use]
     pub fn involves(&self, worker: WorkerId) -> bool {
         self.ledger().streams().get(&worker).is_some_and(|stream| !stream.is_closed)
@@ -193,22 +195,21 @@ impl RunState {
         self.lifecycle.finisher_task(self.ledger())
     }
 
-    /// Returns whether the finisher exceeded its time limit, and its death is awaited.
+    /// Returns whether the finisher has timed out, and the run waits for its death.
     #[must_use]
     pub fn is_finisher_given_up(&self) -> bool {
         self.lifecycle.is_finisher_given_up()
     }
 
-    /// Completes the run immediately, because there is no finisher and therefore no worker any more: leases
-    /// and unproven streams of workers are settled by what is left of them, all other tests are recorded as
-    /// not run for lack of workers. Returns what remains to be done in the finisher's place; the run is
-    /// complete afterwards.
+    /// Completes the run immediately, because there is no finisher and therefore no worker. Leases and
+    /// unproven streams are settled from `stream`, and all other tests are recorded as not run for lack of
+    /// workers. Returns what must still be done in place of the finisher; the run is complete afterwards.
     pub fn complete_without_finisher(
         &mut self,
         mut stream: impl FnMut(WorkerId) -> LostStream,
     ) -> FinisherTask {
-        // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It
-        // takes effect even if no worker is awaited, as in a run whose share is 0.
+        // Stop first: tests returned by a lost worker must not be assigned to the next one. The stop is
+        // needed even if the run waits for no worker, as in a run whose share is 0.
         self.lifecycle.stop(NotRunReason::NoWorker, CancelMode::Now);
         let _not_executed = self.advance(None);
         while let Some(worker) = self.awaited_workers().first().copied() {
@@ -249,7 +250,7 @@ impl RunState {
         }
     }
 
-    /// Returns the test with the delay of its retry, if it has one.
+    /// Returns the test and its retry delay, if it has one.
     fn on_provisional(
         &mut self,
         lease: LeaseId,
@@ -270,7 +271,7 @@ impl RunState {
         }
     }
 
-    /// Returns the worker if it had this lease.
+    /// Returns the worker if it held this lease.
     fn on_lease_ended(
         &mut self,
         worker: WorkerId,
@@ -297,7 +298,7 @@ impl RunState {
     }
 
     fn on_worker_lost(&mut self, worker: WorkerId, LostStream { proven, settled }: LostStream) {
-        // The state of a closed stream is final, and without a stream the worker never had a lease.
+        // A closed stream is final, and a worker without a stream never had a lease.
         if !self.involves(worker) {
             return;
         }
@@ -321,7 +322,7 @@ impl RunState {
         }
     }
 
-    /// Does what is due after an event, which may have left this worker without a lease.
+    /// Does everything that is due after an event. `free` is a worker left without a lease by the event.
     fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.leases.release_starts();
@@ -359,7 +360,7 @@ impl RunState {
         actions
     }
 
-    /// Stops the run if too many tests have failed, or if no worker can run the others.
+    /// Stops the run if too many tests have failed, or no worker can run the remaining tests.
     fn check_limits(&mut self, free: Option<WorkerId>) {
         let ledger = self.tests.ledger();
         if let Some(limit) = self.failure_limit
@@ -367,8 +368,7 @@ impl RunState {
         {
             self.lifecycle.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
         }
-        // A worker whose stream is open is alive, as far as is known: it has a lease, or may be granted
-        // again.
+        // A worker with an open stream is presumed alive: it has a lease, or may be granted again.
         let has_worker = free.is_some() || ledger.open_streams().next().is_some();
         let may_get_worker = has_worker || self.workers.may_be_granted(self.slots.limit());
         if !may_get_worker && ledger.open_count() > 0 {

@@ -1,4 +1,4 @@
-//! Tests of the run as a whole: events in, actions out.
+//! Tests of a whole run: events in, actions out.
 
 mod failure_policy;
 mod guard_loss;
@@ -19,7 +19,7 @@ use crate::{
     ledger::LedgerEntry,
 };
 
-/// Returns a test of the first program of which nothing is known, without retries.
+/// Returns a test of the first program, without data and without retries.
 fn plain_test() -> ScheduledTest {
     ScheduledTest {
         program: ProgramId(0),
@@ -32,13 +32,13 @@ fn plain_test() -> ScheduledTest {
     }
 }
 
-/// Returns a plan of these tests of one program, on one slot.
+/// Returns a plan for these tests of one program, on one slot.
 fn plan_of(tests: Vec<ScheduledTest>) -> SchedulingPlan {
     let programs = vec![ProgramCosts::default()];
     SchedulingPlan { programs, tests, slots: 1, max_startup_crashes: 3, ..SchedulingPlan::default() }
 }
 
-/// Returns a plan of equal tests of one program, on two slots.
+/// Returns a plan with equal tests of one program, on two slots.
 fn two_slots_of(program: ProgramCosts, tests: usize, weight: Option<Duration>) -> SchedulingPlan {
     let tests = vec![ScheduledTest { weight, ..plain_test() }; tests];
     SchedulingPlan { programs: vec![program], slots: 2, ..plan_of(tests) }

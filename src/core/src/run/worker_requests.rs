@@ -1,22 +1,22 @@
-//! The workers that a run requests, those that do not start or die without a result, and a process that
-//! already waits at the worker that is granted next.
+//! Workers that a run has requested, workers that did not start or died without a result, and a process that
+//! already waits at the next worker.
 
 use crate::{ProgramId, Slots, WorkerId, batching::LEASE_WEIGHT};
 
-/// Number of workers per slot that may fail to start, or die without having settled anything, before no more
-/// are requested. Per slot, because a common cause (a dead watchdog, a full disk) may kill all of them.
+/// Stop requesting workers after this many per slot have failed to start or died without settling any test.
+/// The limit is per slot because a common cause (a dead watchdog, a full disk) may kill all of them.
 const UNPRODUCTIVE_WORKERS_PER_SLOT: usize = 4;
 
-/// The workers that a run has requested.
+/// Workers that a run has requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct WorkerRequests {
-    /// Number of requested workers that were neither granted nor reported as failed to start.
+    /// Requested workers that were neither granted nor reported as failed.
     requested: usize,
-    /// Number of workers that failed to start since the last successful start.
+    /// Workers that failed to start since the last successful start.
     failed_starts: usize,
-    /// Number of workers that died without having settled anything, since a test was last settled.
+    /// Workers that died without settling a test, since a test was last settled.
     unproductive: usize,
-    /// The worker that is granted next, if a process of this program waits for tests there.
+    /// Worker to be granted next, if a process of this program waits for tests there.
     waiting_process: Option<(WorkerId, ProgramId)>,
 }
 
@@ -33,27 +33,27 @@ impl WorkerRequests {
         }
     }
 
-    /// Records that a worker has brought a test to its end.
+    /// Records that a worker has settled a test.
     pub(super) fn on_result(&mut self) {
         self.unproductive = 0;
     }
 
-    /// Records that a worker has died without having settled anything.
+    /// Records that a worker has died without settling any test.
     pub(super) fn on_unproductive_death(&mut self) {
         self.unproductive += 1;
     }
 
-    /// Returns whether a worker may still be granted that the run has requested, or may request.
+    /// Returns whether a worker may still be granted: it was requested, or may be requested.
     pub(super) fn may_be_granted(&self, slots: Slots) -> bool {
         self.requested > 0 || self.may_start(slots)
     }
 
-    /// Returns whether further workers may be requested for this number of free slots.
+    /// Returns whether more workers may be requested for these free slots.
     pub(super) fn may_request(&self, free: Slots, slots: Slots) -> bool {
         self.requested < free.leases_of(LEASE_WEIGHT) && self.may_start(slots)
     }
 
-    /// Requests workers up to this number; returns the number of new ones.
+    /// Requests workers up to this number; returns how many are new.
     pub(super) fn request_up_to(&mut self, wanted: usize) -> usize {
         let missing = wanted.saturating_sub(self.requested);
         self.requested += missing;
@@ -74,7 +74,7 @@ impl WorkerRequests {
         self.waiting_process.filter(|(waits_at, _)| *waits_at == worker).map(|(_, program)| program)
     }
 
-    /// Forgets a process that waited, because its worker was not granted next.
+    /// Forgets a waiting process whose worker was not granted next.
     pub(super) fn forget_waiting_process(&mut self) {
         self.waiting_process = None;
     }

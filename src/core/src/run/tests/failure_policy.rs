@@ -1,11 +1,11 @@
-//! Tests of tests whose worker dies.
+//! Tests that run while their worker dies.
 
 use super::*;
 
 const WORKER: WorkerId = WorkerId(1);
 
-/// Returns the tests that are leased next after a worker died with a lease of three tests, of which these
-/// had ended and the next one had begun, if `is_next_begun`; and whether they are isolated.
+/// Returns the tests leased after a worker died, and whether they are isolated. Its lease had three tests:
+/// `ended` of them had ended, and the next one had started if `is_next_begun`.
 fn leased_after_death(ended: u32, is_next_begun: bool) -> (Vec<TestId>, bool) {
     let test = plain_test();
     let plan = plan_of(vec![test; 3]);
@@ -29,7 +29,7 @@ fn leased_after_death(ended: u32, is_next_begun: bool) -> (Vec<TestId>, bool) {
 
 #[test]
 fn test_that_has_ended_is_no_suspect_of_the_workers_death() {
-    // What is left is continued first; the suspect follows in isolation.
+    // The remaining tests continue first; the suspect follows in isolation.
     assert_eq!(leased_after_death(2, true), (vec![TestId(0), TestId(1)], false));
     assert_eq!(leased_after_death(1, true), (vec![TestId(0), TestId(2)], false));
     assert_eq!(

@@ -1,10 +1,10 @@
-//! Tests of processes that end with their guards.
+//! Processes that end with their guards.
 
 use super::*;
 
 const KILLED: GuardLoss = GuardLoss::Killed { signal: 9 };
 
-/// What a process does: how many of its tests pass, whether it begins the next one, and its end.
+/// Life of a process: how many tests pass, whether it starts the next one, and its end.
 struct ProcessLife {
     passed: usize,
     has_begun_next: bool,
@@ -21,7 +21,7 @@ impl ProcessLife {
         Self { passed, has_begun_next, end: LeaseOutcome::GuardLost(KILLED) }
     }
 
-    /// The guard is lost as soon as this test is next.
+    /// The guard is lost when this test is next.
     fn lost_at(lease: &BatchLease, is_lost: impl Fn(TestId) -> bool, has_begun_next: bool) -> Self {
         match lease.batch.tests.iter().position(|test| is_lost(*test)) {
             Some(place) => Self::lost(place, has_begun_next),
@@ -35,7 +35,7 @@ fn plan(tests: usize, slots: usize) -> SchedulingPlan {
     SchedulingPlan { slots, ..plan_of(vec![test; tests]) }
 }
 
-/// Runs a plan on workers whose processes live so. Returns the finished run and its leases.
+/// Runs a plan on workers whose processes behave this way. Returns the finished run and its leases.
 fn run(
     plan: SchedulingPlan,
     mut live: impl FnMut(&BatchLease) -> ProcessLife,
@@ -178,7 +178,7 @@ fn guards_of_all_slots_killed_at_once_cost_nothing() {
         let Some(lease) = leases.pop_front() else { break };
         let (worker, id) = (lease.worker, lease.lease);
         lost += 1;
-        // Twice, all guards die at once, before any test has begun.
+        // All guards die at once, twice, before any test has started.
         let end = if lost <= 32 { LeaseOutcome::GuardLost(KILLED) } else { LeaseOutcome::Complete };
         for test in lease.batch.tests.iter().filter(|_| lost > 32) {
             position += 1;

@@ -1,4 +1,4 @@
-//! Tests of leases that are extended, and of open runs.
+//! Extended leases and open runs.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn tests(count: usize) -> Vec<ScheduledTest> {
     vec![test; count]
 }
 
-/// Returns a run with one slot, whose processes take these tests in several batches.
+/// Returns a run with one slot whose processes take these tests in several batches.
 fn run_of(tests: Vec<ScheduledTest>, is_open: bool) -> RunState {
     let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::default() };
     RunState::new(SchedulingPlan {
@@ -27,7 +27,7 @@ fn lease_in(actions: &[RunAction]) -> BatchLease {
     }
 }
 
-/// Has all tests of a batch pass; returns what the run makes of the process that waits then.
+/// Passes all tests of a batch; returns the actions for the process that then waits.
 fn pass(run: &mut RunState, lease: &BatchLease, position: &mut u64) -> Vec<RunAction> {
     for test in &lease.batch.tests {
         *position += 1;

@@ -1,10 +1,10 @@
-//! Tests of tests that follow others.
+//! Tests with prerequisites.
 
 use super::*;
 
 const WORKER: WorkerId = WorkerId(1);
 
-/// Returns a run of one slot with a test for each list of prerequisites, each in a process of its own.
+/// Returns a run with one slot and one isolated test for each list of prerequisites.
 fn run_of(prerequisites: &[&[(u32, bool)]]) -> RunState {
     let test = |of: &&[(u32, bool)]| ScheduledTest {
         is_isolated: true,
@@ -17,7 +17,7 @@ fn run_of(prerequisites: &[&[(u32, bool)]]) -> RunState {
     RunState::new(plan_of(prerequisites.iter().map(test).collect()))
 }
 
-/// Runs all tests, of which these fail; returns those that ran, in their order.
+/// Runs all tests, of which `failing` fail; returns the tests that ran, in order.
 fn run_all(run: &mut RunState, failing: &[u32]) -> Vec<u32> {
     let mut order = Vec::new();
     let _actions = run.begin();
@@ -62,7 +62,7 @@ fn test_follows_its_prerequisites() {
 
 #[test]
 fn failed_prerequisite_stops_those_after_it_and_no_others() {
-    // Clean-up, user, user of the user, set-up, and a test of its own.
+    // Clean-up, user, user of the user, set-up, and an independent test.
     let mut run = run_of(&[&[(1, false), (2, false), (3, false)], &[(3, true)], &[(1, true)], &[], &[]]);
     assert_eq!(run_all(&mut run, &[3]), [3, 0, 4]);
     assert_eq!(not_run(&run), [(1, 3), (2, 1)]);

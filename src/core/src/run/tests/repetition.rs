@@ -1,11 +1,11 @@
-//! Tests of retries and iterations.
+//! Retries and iterations.
 
 use super::*;
 
 const WORKER: WorkerId = WorkerId(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns a run of one slot with tests that are retried twice, each time after a second.
+/// Returns a run with one slot and tests that are retried twice, each time after a second.
 fn run(tests: usize) -> RunState {
     let delay = RetryDelay { first: SECOND, ..RetryDelay::NONE };
     let test = ScheduledTest { retries: RetryPolicy { count: 2, delay }, ..plain_test() };
@@ -29,7 +29,7 @@ fn settle(run: &mut RunState, test: TestId, position: u64) -> Vec<RunAction> {
     run.handle(RunEvent::Settled { worker: WORKER, test, outcome, duration, position })
 }
 
-/// Begins a run of one test, and has it fail; returns the run and its lease.
+/// Begins a run of one test, and fails it; returns the run and its lease.
 fn failed_once() -> RunState {
     let mut run = run(1);
     assert_eq!(run.begin(), [RunAction::StartWorker]);
@@ -72,7 +72,7 @@ fn run_that_stops_does_not_wait_for_delays() {
         assert_eq!(entry, LedgerEntry::Synthesized(provisional), "the failure is the result");
         assert_eq!(run.handle(RunEvent::RetryDue(TestId(0))), []);
     }
-    // A failure in a run that has stopped waits for nothing.
+    // A failure after the run has stopped waits for no retry.
     let mut run = run(1);
     let _start = run.begin();
     let granted = run.handle(RunEvent::WorkerGranted(WORKER));
@@ -105,7 +105,7 @@ fn iterations_are_rounds_over_all_tests() {
         seen.sort_unstable();
         assert_eq!(seen, [TestId(0), TestId(1), TestId(2)], "each once");
     }
-    // The last iteration gives results; what waits for the next round then is not run.
+    // The last iteration gives results. Tests that wait for the next round are then not run.
     let first = lease.batch.tests[0];
     let _none = settle(&mut run, first, 1);
     let others: Vec<_> = (0..3).map(TestId).filter(|test| *test != first).collect();

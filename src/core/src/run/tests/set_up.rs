@@ -1,4 +1,4 @@
-//! Tests of set-ups that stand still while another process has the same fixture.
+//! Set-ups that are blocked while another process has the same fixture.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const FIRST: WorkerId = WorkerId(1);
 const SECOND: WorkerId = WorkerId(2);
 const PROGRAM: ProgramId = ProgramId(0);
 
-/// Returns a run of 40 tests with a lease at each of two workers.
+/// Returns a run of 40 tests with two workers, each with a lease.
 fn run_of_two() -> (RunState, BatchLease, BatchLease) {
     let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
     let program = ProgramCosts { process, ..ProgramCosts::default() };

@@ -1,4 +1,4 @@
-//! Tests of processes that wait for tests, and of delayed starts.
+//! Processes that wait for tests, and delayed starts.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const SECOND: WorkerId = WorkerId(2);
 const PROGRAM: ProgramId = ProgramId(0);
 const START: Duration = Duration::from_millis(400);
 
-/// Returns a run of 1000 tests on two slots, whose program has a process that waits at the first worker.
+/// Returns a run of 1000 tests on two slots. A process of their program waits at the first worker.
 fn run_of(weight: Option<Duration>) -> (RunState, Vec<RunAction>) {
     let process = ProcessTraits { takes_more_tests: true, has_costly_batches: true, ..ProcessTraits::NONE };
     let program = ProgramCosts { process, listing: Some(START), ..ProgramCosts::default() };
@@ -28,7 +28,7 @@ fn delayed(actions: &[RunAction]) -> (BatchLease, Duration) {
     }
 }
 
-/// Has all tests of a batch pass; returns what the run makes of the process that waits then.
+/// Passes all tests of a batch; returns the actions for the process that then waits.
 fn pass(run: &mut RunState, lease: &BatchLease, duration: Duration) -> Vec<RunAction> {
     for test in &lease.batch.tests {
         let (worker, outcome, position) = (lease.worker, Outcome::Passed, u64::from(test.0) + 1);

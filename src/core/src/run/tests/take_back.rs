@@ -1,4 +1,4 @@
-//! Tests of tests that are taken back for idle slots.
+//! Tests that are taken back for idle slots.
 
 use super::*;
 
@@ -50,8 +50,8 @@ fn end(run: &mut RunState, lease: &BatchLease, end: LeaseOutcome) -> Vec<RunActi
     run.handle(RunEvent::LeaseEnded { worker: lease.worker, lease: lease.lease, end, start: None })
 }
 
-/// Leases all tests of a run to two workers, lets the second end its own at once, and the first its first
-/// test after this time. Returns the first lease and the actions of that end.
+/// Leases all tests of a run to two workers. The second ends its own at once, and the first ends its first
+/// test after `duration`. Returns the first lease and the actions of that end.
 fn late_run(run: &mut RunState, duration: Duration) -> (BatchLease, Vec<RunAction>) {
     let _start = run.begin();
     let first = lease_in(&run.handle(RunEvent::WorkerGranted(FIRST)));
@@ -74,7 +74,7 @@ fn tests_behind_slow_ones_are_shared_with_an_idle_slot() {
     let (first, actions) = late_run(&mut run, SECOND_LONG);
     assert!(first.batch.tests.len() >= 4, "{first:?}");
     assert_eq!(cancelled_in(&actions), [FIRST]);
-    // The test that has begun may finish.
+    // The running test may finish.
     let begun = settle(&mut run, &first, 1, SECOND_LONG);
     assert_eq!(cancelled_in(&begun), [], "once is enough");
     let rest = &first.batch.tests[2..];
