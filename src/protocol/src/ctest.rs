@@ -1,27 +1,27 @@
-//! The list of tests that `ctest --show-only=json-v1` writes.
+//! Parser for the output of `ctest --show-only=json-v1`.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Name of the trait of tests for which it matters to CTest that they skip themselves.
+/// Trait of tests whose skips CTest treats specially.
 pub const SKIP_TRAIT: &str = "ctest-skip";
-/// Its value for those that CTest reports as failed then.
+/// Value of [`SKIP_TRAIT`] if CTest reports a skip as a failure.
 pub const SKIP_FAILS: &str = "fails";
 
 /// A test of a CTest project.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CtestTest {
     pub name: String,
-    /// Program and arguments; empty where CTest does not find the program.
+    /// Program and arguments; empty if CTest does not find the program.
     pub command: Vec<String>,
     pub properties: CtestProperties,
-    /// File and line of the command of CMake that has added the test.
+    /// File and line of the CMake command that added the test.
     pub place: Option<(String, u32)>,
 }
 
-/// The properties of a test. Those with a default value are not set.
+/// Properties of a test. Properties that are not set have default values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CtestProperties {
     pub is_disabled: bool,
@@ -31,7 +31,7 @@ pub struct CtestProperties {
     pub fail_expressions: Vec<String>,
     pub skip_expressions: Vec<String>,
     pub timeout: Option<Duration>,
-    /// Limit, and the expressions after a match of which it begins.
+    /// Timeout, and the expressions whose match starts it.
     pub timeout_after_match: Option<(Duration, Vec<String>)>,
     /// `NAME=VALUE`.
     pub environment: Vec<String>,
@@ -42,19 +42,19 @@ pub struct CtestProperties {
     pub labels: Vec<String>,
     pub attached_files: Vec<String>,
     pub attached_files_on_failure: Vec<String>,
-    /// Names of the tests before which this one must not begin, its fixtures among them.
+    /// Names of tests that must precede this one, including fixtures.
     pub depends: Vec<String>,
-    /// Names of the fixtures that it sets up.
+    /// Fixtures that the test sets up.
     pub fixtures_setup: Vec<String>,
-    /// Names of the fixtures that it requires.
+    /// Fixtures that the test requires.
     pub fixtures_required: Vec<String>,
-    /// Names of the fixtures that it cleans up.
+    /// Fixtures that the test cleans up.
     pub fixtures_cleanup: Vec<String>,
-    /// Names of the other properties that are set, whatever their values.
+    /// Names of all other properties that are set.
     pub others: BTreeSet<String>,
 }
 
-/// Error in a list of tests.
+/// Error in a listing of tests.
 #[derive(Debug, thiserror::Error)]
 pub enum CtestListingError {
     #[error("read the list of tests that ctest wrote")]
@@ -65,14 +65,14 @@ pub enum CtestListingError {
     Kind { found: String },
 }
 
-/// Returns the tests of the list, in its order.
+/// Returns the tests in the order of the listing.
 ///
 /// # Errors
-/// It is not the list that CTest writes.
+/// The input is not a listing by CTest.
 pub fn read_ctest_listing(json: &[u8]) -> Result<Vec<CtestTest>, CtestListingError> {
-    // Names and arguments may be any bytes, which CTest writes as they are.
+    // Names and arguments may contain any bytes, and CTest writes them unchanged.
     let text = String::from_utf8_lossy(json);
-    // A command of the project that runs before the tests (CTEST_CUSTOM_PRE_TEST) writes before the list.
+    // A project may run a command before the tests (CTEST_CUSTOM_PRE_TEST), which prints before the listing.
     let begin = if text.starts_with('{') { 0 } else { text.find("\n{").map_or(0, |at| at + 1) };
     let listing: Listing = serde_json::from_str(&text[begin..])?;
     if listing.kind != "ctestInfo" || listing.version.major != 1 {
@@ -154,7 +154,7 @@ fn read_properties(properties: Vec<Property>) -> CtestProperties {
             "PASS_REGULAR_EXPRESSION" => read.pass_expressions = texts(&value),
             "FAIL_REGULAR_EXPRESSION" => read.fail_expressions = texts(&value),
             "SKIP_REGULAR_EXPRESSION" => read.skip_expressions = texts(&value),
-            // Zero is no limit.
+            // Zero means no timeout.
             "TIMEOUT" => read.timeout = seconds(&value),
             "TIMEOUT_AFTER_MATCH" => {
                 read.timeout_after_match =
@@ -186,7 +186,7 @@ fn seconds(value: &Value) -> Option<Duration> {
     (!limit.is_zero()).then_some(limit)
 }
 
-/// Returns the texts of a list, or of a single text.
+/// Returns the texts of a list, or a single text as a list.
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(values) => values.iter().filter_map(Value::as_str).map(str::to_owned).collect(),

@@ -1,16 +1,16 @@
-//! Messages between a worker and its fork server, over a socket that preserves message boundaries. The
-//! descriptors passed with them carry the rest.
+//! Messages between a worker and its fork server, over a socket that preserves message boundaries.
+//! Descriptors passed along carry the rest.
 //!
-//! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output, standard error
-//!   and, if its test has one, report channel or standard input.
+//! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output, standard error and, if
+//!   its test has one, report channel or standard input.
 //! - Reply: a [`ForkReply`], with a descriptor of the guard's process if the fork succeeded.
-//! - Request: [`exit_request`], about a guard that was lost. Reply: an [`ExitReply`].
+//! - Request: [`exit_request`], about a lost guard. Reply: an [`ExitReply`].
 
-/// Argument of an executed guard whose descriptor 3 is its test's report channel or standard input.
+/// Argument of an executed guard that receives its test's report channel or standard input as descriptor 3.
 pub const CHANNEL_ARGUMENT: &str = "--channel";
 
-/// Argument of an executed guard that starts no test process: the next argument is the id of a child that it
-/// has already, which waits until descriptor 3, the writing end of a pipe, yields a byte.
+/// Argument of an executed guard that starts no test process. The next argument is the process id of an
+/// existing child, which waits until descriptor 3, the write end of a pipe, yields a byte.
 pub const ADOPT_ARGUMENT: &str = "--adopt";
 
 /// Maximum length of a request.
@@ -22,7 +22,7 @@ pub const FORK_REQUEST: [u8; 1] = *b"g";
 /// Maximum length of a reply.
 pub const FORK_REPLY_BYTES: usize = 5;
 
-/// Requests how the guard with this process id ended. The guard's process has ended.
+/// Requests how the guard with this process id ended. The guard must have ended already.
 #[must_use]
 pub fn exit_request(pid: i32) -> [u8; FORK_REQUEST_BYTES] {
     tagged_number(b'x', pid)
@@ -40,11 +40,11 @@ pub fn requested_exit(bytes: &[u8]) -> Option<i32> {
 /// Reply to an [`exit_request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReply {
-    /// A signal with this number killed the guard.
+    /// This signal killed the guard.
     Killed(i32),
     /// The guard exited with this code.
     Exited(i32),
-    /// The fork server does not know the guard, or no longer.
+    /// The fork server does not know the guard, or has forgotten it.
     Unknown,
 }
 

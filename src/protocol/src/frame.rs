@@ -1,26 +1,26 @@
-//! `Content-Length` framing of the protocols of clients, as clients actually send it.
+//! `Content-Length` framing of client protocols, as clients use it in practice.
 //!
-//! Output: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. Input: header names in any case, CRLF or LF,
-//! unknown headers ignored, a byte order mark before the first header and blank lines before every header
-//! accepted; the length is checked against a limit before memory is allocated.
+//! Output: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. Input is lenient: header names in any case, CRLF
+//! or LF, a byte order mark before the first header, and blank lines before every header are accepted, and
+//! unknown headers are ignored. The length is checked against a limit before memory is allocated.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::StreamDecoder;
 
-/// Maximum body size that is read. A run request that names 100,000 tests with all their members is about 60
+/// Maximum body size for reading. A run request that names 100,000 tests with all their members has about 60
 /// MB.
 pub const BODY_LIMIT_BYTES: usize = 256 << 20;
-/// Maximum size of the header block, and of the blank lines before it.
+/// Maximum size of the header block, including the blank lines before it.
 pub(crate) const HEADERS_LIMIT_BYTES: usize = 8 << 10;
 
 /// Byte order mark in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Error after which a framed stream can't be read any further.
+/// Fatal error of a framed stream.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// The header block has no end within the limit.
+    /// The header block does not end within the limit.
     #[error("headers of more than {HEADERS_LIMIT_BYTES} bytes")]
     HeadersTooLong,
     /// A header line has no colon, or is not text.
@@ -29,10 +29,10 @@ pub enum FrameError {
         /// The line, made printable and truncated.
         line: String,
     },
-    /// There is no `Content-Length`.
+    /// The headers have no `Content-Length`.
     #[error("headers without Content-Length")]
     MissingLength,
-    /// `Content-Length` occurs more than once, also with the same value.
+    /// `Content-Length` is repeated, even with the same value.
     #[error("more than one Content-Length")]
     RepeatedLength,
     /// `Content-Length` is not a number.
@@ -44,7 +44,7 @@ pub enum FrameError {
     /// The body is larger than the limit.
     #[error("body of {length} bytes is over the limit of {limit}")]
     TooLarge {
-        /// Length that the header announces.
+        /// Length announced by the header.
         length: u64,
         /// Limit of this decoder.
         limit: usize,
@@ -62,11 +62,11 @@ pub enum FrameError {
 pub struct FrameDecoder {
     limit_bytes: usize,
     is_first: bool,
-    /// Length of the body, once its headers are read.
+    /// Length of the body, after its headers have been read.
     expected: Option<usize>,
-    /// Number of bytes of the buffer already searched for the end of the headers.
+    /// Bytes of the buffer already searched for the end of the headers.
     searched: usize,
-    /// Number of bytes of blank lines since the last body.
+    /// Bytes of blank lines since the last body.
     blank_bytes: usize,
 }
 
@@ -77,13 +77,13 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Returns a decoder that refuses bodies of more than `limit_bytes`.
+    /// Returns a decoder that rejects bodies of more than `limit_bytes`.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self { limit_bytes, is_first: true, expected: None, searched: 0, blank_bytes: 0 }
     }
 
-    /// Skips blank lines, which some clients write after a body.
+    /// Skips blank lines, which some clients send after a body.
     fn skip_blank_lines(&mut self, buffer: &mut BytesMut) -> Result<(), FrameError> {
         while let Some(bytes) = blank_line(buffer) {
             buffer.advance(bytes);
@@ -98,8 +98,7 @@ impl FrameDecoder {
 
     fn decode_headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
         self.skip_blank_lines(buffer)?;
-        // The mark stays in the buffer as long as the headers do: a reader must see that a frame has begun
-        // and is not complete.
+        // The mark stays in the buffer with the headers, because readers must see that a frame has begun.
         let mark =
             if self.is_first && buffer.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
         let Some(end) = end_of_headers(buffer, self.searched) else {
@@ -184,7 +183,7 @@ fn read_length(value: &str, limit: usize) -> Result<usize, FrameError> {
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(malformed());
     }
-    // A number of 20 digits or more does not fit into 64 bits; it is too large in any case.
+    // A number of 20 or more digits may not fit into 64 bits, but is too large in any case.
     let length = value.parse::<u64>().unwrap_or(u64::MAX);
     usize::try_from(length)
         .ok()
@@ -214,7 +213,7 @@ pub fn encode(body: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-/// Returns the head of a frame, with capacity for its body.
+/// Returns a frame with only its header, and with capacity for its body.
 pub(crate) fn frame_with_head(body_bytes: usize) -> Vec<u8> {
     let head = format!("Content-Length: {body_bytes}\r\n\r\n");
     let mut out = Vec::with_capacity(head.len() + body_bytes);

@@ -210,7 +210,8 @@ pub enum RunAction {
     /// program, which replaces an earlier limit of the lease.
     LimitSetUp { lease: LeaseId, program: ProgramId },
     /// End the process of a lease immediately, and return its tests without results.
-    /// [`RunEvent::LeaseEnded`] follows. The process was blocked in the set-up of a fixture that another process of the program holds.
+    /// [`RunEvent::LeaseEnded`] follows. The process was blocked in the set-up of a fixture that another
+    /// process of the program holds.
     ReturnTests { worker: WorkerId, program: ProgramId, fixture: String },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease that waits for its running tests
     /// may be cancelled again with [`CancelMode::Now`].

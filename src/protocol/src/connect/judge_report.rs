@@ -1,31 +1,31 @@
-//! What `connectconformance` prints when its run is over: the cases that did not simply pass, each with its
-//! reason, and the totals. Pure.
+//! Parses the final output of `connectconformance`: the cases that did not simply pass, each with its reason,
+//! and the totals. Pure.
 
 use std::collections::BTreeMap;
 
-/// The verdicts of the suite about its cases.
+/// Verdicts of the suite.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JudgeReport {
-    /// The cases that did not simply pass, by name.
+    /// Cases that did not simply pass, by name.
     pub findings: BTreeMap<String, JudgeFinding>,
-    /// Number of cases that passed.
+    /// Number of passed cases.
     pub passed: usize,
-    /// Number of cases that could not be run, of which no finding tells.
+    /// Number of cases that could not be run. No finding mentions them.
     pub not_run: usize,
 }
 
-/// The verdict of the suite about a case that did not simply pass.
+/// Verdict on a case that did not simply pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JudgeFinding {
-    /// It failed, for this reason.
+    /// The case failed for this reason.
     Failed(String),
-    /// It is named as known to fail, and passed.
+    /// The case was listed as a known failure, and passed.
     UnexpectedPass,
-    /// It is named as known to fail, and failed, for this reason.
+    /// The case was listed as a known failure, and failed for this reason.
     FailedAsExpected(String),
 }
 
-/// The output is no such report, or not a whole one.
+/// The output is not a report of the suite, or is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JudgeReportError {
     #[error("expected the totals of the cases, \"Total cases: …\", and found the end")]
@@ -42,10 +42,10 @@ const EXPECTED_BLOCK: &str = "a failed case or the totals";
 const EXPECTED_COUNTS: &str = "\"N passed, N failed\"";
 const EXPECTED_END: &str = "the end of the output";
 
-/// Parses what the suite has printed to standard output.
+/// Parses the standard output of the suite.
 ///
 /// # Errors
-/// It is no report, it is cut off, or its totals contradict the cases that it lists.
+/// The text is not a report, is cut off, or has totals that contradict its cases.
 pub fn parse_judge_report(text: &str) -> Result<JudgeReport, JudgeReportError> {
     let mut lines = ReportLines::new(text);
     let findings = read_findings(&mut lines)?;
@@ -55,7 +55,7 @@ pub fn parse_judge_report(text: &str) -> Result<JudgeReport, JudgeReportError> {
     };
     let expected = count(|finding| matches!(finding, JudgeFinding::FailedAsExpected(_)));
     let failed = findings.len() - expected;
-    // Cases that could not be run may be among the total, as the suite knew of them before.
+    // The total may include cases that could not be run, if the suite knew them in advance.
     let judged = totals.passed + totals.failed + totals.expected;
     let checks = [
         ("failed", totals.failed, failed),
@@ -68,10 +68,10 @@ pub fn parse_judge_report(text: &str) -> Result<JudgeReport, JudgeReportError> {
     }
 }
 
-/// The lines of a report with their numbers.
+/// Lines of a report, with line numbers.
 struct ReportLines<'a> {
     rest: &'a str,
-    /// Number of the line that was read last.
+    /// Number of the line last read.
     line: usize,
 }
 
@@ -80,7 +80,7 @@ impl<'a> ReportLines<'a> {
         Self { rest: text, line: 0 }
     }
 
-    /// Returns the next line that has been written to its end.
+    /// Returns the next complete line.
     fn next(&mut self) -> Option<&'a str> {
         let (line, rest) = self.rest.split_once('\n')?;
         self.rest = rest;
@@ -88,7 +88,7 @@ impl<'a> ReportLines<'a> {
         Some(line)
     }
 
-    /// Returns the next line, without its tab, if it is the continuation of a block.
+    /// Returns the next line without its tab if it continues a block.
     fn next_indented(&mut self) -> Option<&'a str> {
         self.rest.starts_with('\t').then(|| self.next()).flatten().map(|line| &line[1..])
     }
@@ -98,7 +98,7 @@ impl<'a> ReportLines<'a> {
     }
 }
 
-/// Reads the blocks of cases, up to the line with the total, of which the rest remains.
+/// Reads the blocks of cases, up to the line with the total, which is not consumed.
 fn read_findings(lines: &mut ReportLines<'_>) -> Result<BTreeMap<String, JudgeFinding>, JudgeReportError> {
     let mut findings = BTreeMap::new();
     while !lines.rest.starts_with("Total cases: ") {
@@ -134,7 +134,7 @@ enum BlockKind {
     FailedAsExpected,
 }
 
-/// Returns the case of a block and its kind, from the first line. Names have spaces and colons.
+/// Returns the case and kind of a block, given its first line. Names may contain spaces and colons.
 fn block_head(line: &str) -> Option<(&str, BlockKind)> {
     if let Some(rest) = line.strip_prefix("FAILED: ") {
         let unexpected = rest.strip_suffix(" was expected to fail but did not");
@@ -184,7 +184,7 @@ const EXPECTED_FAILURES_END: &str = " failed as expected due to being known fail
 
 fn number_within(line: &str, before: &str, after: &str) -> Option<usize> {
     let digits = line.strip_prefix(before)?.strip_suffix(after)?;
-    // `parse` would accept a sign; the sum of a few numbers of 32 bits has its place.
+    // `parse` would accept a sign. `u32` leaves room for the sum of a few numbers.
     let number: Option<u32> =
         digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
     usize::try_from(number?).ok()
@@ -194,7 +194,7 @@ fn number_within(line: &str, before: &str, after: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// As the suite printed it, with each kind of verdict.
+    /// A report as printed by the suite, with each kind of verdict.
     const REPORT: &str = "\
 FAILED: A/HTTPVersion:1/unary/one:
 	actual error {code: 2}

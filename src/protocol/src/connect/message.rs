@@ -1,12 +1,12 @@
-//! The messages of a client under test. Fields that Heeler does not use are left out: decoding skips them,
-//! and no decoded message is written again.
+//! Messages of a client under test. Fields that Heeler does not use are left out: decoding skips them, and
+//! decoded messages are never re-encoded.
 
 use prost::{DecodeError as MessageDecodeError, Message, Oneof, bytes::Bytes};
 
 /// A request to a client under test (`ClientCompatRequest`).
 #[derive(Clone, PartialEq, Message)]
 pub struct ClientRequest {
-    /// The full name of the case.
+    /// Full name of the case.
     #[prost(string, tag = "1")]
     pub test_name: String,
     #[prost(int32, tag = "2")]
@@ -29,28 +29,28 @@ pub struct ClientRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Present {}
 
-/// An answer of a client under test (`ClientCompatResponse`).
+/// A response of a client under test (`ClientCompatResponse`).
 #[derive(Clone, PartialEq, Message)]
 pub struct ClientResponse {
-    /// The full name of the case that it answers.
+    /// Full name of the case.
     #[prost(string, tag = "1")]
     pub test_name: String,
     #[prost(oneof = "ClientAnswer", tags = "2, 3")]
     pub answer: Option<ClientAnswer>,
 }
 
-/// What became of a case.
+/// Result of a case.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum ClientAnswer {
     /// The call was made; the suite judges the result.
     #[prost(message, tag = "2")]
     Response(Present),
-    /// No call could be made.
+    /// The call could not be made.
     #[prost(message, tag = "3")]
     Error(ClientError),
 }
 
-/// Why no call could be made (`ClientErrorResult`).
+/// Why the call could not be made (`ClientErrorResult`).
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ClientError {
     #[prost(string, tag = "1")]
@@ -58,7 +58,7 @@ pub struct ClientError {
 }
 
 impl ClientResponse {
-    /// Returns the answer that a case could not be run.
+    /// Returns the response for a case that could not be run.
     #[must_use]
     pub fn of_error(test_name: &str, message: String) -> Self {
         let answer = Some(ClientAnswer::Error(ClientError { message }));
@@ -66,7 +66,7 @@ impl ClientResponse {
     }
 }
 
-/// A message that is not one of the conformance suite.
+/// The bytes are not a message of the conformance suite.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MessageError(#[from] MessageDecodeError);
@@ -74,20 +74,20 @@ pub struct MessageError(#[from] MessageDecodeError);
 /// Decodes a request.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a request.
 pub fn decode_request(bytes: &[u8]) -> Result<ClientRequest, MessageError> {
     Ok(ClientRequest::decode(bytes)?)
 }
 
-/// Decodes an answer.
+/// Decodes a response.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a response.
 pub fn decode_response(bytes: &[u8]) -> Result<ClientResponse, MessageError> {
     Ok(ClientResponse::decode(bytes)?)
 }
 
-/// Encodes an answer.
+/// Encodes a response.
 #[must_use]
 pub fn encode_response(response: &ClientResponse) -> Vec<u8> {
     response.encode_to_vec()
@@ -100,7 +100,7 @@ const COMPRESSIONS: [&str; 6] = ["identity", "gzip", "br", "zstd", "deflate", "s
 const STREAMS: [&str; 5] =
     ["unary", "client-stream", "server-stream", "half-duplex-bidi-stream", "full-duplex-bidi-stream"];
 
-/// Returns the tags of a case, name and value: what its request says, never what its name seems to say.
+/// Returns the tags of a case as name and value, taken from the fields of its request, never from its name.
 #[must_use]
 pub fn case_tags(request: &ClientRequest) -> Vec<(&'static str, &'static str)> {
     let named = |names: &[&'static str], number: i32| {

@@ -1,10 +1,9 @@
-//! The messages between Connect's conformance suite and a client under test
-//! (`connectrpc.conformance.v1`), as far as Heeler reads and writes them: requests and answers are passed on
-//! as they are.
+//! Messages between Connect's conformance suite and a client under test (`connectrpc.conformance.v1`), as far
+//! as Heeler reads and writes them. Heeler passes requests and responses on unchanged.
 //!
-//! - [`MessageDecoder`], [`append_message`]: messages with four bytes of length before them.
-//! - [`ClientRequest`]: a request, with what it is about; [`ClientResponse`]: an answer.
-//! - [`parse_judge_report`]: the verdicts that the suite prints when its run is over.
+//! - [`MessageDecoder`], [`append_message`]: messages with a length prefix of four bytes.
+//! - [`ClientRequest`]: a request; [`ClientResponse`]: a response.
+//! - [`parse_judge_report`]: the verdicts that the suite prints at its end.
 
 use heeler_core::batching::ProcessTraits;
 
@@ -21,8 +20,8 @@ pub use size_delimited::{
     MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, RESPONSE_LIMIT_BYTES, append_message,
 };
 
-/// How the processes of a client under test behave: each has one request at a time, and says nothing when it
-/// is ready.
+/// Process traits of a client under test: it handles one request at a time, and does not report when it is
+/// ready.
 pub const CLIENT_PROCESS: ProcessTraits = ProcessTraits {
     hides_start: true,
     ends_between_tests: true,

@@ -1,17 +1,17 @@
-//! Messages with their size before them: four bytes, big-endian.
+//! Length-prefixed messages: four bytes of size, big-endian.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::StreamDecoder;
 
-/// Maximum size of a request: the suite's largest carry messages of some hundred KiB.
+/// Maximum size of a request. The suite's largest requests carry messages of some hundred KiB.
 pub const REQUEST_LIMIT_BYTES: usize = 64 << 20;
-/// Maximum size of an answer: that of the conformance suite itself.
+/// Maximum size of a response, the same as the conformance suite's own.
 pub const RESPONSE_LIMIT_BYTES: usize = 16 << 20;
 
 const SIZE_BYTES: usize = 4;
 
-/// A size beyond the limit: the stream is damaged, or is none of such messages.
+/// A size beyond the limit: the stream is damaged, or not a stream of such messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {size} bytes is over the limit of {limit}")]
 pub struct MessageTooLarge {
@@ -19,14 +19,14 @@ pub struct MessageTooLarge {
     pub limit: usize,
 }
 
-/// Decoder of messages up to a limit.
+/// Decoder of messages up to a maximum size.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageDecoder {
     limit: usize,
 }
 
 impl MessageDecoder {
-    /// Returns a decoder of messages of at most `limit` bytes.
+    /// Returns a decoder for messages of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit }
@@ -51,15 +51,15 @@ impl StreamDecoder for MessageDecoder {
     }
 
     fn is_inside_item(&self) -> bool {
-        // A message is taken off the buffer whole.
+        // A message is taken from the buffer as a whole.
         false
     }
 }
 
-/// Appends a message with its size.
+/// Appends a message with its length prefix.
 ///
 /// # Panics
-/// The message has 4 GiB or more, which no decoder returns.
+/// The message has 4 GiB or more. No decoder returns such a message.
 pub fn append_message(out: &mut Vec<u8>, message: &[u8]) {
     let size = u32::try_from(message.len()).expect("messages are within their limits");
     out.reserve(SIZE_BYTES + message.len());
