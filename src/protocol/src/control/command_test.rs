@@ -1,51 +1,51 @@
-//! Tests that are known beside their program's own listing: commands of their own, and entries of CTest.
+//! Tests that are known without a listing by their program: commands and CTest entries.
 
 use heeler_core::OsText;
 use serde::{Deserialize, Serialize};
 
 use super::TestProgram;
 
-/// A test that is a command: the selector of a test of the frameworks `command` and `tap`.
+/// A test that is a command. Encoded, it is the selector of a test of the frameworks `command` and `tap`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandTest {
     /// Path of the program.
     pub path: OsText,
     pub args: Vec<OsText>,
-    /// Environment set on top of the test program's; `None` unsets a variable.
+    /// Environment on top of the test program's; `None` unsets a variable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(OsText, Option<OsText>)>,
-    /// Working directory; `None`: that of the test program.
+    /// Working directory; `None` uses the test program's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<OsText>,
     #[serde(default, skip_serializing_if = "CommandRules::is_default")]
     pub rules: CommandRules,
 }
 
-/// What decides the result of a command beside its exit code, and what it needs. The rules are those of
-/// CTest's properties of tests.
+/// Rules for the result of a command besides its exit code, and its requirements. The rules correspond to
+/// CTest's test properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CommandRules {
-    /// Whether a failure is a success, and a success a failure.
+    /// Whether success and failure are swapped.
     pub will_fail: bool,
-    /// Exit code with which the command is skipped.
+    /// Exit code that marks the command as skipped.
     pub skip_code: Option<i32>,
-    /// Exit codes that say nothing of the test: the process was ended before its time.
+    /// Exit codes that are not results of the test, because the process was ended early.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub early_exit_codes: Vec<i32>,
-    /// Expressions of which the output must match one; the exit code is then ignored.
+    /// The output must match at least one of these expressions; the exit code is then ignored.
     pub pass_expressions: Vec<String>,
-    /// Expressions of which the output must match none.
+    /// The output must not match any of these expressions.
     pub fail_expressions: Vec<String>,
-    /// Expressions with any of which in its output the command is skipped.
+    /// The command is skipped if its output matches any of these expressions.
     pub skip_expressions: Vec<String>,
-    /// Another time limit, from the first line of output that matches.
+    /// A timeout that starts with the first matching line of output.
     pub timeout_after_match: Option<TimeoutAfterMatch>,
-    /// Files without which the command is not run; relative ones are below its working directory.
+    /// Files required to run the command; relative paths are below its working directory.
     pub required_files: Vec<OsText>,
-    /// Files that are attached to the result.
+    /// Files attached to the result.
     pub attached_files: Vec<OsText>,
-    /// Files that are attached to the result of a failure.
+    /// Files attached to the result of a failure.
     pub attached_files_on_failure: Vec<OsText>,
 }
 
@@ -55,26 +55,26 @@ impl CommandRules {
     }
 }
 
-/// A time limit that begins with an output.
+/// A timeout that starts when a line of output matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeoutAfterMatch {
-    /// Milliseconds from the line that matches.
+    /// Milliseconds from the matching line.
     pub timeout_ms: u64,
-    /// Expressions of which one must match.
+    /// At least one of these expressions must match.
     pub expressions: Vec<String>,
 }
 
 impl CommandTest {
-    /// Name of the framework of commands whose exit code decides.
+    /// Name of the framework for commands that are judged by their exit code.
     pub const FRAMEWORK: &str = "command";
 
-    /// Returns the command as the selector of its test.
+    /// Encodes the command as the selector of its test.
     #[must_use]
     pub fn to_selector(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Returns the command of a selector; `None` if it is none.
+    /// Decodes a selector; `None` if it is not a command.
     #[must_use]
     pub fn from_selector(selector: &str) -> Option<Self> {
         serde_json::from_str(selector).ok()
@@ -82,7 +82,7 @@ impl CommandTest {
 }
 
 impl TestProgram {
-    /// Returns the program as leases carry it.
+    /// Returns the program as sent with leases, without its entries.
     #[must_use]
     pub fn without_entries(&self) -> Self {
         let Self { suite, path, args, tool_env, env, cwd, framework, test_arguments, entries: _, unbuilt: _ } =

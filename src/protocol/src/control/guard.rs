@@ -1,4 +1,4 @@
-//! Messages between worker and guard: one test process, from its start to its exit status.
+//! Messages between worker and guard about one test process, from its start to its exit.
 //!
 //! The guard inherits the test's stdout and stderr as its own descriptors 1 and 2, and this connection as its
 //! standard input.
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 pub enum ToGuard {
     /// First message: the command to run.
     Exec(TestCommand),
-    /// Sends SIGTERM to the process group and, after the grace period, SIGKILL to the whole process tree.
+    /// Sends SIGTERM to the process group and SIGKILL to the whole process tree after the grace period.
     Terminate {
         /// Grace period in milliseconds.
         grace_ms: u64,
     },
-    /// Sends SIGKILL to the whole process tree at once.
+    /// Immediately sends SIGKILL to the whole process tree.
     Kill,
     /// Stops the process tree; answered by [`FromGuard::Paused`].
     Pause,
@@ -28,99 +28,98 @@ pub enum ToGuard {
     Resume,
     /// Requests a sample of the process tree, answered by [`FromGuard::Sampled`] about half a second later.
     Sample,
-    /// Requests dumps and stacks of all processes of the tree, which keep running; answered by
+    /// Requests dumps and stack traces of all processes of the tree, which keep running; answered by
     /// [`FromGuard::Dumped`].
     Dump,
-    /// Sends a signal to the test process itself, whose runtime then reports its stacks.
+    /// Sends a signal to the test process itself, whose runtime then prints its stack traces.
     ReportStacks {
-        /// Number of the signal.
+        /// Signal number.
         signal: i32,
     },
-    /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
-    /// debugger.
+    /// Continues a process that is stopped before its first instruction, without tracing, because it belongs
+    /// to a debugger.
     ContinueUntraced,
-    /// Continues a process that is stopped before its first instruction and has no debugger, traced as its
-    /// command says.
+    /// Continues a process that is stopped before its first instruction and has no debugger. Tracing follows
+    /// [`TestCommand::trace`].
     ContinueTraced,
 }
 
-/// Command of a test process. Program, arguments, environment and directory are byte strings, because paths
-/// and arguments may be any bytes.
+/// Command of a test process. Paths and arguments may contain any bytes, so program, arguments, environment
+/// and directory are byte strings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestCommand {
-    /// Path of the program; no search in `PATH`.
+    /// Path of the program; `PATH` is not searched.
     pub program: OsText,
-    /// Arguments without the program's own name.
+    /// Arguments without the program name.
     pub args: Vec<OsText>,
-    /// The whole environment.
+    /// Complete environment.
     pub env: Vec<(OsText, OsText)>,
     pub cwd: OsText,
-    /// Crash capture of the process; `None`: the process is not traced.
+    /// Crash capture of the process; `None` disables tracing.
     #[serde(default)]
     pub trace: Option<TracePlan>,
-    /// Memory limit in bytes of the process and all its descendants, where the system can enforce one;
-    /// `None`: no limit.
+    /// Memory limit in bytes for the process and all its descendants, if the system can enforce one; `None`
+    /// for no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// Whether the process is stopped before its first instruction, traced by no process, until
-    /// [`ToGuard::ContinueUntraced`] or [`ToGuard::ContinueTraced`].
+    /// Whether the process is stopped before its first instruction, not traced, until
+    /// [`ToGuard::ContinueUntraced`] or [`ToGuard::ContinueTraced`] arrives.
     #[serde(default)]
     pub is_stopped_at_start: bool,
-    /// Whether the process receives its channel as its standard input instead of descriptor 3: a pipe from
-    /// which it reads requests.
+    /// Whether the process receives its channel as standard input instead of descriptor 3: a pipe from which
+    /// it reads requests.
     #[serde(default)]
     pub is_channel_standard_input: bool,
 }
 
-/// Crash capture of a test process: which processes are traced, and which files are written.
+/// Crash capture of a test process: the traced processes and the files to write.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TracePlan {
-    /// Which processes are traced.
+    /// Processes that are traced.
     pub mode: TraceMode,
-    /// Which dumps are written.
+    /// Dumps that are written.
     pub dumps: DumpKinds,
-    /// Existing directory for dumps and stack texts.
+    /// Existing directory for dumps and stack traces.
     pub dir: OsText,
-    /// Prefix of the names of all files, without extension.
+    /// Prefix of all file names, without extension.
     pub name: String,
-    /// Size limit of one dump in bytes; 0: no limit.
+    /// Maximum size of one dump in bytes; 0 for no limit.
     pub limit_bytes: u64,
-    /// Whether the process's environment stays in its dumps.
+    /// Whether dumps include the process's environment.
     pub keeps_environment: bool,
-    /// Expected crash markers: a process with one of these words in its command line dies on purpose, because
-    /// its framework wants it to (death tests).
+    /// Markers of expected crashes. A process with one of these texts in its command line crashes on purpose,
+    /// for its framework's death tests.
     #[serde(default)]
     pub expected_crash_markers: Vec<String>,
-    /// Whether the framework reads which process traces the program, without consequences for the tests.
-    /// Another program that does so is traced in [`TraceMode::Tree`] only.
+    /// Whether the framework checks which process traces the program, without effect on the tests. Other
+    /// programs that check are traced only in [`TraceMode::Tree`].
     #[serde(default)]
     pub is_tracer_read_by_framework: bool,
-    /// File that exists while the framework runs tests. With it, the stack of an exit in the middle of the
-    /// tests is reported, by [`FromGuard::ExitedInRun`].
+    /// File that exists while the framework runs tests. If set, the guard reports the stack trace of an exit
+    /// that happens in the middle of the tests, with [`FromGuard::ExitedInRun`].
     #[serde(default)]
     pub run_mark: Option<OsText>,
 }
 
-/// Set of processes that are traced.
+/// Which processes are traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum TraceMode {
     /// No process is traced. Samples and dumps on request still work.
     Off,
-    /// The test process; if that is a script or a shell, also the programs that it starts. Programs that may
-    /// behave differently when traced run untraced.
+    /// The test process. If it is a script or a shell, the programs that it starts are also traced. Programs
+    /// that may behave differently when traced are not.
     #[default]
     Root,
     /// The test process and all its descendants.
     Tree,
 }
 
-/// Kinds of dumps that are written. Stack texts are always reported, and also written to a file if a
-/// directory is given.
+/// Kinds of dumps to write. Stack traces are always reported, and written to a file if a directory is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DumpKinds {
-    /// Dumps of processes that crash.
+    /// Dumps of crashing processes.
     pub crash: bool,
-    /// Dumps of processes that hang, on [`ToGuard::Dump`].
+    /// Dumps of hanging processes, requested by [`ToGuard::Dump`].
     pub hang: bool,
 }
 
@@ -129,10 +128,9 @@ pub struct DumpKinds {
 pub enum FromGuard {
     /// The program is running.
     Started {
-        /// Process id, which is also the process group id.
+        /// Process id, also the process group id.
         pid: u32,
-        /// Whether the system enforces the memory limit, so that the worker does not need to poll memory
-        /// usage.
+        /// Whether the system enforces the memory limit. Otherwise the worker must poll memory usage.
         #[serde(default)]
         is_limited: bool,
     },
@@ -143,18 +141,17 @@ pub enum FromGuard {
     },
     /// Answers [`ToGuard::Pause`].
     Paused,
-    /// A process that was to be traced is not traced, so its crash is visible in its exit status only. Sent
-    /// at most once.
+    /// A process that should be traced is not, so a crash shows only in its exit status. Sent at most once.
     Untraced {
         /// Reason, such as `it has a leak sanitizer, which fails when traced`.
         reason: String,
     },
-    /// A process of the test has crashed. Sent after the test has ended, before [`FromGuard::Ended`].
+    /// A process of the test has crashed. Sent after the end of the test, before [`FromGuard::Ended`].
     Crashed(CrashReport),
-    /// The test process has exited by itself in the middle of the tests, or after it had child processes.
-    /// Sent after the test has ended, before [`FromGuard::Ended`].
+    /// The test process exited by itself in the middle of the tests, or after it had child processes. Sent
+    /// after the end of the test, before [`FromGuard::Ended`].
     ExitedInRun {
-        /// Symbolized stack of the thread that has called the exit.
+        /// Symbolized stack trace of the thread that called `exit`.
         stack: String,
     },
     /// Answers [`ToGuard::Sample`].
@@ -163,49 +160,49 @@ pub enum FromGuard {
     Dumped(HangReport),
     /// The process is stopped before its first instruction, as its command requires.
     StoppedAtStart {
-        /// Whether it is stopped at the first instruction of its program. `false` if the system did not let
-        /// the guard stop it there; it is then stopped just before `exec`.
+        /// Whether the process is stopped at the first instruction of its program. `false` if the system did
+        /// not allow that; the process is then stopped just before `exec`.
         is_program: bool,
     },
     /// The debugger has exited and left the process stopped; the guard continues the process.
     DebuggerExited,
-    /// The process has ended and no process of its tree is left. Last message.
+    /// The process has ended, and no process of its tree is left. Last message.
     Ended(ProcessExit),
 }
 
-/// Crash of one process, with everything that the guard could collect about it.
+/// Crash of one process, with everything that the guard could collect.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CrashReport {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
-    /// Whether it is the test process itself, not a descendant.
+    /// Whether this is the test process itself, not a descendant.
     pub is_root: bool,
     /// Signal number.
     pub signal: i32,
-    /// `si_code`. Above 0: the kernel raised the signal because of what the thread did. Otherwise a program
-    /// sent it.
+    /// `si_code`. Above 0, the kernel raised the signal because of the thread's own action. Otherwise a
+    /// program sent it.
     pub code: i32,
     /// Fault address, if the kernel raised the signal.
     pub address: Option<u64>,
     /// Thread that received the signal.
     pub thread: CrashedThread,
-    /// Fault whose handler the thread was running when this signal arrived, such as the stack overflow before
-    /// an `abort`.
+    /// Fault whose handler was running in the thread when this signal arrived, such as the stack overflow
+    /// before an `abort`.
     pub cause: Option<SignalFault>,
-    /// Whether the program's own handler ended the process with an exit code; `signal` is the one that it
-    /// handled.
+    /// Whether the program's own handler ended the process with an exit code. `signal` is then the handled
+    /// signal.
     pub is_handled: bool,
-    /// Whether the worker had ordered the process to end before, so that the crash may be its way of exiting.
+    /// Whether the worker had already told the process to end, so the crash may be its way of exiting.
     #[serde(default)]
     pub is_termination_requested: bool,
-    /// Symbolized stack of the thread; empty if nothing could be read.
+    /// Symbolized stack trace of the thread; empty if nothing could be read.
     pub stack: String,
     /// Path of the minidump.
     pub dump: Option<OsText>,
-    /// Path of the file with the stacks of all threads as text.
+    /// Path of the text file with the stack traces of all threads.
     pub stacks_file: Option<OsText>,
-    /// Diagnostics that could not be collected, each with its reason.
+    /// Diagnostics that could not be collected, with reasons.
     pub soft_errors: Vec<String>,
 }
 
@@ -214,11 +211,11 @@ pub struct CrashReport {
 pub struct CrashedThread {
     /// Thread id; equal to the process id for the main thread.
     pub id: u32,
-    /// Thread name, as the system knows it.
+    /// Thread name in the system.
     pub name: String,
 }
 
-/// Signal that the kernel raised because of what a thread did.
+/// Signal that the kernel raised because of a thread's own action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SignalFault {
     /// Signal number.
@@ -229,15 +226,14 @@ pub struct SignalFault {
     pub address: Option<u64>,
 }
 
-/// Activity of the processes of a test, from two samples about half a second apart.
+/// Activity of a test's processes, from two samples about half a second apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TreeSample {
     /// Processes, the test process first.
     pub processes: Vec<ProcessSample>,
-    /// CPU time of all processes since the start in microseconds, without processes that have ended.
+    /// CPU time of all living processes since their start, in microseconds.
     pub cpu_us: u64,
-    /// Time that the living threads were runnable but not scheduled, summed up since the start, in
-    /// microseconds.
+    /// Total time that the living threads were runnable but not scheduled, in microseconds.
     pub waiting_us: u64,
 }
 
@@ -250,46 +246,46 @@ pub struct ProcessSample {
     /// Thread states, such as `BLOCKED in futex (97 threads), accept`, `BUSY`, `POLLING`, `STARVED`,
     /// `STOPPED`, `BLOCKED IN KERNEL`.
     pub state: String,
-    /// Whether it ran, waited for a processor, or waited in the kernel for a device; otherwise it waited for
-    /// something that other processes do, or for a time.
+    /// Whether the process ran, waited for a CPU, or waited for a device in the kernel. Otherwise it waited
+    /// for other processes or for a time.
     pub is_working: bool,
     /// CPU time since the process start, in microseconds.
     pub cpu_us: u64,
-    /// Time that the living threads were runnable but not scheduled, since they started, in microseconds.
+    /// Total time that the living threads were runnable but not scheduled, in microseconds.
     pub waiting_us: u64,
 }
 
-/// Dumps and stacks of a process tree on request, for a test that hangs.
+/// Dumps and stack traces of a process tree, requested for a hanging test.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HangReport {
     /// Processes, the test process first.
     pub processes: Vec<HungProcess>,
-    /// Load and memory of the machine before the processes were examined, if they are known: a hang on a
-    /// machine without memory is another finding.
+    /// Load and memory of the machine before the processes were examined, if known. Lack of memory may
+    /// explain the hang.
     pub machine: Option<MachineLoad>,
-    /// Diagnostics that could not be collected, each with its reason.
+    /// Diagnostics that could not be collected, with reasons.
     pub soft_errors: Vec<String>,
 }
 
-/// Process of a tree that hangs.
+/// A process of a hanging tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HungProcess {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
-    /// Thread states as in [`ProcessSample::state`], but from one sample.
+    /// Thread states like [`ProcessSample::state`], but from one sample.
     pub state: String,
-    /// Name, age and memory; `None` if they could not be read.
+    /// Name, age and memory; `None` if unreadable.
     pub facts: Option<ProcessFacts>,
-    /// Symbolized stack of the first living thread; empty if nothing could be read.
+    /// Symbolized stack trace of the first living thread; empty if nothing could be read.
     pub stack: String,
     /// Path of the minidump.
     pub dump: Option<OsText>,
-    /// Path of the file with the stacks of all threads as text.
+    /// Path of the text file with the stack traces of all threads.
     pub stacks_file: Option<OsText>,
 }
 
-/// Exit status and resource usage of a process, as the operating system reports them.
+/// Exit status and resource usage of a process, as reported by the operating system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ProcessExit {
     /// Exit code, if the process exited by itself.
@@ -309,13 +305,13 @@ pub struct ProcessExit {
     /// Peak memory in bytes, if the system killed the process at the limit of [`TestCommand::memory_bytes`].
     #[serde(default)]
     pub limit_peak_bytes: Option<u64>,
-    /// Path of the core file, if it can be found.
+    /// Path of the core file, if it was found.
     #[serde(default)]
     pub core: Option<OsText>,
 }
 
 impl ProcessExit {
-    /// Returns the resource usage; `None` for a process that was lost, about which nothing is known.
+    /// Returns the resource usage; `None` for a lost process, whose usage is unknown.
     #[must_use]
     pub fn usage(&self) -> Option<ProcessUsage> {
         let Self { cpu_us, peak_kib, wall_us, .. } = *self;

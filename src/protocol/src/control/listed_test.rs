@@ -1,4 +1,4 @@
-//! Tests as frameworks list them, and what runs in their place.
+//! Tests as frameworks list them, and variants of tests.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::TraitPair;
 
-/// Test as its framework lists it.
+/// A test as listed by its framework.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ListedTest {
-    /// Name as the framework knows it.
+    /// Name in the framework.
     pub name: String,
     /// Display name, if it differs from the name (a parameter's value).
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -21,62 +21,62 @@ pub struct ListedTest {
     /// Source file, if the framework reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file: Option<String>,
-    /// The source file as the framework names it in its reports, where `file` is the absolute path of it.
+    /// Source file as the framework's reports name it, if `file` is the absolute path.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reported_file: Option<String>,
     /// Line in the source file, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<u32>,
-    /// Reason why the framework would not run the test (`ignored: needs net`, `disabled`); such a test is
+    /// Reason why the framework would skip the test (`ignored: needs net`, `disabled`). Such a test is
     /// skipped without a process.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub skip: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub traits: Vec<TraitPair>,
-    /// Handle by which the framework selects exactly this test, where its name does not: the adapter that
-    /// wrote it reads it again. A test with a selector is selectable even if another has the same name.
+    /// Selects exactly this test if its name does not. Only the adapter that wrote the selector reads it. A
+    /// test with a selector can be selected even if another test has the same name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub selector: Option<String>,
-    /// Time limit that the test names for itself, in milliseconds; a shorter one of the settings applies.
+    /// Timeout declared by the test itself, in milliseconds; a shorter configured timeout wins.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_ms: Option<u64>,
-    /// Reason why the test can't be run, which is an error.
+    /// Reason why the test cannot be run, which is an error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub broken: Option<String>,
-    /// What runs as this test, of which no framework knows.
+    /// Variant that runs as this test and is unknown to the framework.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub variant: Option<Arc<TestVariant>>,
 }
 
-/// Class and name of a test in JUnit reports, equal to the reports of its framework: readers then recognize a
-/// test by its earlier results.
+/// Class and name of a test in JUnit reports, the same as in the framework's reports, so that tools match a
+/// test with its earlier results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ReportName {
     pub class: String,
     pub name: String,
 }
 
-/// Tests of a program that run with variables of their own in one process, as one test: it passes if all of
-/// them do, and ends with the first that fails.
+/// Tests of a program that run in one process with their own environment, as one test. The variant passes if
+/// all its tests do, and ends at the first failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct TestVariant {
     /// Environment on top of the program's; `None` unsets a variable.
     pub env: Vec<(OsText, Option<OsText>)>,
-    /// The tests, in the framework's order; never empty.
+    /// Tests in the framework's order; never empty.
     pub tests: Vec<Arc<ListedTest>>,
-    /// Of which process they may run in a fork, where the framework has such processes; `None` for a process
-    /// of their own from the start.
+    /// The variant may run in a fork of a process at this point, if the framework supports that; `None`
+    /// starts a new process.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fork_point: Option<ForkPoint>,
 }
 
-/// When a process is forked for tests that it does not run itself.
+/// Point at which a process is forked to run tests in the fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForkPoint {
-    /// When its framework is loaded, and nothing of the program.
+    /// The framework is loaded, but nothing of the program.
     Framework,
-    /// When the program is loaded as well: the variables of its tests change nothing before the first one.
+    /// The program is loaded as well. Variables of its tests have no effect before the first test.
     Program,
 }
 
@@ -87,24 +87,24 @@ impl ListedTest {
         self.reported_file.as_deref().or(self.file.as_deref())
     }
 
-    /// Returns whether its framework skips it unless it is told otherwise.
+    /// Returns whether the framework skips the test by default.
     #[must_use]
     pub fn is_ignored(&self) -> bool {
         self.skip.is_some() || self.traits.iter().any(|one| one.name == crate::mtp::key::IGNORED_TRAIT)
     }
 }
 
-/// Limit of the test names that a framework takes on one command line.
+/// Limit of the test names on one command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectionLimit {
-    /// Maximum sum of the costs of all names.
+    /// Maximum total cost of all names.
     pub budget_bytes: usize,
-    /// Bytes that a name takes beside its text.
+    /// Bytes that each name costs beside its text.
     pub overhead_bytes: usize,
 }
 
 impl SelectionLimit {
-    /// Returns the bytes that a name takes.
+    /// Returns the cost of a name in bytes.
     #[must_use]
     pub fn cost(&self, name: &str) -> usize {
         name.len().saturating_add(self.overhead_bytes)

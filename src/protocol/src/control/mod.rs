@@ -1,6 +1,6 @@
 //! Control messages between coordinator, watchdog, worker and guard. All are JSON in packets
-//! ([`crate::packet`]); enums are tagged by their one outer key. Both ends are always the same program, so
-//! there are no versions to bridge.
+//! ([`crate::packet`]), and enums are tagged by their single outer key. Both ends are always the same
+//! program, so there is no versioning.
 
 mod command_test;
 mod guard;
@@ -28,17 +28,17 @@ pub use worker::*;
 
 use serde::{Deserialize, Serialize};
 
-/// Client number within the coordinator, from 1; not reused after the client has left.
+/// Client number within the coordinator, from 1; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientId(pub u32);
 
-/// Identity of a run within the coordinator. Clients choose the ids of their runs, and two clients may choose
-/// the same one.
+/// Identity of a run within the coordinator. Clients choose their run ids, so two clients may choose the same
+/// id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct RunKey {
     pub client: ClientId,
-    /// Run id, as the client named it.
+    /// Run id chosen by the client.
     pub id: String,
 }
 
@@ -50,28 +50,27 @@ impl RunKey {
     }
 }
 
-/// Route of results to a client. It belongs to the runs of that client: workers and the watchdog serve
-/// several clients.
+/// Route of results to a client. Runs carry it, because workers and the watchdog serve several clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClientRoute {
-    /// Callback address to report to; `None` forwards results through the coordinator.
+    /// Callback address for reports; `None` forwards results through the coordinator.
     pub callback: Option<CallbackAddress>,
     /// Timeouts of the client's connections.
     pub limits: DeliveryLimits,
-    /// Encoding of the updates; callback connections take [`UpdateEncoding::TestProtocol`] only.
+    /// Encoding of the updates. Callback connections support only [`UpdateEncoding::TestProtocol`].
     #[serde(default)]
     pub encoding: UpdateEncoding,
-    /// Whether the client reads the attachments stream: the files of a result are sent with it.
+    /// Whether the client reads the attachments stream, which carries the files of results.
     #[serde(default)]
     pub has_attachments_stream: bool,
 }
 
-/// First message on every control connection, from the process that dialled.
+/// First message on every control connection, sent by the process that dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JoinMessage {
     /// The coordinator's watchdog.
     Watchdog { pid: u32 },
-    /// Worker that the watchdog started.
+    /// A worker started by the watchdog.
     Worker {
         /// Worker number from [`ToWatchdog::StartWorker`].
         worker: WorkerId,
@@ -79,18 +78,18 @@ pub enum JoinMessage {
     },
 }
 
-/// Port at which the client listens for callback connections.
+/// Address where the client listens for callback connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallbackAddress {
-    /// Host of the client, numeric where possible.
+    /// Client's host, numeric if possible.
     pub host: String,
     pub port: u16,
-    /// Token that Heeler's own listeners require as the first message.
+    /// Token that Heeler's own listeners require in the first message.
     pub token: Option<String>,
 }
 
 impl CallbackAddress {
-    /// Returns the address of a port.
+    /// Returns the address of a host's port.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16, token: Option<String>) -> Self {
         Self { host: host.into(), port, token }
@@ -100,38 +99,37 @@ impl CallbackAddress {
 /// Timeouts of client connections, all in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeliveryLimits {
-    /// Time after which a callback connection that is not established counts as refused.
+    /// A callback connection that is not established within this time counts as refused.
     pub connect_ms: u64,
-    /// Time after which a client that reads nothing, while there is something to send, counts as gone.
+    /// A client that reads nothing for this long, while there is something to send, counts as gone.
     pub stall_ms: u64,
-    /// Time that the client's kernel may take without progress to acknowledge the last bytes, of a client
-    /// that does not answer barriers.
+    /// If the client does not answer barriers: how long its kernel may take without progress to acknowledge
+    /// the last bytes.
     pub drain_ms: u64,
-    /// Time after which a client that has answered before, and does not answer an open barrier, counts as
+    /// A client that has answered before, and leaves an open barrier unanswered for this long, counts as
     /// gone.
     pub answer_ms: u64,
-    /// Time for the first answer of a client, after which its updates go over the main connection.
+    /// Timeout of a client's first answer. After that, its updates use the main connection.
     pub first_answer_ms: u64,
 }
 
-/// Proof level of delivery: how certain it is that the client has everything sent on a connection, best
-/// first.
+/// How certain it is that the client has everything sent on a connection, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofLevel {
-    /// The client answered the barrier behind everything else: it has handled all of it.
+    /// The client answered the final barrier, so it has handled everything.
     Handled,
-    /// There is one connection, and its order is enough: everything precedes the completion.
+    /// There is one connection, and its order suffices: everything precedes the completion.
     Ordered,
-    /// The client answers no barriers, and its kernel acknowledged every byte; it is unknown whether the
-    /// client has read them.
+    /// The client answers no barriers, but its kernel acknowledged every byte. The client may not have read
+    /// them.
     Delivered,
     /// Nothing is proven.
     None,
 }
 
 impl ProofLevel {
-    /// Returns whether nothing needs to be sent again.
+    /// Returns whether nothing must be sent again.
     #[must_use]
     pub fn is_enough(self) -> bool {
         self <= Self::Ordered

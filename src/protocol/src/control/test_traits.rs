@@ -1,17 +1,17 @@
-//! Traits of tests: pairs of name and value, and the names that have a meaning for scheduling.
+//! Traits of tests (pairs of name and value), and the names that affect scheduling.
 
 use serde::{Deserialize, Serialize};
 
 use crate::mtp::TestTrait;
 
-/// Name of the trait of a test that sets up a fixture; its value names the fixture.
+/// Trait of a test that sets up a fixture; its value names the fixture.
 pub const FIXTURE_SETUP_TRAIT: &str = "fixture-setup";
-/// The same of a test that requires a fixture.
+/// Trait of a test that requires a fixture.
 pub const FIXTURE_REQUIRED_TRAIT: &str = "fixture-required";
-/// The same of a test that cleans a fixture up.
+/// Trait of a test that cleans up a fixture.
 pub const FIXTURE_CLEANUP_TRAIT: &str = "fixture-cleanup";
 
-/// Trait (name and value) in control messages.
+/// Trait in control messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraitPair {
     pub name: String,

@@ -1,16 +1,16 @@
-//! The tests of a lease that a client has seen start and that have no result yet. If one of them runs again,
-//! it may be on another connection, where its new updates would overtake the earlier ones.
+//! Tests of a lease that have started for the client and have no result yet. If such a test runs again, its
+//! updates may use another connection, where they could overtake the earlier updates.
 
 use std::collections::BTreeSet;
 
 use super::{LeaseEvent, TestId};
 
-/// The unfinished tests of one lease.
+/// Unfinished tests of one lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnfinishedTests(BTreeSet<TestId>);
 
 impl UnfinishedTests {
-    /// Records events of the lease; returns whether one of them lets a test that has started run again.
+    /// Records events of the lease. Returns whether a started test will run again because of them.
     pub fn record(&mut self, events: &[LeaseEvent]) -> bool {
         let mut runs_again = false;
         for event in events {
@@ -36,7 +36,7 @@ impl UnfinishedTests {
         runs_again
     }
 
-    /// Returns whether the end of the lease lets no test that has started run again.
+    /// Returns whether no started test would run again if the lease ended now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

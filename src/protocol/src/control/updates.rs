@@ -1,5 +1,5 @@
-//! Updates of a run on their way to a client: encoded as the test protocol sends them, which workers and the
-//! watchdog can send to the client themselves, or in Heeler's own types, for a session of another protocol.
+//! Updates of a run on their way to a client. The encoding is either the test protocol, which workers and the
+//! watchdog can send to the client directly, or Heeler's own types for a session of another protocol.
 
 use bytes::Bytes;
 use heeler_core::{ProgramFailure, TestResult, WorkerId};
@@ -10,26 +10,26 @@ use crate::mtp::{
     render_program_failure, render_result, render_started, updates_frame,
 };
 
-/// Encoding of the updates of a client's runs.
+/// Encoding of updates for a client's runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum UpdateEncoding {
     /// Notifications of the test protocol.
     #[default]
     TestProtocol,
-    /// [`RunUpdates`], for a session in the coordinator.
+    /// [`RunUpdates`], read by a session in the coordinator.
     Typed,
 }
 
-/// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
+/// Maximum number of updates in a frame. Clients show progress per frame, and some limit message sizes.
 pub const FRAME_LIMIT_UPDATES: usize = 500;
-/// Approximate maximum size of a frame's updates, so that a client can show results as they arrive. One
-/// larger update has a frame to itself.
+/// Approximate maximum size of a frame, so that clients show results as they arrive. A larger update gets its
+/// own frame.
 pub const FRAME_LIMIT_BYTES: usize = 256 << 10;
 
 /// Updates of one run, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunUpdates {
-    /// Run id, as the client named it.
+    /// Run id chosen by the client.
     pub run: String,
     pub updates: Vec<TestUpdate>,
 }
@@ -37,7 +37,7 @@ pub struct RunUpdates {
 /// One update of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum TestUpdate {
-    /// The test is running.
+    /// The test has started.
     Started {
         /// Uid of the test.
         uid: String,
@@ -57,7 +57,7 @@ pub enum TestUpdate {
     Completed,
 }
 
-/// A [`TestUpdate`] as it is written: from borrowed parts, because a result may hold megabytes of output.
+/// Borrowed form of [`TestUpdate`] for writing, because a result may hold megabytes of output.
 #[derive(Serialize)]
 enum WrittenUpdate<'a> {
     Started { uid: &'a str, started_ms: u64, worker: WorkerId },
@@ -67,13 +67,13 @@ enum WrittenUpdate<'a> {
 }
 
 impl UpdateEncoding {
-    /// Returns whether groups have updates of their own.
+    /// Returns whether groups have their own updates.
     #[must_use]
     pub fn has_groups(self) -> bool {
         self == Self::TestProtocol
     }
 
-    /// Appends the update of a group, of which the typed encoding has none.
+    /// Appends the update of a group; the typed encoding has none.
     pub fn append_group(self, out: &mut Vec<u8>, group: &GroupDescription<'_>) {
         match self {
             Self::TestProtocol => render_group(out, group),
@@ -81,7 +81,7 @@ impl UpdateEncoding {
         }
     }
 
-    /// Appends the update of a test that has begun.
+    /// Appends the update of a test that has started.
     pub fn append_started(
         self,
         out: &mut Vec<u8>,
@@ -95,7 +95,7 @@ impl UpdateEncoding {
         }
     }
 
-    /// Appends the update of a running test with its latest output; nothing in an encoding that has none.
+    /// Appends a running test's latest output, if the encoding has such updates.
     pub fn append_output(self, out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, output: &str) {
         match self {
             Self::TestProtocol => render_output(out, test, started_ms, output),
@@ -119,7 +119,7 @@ impl UpdateEncoding {
         }
     }
 
-    /// Returns a frame of updates that were appended, each in a slice of its own.
+    /// Returns a frame of encoded updates, each in its own slice.
     #[must_use]
     pub fn frame<'a>(self, run: &str, updates: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Bytes {
         match self {
@@ -128,7 +128,7 @@ impl UpdateEncoding {
         }
     }
 
-    /// Returns the frame after which no update of the run follows.
+    /// Returns the last frame of a run.
     #[must_use]
     pub fn completion(self, run: &str) -> Bytes {
         match self {
@@ -146,7 +146,7 @@ fn append(out: &mut Vec<u8>, update: &WrittenUpdate<'_>) {
     serde_json::to_writer(out, update).expect("an update is a plain struct");
 }
 
-/// Returns [`RunUpdates`] of updates that are encoded already.
+/// Returns [`RunUpdates`] made of encoded updates.
 fn typed_frame<'a>(run: &str, updates: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut frame = br#"{"run":"#.to_vec();
     serde_json::to_writer(&mut frame, run).expect("a text is encoded");
@@ -160,7 +160,7 @@ impl RunUpdates {
     /// Reads a frame of the typed encoding.
     ///
     /// # Errors
-    /// It is none.
+    /// The bytes are not such a frame.
     pub fn read(frame: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(frame)
     }

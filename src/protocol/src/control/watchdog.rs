@@ -12,7 +12,7 @@ use crate::{
 /// Messages from coordinator to watchdog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWatchdog {
-    /// Starts a worker, which joins on a control connection of its own.
+    /// Starts a worker, which dials its own control connection.
     StartWorker {
         /// Number of the new worker.
         worker: WorkerId,
@@ -33,11 +33,11 @@ pub enum ToWatchdog {
         #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
         client_members: ClientMembers,
     },
-    /// The client has handled these results of dead workers of an open run, on their own connections: they
-    /// are not sent again if the coordinator dies.
+    /// The client has handled these results of dead workers of an open run, on the workers' own connections.
+    /// They are not sent again if the coordinator dies.
     StreamsHandled {
         run: RunKey,
-        /// All that are known of the run.
+        /// All known positions of the run.
         positions: Vec<StreamPosition>,
     },
     /// Requests the content of a dead worker's journal.
@@ -47,36 +47,36 @@ pub enum ToWatchdog {
         /// Worker whose journal is read.
         worker: WorkerId,
     },
-    /// Sends the remaining updates, then the end of the attachments and the completion; answered by
+    /// Sends the remaining updates, the end of the attachments, and the completion; answered by
     /// [`FromWatchdog::Finished`].
     Finish(Box<FinishRequest>),
-    /// One more relayed frame was handed to the client: see [`RELAY_WINDOW`].
+    /// Another relayed frame was handed to the client; see [`RELAY_WINDOW`].
     FrameForwarded { client: ClientId },
-    /// Of the frames of a finish that were relayed to a client with a callback port, these are written to its
-    /// main connection.
+    /// The part of a relayed finish that has been written to the main connection of a client with a callback
+    /// port.
     RelayWritten { run: RunKey, written: RelayedPart },
-    /// A client has left, and all its runs are over: its connection is closed.
+    /// A client has left, and all its runs are over: close its connection.
     EndClient { client: ClientId },
-    /// The user suspends the coordinator, which stops itself next: its silence is expected until
-    /// [`Self::Resume`].
+    /// The user is suspending the coordinator, which stops itself next. The watchdog expects its silence
+    /// until [`Self::Resume`].
     Suspend,
     /// The coordinator runs again.
     Resume,
-    /// Orders the watchdog to end all workers and exit.
+    /// Ends all workers, then the watchdog itself.
     Exit,
 }
 
-/// Number of relayed frames that the watchdog sends for one client before the coordinator confirms the first
-/// of them. A client that does not read would otherwise block the control connection for all others.
+/// Maximum number of relayed frames for one client that the coordinator has not confirmed. Without this
+/// limit, a client that does not read would block the control connection for all others.
 pub const RELAY_WINDOW: usize = 4;
 
-/// The part of a finish that was handed to the kernel for the client's main connection, together with
-/// everything that went there before it.
+/// Part of a finish that the kernel has accepted for the client's main connection, after everything queued
+/// there before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RelayedPart {
-    /// This number of frames, from the first.
+    /// This many frames, from the first.
     Frames(u64),
-    /// All frames with the completion.
+    /// All frames, including the completion.
     Completion,
 }
 
@@ -85,49 +85,49 @@ pub enum RelayedPart {
 pub struct FinishRequest {
     pub run: RunKey,
     pub route: ClientRoute,
-    /// Directory of the run, which holds the journals.
+    /// Run directory with the journals.
     pub run_dir: OsText,
-    /// Descriptions of all tests that are sent.
+    /// Descriptions of all tests to send.
     pub descriptions: TestDescriptions,
     /// Members that the client added to these tests and their groups.
     #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
     pub client_members: ClientMembers,
-    /// Results that streams may have lost: per worker, those after a position in its journal.
+    /// Results that streams may have lost: for each worker, the results after a position of its journal.
     pub resend: Vec<JournalResend>,
     /// Synthesized results, which no worker reported.
     pub synthesized: Vec<DueResult>,
     /// Programs that failed outside their tests.
     pub program_failures: Vec<ProgramFailure>,
-    /// Attachments of the run that no worker has sent, beyond those that are proven.
+    /// Attachments of the run that no worker is proven to have sent.
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
-    /// Whether the finish goes over the main connection, in order behind results of the run that went there,
-    /// or to a client that proves nothing on connections of its own.
+    /// Whether to use the main connection: earlier results of the run went there and must stay in order, or
+    /// the client proves nothing on its own connections.
     #[serde(default)]
     pub is_relayed: bool,
-    /// Workers whose results went over the main connection. If the coordinator is killed before it has
-    /// written what it has queued there, their results are sent again.
+    /// Workers whose results used the main connection. Their results are sent again if the coordinator is
+    /// killed before it has written its queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relayed_workers: Vec<WorkerId>,
-    /// The number of frames, from the first, that the client already has of a watchdog that has died.
+    /// Frames, from the first, that the client already has from a dead watchdog.
     #[serde(default)]
     pub sent_frames: u64,
-    /// The number of frames, from the first, that the coordinator has forwarded to the main connection for a
-    /// watchdog that has died.
+    /// Frames, from the first, that the coordinator has already forwarded to the main connection for a dead
+    /// watchdog.
     #[serde(default)]
     pub relayed_frames: u64,
 }
 
-/// How far a worker's stream of a run has come.
+/// Position of a worker's stream in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPosition {
     pub worker: WorkerId,
-    /// The number of results in its journal.
+    /// Number of results in the worker's journal.
     pub position: u64,
 }
 
-/// Result that is due to be sent.
+/// A result that must be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DueResult {
     pub test: TestId,
@@ -139,13 +139,13 @@ pub struct DueResult {
 pub struct JournalResend {
     /// Worker whose journal is sent again.
     pub worker: WorkerId,
-    /// Results up to this position are proven; those after it are sent.
+    /// Results up to this position are proven; later ones are sent.
     pub proven: u64,
-    /// Results known without the journal, in order: sent if the journal ends before them.
+    /// Results known without the journal, in order. Sent if the journal ends before them.
     pub known: Vec<KnownResult>,
 }
 
-/// Result as its worker reported it, without its output.
+/// A result as reported by its worker, without output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KnownResult {
     /// Position in the worker's journal, from 1.
@@ -172,26 +172,26 @@ pub enum FromWatchdog {
         run: RunKey,
         /// Worker whose journal was read.
         worker: WorkerId,
-        /// Terminal results, in order: the first has position 1.
+        /// Terminal results in order; the first has position 1.
         settled: Vec<JournalledResult>,
-        /// Files that these results name.
+        /// Files named by these results.
         #[serde(default)]
         files: Vec<ResultFile>,
-        /// Reason why the journal could not be read to its end, if so. A journal that was never started is
-        /// empty, not damaged.
+        /// Why the journal could not be read to its end, if so. A journal that was never started is empty,
+        /// not damaged.
         damage: Option<String>,
     },
-    /// The relayed frames that follow belong to this run, until it is finished. Their positions count the
-    /// frames of its finish.
+    /// The following relayed frames belong to this run until it is finished. Their positions count the frames
+    /// of its finish.
     Relaying { run: RunKey },
-    /// The client is proven to have everything of a run but its completion, which is sent next.
+    /// The client is proven to have everything of a run except the completion, which is sent next.
     Completing { run: RunKey },
-    /// The run is finished and its completion is sent.
+    /// The run is finished, and its completion has been sent.
     Finished {
         run: RunKey,
-        /// Proof level of the delivery to the client.
+        /// Proof level of the delivery.
         proof: ProofLevel,
-        /// Errors on the way, for the client's log.
+        /// Errors that did not stop the finish, for the client's log.
         soft_errors: Vec<String>,
     },
 }
@@ -203,7 +203,7 @@ pub struct ResultFile {
     pub attachment: Attachment,
 }
 
-/// Terminal result of a journal, without its details.
+/// Terminal result from a journal, without details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledResult {
     pub test: TestId,
