@@ -1,20 +1,20 @@
-//! Every byte and message that Heeler's processes and clients exchange. No I/O, clock or decision belongs
-//! here: this crate only converts bytes to values and values to bytes.
+//! Conversion between bytes and the messages that Heeler's processes and clients exchange. This crate has no
+//! I/O and no clock, and makes no decisions.
 //!
 //! - [`frame`]: `Content-Length` framing of the protocols of clients.
 //! - [`packet`]: framing of Heeler's own control connections.
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
-//! - `strict_envelope`: what some protocols demand of envelopes beyond that.
-//! - [`mtp`]: the messages of the MSTest Runner Protocol.
-//! - `connect`: the messages between Connect's conformance suite and a client under test.
-//! - [`mcp`]: the messages of the Model Context Protocol, and the filter that hides test tools.
-//! - [`mutation`]: the messages of the Mutation Server Protocol, and report formats of mutation testing.
-//! - [`rsp`]: the messages of the Runtime Server Protocol.
-//! - [`ctest`]: the list of tests that CTest writes.
+//! - `strict_envelope`: stricter checks of envelopes, which some protocols demand.
+//! - [`mtp`]: the MSTest Runner Protocol.
+//! - `connect`: messages between Connect's conformance suite and a client under test.
+//! - [`mcp`]: the Model Context Protocol, and the filter that hides test tools.
+//! - [`mutation`]: the Mutation Server Protocol, and report formats of mutation testing.
+//! - [`rsp`]: the Runtime Server Protocol.
+//! - [`ctest`]: CTest's list of tests.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
-//! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
-//! - [`journal`]: the records of write-ahead journals.
-//! - [`manifest`]: the plan of a run, beside its journals.
+//! - [`fork_server`]: messages between a worker and its fork server, which forks guards.
+//! - [`journal`]: write-ahead journals.
+//! - [`manifest`]: the plan of a run, stored beside its journals.
 
 #[cfg(feature = "connect")]
 pub mod connect;
@@ -35,22 +35,22 @@ pub mod rsp;
 mod schema;
 mod strict_envelope;
 
-/// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
+/// Streaming decoder: takes one item from the front of a buffer, or requests more bytes.
 ///
-/// Implementations never allocate by the peer's word: a length is checked against the limit before memory is
-/// allocated.
+/// Implementations check a length against the limit before they allocate memory, because a peer may claim any
+/// length.
 pub trait StreamDecoder {
     /// Decoded item.
     type Item;
-    /// Error that makes the stream unreadable. After an error the stream is over.
+    /// Fatal error of the stream.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Takes the next item off the front of `buffer`; `None` means that more bytes are needed.
+    /// Takes the next item from the front of `buffer`; `None` requests more bytes.
     ///
     /// # Errors
-    /// The stream is damaged from here on, and nothing after this point can be trusted.
+    /// The stream is damaged, and nothing after this point can be trusted.
     fn decode(&mut self, buffer: &mut bytes::BytesMut) -> Result<Option<Self::Item>, Self::Error>;
 
-    /// Returns whether the front of an item has been taken off the buffer and the rest has not.
+    /// Returns whether part of an item has been taken from the buffer, but not the rest.
     fn is_inside_item(&self) -> bool;
 }

@@ -1,8 +1,8 @@
-//! Manifest of a run: its plan, beside its journals. With both, any surviving process can reconstruct how
-//! every test ended.
+//! Manifest of a run: its plan, stored beside its journals. From both, any surviving process can reconstruct
+//! how every test ended.
 //!
-//! The file has two lines of JSON: the head, which lists of runs read, and the tests with their groups. It is
-//! written before the first test runs. A missing or truncated second line is reported as such.
+//! The file has two lines of JSON: the head, which is enough to list runs, and the tests with their groups.
+//! It is written before the first test runs. Readers report a missing or truncated second line.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -18,10 +18,10 @@ use crate::{
 pub const MANIFEST_FILE_NAME: &str = "manifest.jsonl";
 /// Lock file beside the manifest, held by the coordinator while the run is in progress.
 pub const COORDINATOR_LOCK: &str = "coordinator.lock";
-/// Lock file of the watchdog; after the coordinator's death it is held until the whole process tree is gone
-/// and every result is reported.
+/// Lock file of the watchdog. After the coordinator's death, the watchdog holds it until the whole process
+/// tree is gone and every result is reported.
 pub const WATCHDOG_LOCK: &str = "watchdog.lock";
-/// Version of the format; readers refuse others.
+/// Version of the format; readers reject others.
 pub const VERSION: u32 = 5;
 /// Format name in the head of each manifest.
 const FORMAT: &str = "heeler-manifest";
@@ -29,20 +29,20 @@ const FORMAT: &str = "heeler-manifest";
 /// Manifest of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// Head, which lists of runs show.
+    /// Head, shown in lists of runs.
     pub head: ManifestHead,
     /// Plan of the run.
     pub plan: ManifestPlan,
 }
 
-/// Facts about a run that can be read without all its tests.
+/// Facts about a run that can be read without all tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ManifestHead {
     pub format: String,
     /// Format version, [`VERSION`].
     pub version: u32,
-    /// Run id, as the client named it.
+    /// Run id chosen by the client.
     pub run: String,
     /// Start time in ISO 8601.
     pub began_utc: String,
@@ -51,11 +51,11 @@ pub struct ManifestHead {
     /// Number of selected tests.
     pub tests: usize,
     pub profile: String,
-    /// State directory that the run's own directory belongs to, even if that could not be created there.
+    /// State directory of the run, even if the run's own directory could not be created there.
     pub state_dir: OsText,
     /// Origin of the run.
     pub origin: RunOrigin,
-    /// Partition of the tests that the run is, if it is one.
+    /// Shard of the tests that this run covers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<RunShard>,
 }
@@ -64,27 +64,27 @@ pub struct ManifestHead {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct RunOrigin {
-    /// Arguments of the command line.
+    /// Command-line arguments.
     pub command: Vec<OsText>,
-    /// Directory in which the command was given.
+    /// Working directory of the command.
     pub cwd: OsText,
-    /// Sources of test programs that the command line named, with absolute paths; empty if those of the
-    /// configuration ran, or if a client starts the server itself.
+    /// Sources of test programs from the command line, with absolute paths. Empty if the configured sources
+    /// ran, or if a client starts the server itself.
     pub sources: Vec<SourceRequest>,
-    /// Framework of the programs, if it was given.
+    /// Framework of the programs, if given.
     pub framework: Option<String>,
-    /// Arguments of the programs that the command line gave.
+    /// Program arguments from the command line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub program_args: Vec<String>,
-    /// Run id of the earlier run whose tests this one reruns.
+    /// Id of the earlier run whose tests this run repeats.
     pub continues: Option<String>,
 }
 
-/// Rerun set: the tests of a run, by uid, that a later run should repeat.
+/// Rerun set: uids of tests that a later run should repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct RerunSet {
-    /// Tests that failed, in whatever way.
+    /// Failed tests, with any kind of failure.
     pub failed: Vec<String>,
     /// Tests without a result of their own.
     pub not_run: Vec<String>,
@@ -98,9 +98,9 @@ pub struct ManifestPlan {
     pub programs: Vec<ManifestProgram>,
     /// Selected tests; journals refer to them by their index here.
     pub tests: Vec<ManifestTest>,
-    /// Groups above the tests, each after its own parent group.
+    /// Groups above the tests, each after its parent.
     pub groups: Vec<TestGroup>,
-    /// Rerun set of the earlier run that this one continues, whether its tests are selected this time or not.
+    /// Rerun set of the continued run, even for tests that are not selected this time.
     #[serde(default)]
     pub earlier_rerun_set: RerunSet,
 }
@@ -127,7 +127,7 @@ impl ManifestPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ManifestProgram {
-    /// Name of the suite; empty for the tests of no program.
+    /// Suite name; empty for tests without a program.
     pub suite: String,
     /// Path of the program.
     pub path: OsText,
@@ -137,15 +137,15 @@ pub struct ManifestProgram {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ManifestTest {
-    /// Uid of the test for the client.
+    /// Uid of the test for clients.
     pub uid: String,
     pub display_name: String,
     /// Class and name in JUnit reports, if they differ from suite and name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_name: Option<ReportName>,
-    /// Program of the test: an index into the plan's list.
+    /// Program of the test: index in the plan's list.
     pub program: u32,
-    /// Group of the test: an index into the plan's list.
+    /// Group of the test: index in the plan's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
     /// Source file, if the framework reports it.
@@ -159,19 +159,19 @@ pub struct ManifestTest {
     pub traits: Vec<TraitPair>,
 }
 
-/// Descriptions of some tests of a run: all that is needed, beside their results, to report them.
+/// Descriptions of some tests of a run: everything needed to report their results.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestDescriptions {
     /// Programs of the tests.
     pub programs: Vec<ManifestProgram>,
-    /// Groups above the tests, each after its own parent group.
+    /// Groups above the tests, each after its parent.
     pub groups: Vec<TestGroup>,
-    /// The tests that may be reported.
+    /// Tests that may be reported.
     pub tests: BTreeMap<TestId, ManifestTest>,
 }
 
 impl TestDescriptions {
-    /// Calls `render` with the description of a test; returns `None` for a test that is not described.
+    /// Calls `render` with the description of a test; returns `None` for an unknown test.
     pub fn with_test<T>(&self, test: TestId, render: impl FnOnce(&NodeDescription<'_>) -> T) -> Option<T> {
         let test = self.tests.get(&test)?;
         let program = self.programs.get(test.program as usize);
@@ -195,7 +195,7 @@ impl TestDescriptions {
         Some(self.groups.get(place? as usize)?.uid.as_str())
     }
 
-    /// Returns the descriptions of all groups, each after its own parent group.
+    /// Returns the descriptions of all groups, each after its parent.
     pub fn described_groups(&self) -> impl Iterator<Item = GroupDescription<'_>> {
         self.groups.iter().map(|group| GroupDescription {
             uid: &group.uid,
@@ -208,31 +208,31 @@ impl TestDescriptions {
     }
 }
 
-/// Error that keeps a manifest from being read.
+/// Error that prevents reading a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The file is not a manifest.
     #[error("expected a line of JSON that begins with {{\"format\":\"{FORMAT}\" at byte 0")]
     Format,
-    /// The file was written by a heeler with another version of the format.
+    /// The file has another format version.
     #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: u32,
     },
-    /// The file was never written to its end, or is damaged.
+    /// The file is incomplete or damaged.
     #[error("damaged at byte {offset}: expected {expected}")]
     Damaged {
-        /// Offset of the first byte that can't be read.
+        /// Offset of the first unreadable byte.
         offset: usize,
-        /// The expected content.
+        /// Expected content.
         expected: &'static str,
         /// Error of the JSON parser, if there is one.
         source: Option<serde_json::Error>,
     },
 }
 
-/// Format and version of a head; everything else may be different in another version.
+/// Format and version of a head; other versions may differ in everything else.
 #[derive(Deserialize)]
 struct ManifestFormat {
     format: String,
@@ -240,7 +240,7 @@ struct ManifestFormat {
 }
 
 impl ManifestHead {
-    /// Returns the head of a run that begins now, without the members that depend on its tests.
+    /// Returns the head of a run that begins now, without the fields that depend on its tests.
     #[must_use]
     pub fn new(run: &str, origin: RunOrigin) -> Self {
         Self {
@@ -257,7 +257,7 @@ impl ManifestHead {
         }
     }
 
-    /// Reads the head of a manifest; `sample_bytes` must hold its first line.
+    /// Reads the head of a manifest; `bytes` must hold the first line.
     ///
     /// # Errors
     /// The file is not a manifest, has another version, or is damaged.
@@ -286,14 +286,14 @@ impl ManifestHead {
     }
 }
 
-/// Returns whether a line that is not a valid head was meant to be one.
+/// Returns whether an invalid first line looks like a damaged head.
 fn is_damaged_head(line: &[u8]) -> bool {
     let begin = format!("{{\"format\":\"{FORMAT}\"");
     line.starts_with(begin.as_bytes()) || begin.as_bytes().starts_with(line)
 }
 
 impl Manifest {
-    /// Returns the file's bytes.
+    /// Encodes the manifest as a file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = serde_json::to_vec(&self.head).expect("a head is a plain struct");

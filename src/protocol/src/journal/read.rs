@@ -1,5 +1,5 @@
-//! Journal reader: from bytes to whole records, torn ends and damage. One record is in memory at a time,
-//! because the results of a run may hold gigabytes of output.
+//! Journal reader: whole records, torn ends and damage. Only one record is in memory at a time, because the
+//! results of a run may hold gigabytes of output.
 
 use std::io::{self, Read};
 
@@ -7,31 +7,31 @@ use heeler_core::{NextRun, RunRecord, TestId, TestStart};
 
 use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION, record::RecordKind};
 
-/// Size of the pieces in which a file is searched for bytes that are not zero.
+/// Size of the pieces when a file is checked for non-zero bytes.
 const PIECE_BYTES: usize = 8 << 10;
-/// Maximum size of what a machine that died has not written. A file of somebody else may have any size.
+/// Maximum number of trailing zeros after a machine crash. A foreign file may have any size.
 const MAX_TORN_BYTES: usize = 256 << 20;
-/// Maximum size of a record that is read: more than any output that is kept.
+/// Maximum size of a record; more than any output that is kept.
 const MAX_RECORD_BYTES: u32 = 1 << 30;
 
 /// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JournalContent {
-    /// Whole records, up to the end or to the first damage.
+    /// Whole records up to the end or the first damage.
     pub records: Vec<JournalRecord>,
-    /// Offset of a record that was never written to its end, if there is one. Nothing else is missing.
+    /// Offset of a record that was not written completely, if there is one. Nothing else is missing.
     pub torn_at: Option<u64>,
-    /// Reason why the journal can't be read to its end, if so.
+    /// Why the journal cannot be read to its end, if so.
     pub damage: Option<JournalError>,
 }
 
-/// Error that keeps a journal from being read to its end.
+/// Error that stops the reading of a journal before its end.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum JournalError {
     /// The file is not a journal.
     #[error("expected a journal that begins with {:?} at byte 0", String::from_utf8_lossy(MAGIC))]
     Magic,
-    /// The file was written by a heeler with another version of the format.
+    /// The file has another format version.
     #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
     Version {
         /// Version of the file.
@@ -42,33 +42,33 @@ pub enum JournalError {
     Damaged {
         /// Offset of the record.
         offset: u64,
-        /// The expected content and the content found.
+        /// Expected and found content.
         expected: String,
     },
 }
 
-/// A record with its place in its journal, from which [`read_record`] reads it again.
+/// A record and its location, for reading it again with [`read_record`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct LocatedRecord {
     pub record: JournalRecord,
     pub place: RecordPlace,
 }
 
-/// Place of a record in its journal.
+/// Location of a record in its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// Offset of the first byte.
     pub offset: u64,
-    /// Length in bytes, with the head.
+    /// Length in bytes, including the head.
     pub length: u64,
 }
 
-/// How a journal ended for its reader.
+/// End of a journal as the reader found it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JournalEnding {
-    /// Offset of a record that was never written to its end, if there is one. Nothing else is missing.
+    /// Offset of a record that was not written completely, if there is one. Nothing else is missing.
     pub torn_at: Option<u64>,
-    /// Reason why the journal can't be read to its end, if so.
+    /// Why the journal cannot be read to its end, if so.
     pub damage: Option<JournalError>,
 }
 
@@ -84,7 +84,7 @@ pub fn read(bytes: &[u8]) -> JournalContent {
     JournalContent { records, torn_at, damage }
 }
 
-/// Reads one record from its bytes; `None` if they are not one whole record.
+/// Reads one record from its bytes; `None` if the bytes are not exactly one record.
 #[must_use]
 pub fn read_record(bytes: &[u8]) -> Option<JournalRecord> {
     let (head, payload) = bytes.split_at_checked(HEAD_BYTES)?;
@@ -93,28 +93,28 @@ pub fn read_record(bytes: &[u8]) -> Option<JournalRecord> {
     (is_whole && crc32fast::hash(payload) == head.sum).then(|| decode_record(payload)).flatten()
 }
 
-/// Reader of the records of a journal, one at a time.
+/// Reads the records of a journal one at a time.
 #[derive(Debug)]
 pub struct JournalReader<R> {
     input: R,
     offset: u64,
     is_at_end: bool,
     ending: JournalEnding,
-    /// Payload of the record that was read last.
+    /// Payload of the last record.
     payload: Vec<u8>,
 }
 
 impl<R: Read> JournalReader<R> {
-    /// Returns a reader at the beginning of a journal. It reads in small pieces, so a file needs a buffer.
+    /// Returns a reader at the start of a journal. Reads are small, so wrap a file in a buffer.
     pub fn new(input: R) -> Self {
         let ending = JournalEnding::default();
         Self { input, offset: 0, is_at_end: false, ending, payload: Vec::new() }
     }
 
-    /// Returns the next whole record; `None` at the end, or at the first record that is torn or damaged.
+    /// Returns the next whole record; `None` at the end, or at the first torn or damaged record.
     ///
     /// # Errors
-    /// The input can't be read.
+    /// The input cannot be read.
     pub fn next_record(&mut self) -> io::Result<Option<LocatedRecord>> {
         if self.offset == 0 && !self.is_at_end {
             self.read_magic()?;
@@ -122,6 +122,7 @@ impl<R: Read> JournalReader<R> {
         if self.is_at_end {
             return Ok(None);
         }
+        // The head. A part of it is a torn record.
         let mut head = [0; HEAD_BYTES];
         let length = read_until_full(&mut self.input, &mut head)?;
         let Some(head_bytes) = head.get(..length).filter(|found| found.len() == HEAD_BYTES) else {
@@ -129,8 +130,8 @@ impl<R: Read> JournalReader<R> {
         };
         let head = RecordHead::read(head_bytes.first_chunk().expect("the head is whole"));
         if !head.is_intact() {
-            // A machine that dies may leave a file of the right length without its last bytes, and a page may
-            // end within a number.
+            // After a machine crash, a file may have the right length but zeros at its end, and the zeros may
+            // begin within a number.
             let is_torn = head_bytes[7..].iter().all(|byte| *byte == 0) && self.is_rest_zero()?;
             let (length, inverse) = (head.length, head.inverse);
             let expected = || format!("the inverse of the length {length:#010x}, found {inverse:#010x}");
@@ -140,8 +141,9 @@ impl<R: Read> JournalReader<R> {
             let expected = || format!("a record of at most {MAX_RECORD_BYTES} bytes, found {}", head.length);
             return Ok(self.end(Some(RecordEnd::of(false, expected))));
         }
+        // The payload.
         self.payload.clear();
-        // The memory grows with the bytes that exist, whatever the length claims.
+        // Allocate for the bytes that exist, whatever the length claims.
         let read = (&mut self.input).take(u64::from(head.length)).read_to_end(&mut self.payload)?;
         if (read as u64) < u64::from(head.length) {
             return Ok(self.end(Some(RecordEnd::Torn)));
@@ -160,8 +162,7 @@ impl<R: Read> JournalReader<R> {
         Ok(self.end(Some(RecordEnd::of(is_torn, expected))))
     }
 
-    /// Returns how the journal ended; it is only known after [`JournalReader::next_record`] has returned
-    /// `None`.
+    /// Returns how the journal ended. Only known after [`JournalReader::next_record`] has returned `None`.
     pub fn into_ending(self) -> JournalEnding {
         self.ending
     }
@@ -174,7 +175,7 @@ impl<R: Read> JournalReader<R> {
             self.offset = MAGIC.len() as u64;
             return Ok(());
         }
-        // A version may have more digits than ours.
+        // Another version may have more digits than ours.
         let is_torn =
             MAGIC.starts_with(found) || (found.iter().all(|byte| *byte == 0) && self.is_rest_zero()?);
         self.is_at_end = true;
@@ -200,7 +201,7 @@ impl<R: Read> JournalReader<R> {
         None
     }
 
-    /// Returns whether everything up to the end of the input is zeros, or there is nothing.
+    /// Returns whether the rest of the input is empty or all zeros.
     fn is_rest_zero(&mut self) -> io::Result<bool> {
         let zeros = [0; PIECE_BYTES];
         let mut piece = zeros;
@@ -217,7 +218,7 @@ impl<R: Read> JournalReader<R> {
     }
 }
 
-/// Reads until the buffer is full or the input ends; returns the number of bytes.
+/// Reads until the buffer is full or the input ends; returns the number of bytes read.
 fn read_until_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -244,9 +245,9 @@ fn format_error(bytes: &[u8]) -> JournalError {
 
 /// Why no whole record follows.
 enum RecordEnd {
-    /// The record was never written to its end.
+    /// The record was not written completely.
     Torn,
-    /// Anything else, with the content that was expected.
+    /// Any other damage, with the expected content.
     Damaged(String),
 }
 
@@ -256,11 +257,11 @@ impl RecordEnd {
     }
 }
 
-/// First bytes of a record.
+/// Header of a record.
 #[derive(Debug, Clone, Copy)]
 struct RecordHead {
     length: u32,
-    /// The length once more, inverted.
+    /// Inverted length.
     inverse: u32,
     /// Checksum of the payload.
     sum: u32,

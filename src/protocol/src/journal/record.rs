@@ -9,13 +9,13 @@ use crate::mtp::RunResult;
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "all records but the last one are events")]
 pub enum JournalRecord {
-    /// An event of the run.
+    /// Event of the run.
     Event(RunRecord),
     /// The run is complete: every test has its terminal result.
     Ended(Box<RunEnd>),
 }
 
-/// End of a run that was completed.
+/// End of a completed run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct RunEnd {
@@ -23,13 +23,13 @@ pub struct RunEnd {
     pub ended_utc: String,
     /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// Reason why no more tests were leased before all had run, if so.
+    /// Why the run stopped before all tests had run, if so.
     pub stopped_by: Option<NotRunReason>,
     /// Number of tests by outcome.
     pub counts: OutcomeCounts,
-    /// Number of programs that failed outside their tests.
+    /// Programs that failed outside their tests.
     pub failed_programs: usize,
-    /// Result that answered the client's request.
+    /// Result sent in response to the client's request.
     pub result: RunResult,
 }
 
@@ -70,12 +70,12 @@ impl RecordKind {
         Self::Log,
     ];
 
-    /// Returns its number.
+    /// Returns the number of the kind.
     pub(super) fn number(self) -> u8 {
         self as u8
     }
 
-    /// Returns the kind with this number; `None` if there is none.
+    /// Returns the kind with this number, if there is one.
     pub(super) fn of(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }

@@ -1,4 +1,4 @@
-//! Tests of journals that are cut, zeroed and damaged at every offset.
+//! Journals that are cut, zeroed and damaged at every offset.
 
 use heeler_core::{
     Attempt, DiagnosticsFile, Failure, FixturePhase, LeaseId, LogLine, NextRun, NotRunReason, Outcome,
@@ -85,7 +85,7 @@ fn sample_bytes() -> Vec<u8> {
     out
 }
 
-/// Returns the offset of each record, and of the end.
+/// Returns the offsets of all records and of the end.
 fn record_offsets() -> Vec<usize> {
     let mut out = MAGIC.to_vec();
     let mut places = vec![out.len()];
@@ -125,7 +125,7 @@ fn trailing_zeros_are_torn_not_damaged() {
         if written >= MAGIC.len() || written == 0 {
             let whole = places.iter().rposition(|place| *place <= written).unwrap_or(0);
             assert_eq!(reading.damage, None, "written up to {written}");
-            // The part that was not written may have been zeros anyway.
+            // The missing part may have been zeros anyway.
             assert!(reading.records.len() >= whole, "written up to {written}");
             assert!(reading.torn_at.is_some(), "written up to {written}");
         }
@@ -149,7 +149,7 @@ fn flipped_bit_is_damage_with_record_offset() {
     }
 }
 
-/// Input that gives one byte at a time.
+/// Input that yields one byte at a time.
 struct SlowInput<'a>(&'a [u8]);
 
 impl std::io::Read for SlowInput<'_> {

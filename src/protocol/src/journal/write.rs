@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::{HEAD_BYTES, RunEnd, record::RecordKind};
 
-/// Written in records of no test.
+/// Test id in records that belong to no test.
 const NO_TEST: TestId = TestId(0);
 
-/// Appends an event to `out`, unless no reader of a journal needs it: a result repeats the output of its
-/// running test, results are held for as long as their process runs, and a test may run a million times.
+/// Appends an event to `out`, unless journals do not need it: results repeat the output of running tests,
+/// held results follow later, and a test may run a million times.
 pub fn write(out: &mut Vec<u8>, record: &RunRecord) {
     match record {
         RunRecord::Output { .. }
@@ -45,13 +45,13 @@ pub fn write_end(out: &mut Vec<u8>, end: &RunEnd) {
     append_json(out, RecordKind::RunEnded, NO_TEST, end);
 }
 
-/// Appends one [`RunRecord::Finished`] to `out` without owning its result, because workers write hundreds
-/// of thousands a second.
+/// Appends a [`RunRecord::Finished`] to `out` without owning the result, because workers write hundreds of
+/// thousands per second.
 pub fn write_finished(out: &mut Vec<u8>, test: TestId, result: &TestResult) {
     append_json(out, RecordKind::Finished, test, result);
 }
 
-/// Appends one [`RunRecord::Provisional`] to `out` without owning its attempt.
+/// Appends a [`RunRecord::Provisional`] to `out` without owning the attempt.
 pub fn write_provisional(out: &mut Vec<u8>, test: TestId, attempt: &Attempt, next: NextRun) {
     let kind = match next {
         NextRun::Retry => RecordKind::FailedProvisionally,
