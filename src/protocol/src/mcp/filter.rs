@@ -1,9 +1,9 @@
-//! The production filter between a client and a server: `mcp.test.*` tools are neither listed nor called,
-//! and every other byte passes as it is. Pure: bytes in, bytes out.
+//! Production filter between a client and a server. `mcp.test.*` tools are neither listed nor called, and
+//! every other byte passes unchanged. Pure: bytes in, bytes out.
 //!
-//! Only two kinds of messages matter: requests to call a tool or to list tools, and responses with tools.
-//! Whatever a lenient reader could take for one of them is treated as one. Ids are not compared: libraries
-//! differ about equal ids, and a client may use one id twice.
+//! Only two kinds of messages matter: requests to call or list tools, and responses that list tools. Anything
+//! that a lenient reader could take for one of them is treated as one. Ids are not compared: libraries
+//! disagree on which ids are equal, and a client may use an id twice.
 
 use std::borrow::Cow;
 
@@ -15,13 +15,12 @@ use super::{
 };
 use crate::rpc::{RpcError, code};
 
-/// Maximum length of a line that has to be read as a whole: each line of the client, and those of the server
-/// while a list of tools is due.
+/// Maximum length of a line that must be read as a whole: every line of the client, and the server's lines
+/// while a list of tools is expected.
 pub const LINE_LIMIT_BYTES: usize = 16 << 20;
-/// Maximum length of a tool's name in an error.
+/// Maximum length of a tool name in an error.
 const SHOWN_NAME_CHARS: usize = 200;
-/// Line ends other than LF, by the readers that know them: Python's text streams, Node's `readline`, Python's
-/// `splitlines`.
+/// Line ends besides LF in three readers: Python's text streams, Node's `readline`, Python's `splitlines`.
 const OTHER_LINE_ENDS: [&[char]; 3] = [
     &['\r'],
     &['\r', '\u{2028}', '\u{2029}'],
@@ -37,45 +36,45 @@ pub enum FilterError {
     ServerLine,
 }
 
-/// What is to be written.
+/// Bytes to write.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FilterOutput {
     pub to_server: BytesMut,
     pub to_client: BytesMut,
 }
 
-/// The state of the filter of one connection.
+/// State of the filter for one connection.
 #[derive(Debug, Default)]
 pub struct ToolFilter {
-    /// The client's line so far.
+    /// Incomplete line of the client.
     client_line: Vec<u8>,
-    /// The server's line so far, if it has to be read as a whole.
+    /// Incomplete line of the server, if it must be read as a whole.
     server_line: Vec<u8>,
-    /// What happens to the rest of the server's line; `None` between two lines.
+    /// Treatment of the rest of the server's line; `None` between lines.
     server_mode: Option<ServerLineMode>,
     /// Responses of the filter that wait for the end of the server's line.
     held_answers: BytesMut,
-    /// Whether a response may have tools, because a list was requested at some time.
+    /// Whether a list has ever been requested, so responses may contain tools.
     is_listing: bool,
-    /// Number of requested lists that did not come yet. A list that is refused or cancelled counts for good.
+    /// Requested lists that have not arrived. A list that is refused or cancelled is counted forever.
     due_lists: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerLineMode {
-    /// No list was requested when the line began, or it is longer than any message that is read.
+    /// No list was requested when the line began, or the line is longer than any message that is read.
     Passed,
     Collected,
 }
 
-/// Returns bytes as text if they can be read in one way only, as UTF-8: UTF-16 and UTF-32, which some readers
-/// of JSON recognize by themselves, have null bytes or are not UTF-8.
+/// Returns the text if the bytes have only one reading, as UTF-8. Some JSON readers detect UTF-16 and UTF-32,
+/// but those contain null bytes or are not valid UTF-8.
 #[must_use]
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|_| memchr::memchr(0, bytes).is_none())
 }
 
-/// Returns whether a body is JSON as this filter reads it, so that no reader finds other messages in it.
+/// Returns whether this filter can read a body as JSON, so no reader finds other messages in it.
 #[must_use]
 pub fn is_readable_message(body: &[u8]) -> bool {
     let (values, end) = scan::values(body);
@@ -93,19 +92,19 @@ pub fn is_readable_message(body: &[u8]) -> bool {
 }
 
 impl ToolFilter {
-    /// Returns a filter of a stream whose responses may belong to requests that were sent elsewhere.
+    /// Returns a filter for a stream whose responses may answer requests sent elsewhere.
     #[must_use]
     pub fn for_any_list() -> Self {
         Self { is_listing: true, ..Self::default() }
     }
 
-    /// Handles a whole message of the client, which may have line ends in it.
+    /// Handles a complete message of the client, which may contain line ends.
     pub fn on_client_message(&mut self, message: &[u8], out: &mut FilterOutput) {
         self.client_line = message.to_vec();
         self.end_client_line(out);
     }
 
-    /// Returns what is passed on of a whole message of the server, which may have line ends in it.
+    /// Filters a complete message of the server, which may contain line ends.
     pub fn filtered_server_message<'m>(&mut self, message: &'m [u8]) -> Cow<'m, [u8]> {
         self.filtered_server_line(message)
     }
@@ -113,7 +112,7 @@ impl ToolFilter {
     /// Handles bytes of the client.
     ///
     /// # Errors
-    /// A line is too long; the connection has to end.
+    /// A line is too long; the connection must be closed.
     pub fn on_client_bytes(&mut self, bytes: &[u8], out: &mut FilterOutput) -> Result<(), FilterError> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             if self.client_line.len() + piece.len() > LINE_LIMIT_BYTES {
@@ -127,7 +126,7 @@ impl ToolFilter {
         Ok(())
     }
 
-    /// Handles the end of the client's stream: a last line may lack its end.
+    /// Handles the end of the client's stream. The last line may have no line end.
     pub fn on_client_end(&mut self, out: &mut FilterOutput) {
         self.end_client_line(out);
     }
@@ -135,7 +134,7 @@ impl ToolFilter {
     /// Handles bytes of the server.
     ///
     /// # Errors
-    /// A line is too long; the connection has to end.
+    /// A line is too long; the connection must be closed.
     pub fn on_server_bytes(&mut self, bytes: &[u8], out: &mut FilterOutput) -> Result<(), FilterError> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let mode = *self.server_mode.get_or_insert(match self.is_listing {
@@ -149,7 +148,7 @@ impl ToolFilter {
                 }
                 ServerLineMode::Collected if self.due_lists > 0 => return Err(FilterError::ServerLine),
                 ServerLineMode::Collected => {
-                    // Every list has come, so that this is the large result of a tool.
+                    // All lists have arrived, so this is a large tool result.
                     self.server_mode = Some(ServerLineMode::Passed);
                     out.to_client.extend_from_slice(&std::mem::take(&mut self.server_line));
                     out.to_client.extend_from_slice(piece);
@@ -162,7 +161,7 @@ impl ToolFilter {
         Ok(())
     }
 
-    /// Handles the end of the server's stream: a last line may lack its end.
+    /// Handles the end of the server's stream. The last line may have no line end.
     pub fn on_server_end(&mut self, out: &mut FilterOutput) {
         self.end_server_line(out);
     }
@@ -177,7 +176,7 @@ impl ToolFilter {
     fn end_client_line(&mut self, out: &mut FilterOutput) {
         let line = std::mem::take(&mut self.client_line);
         let Some(text) = plain_text(&line) else {
-            // A reader of another charset would see a message that this filter does not.
+            // A reader that expects another charset would see a message that this filter does not.
             let message = "expected UTF-8 without null bytes on each line";
             return self.answer(b"null", &RpcError::new(code::PARSE_ERROR, message), out);
         };
@@ -186,7 +185,7 @@ impl ToolFilter {
         }
         let (values, end) = scan::values(&line);
         if end == LineEnd::Unbalanced {
-            // A reader of streams would go on in the next line, and see another message than this filter.
+            // A stream reader would continue in the next line, and see another message than this filter.
             let message = "expected a whole JSON message on each line";
             return self.answer(b"null", &RpcError::new(code::PARSE_ERROR, message), out);
         }
@@ -200,8 +199,8 @@ impl ToolFilter {
         }
     }
 
-    /// Checks the messages that a reader finds which knows other line ends, too. The whole line is refused
-    /// with any of them.
+    /// Checks the messages found by readers that know other line ends. If one of them is refused, the whole
+    /// line is.
     fn check_shorter_lines(&mut self, line: &str) -> Option<Refusal> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -223,8 +222,8 @@ impl ToolFilter {
         None
     }
 
-    /// Checks a message, or each one of a batch; adds the refused ones to `removed`. Returns whether anything
-    /// of it is passed on.
+    /// Checks a message, or each message of a batch, and adds the refused ones to `removed`. Returns whether
+    /// anything is left to pass on.
     fn check_client_value(
         &mut self,
         line: &[u8],
@@ -259,7 +258,7 @@ impl ToolFilter {
         true
     }
 
-    /// Returns why a message is not passed to the server.
+    /// Returns why a message is not passed to the server, if so.
     fn check_client_message(&mut self, line: &[u8], message: &Span) -> Option<Refusal> {
         let message = FilteredMessage::read(line, message)?;
         let has_method = |name: &str| message.methods.iter().any(|method| method == name);
@@ -267,7 +266,8 @@ impl ToolFilter {
         if has_method("tools/call") {
             for params in &message.params {
                 for name in member_values(line, params, "name") {
-                    // A reader that converts everything to text would find the tool by a list with its name.
+                    // A reader that converts everything to text would accept a list that contains the tool's
+                    // name.
                     let Some(name) = scan::string(&line[name]) else {
                         let error =
                             RpcError::new(code::INVALID_PARAMS, "expected the tool's name as a string");
@@ -289,13 +289,13 @@ impl ToolFilter {
     }
 
     fn refuse(&mut self, refusal: &Refusal, out: &mut FilterOutput) {
-        // A notification gets no response.
+        // Notifications get no response.
         if let Some(id) = &refusal.id {
             self.answer(id, &refusal.error, out);
         }
     }
 
-    /// Answers in place of the server, between two of its lines.
+    /// Responds in place of the server, between two of its lines.
     fn answer(&mut self, id: &[u8], error: &RpcError, out: &mut FilterOutput) {
         let id = serde_json::from_slice(id).unwrap_or(crate::rpc::RequestId::Null);
         let target = match self.server_mode {
@@ -309,9 +309,9 @@ impl ToolFilter {
         let (values, end) = scan::values(line);
         let content = line.strip_suffix(b"\r\n").unwrap_or(line);
         match end {
-            // A reader of streams would see a message that this filter does not.
+            // A stream reader would see a message that this filter does not.
             LineEnd::Unbalanced => Cow::Borrowed(b""),
-            // Text before a CR, as progress bars leave it, hides a message from readers that split at LF.
+            // Text before a CR, such as a progress bar, hides a message from readers that split only at LF.
             LineEnd::Invalid if memchr::memchr(b'\r', content).is_some() => {
                 let pieces = line.split_inclusive(|byte| *byte == b'\r');
                 let filtered = pieces.flat_map(|piece| {
@@ -324,7 +324,7 @@ impl ToolFilter {
         }
     }
 
-    /// Returns a line without the test tools in these of its values.
+    /// Returns a line without the test tools in these values.
     fn without_tests<'l>(&mut self, line: &'l [u8], values: &[Span]) -> Cow<'l, [u8]> {
         let mut removed = Vec::new();
         for value in values {
@@ -361,14 +361,14 @@ impl ToolFilter {
     }
 }
 
-/// A message that is not passed on.
+/// A refused message.
 struct Refusal {
-    /// The id as the client wrote it.
+    /// Id exactly as the client wrote it.
     id: Option<Vec<u8>>,
     error: RpcError,
 }
 
-/// The members of a message that matter here; each may be repeated.
+/// Relevant members of a message; each may be repeated.
 #[derive(Default)]
 struct FilteredMessage {
     methods: Vec<String>,
@@ -396,7 +396,7 @@ impl FilteredMessage {
     }
 }
 
-/// Returns the values of a member of an object, which may be repeated.
+/// Returns all values of an object's member, which may be repeated.
 fn member_values(line: &[u8], object: &Span, name: &str) -> Vec<Span> {
     if line[object.start] != b'{' {
         return Vec::new();
@@ -409,7 +409,7 @@ fn member_values(line: &[u8], object: &Span, name: &str) -> Vec<Span> {
         .collect()
 }
 
-/// Returns what is to be removed of an array, so that commas stay between the other items only.
+/// Returns the ranges to remove from an array, including the right commas.
 fn removed_items(items: &[Span], refused: &[bool]) -> Vec<Span> {
     let mut removed = Vec::new();
     let is_kept = |place: usize| refused.get(place) == Some(&false);
@@ -420,9 +420,9 @@ fn removed_items(items: &[Span], refused: &[bool]) -> Vec<Span> {
             continue;
         }
         removed.push(match (kept_before, items.get(place + 1)) {
-            // With the separator before it.
+            // Remove the preceding separator, too.
             (Some(_), _) => items[place - 1].end..items[place].end,
-            // With the one behind it.
+            // Remove the following separator, too.
             (None, Some(next)) => items[place].start..next.start,
             (None, None) => items[place].clone(),
         });
@@ -430,7 +430,7 @@ fn removed_items(items: &[Span], refused: &[bool]) -> Vec<Span> {
     removed
 }
 
-/// Returns a line without these parts of it, which are in order and apart.
+/// Returns a line without these ranges, which are sorted and disjoint.
 fn without<'l>(line: &'l [u8], removed: &[Span]) -> Cow<'l, [u8]> {
     if removed.is_empty() {
         return Cow::Borrowed(line);

@@ -1,4 +1,4 @@
-//! Messages as lines: each is one line of JSON.
+//! Messages as lines of JSON.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -12,20 +12,20 @@ use crate::{
 /// Maximum length of a line.
 const LINE_LIMIT_BYTES: usize = super::filter::LINE_LIMIT_BYTES;
 
-/// One line of a peer.
+/// A line received from a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerLine {
-    /// A line that is not blank, without its end.
+    /// A line that is not blank, without its line end.
     Message(Bytes),
-    /// A line longer than the decoder's limit, which was dropped.
+    /// A dropped line, which was longer than the decoder's limit.
     TooLong,
 }
 
-/// Splits a stream into lines. A line that is too long is dropped and reported, and the stream goes on.
+/// Splits a stream into lines. An overlong line is dropped and reported, and decoding continues.
 #[derive(Debug)]
 pub struct LineDecoder {
     limit: usize,
-    /// Number of bytes at the front that hold no line end.
+    /// Bytes at the front that contain no line end.
     searched: usize,
     is_dropping: bool,
 }
@@ -37,7 +37,7 @@ impl Default for LineDecoder {
 }
 
 impl LineDecoder {
-    /// Returns a decoder of lines up to this length.
+    /// Returns a decoder for lines up to this length.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, searched: 0, is_dropping: false }
@@ -76,20 +76,20 @@ impl StreamDecoder for LineDecoder {
     }
 }
 
-/// The members that [`rpc::parse`] does not distinguish from absent ones.
+/// Null members, which [`rpc::parse`] treats like absent ones.
 #[derive(Deserialize)]
 struct NullMembers {
     #[serde(default, deserialize_with = "is_present")]
     id: bool,
 }
 
-/// Reads a message of a client. A request must not have null as its id.
+/// Reads a message of a client. A request id must not be null.
 ///
 /// # Errors
-/// The error to respond with.
+/// The error to send in response.
 pub fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     let message = rpc::parse(body)?;
-    // The body was read as an object already, so this reads it again.
+    // The body is a valid object, so it can be parsed again.
     let has_id = || serde_json::from_slice::<NullMembers>(body).is_ok_and(|members| members.id);
     match message {
         RpcMessage::Notification { .. } if has_id() => Err(null_id()),

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::version::{Era, MODERN_VERSIONS, legacy_version};
 use crate::rpc::{RequestId, RpcError, code};
 
-/// Names of methods.
+/// Method names.
 pub mod method {
     pub const INITIALIZE: &str = "initialize";
     pub const DISCOVER: &str = "server/discover";
@@ -20,18 +20,18 @@ pub mod method {
     pub const TASKS_CANCEL: &str = "tasks/cancel";
 }
 
-/// Error codes beyond those of JSON-RPC.
+/// Error codes beyond JSON-RPC.
 pub mod error_code {
-    /// A header of an HTTP request says something else than its body.
+    /// A header of an HTTP request contradicts the body.
     pub const HEADER_MISMATCH: i64 = -32020;
     /// The version of a request is not supported.
     pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 }
 
-/// Time for which lists may be kept: the tools never change.
+/// How long clients may cache lists: the tools never change.
 const CACHE_TTL_MS: u64 = 3_600_000;
 
-/// A program by name and version.
+/// Name and version of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Implementation {
     pub name: String,
@@ -46,13 +46,13 @@ impl Implementation {
     }
 }
 
-/// What a server offers: tools, whose list does not change.
+/// Capabilities of a server: tools, whose list does not change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerCapabilities {
     pub tools: EmptyObject,
 }
 
-/// Capabilities for clients of the newer era: tasks, an extension, are among them.
+/// Capabilities for clients of the newer era, which include the extension for tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExtendedCapabilities {
     #[serde(flatten)]
@@ -71,7 +71,7 @@ pub struct ServerExtensions {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EmptyObject {}
 
-/// Parameters of `initialize`, as far as they matter.
+/// Parameters of `initialize` that matter.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct InitializeParams {
     #[serde(rename = "protocolVersion")]
@@ -98,7 +98,7 @@ pub struct DiscoverResult {
 }
 
 impl InitializeResult {
-    /// Returns the result for a version that a client requested.
+    /// Returns the result for the version that a client requested.
     #[must_use]
     pub fn new(requested: &str, instructions: &str) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl InitializeResult {
 }
 
 impl DiscoverResult {
-    /// Returns the result with all versions that need no handshake.
+    /// Returns the result with all versions without a handshake.
     #[must_use]
     pub fn new(instructions: &str) -> Self {
         Self {
@@ -160,7 +160,7 @@ pub struct TextContent {
 }
 
 impl CallToolResult {
-    /// Returns a result that is a text.
+    /// Returns a result with a text.
     #[must_use]
     pub fn text(text: String) -> Self {
         let content = vec![TextContent { kind: "text".to_owned(), text }];
@@ -173,10 +173,10 @@ impl CallToolResult {
         Self { is_error: Some(true), ..Self::text(text) }
     }
 
-    /// Returns a result that is an object, and its text for older clients.
+    /// Returns a result with an object, and its text for older clients.
     ///
     /// # Panics
-    /// If the value is not an object with text keys.
+    /// The value is not an object with text keys.
     #[must_use]
     pub fn object(value: &impl Serialize) -> Self {
         let object = serde_json::to_value(value).expect("an object with text keys");
@@ -193,12 +193,12 @@ pub struct CancelledParams {
     pub reason: Option<String>,
 }
 
-/// Returns an object as JSON, its members in the order of its fields.
+/// Returns an object as JSON, with its members in the order of the fields.
 fn object_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("an object with text keys")
 }
 
-/// Writes a whole number without a fraction.
+/// Writes whole numbers without a fraction.
 fn write_number<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     #[expect(clippy::cast_possible_truncation, reason = "a fraction is written as it is")]
     let whole = *number as i64;
@@ -219,7 +219,7 @@ pub struct ListToolsParams {
 #[serde(rename_all = "camelCase")]
 pub struct ProgressParams {
     pub progress_token: RequestId,
-    /// Rises from one notification of a request to the next; a fraction where nothing but time has passed.
+    /// Increases with each notification of a request; fractional if only time has passed.
     #[serde(serialize_with = "write_number")]
     pub progress: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,16 +228,16 @@ pub struct ProgressParams {
     pub message: Option<String>,
 }
 
-/// Whether a client may keep a result.
+/// Whether a client may cache a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultCaching {
-    /// It is about this moment.
+    /// The result describes this moment.
     Volatile,
-    /// It is the same for as long as the server runs.
+    /// The result is the same while the server runs.
     Stable,
 }
 
-/// A result with the members that its era requires.
+/// A result with the members required by its era.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EraResult<R> {
@@ -278,7 +278,7 @@ impl<R> EraResult<R> {
 /// Reads the parameters of a message.
 ///
 /// # Errors
-/// The error to respond with: they are not those of the method.
+/// The parameters do not fit the method. The error is the response.
 pub fn read_params<P: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<P, RpcError> {
     let invalid = |text: &dyn std::fmt::Display| {
         RpcError::new(code::INVALID_PARAMS, format!("expected the params of {method}: {text}"))

@@ -1,14 +1,14 @@
-//! The Model Context Protocol, in both of its eras: with a handshake, up to 2025-11-25, and with a version in
-//! each request, from 2026-07-28 on.
+//! The Model Context Protocol in both eras: up to 2025-11-25 with a handshake, and from 2026-07-28 with a
+//! version in each request.
 //!
 //! - `lines`: messages as lines.
 //! - `messages`: methods, parameters and results.
-//! - `version`: the versions, and which era a request belongs to.
-//! - `tools`: the arguments and answers of Heeler's own tools.
-//! - `tasks`: calls that are answered with a handle.
-//! - `test_result`: the results of `mcp.test.*` tools.
+//! - `version`: versions, and the era of a request.
+//! - `tools`: arguments and results of Heeler's own tools.
+//! - `tasks`: calls that return a handle.
+//! - `test_result`: results of `mcp.test.*` tools.
 //! - `http`: messages over HTTP.
-//! - `filter`: the filter that hides `mcp.test.*` tools; `scan` is its scanner of JSON.
+//! - `filter`: hides `mcp.test.*` tools; `scan` is its JSON scanner.
 
 mod filter;
 pub mod http;
@@ -30,7 +30,7 @@ pub use test_result::{AssertionLists, McpTestResult};
 pub use tools::*;
 pub use version::{Era, RequestEra, request_era};
 
-/// Beginning of the names of tools that are tests.
+/// Name prefix of tools that are tests.
 pub const TEST_TOOL_PREFIX: &str = "mcp.test.";
 
 /// Returns whether a tool is a test.

@@ -1,20 +1,21 @@
-//! A scanner of JSON that accepts more than any parser: a message that one of the many implementations reads
-//! must never look like garbage here. So it takes any scalar, keys in any case (Go's decoder does), lone
-//! surrogates, members that are repeated, and any depth; and it never recurses.
+//! A JSON scanner that accepts more than any parser, because a message that some implementation can read must
+//! never look like garbage here. The scanner accepts any scalar, keys in any case (like Go's decoder), lone
+//! surrogates, repeated members, and any depth. It never recurses.
 
 use std::ops::Range;
 
-/// Bytes of a part of a text.
+/// Byte range of a text.
 pub(super) type Span = Range<usize>;
 
-/// How a line of values ends.
+/// State at the end of a line of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineEnd {
-    /// Nothing but values and white space.
+    /// Only values and white space.
     Complete,
-    /// Within an array or object, which a later line could complete for a reader that ignores line ends.
+    /// The line ends within an array or object. A later line could complete it for a reader that ignores line
+    /// ends.
     Unbalanced,
-    /// No reader accepts it.
+    /// No reader accepts the line.
     Invalid,
 }
 
@@ -25,7 +26,7 @@ enum NoValue {
     Invalid,
 }
 
-/// Splits a line into its values: there should be one, but decoders of streams accept several.
+/// Splits a line into its values. There should be one, but stream decoders accept several.
 pub(super) fn values(line: &[u8]) -> (Vec<Span>, LineEnd) {
     let mut values = Vec::new();
     let mut at = if line.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
@@ -46,7 +47,7 @@ pub(super) fn values(line: &[u8]) -> (Vec<Span>, LineEnd) {
     }
 }
 
-/// Returns whether a value may begin here: text such as a log line is none.
+/// Returns whether a value may begin here, unlike text such as a log line.
 fn is_scalar_word(line: &[u8], at: usize) -> bool {
     if matches!(line[at], b'{' | b'[' | b'"' | b'-' | b'+' | b'.' | b'0'..=b'9') {
         return true;
@@ -55,8 +56,8 @@ fn is_scalar_word(line: &[u8], at: usize) -> bool {
     [b"true".as_slice(), b"false", b"null", b"NaN", b"Infinity"].contains(&word)
 }
 
-/// Returns the key and the value of each direct member of an object, repeated ones too; `None` if no reader
-/// accepts it.
+/// Returns keys and values of an object's direct members, including repeated ones; `None` if no reader
+/// accepts the object.
 pub(super) fn members(text: &[u8], object: &Span) -> Option<Vec<(Span, Span)>> {
     let mut members = Vec::new();
     let mut at = skip_blanks(text, object.start + 1);
@@ -77,7 +78,7 @@ pub(super) fn members(text: &[u8], object: &Span) -> Option<Vec<(Span, Span)>> {
     Some(members)
 }
 
-/// Returns the elements of an array; `None` if no reader accepts it.
+/// Returns the elements of an array; `None` if no reader accepts the array.
 pub(super) fn elements(text: &[u8], array: &Span) -> Option<Vec<Span>> {
     let mut elements = Vec::new();
     let mut at = skip_blanks(text, array.start + 1);
@@ -127,7 +128,7 @@ fn skip_scalar(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// A string ends on its line: no reader accepts a line end in it.
+/// A string must end on its line: no reader accepts a line end in a string.
 fn skip_string(text: &[u8], at: usize) -> Result<usize, NoValue> {
     let mut at = at + 1;
     loop {
@@ -159,8 +160,8 @@ fn skip_brackets(text: &[u8], mut at: usize) -> Result<usize, NoValue> {
     }
 }
 
-/// Returns the text of a string, with its quotes, as a lenient reader has it: what is no text becomes the
-/// replacement character. `None` for another value.
+/// Returns the text of a quoted string as a lenient reader decodes it: invalid parts become the replacement
+/// character. `None` for other values.
 pub(super) fn string(value: &[u8]) -> Option<String> {
     let inner = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if !inner.contains(&b'\\') {
@@ -182,7 +183,7 @@ pub(super) fn string(value: &[u8]) -> Option<String> {
     Some(String::from_utf16_lossy(&units))
 }
 
-/// Returns the UTF-16 unit of an escape, given what is behind its backslash, and the length of that.
+/// Returns the UTF-16 unit of an escape, and the escape's length without the backslash.
 fn escape(behind: &[u8]) -> (u16, usize) {
     let hex = |digits: &[u8]| u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
     match behind {
@@ -200,7 +201,7 @@ fn escape(behind: &[u8]) -> (u16, usize) {
     }
 }
 
-/// Returns whether a key is a name in any case, folded as the most lenient reader does.
+/// Returns whether a key is this name in any case, with the folding of the most lenient reader.
 pub(super) fn is_key(key: &[u8], name: &str) -> bool {
     let folded = |text: &str| -> String {
         text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()

@@ -1,5 +1,5 @@
-//! The extension for tasks, `io.modelcontextprotocol/tasks`: a call that takes long is answered with a handle
-//! at once, and the client asks for the state of the task until it has the result.
+//! The extension for tasks, `io.modelcontextprotocol/tasks`: a slow call immediately returns a handle, and
+//! the client polls the task until it has the result.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use super::{CallToolResult, Era, EraResult, ResultCaching};
 
 /// Name of the extension in the capabilities of both sides.
 pub(crate) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// Time between two questions for the state of a task that clients should keep.
+/// Poll interval that clients should use.
 pub const TASK_POLL_INTERVAL_MS: u64 = 1_000;
 
-/// State of a task. A call that fails is `completed`, with a result that says so.
+/// State of a task. A failed call is `completed`, with an error as its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskStatus {
@@ -19,7 +19,7 @@ pub enum TaskStatus {
     Cancelled,
 }
 
-/// A task and, once it is completed, the result of its call.
+/// A task, with the result of its call after completion.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
@@ -27,10 +27,10 @@ pub struct Task {
     pub status: TaskStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_message: Option<String>,
-    /// In ISO 8601.
+    /// Time in ISO 8601.
     pub created_at: String,
     pub last_updated_at: String,
-    /// Time from the creation on for which the task is kept.
+    /// How long the task is kept after its creation.
     pub ttl_ms: u64,
     pub poll_interval_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns the result of a call as it is in a task.
+    /// Returns a call's result in the form used in a task.
     #[must_use]
     pub fn result_of(result: CallToolResult) -> EraResult<CallToolResult> {
         EraResult::new(result, Era::Modern, ResultCaching::Volatile)
@@ -61,7 +61,7 @@ impl CreateTaskResult {
     }
 }
 
-/// Parameters of the methods about a task.
+/// Parameters of methods about a task.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskParams {

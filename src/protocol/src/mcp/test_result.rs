@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a test tool answers.
+/// Result of a test tool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct McpTestResult {
     pub success: bool,
@@ -10,12 +10,12 @@ pub struct McpTestResult {
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<AssertionLists>,
-    /// In milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub duration: f64,
 }
 
-/// The assertions of a test tool.
+/// Assertions of a test tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AssertionLists {

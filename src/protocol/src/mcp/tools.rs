@@ -1,5 +1,5 @@
-//! Heeler's own tools: their descriptions, arguments and answers. An answer is a JSON text of a bounded size;
-//! what does not fit is on the next page.
+//! Heeler's own tools: descriptions, arguments and results. A result is a JSON text of limited size; the rest
+//! is on further pages.
 
 use std::{
     num::{NonZeroU32, NonZeroU64},
@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 
 use super::ListToolsResult;
 
-/// Maximum size of an answer as a text. The same stands beside it as an object, which is shorter.
+/// Maximum size of a result as text. The same result is also sent as an object, which is shorter.
 pub const ANSWER_LIMIT_BYTES: usize = 8 << 10;
-/// Room for everything of a result but its items or its text: names, numbers, cursors.
+/// Space reserved in a result for everything except items or text: names, numbers, cursors.
 const ANSWER_FRAME_BYTES: usize = 1 << 10;
 /// Maximum size of one text of an item, as written.
 const ITEM_TEXT_BYTES: usize = 1 << 10;
@@ -22,7 +22,7 @@ static DESCRIPTIONS: LazyLock<Box<RawValue>> = LazyLock::new(|| {
     RawValue::from_string(compact(include_str!("tools.json"))).expect("a JSON text of ours")
 });
 
-/// Returns a JSON text without white space between its tokens.
+/// Returns a JSON text without white space between tokens.
 fn compact(text: &str) -> String {
     let (mut is_text, mut is_escaped) = (false, false);
     let is_kept = |char: &char| {
@@ -47,7 +47,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// All tools, in the order of their list.
+    /// All tools, in list order.
     pub const ALL: [Self; 7] = [
         Self::ListTests,
         Self::RunTests,
@@ -58,7 +58,7 @@ impl Tool {
         Self::TestProtocol,
     ];
 
-    /// Returns its name.
+    /// Returns the name of the tool.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -78,10 +78,10 @@ impl Tool {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Parses its arguments.
+    /// Parses the arguments of the tool.
     ///
     /// # Errors
-    /// A text for the caller: what was expected.
+    /// A message for the caller: what was expected.
     pub fn parse_arguments<A: DeserializeOwned>(self, arguments: Option<&RawValue>) -> Result<A, String> {
         let text = arguments.map_or("{}", RawValue::get);
         let text = if text == "null" { "{}" } else { text };
@@ -99,7 +99,7 @@ pub fn list_of_tools() -> ListToolsResult {
     ListToolsResult { tools: DESCRIPTIONS.clone(), next_cursor: None }
 }
 
-/// Arguments of a tool that has none.
+/// Arguments of a tool without arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NoArguments {}
@@ -148,7 +148,7 @@ pub struct CancelRunArguments {
     pub run: String,
 }
 
-/// Where a page begins: the number of items before it. Agents also write it as a number.
+/// Start of a page: the number of items before it. Some agents send it as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor(pub usize);
 
@@ -177,7 +177,7 @@ impl Serialize for Cursor {
     }
 }
 
-/// A test of a list.
+/// A test in a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ListedTestItem {
     pub test: String,
@@ -185,7 +185,7 @@ pub struct ListedTestItem {
     pub file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// Why a program can't be listed.
+    /// Why a program cannot be listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -203,18 +203,18 @@ pub struct FailureItem {
     pub message: Option<String>,
 }
 
-/// Answer of `list_tests`.
+/// Result of `list_tests`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TestsAnswer {
-    /// The number of tests on all pages.
+    /// Number of tests on all pages.
     pub total: usize,
     pub tests: Vec<ListedTestItem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
 }
 
-/// Answer of `run_tests` and `get_failures`.
+/// Result of `run_tests` and `get_failures`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunAnswer {
@@ -222,23 +222,23 @@ pub struct RunAnswer {
     /// `running`, `completed`, `cancelled`, `stopped` at a limit, or `interrupted`.
     pub state: &'static str,
     pub duration_ms: u64,
-    /// The number of tests by outcome.
+    /// Number of tests by outcome.
     pub counts: RunCounts,
-    /// The number of failures on all pages.
+    /// Number of failures on all pages.
     pub total_failures: usize,
     pub failures: Vec<FailureItem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<Cursor>,
-    /// What the run could not do as requested.
+    /// Parts of the request that the run could not fulfil.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// The number of tests of a run. Outcomes of which there are none are left out.
+/// Number of tests of a run. Outcomes with no tests are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunCounts {
     pub selected: usize,
-    /// Names of outcomes with their numbers.
+    /// Outcomes and their numbers of tests.
     pub by_outcome: Vec<(&'static str, usize)>,
 }
 
@@ -249,31 +249,31 @@ impl Serialize for RunCounts {
     }
 }
 
-/// Answer of `get_output`.
+/// Result of `get_output`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct OutputAnswer {
     pub run: String,
     pub test: String,
     pub outcome: String,
-    /// The first byte of the piece.
+    /// Offset of the piece's first byte.
     pub from: usize,
-    /// The number of bytes of all pieces.
+    /// Total number of bytes.
     pub total: usize,
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<usize>,
 }
 
-/// Answer of `cancel_run`.
+/// Result of `cancel_run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CancelAnswer {
     pub run: String,
-    /// `cancelling`: the run has not ended yet.
+    /// `cancelling` if the run has not ended yet.
     pub state: &'static str,
 }
 
 impl ListedTestItem {
-    /// Returns it with texts that fit into an answer.
+    /// Returns the item with its texts shortened to fit a result.
     #[must_use]
     pub fn bounded(self) -> Self {
         let error = self.error.as_deref().map(shortened);
@@ -282,7 +282,7 @@ impl ListedTestItem {
 }
 
 impl FailureItem {
-    /// Returns it with texts that fit into an answer.
+    /// Returns the item with its texts shortened to fit a result.
     #[must_use]
     pub fn bounded(self) -> Self {
         let message = self.message.as_deref().map(shortened);
@@ -294,14 +294,14 @@ impl FailureItem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// `None` on the last page.
+    /// Cursor of the next page; `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// Returns where a page of so many items begins.
+/// Returns the start of a page of `total` items.
 ///
 /// # Errors
-/// No page of them begins there; the text is for the caller.
+/// No page begins there. The message is for the caller.
 pub fn known_cursor(cursor: Option<Cursor>, total: usize) -> Result<Cursor, String> {
     match cursor {
         Some(Cursor(place)) if place > 0 && place >= total => Err(format!(
@@ -311,8 +311,8 @@ pub fn known_cursor(cursor: Option<Cursor>, total: usize) -> Result<Cursor, Stri
     }
 }
 
-/// Returns the items of a page that begins at the cursor: as many as fit into an answer, of these `total`.
-/// `items` yields bounded items from the cursor on. `head_bytes` are taken by other texts of the answer.
+/// Returns the page that begins at the cursor, with as many of the `total` items as fit. `items` yields
+/// shortened items from the cursor on. Other texts of the result take `head_bytes`.
 ///
 /// # Panics
 /// Never: items are plain structs.
@@ -328,9 +328,9 @@ pub fn page<T: Serialize>(
     let mut used = 0;
     for item in items {
         let text = serde_json::to_string(&item).expect("a plain struct with text keys");
-        // As a text in JSON, behind a comma.
+        // Size as text in JSON, after a comma.
         used += 1 + text.chars().map(escaped_bytes).sum::<usize>();
-        // A page without an item would have no end.
+        // A page without items would never advance.
         if used > room && !page.items.is_empty() {
             break;
         }
@@ -341,8 +341,8 @@ pub fn page<T: Serialize>(
     page
 }
 
-/// Returns the piece of a text from this byte on that fits into an answer, and where it begins: at the
-/// beginning of a character.
+/// Returns the part of a text from this byte on that fits a result, and its start, which is a character
+/// boundary.
 #[must_use]
 pub fn piece(text: &str, from: usize, head_bytes: usize) -> (usize, &str) {
     let from = text.floor_char_boundary(from.min(text.len()));
@@ -350,7 +350,7 @@ pub fn piece(text: &str, from: usize, head_bytes: usize) -> (usize, &str) {
     (from, prefix(&text[from..], room))
 }
 
-/// Returns a text that takes a bounded part of an answer; what is left out is counted.
+/// Returns a text shortened for a result. The omitted bytes are counted in the text.
 #[must_use]
 pub fn shortened(text: &str) -> String {
     let kept = prefix(text, ITEM_TEXT_BYTES);
@@ -360,13 +360,13 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// Returns the size of a text in an answer: as a string in a JSON text that is itself a string.
+/// Returns the size of a text in a result, where it is a string in a JSON text that is itself a string.
 #[must_use]
 pub fn answer_bytes(text: &str) -> usize {
     text.chars().map(twice_escaped_bytes).sum()
 }
 
-/// Returns the longest beginning that takes at most so many bytes in an answer, but at least one character.
+/// Returns the longest prefix that takes at most `room` bytes in a result, but at least one character.
 fn prefix(text: &str, room: usize) -> &str {
     let mut used = 0;
     let end = text.char_indices().find(|(at, char)| {
@@ -385,8 +385,8 @@ fn escaped_bytes(char: char) -> usize {
     }
 }
 
-/// Returns the size of a character in a JSON string that is in a JSON string: each backslash and each quote
-/// of the inner one takes two bytes.
+/// Returns the size of a character in a JSON string inside a JSON string: each backslash and quote of the
+/// inner string takes two bytes.
 fn twice_escaped_bytes(char: char) -> usize {
     match char {
         '"' | '\\' => 4,
@@ -407,7 +407,7 @@ mod tests {
         serde_json::to_string(result).unwrap().len()
     }
 
-    /// Returns a result in the form that is limited, without the object, which is shorter.
+    /// Returns a result in its limited form, without the object, which is shorter.
     fn text_of(result: CallToolResult) -> EraResult<CallToolResult> {
         let object = serde_json::to_string(&result.structured_content).unwrap();
         assert!(object.len() <= ANSWER_LIMIT_BYTES);

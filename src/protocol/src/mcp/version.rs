@@ -1,4 +1,4 @@
-//! The versions of the protocol, and which era a request belongs to. One connection may have both.
+//! Protocol versions, and the era of a request. One connection may use both eras.
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
@@ -8,10 +8,10 @@ use crate::rpc::{RequestId, RpcError, code};
 
 /// Versions with a handshake, newest first.
 pub(crate) const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// Versions that each request names, newest first.
+/// Versions that are named in each request, newest first.
 pub(crate) const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
 
-/// An era of the protocol.
+/// Era of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
     /// With a handshake, `initialize`.
@@ -20,17 +20,17 @@ pub enum Era {
     Modern,
 }
 
-/// What a request says about itself.
+/// Era of a request, and optional features that it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestEra {
     pub era: Era,
-    /// The token of its progress notifications, if the client wants any.
+    /// Token for progress notifications, if the client wants them.
     pub progress_token: Option<RequestId>,
-    /// The client takes a task in place of the result of a call.
+    /// Whether the client accepts a task in place of the result of a call.
     pub takes_tasks: bool,
 }
 
-/// Parameters of any request, as far as every request may have them.
+/// Parameters that every request may have.
 #[derive(Deserialize)]
 struct CommonParams {
     #[serde(rename = "_meta", default)]
@@ -48,8 +48,8 @@ struct RequestMeta {
     progress_token: Option<RequestId>,
 }
 
-/// Returns the version with which `initialize` is answered: the client's if it is known, otherwise the
-/// newest one, which the client may refuse.
+/// Returns the version for the response to `initialize`: the client's if it is known, otherwise the newest,
+/// which the client may reject.
 #[must_use]
 pub(crate) fn legacy_version(requested: &str) -> &'static str {
     LEGACY_VERSIONS.into_iter().find(|version| *version == requested).unwrap_or(LEGACY_VERSIONS[0])
@@ -58,7 +58,7 @@ pub(crate) fn legacy_version(requested: &str) -> &'static str {
 /// Returns the era of a request.
 ///
 /// # Errors
-/// The request names a version that is not supported, or lacks what its era requires.
+/// The request names an unsupported version, or lacks something that its era requires.
 pub fn request_era(method: &str, params: Option<&RawValue>) -> Result<RequestEra, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let params = match params {

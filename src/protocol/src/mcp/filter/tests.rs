@@ -1,4 +1,4 @@
-//! Conversations through the filter, cut at every byte.
+//! Conversations through the filter, split at every byte.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Plays a conversation; it has the same result however its bytes are cut.
+/// Plays a conversation, and checks that the result does not depend on how its bytes are split.
 #[track_caller]
 fn play(steps: &[Step<'_>]) -> (String, String) {
     let whole = play_in_pieces(steps, 0);
@@ -65,7 +65,7 @@ fn play(steps: &[Step<'_>]) -> (String, String) {
 
 const LIST: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"tools/list\"}\n";
 
-/// Returns the list of tools that the client gets for one of the server.
+/// Returns the list of tools that the client receives for a list of the server.
 #[track_caller]
 fn filtered(tools: &str) -> String {
     let line =
@@ -119,7 +119,7 @@ fn call_of_a_test_tool_is_answered_and_not_forwarded() {
             )
         );
     }
-    // Without an id there is nobody to answer.
+    // Without an id, there is no response.
     let notification = r#"{"method":"tools/call","params":{"name":"mcp.test.x"}}"#;
     assert_eq!(play(&[Client(notification)]), (String::new(), String::new()));
 }
@@ -133,7 +133,7 @@ fn call_is_recognised_however_it_is_written() {
         r#"{"ID":1,"Method":"tools/call","Params":{"NAME":"mcp.test.x"}}"#,
         "\u{feff}{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.\\ud800\"}}",
         r#"{"id":1,"x":NaN,"method":"tools/call","params":{"name":"mcp.test.x","y":-Infinity}}"#,
-        // A reader that looks it up by its text finds the tool.
+        // A reader that converts the list to text finds the tool.
         r#"{"id":1,"method":"tools/call","params":{"name":["mcp.test.x"]}}"#,
     ] {
         let (to_server, to_client) = play(&[Client(&format!("{call}\n"))]);
@@ -171,7 +171,7 @@ fn everything_else_passes_byte_for_byte() {
     ];
     let steps: Vec<_> =
         client.iter().map(|text| Client(text)).chain(server.iter().map(|text| Server(text))).collect();
-    // No list was requested, so no response is one.
+    // No list was requested, so no response contains one.
     assert_eq!(play(&steps), (client.concat(), server.concat()));
 }
 
@@ -202,7 +202,7 @@ fn every_response_with_tools_is_filtered_whatever_its_id() {
     ] {
         let list = format!("{{\"id\":{requested},\"method\":\"tools/list\"}}\n");
         let response = response_with_tools(answered);
-        // Several requests may have the same id, so the second response may be a list as well.
+        // Several requests may have the same id, so the second response may also be a list.
         let (_, to_client) = play(&[Client(&list), Server(&response), Server(&response)]);
         assert_eq!(to_client, response.replace(TOOL, "").repeat(2), "{requested} {answered}");
     }
@@ -314,7 +314,7 @@ fn message_over_several_lines_is_refused() {
         Client("{\"id\":1,\n"),
         Client("\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.x\"}}\n"),
     ]);
-    // What is left of it is no message.
+    // The rest is not a message.
     assert_eq!(to_server, "\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.x\"}}\n");
     assert!(to_client.contains("-32700"), "{to_client}");
     let (_, to_client) = play(&[
@@ -345,7 +345,7 @@ fn too_long_lines_end_the_connection() {
     let chunk = vec![b'x'; 1 << 20];
     let mut filter = ToolFilter::default();
     let mut out = FilterOutput::default();
-    // Lines of the server are not collected unless a list is due.
+    // The server's lines are only collected while a list is expected.
     for _ in 0..20 {
         filter.on_server_bytes(&chunk, &mut out).unwrap();
     }
@@ -354,7 +354,7 @@ fn too_long_lines_end_the_connection() {
     filter.on_client_bytes(LIST.as_bytes(), &mut out).unwrap();
     let fed = (0..17).map(|_| filter.on_server_bytes(&chunk, &mut out)).find_map(Result::err);
     assert_eq!(fed, Some(FilterError::ServerLine));
-    // The result of a tool may be as large as it likes once the list has come.
+    // After the list has arrived, the result of a tool may have any size.
     let (mut filter, mut out) = (ToolFilter::default(), FilterOutput::default());
     filter.on_client_bytes(LIST.as_bytes(), &mut out).unwrap();
     filter.on_server_bytes(response_with_tools("0").as_bytes(), &mut out).unwrap();

@@ -1,7 +1,7 @@
-//! How the body of a request or response is written. The filter reads UTF-8 without a content coding, and
-//! readers that would decode a body otherwise must not get it.
+//! Encoding of request and response bodies. The filter reads UTF-8 without content coding, so bodies that a
+//! reader would decode differently must not pass.
 
-/// A body that readers may decode in another way than as UTF-8.
+/// A body that readers may not decode as UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableContent {
     #[error("expected a body without Content-Encoding")]
@@ -16,11 +16,11 @@ pub enum UnreadableContent {
     Text,
 }
 
-/// Checks what the headers of a request or response say about its body. Names with underscores count as well,
-/// because servers with the interface of CGI (WSGI, Rack, PHP) do not distinguish them.
+/// Checks the headers that describe a body. Names with underscores count as well, because servers with a
+/// CGI-like interface (WSGI, Rack, PHP) do not distinguish them.
 ///
 /// # Errors
-/// The body may be read in another way than as UTF-8.
+/// A reader may not decode the body as UTF-8.
 pub fn check_content_headers<'h>(
     headers: impl Iterator<Item = (&'h str, &'h [u8])>,
 ) -> Result<(), UnreadableContent> {
@@ -51,8 +51,8 @@ pub fn check_content_headers<'h>(
     Ok(())
 }
 
-/// Returns whether no reader of a media type finds another charset than UTF-8 in it, however it splits the
-/// parameters. The type is in lower case.
+/// Returns whether a media type, in lower case, cannot be read as another charset than UTF-8, however its
+/// parameters are split.
 fn is_utf8_type(media_type: &str) -> bool {
     let mut parameters = media_type.split(';').skip(1).map(str::trim);
     match media_type.matches("charset").count() {

@@ -1,33 +1,33 @@
-//! The event stream ("server-sent events"), as messages: the data of each event is one message.
+//! Event streams (server-sent events): the data of each event is one message.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::StreamDecoder;
 
-/// Maximum length of an event, with its lines that are no data.
+/// Maximum length of an event, including lines without data.
 pub(crate) const EVENT_LIMIT_BYTES: usize = crate::mcp::LINE_LIMIT_BYTES;
-/// A comment, which keeps a connection open on which nothing happens.
+/// A comment that keeps an idle connection open.
 pub const KEEP_ALIVE_COMMENT: &[u8] = b": running\n\n";
 
-/// An event is too long.
+/// The event is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("read an event: expected at most {EVENT_LIMIT_BYTES} bytes")]
 pub struct EventTooLong;
 
-/// The lines up to a blank line, as they were received. Not each block is an event: it may be a comment.
+/// Lines up to and including a blank line, as received. A block may be a comment instead of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventBlock {
     bytes: Bytes,
 }
 
 impl EventBlock {
-    /// Returns the bytes of the block, with the blank line.
+    /// Returns the bytes of the block, including the blank line.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Returns the data of the event; `None` if it has none.
+    /// Returns the data of the event, if there is any.
     #[must_use]
     pub fn data(&self) -> Option<Vec<u8>> {
         let mut data: Option<Vec<u8>> = None;
@@ -44,14 +44,14 @@ impl EventBlock {
         data
     }
 
-    /// Returns the block with other data in place of its own; its other lines stay.
+    /// Returns the block with its data replaced, and its other lines unchanged.
     #[must_use]
     pub fn with_data(&self, data: &[u8]) -> Bytes {
         let mut bytes = BytesMut::with_capacity(self.bytes.len());
         let mut is_written = false;
         for line in lines(&self.bytes) {
             if matches!(line, b"\r" | b"\r\n") {
-                // The reader need not wait for what follows CR.
+                // A reader then need not wait for the byte after CR.
                 bytes.extend_from_slice(b"\n");
             } else if data_value(line).is_none() {
                 bytes.extend_from_slice(line);
@@ -64,7 +64,7 @@ impl EventBlock {
     }
 }
 
-/// Returns the data of a line; `None` if it is another one.
+/// Returns the data in a line; `None` for other lines.
 fn data_value(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -77,7 +77,7 @@ fn data_value(line: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Returns the lines, with their ends: CR, LF or both.
+/// Returns the lines including their ends: CR, LF or both.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -90,7 +90,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns where the first line from `from` on ends, without and with its end.
+/// Returns the end of the first line after `from`, without and with its line end.
 fn line_end(bytes: &[u8], from: usize) -> Option<(usize, usize)> {
     let end = from + memchr::memchr2(b'\n', b'\r', &bytes[from..])?;
     let is_pair = bytes[end..].starts_with(b"\r\n");
@@ -118,9 +118,9 @@ pub fn encode_event(message: &[u8]) -> Bytes {
 /// Splits a stream into blocks.
 #[derive(Debug, Default)]
 pub struct EventDecoder {
-    /// Where the line begins whose end was not found yet.
+    /// Start of the first incomplete line.
     line: usize,
-    /// Number of bytes that hold no end of that line.
+    /// End of the bytes that have been searched for that line's end.
     searched: usize,
 }
 
@@ -131,7 +131,7 @@ impl StreamDecoder for EventDecoder {
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<EventBlock>, EventTooLong> {
         loop {
             let found = line_end(buffer, self.searched);
-            // The LF of a CR at the end may still come.
+            // A final CR may still be followed by LF.
             let is_whole = |next: usize| buffer[next - 1] == b'\n' || next < buffer.len();
             let Some((end, next)) = found.filter(|(_, next)| is_whole(*next)) else {
                 self.searched = found.map_or(buffer.len(), |(end, _)| end);

@@ -1,4 +1,4 @@
-//! What the headers of a request must say: whom it is for, who sends it, and what its body says.
+//! Checks of request headers: addressee, sender, and agreement with the body.
 
 use data_encoding::BASE64;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::{
     rpc::RpcError,
 };
 
-/// Begin and end of a value that is encoded, because it is no plain text.
+/// Start and end of an encoded value.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
 /// A header of a request.
@@ -24,7 +24,7 @@ const ENCODED: (&str, &str) = ("=?base64?", "?=");
 pub enum HeaderField<'h> {
     Absent,
     One(&'h str),
-    /// It is repeated, or is not ASCII.
+    /// The header is repeated, or is not ASCII.
     Invalid,
 }
 
@@ -38,13 +38,13 @@ impl<'h, E> From<Result<Option<&'h str>, E>> for HeaderField<'h> {
     }
 }
 
-/// Returns whether a media type, or an accepted range, is this one; its parameters do not matter.
+/// Returns whether a media type or an accepted range is this type, ignoring parameters.
 #[must_use]
 pub fn is_media_type(value: &str, wanted: &str) -> bool {
     value.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(wanted))
 }
 
-/// A request that is not meant for this server, or that another site sends.
+/// A request that is not meant for this server, or comes from another site.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignRequest {
     #[error("expected a Host header that names this machine: localhost, 127.0.0.1 or [::1]")]
@@ -53,8 +53,8 @@ pub enum ForeignRequest {
     Origin,
 }
 
-/// Refuses requests that a page of another site makes a browser send, also those under a name which that
-/// site has given this machine's address.
+/// Rejects requests sent by pages of other sites through a browser, including sites whose own name resolves
+/// to this machine.
 ///
 /// # Errors
 /// See [`ForeignRequest`].
@@ -79,7 +79,7 @@ fn is_loopback_origin(origin: &str) -> bool {
     authority.is_some_and(is_loopback_authority)
 }
 
-/// Parameters of a request, as far as its headers repeat them.
+/// Parameters of a request that its headers repeat.
 #[derive(Deserialize, Default)]
 struct MirroredParams {
     #[serde(rename = "_meta", default)]
@@ -101,7 +101,7 @@ impl MirroredParams {
         self.meta.get("io.modelcontextprotocol/protocolVersion")?.as_str()
     }
 
-    /// Returns what the header `Mcp-Name` repeats.
+    /// Returns the value that the header `Mcp-Name` repeats.
     fn name(&self, method: &str) -> Option<&str> {
         match method {
             "tools/call" | "prompts/get" => self.name.as_str(),
@@ -112,14 +112,14 @@ impl MirroredParams {
     }
 }
 
-/// Returns whether a request names its version, as those of the era without a handshake do.
+/// Returns whether a request names its version, as in the era without a handshake.
 #[must_use]
 pub fn is_modern_request(params: Option<&RawValue>) -> bool {
     MirroredParams::read(params).version().is_some()
 }
 
-/// Returns the headers that repeat what a request says: names and values. A request with a handshake before
-/// it has none.
+/// Returns the headers that repeat parts of a request, as names and values. Requests of the era with a
+/// handshake have none.
 #[must_use]
 pub fn mirrored_headers(method: &str, params: Option<&RawValue>) -> Vec<(&'static str, String)> {
     let params = MirroredParams::read(params);
@@ -132,10 +132,10 @@ pub fn mirrored_headers(method: &str, params: Option<&RawValue>) -> Vec<(&'stati
     headers
 }
 
-/// Checks the headers that repeat what a request says.
+/// Checks the headers that repeat parts of a request.
 ///
 /// # Errors
-/// A header is missing or says something else than the body; or its version is unknown.
+/// A header is missing or differs from the body, or the version is unknown.
 pub fn check_message_headers<'h>(
     method: &str,
     params: Option<&RawValue>,
@@ -179,7 +179,7 @@ fn mismatch(name: &str, expected: &str) -> RpcError {
     RpcError::new(error_code::HEADER_MISMATCH, format!("expected in the header {name}: {expected}"))
 }
 
-/// Returns a text as the value of a header: as it is if that is possible, otherwise in base64.
+/// Encodes a text as a header value: unchanged if possible, otherwise base64.
 #[must_use]
 pub fn encode_header_value(text: &str) -> String {
     let is_plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
@@ -192,7 +192,7 @@ pub fn encode_header_value(text: &str) -> String {
     }
 }
 
-/// Returns the text that a header's value stands for; `None` if it is encoded and can't be decoded.
+/// Decodes a header value; `None` if it is encoded incorrectly.
 #[must_use]
 pub fn decode_header_value(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);

@@ -1,9 +1,9 @@
-//! Messages over HTTP ("streamable HTTP"): each message of the client is the body of a POST; a request is
-//! answered with one JSON message or with a stream of events.
+//! Messages over HTTP ("streamable HTTP"). Each client message is the body of a POST. The response to a
+//! request is one JSON message or a stream of events.
 //!
-//! - `headers`: what the headers of a request must say: whom it is for, who sends it, and what its body says.
-//! - `content`: how a body is written: charset and content coding.
-//! - `events`: the event stream, as messages.
+//! - `headers`: checks of request headers: addressee, sender, and agreement with the body.
+//! - `content`: charset and content coding of bodies.
+//! - `events`: the event stream.
 //! - `relay`: requests of several clients in one session.
 //! - `url`: the address of a server on this machine.
 
@@ -22,7 +22,7 @@ pub use headers::{
 pub use relay::{RelayedMessage, RelayedRequest};
 pub use url::{LocalUrl, LocalUrlError};
 
-/// Names of headers, in lower case.
+/// Header names in lower case.
 pub mod header {
     pub const SESSION_ID: &str = "mcp-session-id";
     pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -30,9 +30,9 @@ pub mod header {
     pub const NAME: &str = "mcp-name";
 }
 
-/// The hidden command of Heeler that reaches a server over HTTP: its argument is the address.
+/// Heeler's hidden command that connects to a server over HTTP; its argument is the address.
 pub const BRIDGE_COMMAND: &str = "__mcp-http";
 /// Media type of one message.
 pub const JSON_TYPE: &str = "application/json";
-/// Media type of a stream of events.
+/// Media type of an event stream.
 pub const EVENTS_TYPE: &str = "text/event-stream";

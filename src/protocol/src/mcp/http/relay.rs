@@ -1,5 +1,5 @@
-//! Requests of several clients in one session: each gets a number in place of its id and of its progress
-//! token, and what the session sends gets them back.
+//! Requests of several clients in one session. A number replaces the id and the progress token of each
+//! request, and the originals are restored in the session's messages.
 
 use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
@@ -9,17 +9,17 @@ use crate::{
     rpc::{self, RequestId, RpcError, RpcMessage},
 };
 
-/// A request as the session gets it.
+/// A request as sent to the session.
 #[derive(Debug)]
 pub struct RelayedRequest {
     /// The message, with the number as its id.
     pub line: Bytes,
-    /// The client's progress token, in whose place the number is.
+    /// The client's original progress token.
     pub progress_token: Option<Value>,
 }
 
 impl RelayedRequest {
-    /// Returns a request under a number.
+    /// Returns a request with the number in place of its id.
     #[must_use]
     pub fn new(number: u64, method: &str, params: Option<&RawValue>) -> Self {
         let mut params = params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok());
@@ -33,7 +33,7 @@ impl RelayedRequest {
     }
 }
 
-/// What a session sends about a request.
+/// A message of the session about a request.
 #[derive(Debug)]
 pub enum RelayedMessage {
     Progress { number: u64, params: Value },
@@ -41,7 +41,7 @@ pub enum RelayedMessage {
 }
 
 impl RelayedMessage {
-    /// Reads a line of the session; `None` for one that is about no numbered request.
+    /// Reads a line of the session; `None` if it is not about a numbered request.
     #[must_use]
     pub fn read(line: &[u8]) -> Option<Self> {
         match rpc::parse(line).ok()? {
@@ -64,7 +64,7 @@ impl RelayedMessage {
         }
     }
 
-    /// Returns the message as the client expects it.
+    /// Returns the message with the client's id and progress token.
     #[must_use]
     pub fn for_client(self, id: &RequestId, progress_token: Option<&Value>) -> Bytes {
         match self {

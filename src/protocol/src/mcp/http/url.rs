@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-/// Why a text is no address of a server on this machine.
+/// Why a text is not the address of a server on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LocalUrlError {
     #[error("expected http://HOST:PORT/PATH; TLS is not supported")]
@@ -15,17 +15,17 @@ pub enum LocalUrlError {
     Path,
 }
 
-/// The address of a server on this machine.
+/// Address of a server on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalUrl {
     host: String,
     port: u16,
-    /// With the leading slash, and the query.
+    /// Path with leading slash, including the query.
     path: String,
 }
 
 impl LocalUrl {
-    /// Returns whether a text is meant as an address, not as a command.
+    /// Returns whether a text is an address rather than a command.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         ["http://", "https://"]
@@ -33,7 +33,7 @@ impl LocalUrl {
             .any(|scheme| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
     }
 
-    /// Parses an address; the path is `/` if there is none.
+    /// Parses an address. The default path is `/`.
     ///
     /// # Errors
     /// See [`LocalUrlError`].
@@ -57,7 +57,7 @@ impl LocalUrl {
         Ok(Self { host: host.to_owned(), port, path: format!("{slash}{path}") })
     }
 
-    /// Returns the host, an IPv6 address in brackets.
+    /// Returns the host; an IPv6 address is in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -68,14 +68,14 @@ impl LocalUrl {
         self.port
     }
 
-    /// Returns the path, with its query.
+    /// Returns the path, including the query.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the path of a reference to this server that names its host, so that a client which follows it
-    /// stays with the address that it uses; `None` if the reference leads elsewhere or is relative already.
+    /// Returns the path of an absolute reference to this server, so a client that follows it keeps the
+    /// address that it uses. `None` if the reference is relative or leads elsewhere.
     #[must_use]
     pub fn path_of<'r>(&self, reference: &'r str) -> Option<&'r str> {
         let scheme = reference.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("http:"));
@@ -84,12 +84,12 @@ impl LocalUrl {
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (host, port) = split_authority(authority)?;
         let port = port.map_or(Some(80), |port| port.parse().ok());
-        // Every name of the loopback interface leads to the server.
+        // Every loopback name leads to the server.
         let is_meant = is_loopback_name(host) && port == Some(self.port);
         is_meant.then_some(if path.starts_with('/') { path } else { "/" })
     }
 
-    /// Returns host and port, as the header `Host` has them.
+    /// Returns host and port in the form of the `Host` header.
     #[must_use]
     pub fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
@@ -102,7 +102,7 @@ impl fmt::Display for LocalUrl {
     }
 }
 
-/// Splits `HOST:PORT`, `HOST` or `[ADDRESS]:PORT`. A port is digits.
+/// Splits `HOST:PORT`, `HOST` or `[ADDRESS]:PORT`. The port must be digits.
 pub(super) fn split_authority(authority: &str) -> Option<(&str, Option<&str>)> {
     let port_at = match authority.rfind(']') {
         Some(end) if authority.starts_with('[') => end + 1,
@@ -117,8 +117,8 @@ pub(super) fn split_authority(authority: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-/// Returns whether a host means this machine, whatever a name server says: a web page can give its own name
-/// any address.
+/// Returns whether a host is this machine without asking a name server: a web site can resolve its own name
+/// to any address.
 pub(super) fn is_loopback_name(host: &str) -> bool {
     let address = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(bare) => bare.parse().map(IpAddr::V6).ok(),
