@@ -1,4 +1,4 @@
-//! Attempts of a test before the deciding one, on its node: `heeler.attempts`, as it is written and read.
+//! Earlier attempts of a test in the member `heeler.attempts` of its node: writing and reading.
 
 use heeler_core::{Attempt, milliseconds_of};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::{
     render::{kind_of, read_outcome},
 };
 
-/// An attempt before the deciding one, as an element of `heeler.attempts`.
+/// An earlier attempt, as an element of `heeler.attempts`.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct RenderedAttempt<'a> {
@@ -43,10 +43,10 @@ impl<'a> RenderedAttempt<'a> {
     }
 }
 
-/// Reads the attempts of a node that a server sent; an element that is none of ours is left out. For clients
-/// only.
+/// Reads the attempts of a node sent by a server, skipping invalid elements. For clients only.
 #[must_use]
 pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
+    // Form of an element. Elements of other servers may lack its required members, and are skipped.
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct ReadAttempt {
@@ -67,6 +67,7 @@ pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
         let read: ReadAttempt = serde_json::from_value(value.clone()).ok()?;
         let kind = read.outcome_kind.as_deref();
         let outcome = read_outcome(read.execution_state, kind, read.signal.is_some())?;
+        // An invalid duration becomes zero, so the attempt is not lost.
         let duration = std::time::Duration::try_from_secs_f64(read.duration_ms / 1e3).unwrap_or_default();
         let has_exit = read.signal.is_some() || read.exit_code.is_some();
         Some(Attempt {
@@ -80,7 +81,7 @@ pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
             stdout: read.standard_output,
             stderr: read.standard_error,
             diagnostics: None,
-            // The node has the files of all attempts.
+            // The files of all attempts are on the node itself.
             attached: Vec::new(),
             duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
         })

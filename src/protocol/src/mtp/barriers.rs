@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::{LogLevel, LogParams, UpdateParams, method};
 use crate::rpc::{self, RequestId};
 
-/// The methods of barriers.
+/// Methods of barriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum BarrierMethod {
-    /// Methods of notifications, sent as requests: most libraries answer in order with notifications.
+    /// Notification methods, sent as requests. Most libraries answer them in order with notifications.
     #[default]
     Notified,
-    /// One that no client knows: for libraries that never answer a request of a method that is bound as a
+    /// A method that no client knows. Some libraries never answer a request whose method is bound as a
     /// notification, but answer an unknown one in order.
     Unknown,
 }
@@ -36,8 +36,8 @@ pub fn barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -> Bytes {
     }
 }
 
-/// Encodes the barrier behind a run's completion: a line for the client's log, as a request. One with the
-/// method of updates would be an update behind the completion.
+/// Encodes the barrier after a run's completion: a line for the client's log, sent as a request. With the
+/// method of updates, the barrier would be an update after the completion.
 #[must_use]
 pub fn completion_barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -> Bytes {
     match barrier {
@@ -46,8 +46,8 @@ pub fn completion_barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -
     }
 }
 
-/// Encodes a barrier on the main connection, which carries the updates of several runs and workers: a line
-/// for the client's log, as a request.
+/// Encodes a barrier on the main connection, which carries updates of several runs and workers: a line for
+/// the client's log, sent as a request.
 #[must_use]
 pub fn main_barrier_frame(barrier: BarrierMethod, id: u64) -> Bytes {
     match barrier {
@@ -58,7 +58,8 @@ pub fn main_barrier_frame(barrier: BarrierMethod, id: u64) -> Bytes {
     }
 }
 
-/// Encodes the question whether a client answers requests of methods that it binds as notifications.
+/// Encodes a request that checks whether a client answers requests with methods that it binds as
+/// notifications.
 #[must_use]
 pub fn log_probe_frame(id: u64) -> Bytes {
     log_barrier_frame(
@@ -67,7 +68,7 @@ pub fn log_probe_frame(id: u64) -> Bytes {
     )
 }
 
-/// Encodes a barrier whose method no client knows. The barrier also probes whether a client answers at all.
+/// Encodes a barrier with an unknown method. It also checks whether a client answers at all.
 #[must_use]
 pub fn unknown_barrier_frame(id: u64) -> Bytes {
     rpc::encode_request(&RequestId::number(id), method::BARRIER, &BarrierParams {})

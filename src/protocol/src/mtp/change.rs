@@ -1,4 +1,4 @@
-//! Nodes of a request, with the members that the client added to them; groups of tests.
+//! Nodes of a request with the client's own members, and groups of tests.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,12 +16,12 @@ use crate::rpc::BorrowedText;
 pub(crate) const CLIENT_MEMBERS_LIMIT_BYTES: usize = 8 << 10;
 /// Maximum number of the client's own members of one test.
 const CLIENT_MEMBERS_LIMIT: usize = 64;
-/// Maximum nesting depth of such a member: readers have limits of their own, and the node is already nested
-/// inside other values.
+/// Maximum nesting depth of such a member. Readers have limits of their own, and the node is already nested
+/// in other values.
 const CLIENT_MEMBERS_DEPTH_LIMIT: usize = 64;
 
-/// Returns the name of a group within its suite, without the separators at either end; for the suite itself,
-/// the suite's own name.
+/// Returns the name of a group within its suite, without separators at either end. For the suite itself,
+/// returns the suite's name.
 #[must_use]
 pub(crate) fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
     let path = uid.strip_prefix(suite).and_then(|rest| rest.strip_prefix("::")).unwrap_or(uid);
@@ -29,26 +29,26 @@ pub(crate) fn group_path<'a>(uid: &'a str, suite: &str) -> &'a str {
     path.strip_suffix("::").or_else(|| path.strip_suffix('.')).unwrap_or(path)
 }
 
-/// Encodes one top-level change of a node that Heeler did not render, for benchmarks and tests of clients.
+/// Encodes a top-level change of a node that Heeler did not render, for benchmarks and tests of clients.
 #[must_use]
 pub fn encode_change(node: &TestNode) -> Vec<u8> {
     let change = NodeChange { parent: None, node: node.clone() };
     serde_json::to_vec(&change).expect("a node is a struct with text keys")
 }
 
-/// Test selector of a request: a uid, and the members that are not Heeler's, to be returned unchanged.
+/// Test selector of a request: a uid, and the client's own members, which are returned unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestedNode {
-    /// Uid of a test, or of a group to select all tests below it.
+    /// Uid of a test, or of a group to select all its tests.
     pub uid: String,
-    /// Client's own members, `"name":value,…`, with the values as the client wrote them; `None` if there are
-    /// none. If a name occurs twice, the last one counts.
+    /// Client's own members as `"name":value,…`, with the values exactly as the client wrote them; `None` if
+    /// there are none. The last of repeated names counts.
     pub client_members: Option<String>,
 }
 
-/// Members that a client added to tests and groups of a request, by uid: `"name":value,…`. They belong to the
-/// client's session. They travel beside the updates of a run, not with its tests, to the processes that
-/// report to the client directly, and are in no file.
+/// Client's own members of tests and groups, by uid: `"name":value,…`. They belong to the client's session.
+/// They are sent separately from the tests to the processes that report to the client directly, and are never
+/// stored in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientMembers(BTreeMap<String, String>);
@@ -76,7 +76,7 @@ impl ClientMembers {
         self.0.is_empty()
     }
 
-    /// Returns the members of some tests and groups only.
+    /// Returns only the members of these tests and groups.
     #[must_use]
     pub fn subset<'a>(&self, uids: impl Iterator<Item = &'a str>) -> Self {
         if self.is_empty() {
@@ -160,8 +160,8 @@ fn join_members(members: &[(String, &RawValue)]) -> Option<String> {
     (!all.is_empty()).then(|| all.join(","))
 }
 
-/// Returns whether a member of this name belongs to the protocol or to Heeler, so that the client's is not
-/// kept.
+/// Returns whether a member name belongs to the protocol or to Heeler. Such members of the client are
+/// dropped.
 fn is_reserved_member(name: &str) -> bool {
     const PREFIXES: [&str; 3] = [key::OWN_PREFIX, "attachments.", "retry."];
     super::node::is_field(name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))

@@ -129,7 +129,7 @@ pub struct InitializeResult {
 }
 
 impl InitializeResult {
-    /// Returns Heeler's result, for the process that answers.
+    /// Returns Heeler's result for the server process with this id.
     #[must_use]
     pub fn of_heeler(process_id: u32) -> Self {
         Self {

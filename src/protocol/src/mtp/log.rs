@@ -1,4 +1,4 @@
-//! `client/log`: the single form for every client, the batch form for those that declared
+//! `client/log`: the single form for every client, and the batch form for clients that declared
 //! `batchLoggingSupport`.
 
 use std::fmt;
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for LogLevel {
     }
 }
 
-/// Reads a level; an unknown level is read as `Information`, so that the message is not lost.
+/// Reads a level. An unknown level becomes `Information`, so the message is not lost.
 struct LevelVisitor;
 
 impl Visitor<'_> for LevelVisitor {
@@ -144,24 +144,24 @@ impl LogMessage {
     }
 }
 
-/// Form of `client/log` that a client reads.
+/// Form of `client/log` that a client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogForm {
-    /// One message in each notification.
+    /// One message per notification.
     #[default]
     Single,
-    /// Several messages in one notification, each with the test that it is about.
+    /// Several messages per notification, each with its test.
     Batch,
 }
 
-/// Encodes one log message that is not about a test, in the form that every client reads.
+/// Encodes a log message without a test, in the form that every client can read.
 #[must_use]
 pub fn log_frame(level: LogLevel, message: impl Into<String>) -> Bytes {
     crate::rpc::encode_notification(method::LOG, &LogParams { level, message: message.into() })
 }
 
-/// Encodes log messages of a run in the form that the client reads. The single form has no member for the
-/// test, so the message text names it.
+/// Encodes log messages of a run in the client's form. The single form has no member for the test, so the
+/// message text names it.
 #[must_use]
 pub fn log_frames(form: LogForm, run_id: Option<&str>, messages: Vec<LogMessage>) -> Vec<Bytes> {
     match form {

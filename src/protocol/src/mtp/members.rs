@@ -1,4 +1,4 @@
-//! Members of a node that have no field of their own.
+//! Members of a node without a field of their own.
 
 use std::{borrow::Cow, fmt, ops::Index};
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::node::key;
 
-/// Maximum number of members that are read, ten times more than any node of ours has; further members of a
-/// peer are dropped, because lookups would take too long.
+/// Maximum number of members that are read, ten times more than any node of Heeler's has. Further members are
+/// dropped, because lookups would take too long.
 const MEMBERS_LIMIT: usize = 1024;
 
-/// Additional members of a node, each name once. A node has a handful of them and a run has a hundred
-/// thousand nodes, so they are stored in one small block of memory, are searched linearly, and Heeler's own
-/// names are not copied.
+/// Additional members of a node, with unique names. A node has a few members, and a run has a hundred
+/// thousand nodes. So the members are stored in one small block and searched linearly, and Heeler's own names
+/// are not copied.
 #[derive(Clone, Default)]
 pub struct NodeMembers(Vec<(Cow<'static, str>, Value)>);
 
@@ -27,7 +27,7 @@ impl NodeMembers {
         self.set(Cow::Borrowed(name), value.into())
     }
 
-    /// Sets a member that was read; Heeler's own names are not copied.
+    /// Sets a member read from a message. Heeler's own names are not copied.
     pub(super) fn insert_read(&mut self, name: &str, value: Value) {
         if self.0.len() >= MEMBERS_LIMIT {
             return;
@@ -50,25 +50,25 @@ impl NodeMembers {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Returns whether a member of this name exists.
+    /// Returns whether a member with this name exists.
     #[must_use]
     pub fn contains_key(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// Returns whether there are no members.
+    /// Returns whether the node has no such members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Iterates over names and values in the order in which they were first set.
+    /// Iterates over names and values, ordered by when they were first set.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), value))
     }
 }
 
-/// Compares without regard to order, because the order of JSON members has no meaning.
+/// Compares without order, because the order of JSON members has no meaning.
 impl PartialEq for NodeMembers {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.iter().all(|(name, value)| other.get(name) == Some(value))
@@ -78,7 +78,7 @@ impl PartialEq for NodeMembers {
 impl Index<&str> for NodeMembers {
     type Output = Value;
 
-    /// Returns the member's value; null if it does not exist, as `serde_json` does for objects.
+    /// Returns the member's value, or null if it does not exist, like `serde_json` for objects.
     fn index(&self, name: &str) -> &Value {
         self.get(name).unwrap_or(&Value::Null)
     }

@@ -35,14 +35,14 @@ pub mod method {
     pub const CANCEL_RUN: &str = "testing/cancelTestRun";
     /// Client → server, last message.
     pub const EXIT: &str = "exit";
-    /// First message on a callback connection to a listener of Heeler's own, which required a token.
+    /// First message on a callback connection to one of Heeler's own listeners, which require a token.
     pub const HELLO: &str = "$/heeler/hello";
-    /// Server → client, as a request that no client knows: only that it is answered, and when, matters.
+    /// Server → client: a request that no client knows. Only the time of the response matters.
     pub const BARRIER: &str = "$/heeler/barrier";
-    /// Server → client, to clients that request it in `initialize`: files of test programs have changed.
+    /// Server → client, if requested in `initialize`: files of test programs have changed.
     pub const PROGRAMS_CHANGED: &str = "$/heeler/programsChanged";
 
-    /// Returns whether only clients receive messages of this method.
+    /// Returns whether a method is only sent from server to client.
     #[must_use]
     pub fn is_sent_to_clients(method: &str) -> bool {
         let methods = [
@@ -117,7 +117,7 @@ pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Run id of parameters that may be invalid otherwise.
+/// Run id of parameters that may otherwise be invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunIdMember {
@@ -191,13 +191,13 @@ pub struct NodeChange {
     pub node: TestNode,
 }
 
-/// The end of an update frame, behind its changes.
+/// End of an update frame, after its changes.
 const UPDATES_TAIL: &[u8] = b"]}}";
 
 /// Encodes changes that are already JSON as one update frame.
 ///
-/// Each item is the text of one [`NodeChange`], as [`encode_change`](super::encode_change) writes it and
-/// journals store it.
+/// Each item is the text of one [`NodeChange`], as written by [`encode_change`](super::encode_change) and
+/// stored in journals.
 #[must_use]
 pub fn updates_frame<'a, I>(run_id: &str, changes: I) -> Bytes
 where
@@ -207,7 +207,7 @@ where
     serde_json::to_writer(&mut head, run_id).expect("text is JSON");
     head.extend_from_slice(br#","changes":["#);
     let changes = changes.into_iter();
-    // Measured first, so that each change is copied once and no memory is moved.
+    // Measure first, so each change is copied once and no memory is moved.
     let (count, bytes) = changes.clone().fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.len()));
     let length = head.len() + bytes + usize::saturating_sub(count, 1) + UPDATES_TAIL.len();
     let mut frame = crate::frame::frame_with_head(length);
@@ -217,7 +217,7 @@ where
     Bytes::from(frame)
 }
 
-/// Appends the elements of a JSON array, each encoded before, without its brackets.
+/// Appends encoded elements of a JSON array, without brackets.
 pub(crate) fn append_elements<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = &'a [u8]>) {
     for (index, element) in elements.enumerate() {
         if index > 0 {
@@ -227,7 +227,7 @@ pub(crate) fn append_elements<'a>(out: &mut Vec<u8>, elements: impl Iterator<Ite
     }
 }
 
-/// Returns the place of each change in a frame of [`updates_frame`], by the lengths of all of its changes.
+/// Returns the range of each change in a frame of [`updates_frame`], given the lengths of all changes.
 pub fn change_ranges(
     frame: &[u8],
     lengths: impl Iterator<Item = usize> + Clone,
@@ -263,7 +263,7 @@ pub struct AttachmentParams {
     pub attachments: Option<Vec<Attachment>>,
 }
 
-/// Encodes attachments of a run, or with `None` the end of their stream.
+/// Encodes attachments of a run; `None` ends the stream of attachments.
 #[must_use]
 pub fn attachments_frame(run_id: &str, attachments: Option<Vec<Attachment>>) -> Bytes {
     crate::rpc::encode_notification(
@@ -295,7 +295,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Returns the attachment for a diagnostics file of a test or a run.
+    /// Returns the attachment for a diagnostics file of a test or run.
     #[must_use]
     pub fn file(path: &crate::control::OsText, description: &str) -> Self {
         let text = path.to_text();
@@ -311,7 +311,7 @@ impl Attachment {
     }
 }
 
-/// Returns the `file://` form of an absolute path; bytes that are not allowed in a URI are escaped.
+/// Returns an absolute path as `file://` URI, with bytes escaped that are not allowed in URIs.
 #[must_use]
 pub fn file_uri(path: &crate::control::OsText) -> String {
     let mut uri = String::from("file://");
@@ -325,7 +325,7 @@ pub fn file_uri(path: &crate::control::OsText) -> String {
     uri
 }
 
-/// Returns the path of a `file://` URI if its bytes are text; `None` for other URIs.
+/// Returns the path of a `file://` URI if it is valid text; `None` for other URIs.
 #[must_use]
 pub fn path_of_file_uri(uri: &str) -> Option<String> {
     let mut rest = uri.strip_prefix("file://")?.bytes();
@@ -414,7 +414,7 @@ pub struct LeakedProcessInfo {
 }
 
 impl LeakedProcessInfo {
-    /// Returns the facts about the process, if all of them are known.
+    /// Returns the facts about the process, if all are known.
     #[must_use]
     pub fn facts(&self) -> Option<ProcessFacts> {
         Some(ProcessFacts { name: self.name.clone()?, age_s: self.age_s?, memory_kib: self.memory_kib? })
@@ -435,13 +435,13 @@ impl From<&LeakedProcess> for LeakedProcessInfo {
     }
 }
 
-/// Part of a test: a subcase, a section, a data row.
+/// Part of a test: subcase, section or data row.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestPartInfo {
-    /// Name within the test, with the parts around it.
+    /// Name within the test, including the enclosing parts.
     pub name: String,
-    /// `passed`, `failed`, `skipped`, or `in-progress` if the test ended within it.
+    /// `passed`, `failed`, `skipped`, or `in-progress` if the test ended within the part.
     pub state: String,
     /// Failure message, if the framework reports one for the part.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -467,7 +467,7 @@ pub struct FailureInfo {
     /// Actual value of a failed comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actual: Option<String>,
-    /// Stack at the failure, as text.
+    /// Stack trace at the failure, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacktrace: Option<String>,
 }
@@ -486,8 +486,8 @@ impl From<&Failure> for FailureInfo {
 }
 
 impl FailureInfo {
-    /// Returns the list for a result: empty unless there are several failures, because the other members of a
-    /// node describe a single one completely.
+    /// Returns the failures of a result if there are several. A single failure is fully described by the
+    /// node's other members.
     #[must_use]
     pub fn of_result(result: &TestResult) -> Vec<Self> {
         if result.failures.len() < 2 { Vec::new() } else { result.failures.iter().map(Self::from).collect() }

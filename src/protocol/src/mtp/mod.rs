@@ -1,4 +1,4 @@
-//! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
+//! Messages of the MSTest Runner Protocol. Heeler writes them strictly and reads them leniently.
 
 mod attempts;
 mod barriers;

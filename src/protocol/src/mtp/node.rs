@@ -1,4 +1,4 @@
-//! The test node: identity, location and result of a test, as clients see them.
+//! The test node: identity, location and result of a test as clients see it.
 
 use std::fmt;
 
@@ -18,36 +18,36 @@ pub enum NodeType {
     /// A single test.
     #[default]
     Action,
-    /// A suite, a class, a program.
+    /// A suite, class or program.
     Group,
 }
 
 /// Execution state of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ExecutionState {
-    /// Known, not run.
+    /// Known, but not run.
     #[default]
     Discovered,
-    /// Started and not yet ended.
+    /// Started, but not ended.
     InProgress,
     /// Ended without a failure.
     Passed,
-    /// Not run by the framework's own decision.
+    /// Skipped by the framework.
     Skipped,
-    /// Failed, as the framework reported.
+    /// Reported as failed by the framework.
     Failed,
-    /// Ended by its time limit.
+    /// Ended by a timeout.
     TimedOut,
-    /// Crashed, disappeared, or could not be run.
+    /// Crashed, lost, or could not be run.
     Error,
     /// Cancelled by the user.
     Cancelled,
-    /// A state that this version does not know.
+    /// Unknown to this version.
     Unknown,
 }
 
 impl ExecutionState {
-    /// Returns whether no other state may follow in the same run.
+    /// Returns whether no other state can follow in the same run.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         !matches!(self, Self::Discovered | Self::InProgress | Self::Unknown)
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for ExecutionState {
     }
 }
 
-/// Name and value that a framework assigns to a test; on the wire `{"name":"value"}`.
+/// Name and value assigned to a test by its framework; encoded as `{"name":"value"}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestTrait {
     /// Name, such as `Category`.
@@ -111,12 +111,12 @@ pub struct TestTrait {
     pub value: String,
 }
 
-/// Test or group, with its location and result. Times are UTC in ISO 8601, durations milliseconds.
+/// A test or group with its location and result. Times are UTC in ISO 8601, durations are milliseconds.
 ///
-/// Members without a field here are kept in `other` and returned unchanged.
+/// Members without a field are kept in `members`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TestNode {
-    /// Unique id of the test, stable from run to run: `<suite>::<name>`.
+    /// Unique id of the test, the same in every run: `<suite>::<name>`.
     pub uid: String,
     /// Display name of the test.
     pub display_name: String,
@@ -124,7 +124,7 @@ pub struct TestNode {
     pub node_type: NodeType,
     /// Execution state; absent for groups.
     pub state: Option<ExecutionState>,
-    /// Outcome kind, finer than the state, such as `passed-with-retries`, `crashed`, `not-run`.
+    /// Outcome kind, more specific than the state, such as `passed-with-retries`, `crashed`, `not-run`.
     pub outcome_kind: Option<String>,
     /// Path of the source file.
     pub location_file: Option<String>,
@@ -144,7 +144,7 @@ pub struct TestNode {
     pub stop_utc: Option<String>,
     /// Failure message, or the reason why the test was skipped.
     pub error_message: Option<String>,
-    /// Stack or place of the failure.
+    /// Stack trace or location of the failure.
     pub error_stacktrace: Option<String>,
     /// Actual value of a failed assertion.
     pub assert_actual: Option<String>,
@@ -154,63 +154,62 @@ pub struct TestNode {
     pub standard_output: Option<String>,
     /// Standard error of the test, truncated.
     pub standard_error: Option<String>,
-    /// Traits of the test; not sent if empty.
+    /// Traits of the test; omitted if empty.
     pub traits: Vec<TestTrait>,
-    /// All other members, among them `heeler.*`, `attachments.N.*`, `retry.*`.
+    /// All other members, such as `heeler.*`, `attachments.N.*` and `retry.*`.
     pub members: NodeMembers,
 }
 
 impl TestNode {
-    /// Returns a test node with a state and nothing else.
+    /// Returns a test node with only a state.
     #[must_use]
     pub fn test(uid: impl Into<String>, display_name: impl Into<String>, state: ExecutionState) -> Self {
         Self { uid: uid.into(), display_name: display_name.into(), state: Some(state), ..Self::default() }
     }
 
-    /// Returns the text member `key` among the other members.
+    /// Returns the text of a member in `members`.
     #[must_use]
     pub fn text_member(&self, key: &str) -> Option<&str> {
         self.members.get(key)?.as_str()
     }
 }
 
-/// Names of Heeler's own members on the nodes that it sends.
+/// Names of Heeler's own members in nodes.
 pub mod key {
     /// Prefix of Heeler's own members.
     pub(crate) const OWN_PREFIX: &str = "heeler.";
-    /// Command line that runs this test in isolation, for a shell.
+    /// Shell command that runs this test in isolation.
     pub const REPRODUCE: &str = "heeler.reproduce";
     /// Number of the worker that ran the test, from 1.
     pub const WORKER: &str = "heeler.worker";
-    /// Output of a running test since the last update that had some, standard output and standard error in
-    /// the order in which they were read.
+    /// Output of a running test since the last update with output: standard output and standard error in
+    /// reading order.
     pub const OUTPUT: &str = "heeler.output";
     /// Name of the signal that killed the test, such as `SIGSEGV`.
     pub const SIGNAL: &str = "heeler.signal";
     /// Exit code of a process that ended without a report.
     pub const EXIT_CODE: &str = "heeler.exit-code";
-    /// Name of the trait of a test that its framework skips unless it is told otherwise. Its value is the
-    /// reason, where there is one.
+    /// Trait of a test that the framework skips by default. Its value is the reason, if there is one.
     pub const IGNORED_TRAIT: &str = "ignored";
     /// Name of the suite.
     pub const SUITE: &str = "heeler.suite";
-    /// Class of the test in JUnit reports, as the framework's own reports have it; absent if equal to the
+    /// Class of the test in JUnit reports, the same as in the framework's reports; absent if equal to the
     /// suite.
     pub const REPORT_CLASS: &str = "heeler.report-class";
-    /// Name of the test in the same reports.
+    /// Name of the test in JUnit reports.
     pub const REPORT_NAME: &str = "heeler.report-name";
     /// Path of the test program.
     pub const PROGRAM: &str = "heeler.program";
-    /// Name of the framework that has listed the test.
+    /// Framework that listed the test.
     pub const FRAMEWORK: &str = "heeler.framework";
-    /// Whether tests of the framework may have parts, which only a run shows; in listings of the command
-    /// line.
+    /// Whether tests of the framework may have parts, which are only known after a run. Used in listings of
+    /// the command line.
     pub const MAY_HAVE_PARTS: &str = "heeler.may-have-parts";
-    /// Result of the isolated rerun of the test that crashed: `crashes`, `passes`, `fails` or `hangs`.
+    /// Result of the isolated rerun after a crash: `crashes`, `passes`, `fails` or `hangs`.
     pub const ISOLATED_RERUN: &str = "heeler.isolated-rerun";
-    /// Number of the attempt that decided, from 1.
+    /// Number of the final attempt, from 1.
     pub const ATTEMPT: &str = "retry.attempt";
-    /// Attempts before the one that decided, in order; read by [`crate::mtp::attempts_of_node`].
+    /// Attempts before the final one, in order; read by [`crate::mtp::attempts_of_node`].
     pub const ATTEMPTS: &str = "heeler.attempts";
 
     /// Processes that the test left running, if it had a process of its own: a list of
@@ -218,13 +217,12 @@ pub mod key {
     pub const LEAKED: &str = "heeler.leaked";
     /// Parts of the test (subcases, sections, data rows): a list of [`crate::mtp::TestPartInfo`].
     pub const PARTS: &str = "heeler.parts";
-    /// Number of further parts of the test, beyond what is kept.
+    /// Number of parts dropped beyond the maximum.
     pub const PARTS_LEFT_OUT: &str = "heeler.parts-left-out";
-    /// Failures of the test, in order, if it has several: a list of [`crate::mtp::FailureInfo`]. The location
-    /// and the assertion of the node are those of the first; its message and its stack trace name all.
+    /// Failures of the test in order, if there are several: a list of [`crate::mtp::FailureInfo`]. Location
+    /// and assertion of the node belong to the first failure; message and stack trace name all.
     pub const FAILURES: &str = "heeler.failures";
-    /// Number of iterations of the test that ended, the deciding one included, if it was to run more than
-    /// once.
+    /// Number of finished iterations, including the last one, if the test was to run more than once.
     pub(crate) const ITERATIONS: &str = "heeler.iterations";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.
@@ -232,7 +230,7 @@ pub mod key {
     /// Peak resident memory of the same processes in KiB.
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
-    /// All names, the most frequent first.
+    /// All names, most frequent first.
     pub(in crate::mtp) const ALL: [&str; 20] = [
         SUITE,
         REPORT_CLASS,
@@ -259,6 +257,7 @@ pub mod key {
 
 impl Serialize for TestNode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Identity and state.
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("uid", &self.uid)?;
         map.serialize_entry("display-name", &self.display_name)?;
@@ -266,6 +265,7 @@ impl Serialize for TestNode {
         if let Some(state) = self.state {
             map.serialize_entry("execution-state", &state)?;
         }
+        // Texts, each only if it is present.
         let texts = [
             ("outcome-kind", &self.outcome_kind),
             ("location.file", &self.location_file),
@@ -285,6 +285,7 @@ impl Serialize for TestNode {
                 map.serialize_entry(name, text)?;
             }
         }
+        // Numbers and traits.
         if let Some(line) = self.location_line_start {
             map.serialize_entry("location.line-start", &line)?;
         }
@@ -297,6 +298,7 @@ impl Serialize for TestNode {
         if !self.traits.is_empty() {
             map.serialize_entry("traits", &TraitsSerializer(&self.traits))?;
         }
+        // All other members.
         for (name, value) in self.members.iter() {
             map.serialize_entry(name, value)?;
         }
@@ -312,7 +314,7 @@ impl Serialize for TraitsSerializer<'_> {
     }
 }
 
-/// A trait, name and value, as an object with one member.
+/// A trait as an object with one member.
 pub(super) struct RenderedTrait<'a>(pub(super) &'a str, pub(super) &'a str);
 
 impl Serialize for RenderedTrait<'_> {
@@ -320,7 +322,7 @@ impl Serialize for RenderedTrait<'_> {
         let Self(name, value) = self;
         let mut map = serializer.serialize_map(None)?;
         if *name == "key" {
-            // In the short spelling it would be read as the long one.
+            // The short form would be read as the long form.
             map.serialize_entry("key", name)?;
             map.serialize_entry("value", value)?;
         } else {
@@ -425,7 +427,7 @@ pub(super) fn text_names() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter()
 }
 
-/// Returns whether a node has a field of this name.
+/// Returns whether a node has a field for this member.
 pub(super) fn is_field(name: &str) -> bool {
     const OTHERS: [&str; 8] = [
         "uid",
@@ -444,7 +446,7 @@ fn line_number(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|line| u32::try_from(line).ok())
 }
 
-/// Reads both spellings: `[{"name":"value"}]` and `[{"key":"name","value":"value"}]`.
+/// Reads both forms: `[{"name":"value"}]` and `[{"key":"name","value":"value"}]`.
 fn read_traits(value: &Value) -> Vec<TestTrait> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),

@@ -1,8 +1,8 @@
-//! Explicit nulls: serializers of .NET write `null` for members that are not set.
+//! Explicit nulls: .NET serializers write `null` for members that are not set.
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads a member whose `null` means that it is absent.
+/// Reads a member for which `null` means absent.
 pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

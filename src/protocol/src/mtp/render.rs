@@ -1,5 +1,5 @@
-//! Renders tests, results and groups as nodes, the only place where Heeler writes JSON of test nodes. The
-//! JSON goes into a buffer of the caller, because a worker renders a hundred thousand per second.
+//! Renders tests, results and groups as nodes. Only this module writes test nodes as JSON. It appends to the
+//! caller's buffer, because a worker renders a hundred thousand nodes per second.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::control::{ReportName, TraitPair};
 
-/// Outcome kinds: the words of `outcome-kind`, which are finer than the states.
+/// Values of `outcome-kind`, which are more specific than the states.
 pub mod outcome_kind {
     /// The test passed after an attempt that did not.
     pub const FLAKY: &str = "passed-with-retries";
@@ -29,9 +29,9 @@ pub mod outcome_kind {
     pub(crate) const EXITED_EARLY: &str = "exited-early";
     /// The process of the test was killed because of its memory use.
     pub(crate) const OUT_OF_MEMORY: &str = "out-of-memory";
-    /// The test may have a result, but that is unknown.
+    /// The test may have a result, but the result is unknown.
     pub const LOST: &str = "lost";
-    /// The test was running when its run was interrupted.
+    /// The test was running when the run was interrupted.
     pub const INTERRUPTED: &str = "interrupted";
     /// The test was selected, but never run.
     pub const NOT_RUN: &str = "not-run";
@@ -39,39 +39,39 @@ pub mod outcome_kind {
     pub const PROGRAM_FAILURE: &str = "program-failure";
 }
 
-/// Description of a group of tests: a suite, a class, a module.
+/// Description of a group of tests: suite, class or module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GroupDescription<'a> {
     /// Uid of the group: the common prefix of the uids of its tests.
     pub uid: &'a str,
-    /// Name of the group itself, without its parents.
+    /// Name of the group without its parents.
     pub name: &'a str,
-    /// Uid of the group above it.
+    /// Uid of the parent group.
     pub parent: Option<&'a str>,
-    /// Source file of all its tests, if there is one.
+    /// Source file shared by all tests of the group, if there is one.
     pub file: Option<&'a str>,
-    /// Line of the first of its tests in that file, from 1.
+    /// First line of the group's tests in that file, from 1.
     pub line: Option<u32>,
     /// Members that the client added, as JSON: `"name":value,…`.
     pub client_members: Option<&'a str>,
 }
 
-/// Static description of a test, with its place in the tree.
+/// Static description of a test, including its position in the tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeDescription<'a> {
-    /// Uid of the test for the client.
+    /// Uid of the test for clients.
     pub uid: &'a str,
     /// Display name of the test.
     pub display_name: &'a str,
-    /// Class and name of the test in JUnit reports, where they are not the suite and the name.
+    /// Class and name of the test in JUnit reports, if they differ from suite and name.
     pub report_name: Option<&'a ReportName>,
-    /// Uid of the group above the test.
+    /// Uid of the parent group.
     pub parent: Option<&'a str>,
-    /// Name of the suite; empty for a test of no suite.
+    /// Suite name; empty for a test without a suite.
     pub suite: &'a str,
     /// Path of the test program as text.
     pub program: &'a str,
-    /// Name of the framework that has listed the test; empty where that is not known.
+    /// Framework that listed the test; empty if unknown.
     pub framework: &'a str,
     /// Source file, if the framework reports it.
     pub file: Option<&'a str>,
@@ -102,7 +102,7 @@ impl From<Outcome> for ExecutionState {
     }
 }
 
-/// Returns the outcome kind of an outcome; `None` where the state says it all.
+/// Returns the outcome kind of an outcome; `None` if the state is specific enough.
 pub(super) fn kind_of(outcome: Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Flaky => Some(outcome_kind::FLAKY),
@@ -117,7 +117,7 @@ pub(super) fn kind_of(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
-/// Returns the outcome of a node that a server sent; `None` while the test has not ended. For clients only.
+/// Returns the outcome of a node sent by a server; `None` while the test has not ended. For clients only.
 #[must_use]
 pub fn outcome_of_node(node: &TestNode) -> Option<Outcome> {
     let state = node.state.filter(|state| state.is_terminal())?;
@@ -142,7 +142,7 @@ pub(super) fn read_outcome(state: ExecutionState, kind: Option<&str>, has_signal
         (ExecutionState::Error, Some(outcome_kind::EXITED_EARLY)) => Outcome::ExitedEarly,
         (ExecutionState::Error, Some(outcome_kind::CRASHED)) => Outcome::Crashed,
         (ExecutionState::Error, _) if has_signal => Outcome::Crashed,
-        // A server that reports no more than an error has a failure of its own kind.
+        // Another server may report its own failures as plain errors.
         (ExecutionState::Error, _) => Outcome::Failed,
         (ExecutionState::Discovered | ExecutionState::InProgress | ExecutionState::Unknown, _) => {
             return None;
@@ -177,7 +177,7 @@ pub fn render_group(out: &mut Vec<u8>, group: &GroupDescription<'_>) {
     render(out, group.parent, &node, group.client_members);
 }
 
-/// Appends the change of a test that was discovered.
+/// Appends the change of a discovered test.
 pub fn render_discovered(out: &mut Vec<u8>, test: &NodeDescription<'_>) {
     let node = RenderedNode {
         traits: RenderedTraits(test.traits),
@@ -193,11 +193,13 @@ pub fn render_discovered(out: &mut Vec<u8>, test: &NodeDescription<'_>) {
 /// Appends the change of a test with its result.
 pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &TestResult) {
     let is_leaky = result.outcome == Outcome::Passed && !result.leaked.is_empty();
+    // If the location of the test is unknown, use its first failure with a location.
     let failure = result.failures.iter().find(|failure| failure.file.is_some());
     let (file, line) = match (test.file, failure) {
         (None, Some(failure)) => (failure.file.as_deref(), failure.line),
         (file, _) => (file, test.line),
     };
+    // All members. Absent values are not written.
     let exit = result.exit_reason.as_ref();
     let comparison = result.failed_comparison();
     let node = RenderedNode {
@@ -242,7 +244,7 @@ impl From<&PartResult> for TestPartInfo {
     }
 }
 
-/// Appends the change of a test that has begun.
+/// Appends the change of a test that has started.
 pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, worker: u32) {
     let node = RenderedNode {
         start_utc: Some(IsoTime(started_ms)),
@@ -262,8 +264,7 @@ pub(crate) fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, start
     render_test(out, test, &node);
 }
 
-/// Appends the change of a program that failed outside its tests, itself or in the set-up or tear-down of a
-/// suite.
+/// Appends the change of a program that failed outside its tests, or in the set-up or tear-down of a suite.
 pub(crate) fn render_program_failure(out: &mut Vec<u8>, failure: &heeler_core::ProgramFailure) {
     let (uid, display_name) = (failure.uid(), failure.display_name());
     let program = failure.program.to_text();
@@ -304,7 +305,7 @@ struct RenderedChange<'a, N> {
     node: &'a N,
 }
 
-/// Place in a source file.
+/// Location in a source file.
 #[derive(Default)]
 struct NodeLocation<'a> {
     file: Option<&'a str>,
@@ -317,7 +318,7 @@ impl<'a> NodeLocation<'a> {
     }
 }
 
-/// A node with all members that Heeler writes, in the order in which they are written.
+/// A node with all members that Heeler writes, in writing order.
 #[derive(Serialize)]
 struct RenderedNode<'a> {
     uid: &'a str,
@@ -403,12 +404,12 @@ struct RenderedNode<'a> {
     attempts: Vec<RenderedAttempt<'a>>,
 }
 
-/// Returns the part of a test's display name below its group, on one line: the groups above have the rest.
+/// Returns the part of a test's display name below its group, on one line. The groups show the rest.
 fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
     let group = test.parent.and_then(|group| group.strip_prefix(test.suite)?.strip_prefix("::"));
     let leaf = group.and_then(|group| test.display_name.strip_prefix(group));
-    // CTest's name of a parameterised test may end with the parameter's value instead of its number: alone,
-    // it says nothing.
+    // CTest's name of a parameterised test may end with the parameter's value instead of its number. The
+    // value alone would be meaningless.
     let number = group.filter(|group| group.ends_with(PARAMETER_SEPARATOR)).and(test.parent);
     let number = number.and_then(|parent| test.uid.strip_prefix(parent)).unwrap_or_default();
     let leaf = leaf.filter(|leaf| !leaf.is_empty() && leaf.starts_with(number)).unwrap_or(test.display_name);
@@ -418,7 +419,8 @@ fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
     Cow::Borrowed(leaf)
 }
 
-/// Returns the group of a test's class, given the innermost group: above that of a parameterised test.
+/// Returns the group of a test's class, given the innermost group. For a parameterised test, that is the
+/// group above.
 fn class_group(group: &str) -> &str {
     let is_of_parameterised_test = group.ends_with(PARAMETER_SEPARATOR);
     let class_end = group.rfind('.').filter(|_| is_of_parameterised_test);
@@ -426,7 +428,7 @@ fn class_group(group: &str) -> &str {
 }
 
 impl<'a> RenderedNode<'a> {
-    /// Returns a test node with its description, and without a result.
+    /// Returns a test node with its description and without a result.
     fn new(test: &NodeDescription<'a>, state: ExecutionState, location: NodeLocation<'a>) -> Self {
         let NodeLocation { file, line } = location;
         let line = line.filter(|_| file.is_some());
@@ -476,7 +478,7 @@ impl<'a> RenderedNode<'a> {
     }
 }
 
-/// Files of a result: numbered members `attachments.N.*`.
+/// Files of a result as numbered members `attachments.N.*`.
 struct RenderedAttachments(Vec<DiagnosticsFile>);
 
 impl Serialize for RenderedAttachments {
@@ -493,7 +495,7 @@ impl Serialize for RenderedAttachments {
     }
 }
 
-/// Traits: a list of objects with one member each.
+/// Traits as a list of objects with one member each.
 struct RenderedTraits<'a>(&'a [TraitPair]);
 
 impl RenderedTraits<'_> {
@@ -508,7 +510,7 @@ impl Serialize for RenderedTraits<'_> {
     }
 }
 
-/// A time in milliseconds since 1970, written in ISO 8601.
+/// Milliseconds since 1970, written in ISO 8601.
 struct IsoTime(u64);
 
 impl Serialize for IsoTime {

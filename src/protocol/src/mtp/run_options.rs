@@ -1,5 +1,5 @@
-//! Options of one run, as a client writes them in its request. The server reads them with the notations of
-//! the configuration, whose errors name the member.
+//! Options of one run in a client's request. The server parses them like the configuration, so errors name
+//! the member.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::schema::{close_objects, envelope_schema, subschema};
 
-/// Returns the schema of every message that Heeler sends to a client. No member may be added to any of them:
+/// Returns the schema of every message that Heeler sends to a client. Never add a member to these messages:
 /// some clients drop a notification with an unknown parameter.
 #[must_use]
 pub fn server_schema() -> Value {

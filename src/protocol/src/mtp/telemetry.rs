@@ -1,4 +1,4 @@
-//! `telemetry/update`: metrics of a discovery or a run. Sent after the completion, before the response.
+//! `telemetry/update`: metrics of a discovery or run, sent after the completion and before the response.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use super::method;
 
 /// Names of Heeler's telemetry events.
 pub mod event {
-    /// Sent when a run has ended; its metrics are [`super::RunMetrics`].
+    /// Sent at the end of a run; its metrics are [`super::RunMetrics`].
     pub const RUN: &str = "heeler/run";
-    /// Sent when a discovery has ended; its metrics are [`super::DiscoveryMetrics`].
+    /// Sent at the end of a discovery; its metrics are [`super::DiscoveryMetrics`].
     pub const DISCOVERY: &str = "heeler/discovery";
 }
 

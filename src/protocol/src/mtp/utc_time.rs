@@ -1,10 +1,10 @@
-//! Times in ISO 8601, written without allocation.
+//! ISO 8601 times, written without allocation.
 
 /// Length of `2026-02-03T04:05:06.789Z`.
 const LENGTH: usize = 24;
 
-/// Calls `use_text` with the time in ISO 8601 with milliseconds: `2026-02-03T04:05:06.789Z`. A year beyond
-/// 9999 is cut to its last four digits.
+/// Calls `use_text` with the time in ISO 8601 with milliseconds: `2026-02-03T04:05:06.789Z`. Years after 9999
+/// are cut to their last four digits.
 pub(super) fn with_iso8601<T>(since_epoch_ms: u64, use_text: impl FnOnce(&str) -> T) -> T {
     let (seconds, milliseconds) = (since_epoch_ms / 1000, since_epoch_ms % 1000);
     let (year, month, day) = date_of_day(seconds / 86_400);
@@ -32,7 +32,7 @@ fn write_digits(out: &mut [u8], mut number: u64) {
     }
 }
 
-/// Returns year, month and day of a day since 1970 (Hinnant's algorithm for the Gregorian calendar).
+/// Returns year, month and day, given the days since 1970 (Hinnant's algorithm for the Gregorian calendar).
 fn date_of_day(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
