@@ -1,16 +1,16 @@
 //! Framing of control connections: four bytes of length, one byte of kind, then the body.
 //!
-//! Control messages are JSON. A forwarded frame is a finished frame of the test protocol that the coordinator
-//! forwards without parsing it; four bytes of client number and eight bytes of position precede it. A
-//! heartbeat has no body.
+//! Control messages are JSON. A forwarded frame is a complete frame of the test protocol that the coordinator
+//! passes on without parsing; four bytes of client number and eight bytes of position precede it. A heartbeat
+//! has no body.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{StreamDecoder, control::ClientId};
 
-/// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB. The same as
-/// that of a client's message, because a packet may carry one.
+/// Maximum size of a control message. A lease of 100,000 tests with long names has about 30 MB. The limit
+/// equals the limit of a client's message, because a packet may carry one.
 pub(crate) const PACKET_LIMIT_BYTES: usize = crate::frame::BODY_LIMIT_BYTES;
 
 const HEADER_BYTES: usize = 5;
@@ -20,7 +20,7 @@ const KIND_HEARTBEAT: u8 = 2;
 /// Bytes before a forwarded frame: client and position.
 const FORWARD_HEADER_BYTES: usize = 12;
 
-/// A heartbeat: the packet of a process that has nothing to send.
+/// Packet of a process that has nothing else to send.
 pub const HEARTBEAT: &[u8] = &[0, 0, 0, 0, KIND_HEARTBEAT];
 
 /// Packet of a control connection.
@@ -28,34 +28,34 @@ pub const HEARTBEAT: &[u8] = &[0, 0, 0, 0, KIND_HEARTBEAT];
 pub enum ControlPacket {
     /// A control message, as JSON.
     Message(Bytes),
-    /// A finished frame for the client, and the sender's stream position once it is forwarded.
+    /// A complete frame for the client, and the sender's stream position after it.
     Forward {
         client: ClientId,
-        /// Number of terminal results of the run that the sender has sent with this frame and all before it.
+        /// Number of terminal results of the run that the sender has sent, up to and including this frame.
         position: u64,
-        /// The frame, headers included.
+        /// The frame with its headers.
         frame: Bytes,
     },
-    /// The sender lives and has nothing to send.
+    /// The sender is alive and has nothing to send.
     Heartbeat,
 }
 
-/// Error after which a control connection can't be read any further.
+/// Fatal error of a control connection.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// The peer announced more than `PACKET_LIMIT_BYTES`.
+    /// The announced length exceeds `PACKET_LIMIT_BYTES`.
     #[error("control packet of {length} bytes is over the limit of {PACKET_LIMIT_BYTES}")]
     TooLarge {
-        /// Length that the header announces.
+        /// Length announced by the header.
         length: usize,
     },
     /// The kind byte is unknown.
     #[error("control packet of unknown kind {kind}")]
     UnknownKind {
-        /// Kind that the header announces.
+        /// Kind in the header.
         kind: u8,
     },
-    /// A forwarded frame is too short for its client and position.
+    /// A forwarded frame is too short for client and position.
     #[error("relay packet of {length} bytes has no room for its client and position")]
     ShortForward {
         /// Length of the body.
@@ -100,7 +100,7 @@ impl StreamDecoder for PacketDecoder {
         Ok(Some(ControlPacket::Forward { client, position, frame: body }))
     }
 
-    /// Packets are taken as a whole.
+    /// Packets are always taken as a whole.
     fn is_inside_item(&self) -> bool {
         false
     }
@@ -109,7 +109,7 @@ impl StreamDecoder for PacketDecoder {
 /// Encodes a control message as one packet.
 ///
 /// # Panics
-/// Never for the messages of [`crate::control`]: they hold no map with keys that JSON can't write.
+/// Never for the messages of [`crate::control`]: none has a map whose keys JSON cannot encode.
 #[must_use]
 pub fn encode_message(message: &impl Serialize) -> Bytes {
     let mut out = Vec::with_capacity(256);
@@ -121,7 +121,7 @@ pub fn encode_message(message: &impl Serialize) -> Bytes {
     Bytes::from(out)
 }
 
-/// Encodes a finished client frame, to be forwarded unchanged.
+/// Encodes a complete client frame, to be forwarded unchanged.
 #[must_use]
 pub fn forward(client: ClientId, position: u64, frame: &[u8]) -> Bytes {
     let length = FORWARD_HEADER_BYTES + frame.len();
@@ -137,7 +137,7 @@ pub fn forward(client: ClientId, position: u64, frame: &[u8]) -> Bytes {
 /// Reads the body of a [`ControlPacket::Message`].
 ///
 /// # Errors
-/// The body is not the JSON of such a message.
+/// The body is not such a message in JSON.
 pub fn decode_message<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(body)
 }

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 envelopes. A message is read in two steps: the envelope first, its body only if it is needed.
+//! JSON-RPC 2.0 envelopes. The envelope is parsed first, and the body only when it is needed.
 
 use std::{borrow::Cow, fmt};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Error codes of JSON-RPC and of the protocols of clients.
+/// Error codes of JSON-RPC and of client protocols.
 pub mod code {
     /// The body is not JSON.
     pub const PARSE_ERROR: i64 = -32700;
@@ -16,7 +16,7 @@ pub mod code {
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The method is known, but its parameters are invalid.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// The error is internal to this process.
+    /// This process has an internal error.
     pub const INTERNAL_ERROR: i64 = -32603;
     /// A request arrived before `initialize`.
     pub const SERVER_NOT_INITIALIZED: i64 = -32002;
@@ -29,10 +29,10 @@ pub mod code {
 /// Request id, echoed with its type: 1 is not "1".
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestId {
-    /// A number, kept as its text on the wire, so that none is rounded.
+    /// A number, kept as received so it is not rounded.
     Number(Box<str>),
     String(Box<str>),
-    /// `null`, as in the response to a request that could not be read.
+    /// `null`, as in the response to an unreadable request.
     Null,
 }
 
@@ -107,74 +107,73 @@ impl RpcError {
     }
 }
 
-/// Received message: its envelope is parsed, its body is not.
+/// A received message with a parsed envelope and an unparsed body.
 #[derive(Debug, Clone)]
 pub enum RpcMessage {
     /// Requires a response with the same id.
     Request {
-        /// Id to be echoed in the response.
+        /// Id to echo in the response.
         id: RequestId,
         /// Method name, such as `testing/runTests`.
         method: String,
-        /// Parameters, not parsed.
+        /// Unparsed parameters.
         params: Option<Box<RawValue>>,
     },
     /// Requires no response.
     Notification {
         /// Method name, such as `exit`.
         method: String,
-        /// Parameters, not parsed.
+        /// Unparsed parameters.
         params: Option<Box<RawValue>>,
     },
-    /// Answers one of our requests.
+    /// Response to one of our requests.
     Response {
         /// Id of our request.
         id: RequestId,
-        /// Result, not parsed (absent counts as null), or the peer's error.
+        /// Unparsed result (absent counts as null), or the peer's error.
         outcome: Result<Option<Box<RawValue>>, RpcError>,
     },
 }
 
-/// Body that is not a message, with the error to respond with.
+/// A body that is not a message, with the error to send in response.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{error}")]
 pub struct InvalidMessage {
-    /// Id for the response, if it could be read; otherwise null.
+    /// Id for the response; null if unreadable.
     pub id: RequestId,
     /// Error for the response.
     pub error: RpcError,
 }
 
-/// Received message that borrows from its body: nothing is copied, so that hot paths read the body's content
-/// only once.
+/// A received message that borrows from its body. Nothing is copied, so hot paths read the content only once.
 #[derive(Debug, Clone)]
 pub enum BorrowedRpcMessage<'a> {
     /// Requires a response with the same id.
     Request {
-        /// Id to be echoed in the response.
+        /// Id to echo in the response.
         id: RequestId,
         /// Method name, such as `initialize`.
         method: Cow<'a, str>,
-        /// Parameters, not parsed.
+        /// Unparsed parameters.
         params: Option<&'a RawValue>,
     },
     /// Requires no response.
     Notification {
         /// Method name, such as `testing/testUpdates/tests`.
         method: Cow<'a, str>,
-        /// Parameters, not parsed.
+        /// Unparsed parameters.
         params: Option<&'a RawValue>,
     },
-    /// Answers one of our requests.
+    /// Response to one of our requests.
     Response {
         /// Id of our request.
         id: RequestId,
-        /// Result, not parsed (absent counts as null), or the peer's error.
+        /// Unparsed result (absent counts as null), or the peer's error.
         outcome: Result<Option<&'a RawValue>, RpcError>,
     },
 }
 
-/// String that is borrowed unless it contains escapes.
+/// Text that is borrowed unless it contains escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
@@ -196,8 +195,8 @@ struct RpcEnvelope<'a> {
 /// Parses one body into an owned message.
 ///
 /// # Errors
-/// The error to respond with: a parse error for a body that is not JSON, an invalid request for JSON that is
-/// not a message.
+/// The error to respond with: a parse error if the body is not JSON, an invalid request if it is JSON but not
+/// a message.
 pub fn parse(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     Ok(match parse_borrowed(body)? {
         BorrowedRpcMessage::Request { id, method, params } => {
@@ -212,7 +211,7 @@ pub fn parse(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     })
 }
 
-/// Parses one body's envelope without copying.
+/// Parses the envelope of one body without copying.
 ///
 /// # Errors
 /// The error to respond with, as for [`parse`].
@@ -220,7 +219,7 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(refuse_batch(body));
     }
-    // Checked once for the whole body, so that its parts are already known to be text later.
+    // Validate UTF-8 once for the whole body, so its parts need no check later.
     let text = std::str::from_utf8(body).map_err(|error| {
         let message = format!("expected a JSON body: byte {} begins no UTF-8", error.valid_up_to());
         InvalidMessage { id: RequestId::Null, error: RpcError::new(code::PARSE_ERROR, message) }
@@ -244,7 +243,7 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
             outcome: response_outcome(envelope.result, envelope.error),
             id,
         }),
-        // An error without an id answers a message that the peer could not read.
+        // An error without an id means that the peer could not read a message.
         (None, None) if envelope.error.is_some() => Ok(BorrowedRpcMessage::Response {
             outcome: response_outcome(envelope.result, envelope.error),
             id: RequestId::Null,
@@ -256,8 +255,8 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
     }
 }
 
-/// Refuses a batch: several messages in one frame. Serde would otherwise read a list as the envelope's
-/// members.
+/// Rejects a batch (several messages in one frame). Serde would otherwise read the list as the envelope's
+/// fields.
 fn refuse_batch(body: &[u8]) -> InvalidMessage {
     match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Ok(_) => {
@@ -409,7 +408,7 @@ mod tests {
         assert_eq!(code_of("{}"), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":{},"method":"a"}"#), code::INVALID_REQUEST);
         assert_eq!(code_of(r#"{"id":1,"id":2,"method":"a"}"#), code::INVALID_REQUEST);
-        // Also in a member that is never read.
+        // UTF-8 is also checked in members that are never read.
         let body = b"{\"method\":\"a\",\"params\":{},\"other\":\"\xff\"}";
         let error = parse(body).unwrap_err().error;
         assert_eq!(error.code, code::PARSE_ERROR);

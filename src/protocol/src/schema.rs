@@ -1,4 +1,4 @@
-//! JSON Schema of JSON-RPC envelopes, for the schemas of all protocols.
+//! JSON Schema of JSON-RPC envelopes, shared by the schemas of all protocols.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::rpc::{RequestId, RpcError};
 
-/// Returns the schema of a type, which the generator defines once.
+/// Returns the schema of a type. The generator defines each type once.
 pub(crate) fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
     generator.subschema_for::<T>().to_value()
 }
@@ -19,6 +19,7 @@ pub(crate) fn envelope_schema(
     methods: &[(&str, Value)],
     results: Vec<Value>,
 ) -> Value {
+    // Each method determines the schema of its parameters.
     let names: Vec<_> = methods.iter().map(|(name, _)| *name).collect();
     let rules: Vec<_> = methods
         .iter()
@@ -32,6 +33,7 @@ pub(crate) fn envelope_schema(
     let id = subschema::<RequestId>(generator);
     let error = subschema::<RpcError>(generator);
     let definitions = generator.take_definitions(true);
+    // A message has a method, a result or an error, but never two of them.
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -56,7 +58,7 @@ pub(crate) fn envelope_schema(
     })
 }
 
-/// Forbids members that an object's definition does not name, unless the definition says otherwise.
+/// Forbids members that an object's definition does not name, unless the definition allows them.
 pub(crate) fn close_objects(schema: &mut Value) {
     let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else { return };
     for definition in definitions.values_mut().filter_map(Value::as_object_mut) {

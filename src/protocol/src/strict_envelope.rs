@@ -1,5 +1,5 @@
-//! What protocols demand of an envelope beyond what [`rpc::parse`](crate::rpc::parse) demands: an id is a
-//! number or a string, parameters are an array or an object. Each protocol decides about the version.
+//! Stricter checks of envelopes than [`rpc::parse`](crate::rpc::parse): an id must be a number or a string,
+//! and parameters an array or an object. Each protocol checks the version itself.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::rpc::{BorrowedText, InvalidMessage, RequestId, RpcError, RpcMessage, code};
 
-/// Members that `rpc::parse` drops: the version, and whether a null id is present.
+/// Members dropped by `rpc::parse`: the version, and whether an id is present.
 #[derive(Deserialize)]
 pub(crate) struct StrictMembers<'a> {
     #[serde(borrow, default)]
@@ -17,18 +17,18 @@ pub(crate) struct StrictMembers<'a> {
     id: bool,
 }
 
-/// Returns that the member is there, whatever its value is.
+/// Returns `true` for a member that is present, whatever its value.
 pub(crate) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }
 
 impl<'a> StrictMembers<'a> {
-    /// Reads a body that was read as an object already.
+    /// Reads a body that is known to be an object.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, InvalidMessage> {
         serde_json::from_slice(body).map_err(|_| invalid(&RequestId::Null, "expected one JSON-RPC message"))
     }
 
-    /// Returns whether the version is the known one; `None` if none is named.
+    /// Returns whether the version is "2.0"; `None` if there is no version.
     pub(crate) fn has_known_version(&self) -> Option<bool> {
         let version = serde_json::from_str::<BorrowedText<'_>>(self.jsonrpc?.get());
         Some(version.is_ok_and(|BorrowedText(version)| version == Cow::Borrowed("2.0")))
@@ -49,12 +49,12 @@ impl<'a> StrictMembers<'a> {
     }
 }
 
-/// Returns the refusal of a message whose id is null.
+/// Returns the rejection of a message with a null id.
 pub(crate) fn null_id() -> InvalidMessage {
     invalid(&RequestId::Null, "expected a number or a string as id")
 }
 
-/// Returns the refusal of a message.
+/// Returns the rejection of a message.
 pub(crate) fn invalid(id: &RequestId, text: &str) -> InvalidMessage {
     InvalidMessage { id: id.clone(), error: RpcError::new(code::INVALID_REQUEST, text) }
 }

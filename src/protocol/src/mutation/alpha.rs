@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::TestedMutant;
 use crate::rpc::RequestId;
 
-/// The version of the protocol, as `initialize` answers it.
+/// Protocol version in the response to `initialize`.
 pub const PROTOCOL_VERSION: &str = "0.0.1-alpha.1";
 
 /// Parameters of `initialize`.
@@ -53,7 +53,7 @@ pub struct PartialResultOptions {
 }
 
 impl InitializeResult {
-    /// Returns what Heeler answers.
+    /// Returns Heeler's result.
     #[must_use]
     pub fn of_heeler() -> Self {
         Self {
@@ -86,7 +86,7 @@ pub struct MutateParams {
     pub partial_result_token: Option<ProgressToken>,
 }
 
-/// Token by which a client recognises the partial results of its request: a number or a string.
+/// Token that connects partial results with their request: a number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProgressToken(RequestId);
 

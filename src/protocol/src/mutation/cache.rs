@@ -1,4 +1,4 @@
-//! Verdicts about mutants that a later run may take over, as a file.
+//! File of verdicts about mutants that a later run may reuse.
 
 use std::{
     collections::BTreeMap,
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use super::{HexHash, StatusName};
 
-/// The version of the file. Another one is not read.
+/// Version of the file; other versions are not read.
 pub const CACHE_VERSION: u32 = 1;
 
-/// The verdicts of earlier runs.
+/// Verdicts of earlier runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedVerdicts {
     pub version: u32,
-    /// A hash of everything but the code of functions with mutants: of tests, types and dependencies.
+    /// Hash of everything except the code of functions with mutants: tests, types and dependencies.
     pub fingerprint: HexHash,
-    /// By id.
+    /// Verdicts by mutant id.
     pub mutants: BTreeMap<HexHash, CachedVerdict>,
 }
 
-/// What became of a mutant.
+/// Verdict on a mutant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedVerdict {
     pub status: StatusName,
-    /// A hash of its function's code.
+    /// Hash of the code of the mutant's function.
     pub function: HexHash,
-    /// A hash of the tests that reach it.
+    /// Hash of the tests that reach the mutant.
     pub covering: HexHash,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Arc<str>>,
@@ -38,12 +38,12 @@ pub struct CachedVerdict {
     pub killed_by: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests_completed: Option<u32>,
-    /// Microseconds that the tests took.
+    /// Duration of the tests in microseconds.
     pub duration_us: u64,
 }
 
 impl CachedVerdicts {
-    /// Reads a file; `None` if it is damaged, or of another version.
+    /// Reads a file; `None` if it is damaged or has another version.
     #[must_use]
     pub fn read(file: impl Read) -> Option<Self> {
         serde_json::from_reader(file).ok().filter(|read: &Self| read.version == CACHE_VERSION)

@@ -1,4 +1,4 @@
-//! What tests took and reached without a mutant, which a later run may take over, as a file.
+//! File with durations and coverage of tests without a mutant, which a later run may reuse.
 
 use std::{
     collections::BTreeMap,
@@ -9,33 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use super::HexHash;
 
-/// The version of the file. Another one is not read.
+/// Version of the file; other versions are not read.
 pub const BASELINE_VERSION: u32 = 1;
 
-/// The tests of an earlier run without a mutant. `P` are its programs: they may be made while they are
+/// Tests of an earlier run without a mutant. `P` holds the programs, which may be generated while they are
 /// written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedBaseline<P = BTreeMap<String, CachedProgram>> {
     pub version: u32,
-    /// A hash of everything but the code of functions with mutants: of tests, types and dependencies.
+    /// Hash of everything except the code of functions with mutants: tests, types and dependencies.
     pub fingerprint: HexHash,
     pub functions: Vec<CachedFunction>,
-    /// The mutants that were in the programs, and calls of functions at whose beginnings none stands.
+    /// Mutants in the programs, and calls of functions that do not begin with a mutant.
     pub mutants: Vec<CachedMutant>,
-    /// By suite.
+    /// Programs by suite.
     pub programs: P,
 }
 
 /// A function with mutants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedFunction {
-    /// Relative to the workspace.
+    /// Path relative to the workspace.
     pub path: String,
-    /// Its place among the functions of its source.
+    /// Index of the function among the functions of its source.
     pub place: usize,
-    /// A hash of its code.
+    /// Hash of the function's code.
     pub code: HexHash,
-    /// Whether every call of it is seen. Otherwise a test may run it, and reach none of its mutants.
+    /// Whether every call of the function is observed. Otherwise a test may call it without reaching any of
+    /// its mutants.
     pub is_entry_seen: bool,
 }
 
@@ -43,39 +44,39 @@ pub struct CachedFunction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedMutant {
     pub id: Box<str>,
-    /// Place of its function in [`CachedBaseline::functions`].
+    /// Index of the mutant's function in [`CachedBaseline::functions`].
     pub function: usize,
 }
 
-/// A program, and its tests in the same way.
+/// A program. `T` holds its tests, which may be generated while they are written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CachedProgram<T = BTreeMap<String, CachedTest>> {
-    /// Microseconds that a process takes beside its tests.
+    /// Time of a process in microseconds, without its tests.
     #[serde(default)]
     pub start_us: u64,
-    /// Its tests fail in a fork of a process that has loaded it.
+    /// Whether the tests fail in a fork of a process that has loaded the program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unforkable: bool,
-    /// Places of the mutants that it reaches outside of its tests.
+    /// Indexes of the mutants that the program reaches outside its tests.
     pub outside: Vec<u32>,
-    /// By uid.
+    /// Tests by uid.
     pub tests: T,
 }
 
-/// A test that passed alone and with the others of its program.
+/// A test that passed both alone and with the other tests of its program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedTest {
     pub duration_us: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_flaky: bool,
-    /// How often it reached places, whichever they are.
+    /// Number of times that the test reached any mutant or observed call.
     pub steps: u32,
-    /// Places of mutants in [`CachedBaseline::mutants`], and how often it reached them.
+    /// Indexes into [`CachedBaseline::mutants`], and how often the test reached each.
     pub reached: Vec<(u32, u32)>,
 }
 
 impl CachedBaseline {
-    /// Reads a file; `None` if it is damaged, or of another version. Places in it may be wrong.
+    /// Reads a file; `None` if it is damaged or has another version. Indexes in it may be invalid.
     #[must_use]
     pub fn read(file: impl Read) -> Option<Self> {
         serde_json::from_reader(file).ok().filter(|read: &Self| read.version == BASELINE_VERSION)

@@ -1,4 +1,4 @@
-//! Requests of a client of 0.4, and how it reads what the server says.
+//! Requests of a client of version 0.4, and reading of the server's messages.
 
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
@@ -39,7 +39,7 @@ impl ClientRequest {
 /// Reads a result, or the parameters of a notification.
 ///
 /// # Errors
-/// It is absent, or in another form.
+/// The value is absent or malformed.
 pub fn read_result<R: DeserializeOwned>(result: Option<&RawValue>) -> Result<R, serde_json::Error> {
     serde_json::from_str(result.map_or("null", RawValue::get))
 }

@@ -1,8 +1,8 @@
-//! Error codes of the Mutation Server Protocol beside those of JSON-RPC, which are in [`crate::rpc::code`].
+//! Error codes of the Mutation Server Protocol beyond [`crate::rpc::code`].
 
 /// The request was cancelled.
 pub const REQUEST_CANCELLED: i64 = -32000;
-/// A request arrived before `initialize` was answered.
+/// A request arrived before the response to `initialize`.
 pub const SERVER_NOT_INITIALIZED: i64 = -32001;
-/// The client's version of the protocol is not supported.
+/// The client's protocol version is not supported.
 pub const UNKNOWN_PROTOCOL_VERSION: i64 = -5000;

@@ -1,14 +1,14 @@
-//! Reports in the mutation testing report schema, version 2, which the viewers and dashboards of other
-//! mutation testing tools read.
+//! Reports in the mutation testing report schema, version 2, which viewers and dashboards of other mutation
+//! testing tools read.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The version of the schema.
+/// Version of the schema.
 pub const SCHEMA_VERSION: &str = "2";
 
-/// A report. `F` are its files, by path: they may be made while they are written.
+/// A report. `F` holds the files by path, which may be generated while they are written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ElementsReport<F> {
@@ -17,7 +17,7 @@ pub struct ElementsReport<F> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_root: Option<String>,
     pub files: F,
-    /// By path, or by program where a test's file is not known.
+    /// Test files by path, or by program if a test's file is unknown.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub test_files: BTreeMap<String, TestFile>,
     pub framework: FrameworkName,
@@ -25,14 +25,14 @@ pub struct ElementsReport<F> {
     pub performance: Option<PhaseDurations>,
 }
 
-/// Percentages from which a score is good (`high`), and below which it is bad (`low`).
+/// Percentages: a score of at least `high` is good, and a score below `low` is bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ScoreThresholds {
     pub high: u8,
     pub low: u8,
 }
 
-/// A source and its mutants, a list of [`TestedMutant`](super::TestedMutant).
+/// A source file with its mutants, a list of [`TestedMutant`](super::TestedMutant).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MutatedFile<'a, M> {
     pub language: &'a str,
@@ -40,13 +40,13 @@ pub struct MutatedFile<'a, M> {
     pub mutants: M,
 }
 
-/// The tests of a file.
+/// Tests of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TestFile {
     pub tests: Vec<NamedTest>,
 }
 
-/// A test to which mutants refer.
+/// A test that mutants refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NamedTest {
     pub id: String,
@@ -55,20 +55,20 @@ pub struct NamedTest {
     pub location: Option<TestLocation>,
 }
 
-/// Where a test begins.
+/// Start of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TestLocation {
     pub start: super::SourcePosition,
 }
 
-/// The tool that tested the mutants.
+/// The mutation testing tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FrameworkName {
     pub name: &'static str,
     pub version: &'static str,
 }
 
-/// Milliseconds of each phase.
+/// Duration of each phase in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseDurations {

@@ -1,5 +1,5 @@
-//! Reads a body as strictly as the base protocol demands: the version is "2.0", an id is a number or a
-//! string, parameters are an array, an object or absent. A body is a message or a batch of messages.
+//! Reads a body as strictly as the base protocol demands: version "2.0", an id that is a number or a string,
+//! and parameters that are an array, an object or absent. A body is a message or a batch of messages.
 
 use serde_json::value::RawValue;
 
@@ -11,11 +11,11 @@ use crate::{
 /// Maximum number of messages in a batch.
 pub const MAX_BATCH_MESSAGES: usize = 1000;
 
-/// What a client sent as one body.
+/// Body of a client.
 #[derive(Debug)]
 pub enum ClientBody {
     Message(Result<RpcMessage, InvalidMessage>),
-    /// At least one message. Its requests are answered together, as an array.
+    /// At least one message. The responses to its requests are sent together, as an array.
     Batch(Vec<Result<RpcMessage, InvalidMessage>>),
 }
 

@@ -1,4 +1,4 @@
-//! Hashes and ids as files have them: 16 hexadecimal digits, which are a number in memory.
+//! Hashes and ids: 16 hexadecimal digits in files, a number in memory.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 

@@ -16,5 +16,5 @@ pub const MUTATION_TEST: &str = "mutationTest";
 /// Notification of the server in 0.4.
 pub const REPORT_PROGRESS: &str = "reportMutationTestProgress";
 
-/// Notification of the client in both.
+/// Notification of the client in both versions.
 pub const CANCEL: &str = "$/cancelRequest";

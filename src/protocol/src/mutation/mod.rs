@@ -1,17 +1,17 @@
-//! Messages of the Mutation Server Protocol in both versions that clients speak, 0.0.1-alpha.1 ([`alpha`])
-//! and its successor 0.4 ([`v0_4`]), and the report formats of mutation testing.
+//! Messages of the Mutation Server Protocol in the two versions that clients use, 0.0.1-alpha.1 ([`alpha`])
+//! and its successor 0.4 ([`v0_4`]), and report formats of mutation testing.
 //!
 //! - `envelope`: reads a body, which may be a batch, as strictly as the base protocol demands.
-//! - `method`, `code`: the names of requests and notifications, and the codes of errors.
+//! - `method`, `code`: names of requests and notifications, and error codes.
 //! - `sent`: results and notifications of the server.
-//! - `client`: requests of a client of 0.4, for servers that Heeler starts itself.
-//! - `tested_mutant`: a mutant and what became of it, in protocols and reports.
+//! - `client`: requests of a 0.4 client, for servers that Heeler starts itself.
+//! - `tested_mutant`: a mutant and its verdict, in protocols and reports.
 //! - `params`: reads parameters.
-//! - `version`: which versions of a client are served.
+//! - `version`: supported versions of clients.
 //! - `elements`: reports in the mutation testing report schema.
-//! - `streamed`: parts of them that are made while they are written.
+//! - `streamed`: maps and lists that are generated while they are written.
 //! - `hash`: ids and hashes in files.
-//! - `cache`, `cached_baseline`: verdicts, and what the tests reach, that a later run may take over.
+//! - `cache`, `cached_baseline`: verdicts and coverage that a later run may reuse.
 //! - `sarif`: reports in the Static Analysis Results Interchange Format.
 
 pub mod alpha;
@@ -44,6 +44,6 @@ pub use streamed::{StreamedList, StreamedMap};
 pub use tested_mutant::{SourceLocation, SourcePosition, StatusName, TestedMutant};
 pub use version::check_client_version;
 
-/// Maximum size of a client's body. The largest that a client has to send names every mutant of a large
-/// project, at about 300 bytes each.
+/// Maximum size of a client's body. The largest useful body names every mutant of a large project, at about
+/// 300 bytes each.
 pub const BODY_LIMIT_BYTES: usize = 64 << 20;

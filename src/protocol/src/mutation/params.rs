@@ -1,14 +1,14 @@
-//! Reads parameters of requests and notifications.
+//! Reads the parameters of requests and notifications.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::rpc::{RpcError, code};
 
-/// Reads parameters; absent ones count as `{}`.
+/// Reads parameters. Absent parameters count as `{}`.
 ///
 /// # Errors
-/// They are an array, or not of this kind.
+/// The parameters are an array, or do not fit the method.
 pub fn read_params<P: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<P, RpcError> {
     let refused = |text: String| RpcError::new(code::INVALID_PARAMS, format!("{method}: {text}"));
     let text = params.map_or("{}", RawValue::get);

@@ -1,12 +1,12 @@
-//! Reports in the Static Analysis Results Interchange Format, version 2.1.0, as far as mutants need it.
+//! Reports in the Static Analysis Results Interchange Format, version 2.1.0, reduced to what mutants need.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The version of the format.
+/// Version of the format.
 pub const VERSION: &str = "2.1.0";
-/// The schema that a report names.
+/// Schema named in a report.
 pub const SCHEMA_URI: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
@@ -23,10 +23,10 @@ pub struct SarifLog {
 #[serde(rename_all = "camelCase")]
 pub struct SarifRun {
     pub tool: SarifTool,
-    /// The directories that base ids stand for.
+    /// Directories of base ids.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub original_uri_base_ids: BTreeMap<&'static str, ArtifactLocation>,
-    /// The unit of columns.
+    /// Unit of columns.
     pub column_kind: &'static str,
     pub results: Vec<SarifResult>,
 }
@@ -43,7 +43,7 @@ pub struct SarifDriver {
     pub rules: Vec<SarifRule>,
 }
 
-/// A kind of result.
+/// Kind of result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SarifRule {
@@ -59,7 +59,7 @@ pub struct SarifResult {
     pub level: &'static str,
     pub message: SarifText,
     pub locations: [SarifLocation; 1],
-    /// By which the same result is recognised in the next log.
+    /// Fingerprints for matching a result with earlier logs.
     pub partial_fingerprints: BTreeMap<&'static str, String>,
 }
 
@@ -89,7 +89,7 @@ pub struct ArtifactLocation {
     pub uri_base_id: Option<&'static str>,
 }
 
-/// A part of a file. The end column is exclusive.
+/// Range in a file. The end column is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SarifRegion {

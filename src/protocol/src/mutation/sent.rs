@@ -1,4 +1,4 @@
-//! Results and notifications of the server, as the base protocol carries them.
+//! Results and notifications of the server, encoded for the base protocol.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
-//! Maps and lists whose entries are made while they are written, one after the other: reports and files of
-//! large projects are never in memory as a whole.
+//! Maps and lists whose entries are generated while they are written, so reports of large projects are never
+//! completely in memory.
 
 use serde::{Serialize, Serializer};
 
-/// A map, of which the function returns the entries in their order.
+/// A map. The function returns its entries in order.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamedMap<F>(pub F);
 
@@ -19,7 +19,7 @@ where
     }
 }
 
-/// A list, of which the function returns the items.
+/// A list. The function returns its items.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamedList<F>(pub F);
 

@@ -1,4 +1,4 @@
-//! A mutant and what became of it, as both protocols and the report schema write it.
+//! A mutant and its verdict, encoded for both protocols and the report schema.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SourceLocation, TestedMutant};
 
-/// The version of the protocol, as `configure` answers it. Clients compare it as text.
+/// Protocol version in the response to `configure`. Clients compare it as text.
 pub const PROTOCOL_VERSION: &str = "0.4.0";
 
 /// Parameters of `configure`.
@@ -63,7 +63,7 @@ pub struct DiscoveredFile {
     pub mutants: Vec<DiscoveredMutant>,
 }
 
-/// Files by their paths relative to the server's directory.
+/// Files by path relative to the server's directory.
 pub type DiscoveredFiles = BTreeMap<String, DiscoveredFile>;
 
 /// Result of `discover`.

@@ -1,10 +1,10 @@
-//! Which versions of a client are served. Versions with the same major number are compatible, also those
-//! below 1 and pre-releases, as the protocol has it.
+//! Supported versions of clients. Versions with the same major number are compatible. The protocol also
+//! applies this to versions below 1 and to pre-releases.
 
 use super::{alpha::PROTOCOL_VERSION, code::UNKNOWN_PROTOCOL_VERSION};
 use crate::rpc::RpcError;
 
-/// Refuses a client whose version of the protocol is not a semantic version, or has another major number.
+/// Rejects a client whose protocol version is not a semantic version, or has another major number.
 ///
 /// # Errors
 /// The error to respond with.
@@ -20,7 +20,7 @@ pub fn check_client_version(version: &str) -> Result<(), RpcError> {
     Err(RpcError::new(UNKNOWN_PROTOCOL_VERSION, message))
 }
 
-/// Returns the major number of a semantic version, as in Semantic Versioning 2.0.0.
+/// Returns the major number of a valid semantic version (Semantic Versioning 2.0.0).
 fn major(version: &str) -> Option<&str> {
     let (version, build) =
         version.split_once('+').map_or((version, None), |(rest, build)| (rest, Some(build)));

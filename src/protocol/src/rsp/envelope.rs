@@ -1,5 +1,5 @@
-//! Reads a body as strictly as the base protocol demands: the version is "2.0" if it is named, an id is a
-//! number or a string, parameters are an array, an object or null.
+//! Reads a body as strictly as the base protocol demands: version "2.0" if present, an id that is a number or
+//! a string, and parameters that are an array, an object or null.
 
 use crate::{
     rpc::{self, InvalidMessage, RpcMessage},
@@ -9,8 +9,8 @@ use crate::{
 /// Reads one body.
 ///
 /// # Errors
-/// The error to respond with. Notifications are never answered, so the caller sends none for what is one
-/// apart from its parameters: such a message is returned as it is, and its parameters can't be read.
+/// The error to respond with. Notifications get no response, so a notification with invalid parameters is
+/// returned unchanged; its parameters cannot be read later.
 pub fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     let message = rpc::parse(body)?;
     let strict = StrictMembers::read(body)?;

@@ -74,7 +74,7 @@ pub enum ServerNotification {
 }
 
 impl ServerNotification {
-    /// Returns the notification as a frame.
+    /// Encodes the notification as a frame.
     #[must_use]
     pub fn frame(&self) -> Bytes {
         match self {

@@ -1,6 +1,6 @@
 //! Names of requests and notifications.
 
-/// Requests of the client that Heeler answers with what it has.
+/// Requests of the client that Heeler fulfils.
 pub const REGISTER: &str = "server/registerClientCapabilities";
 pub const SERVER_TYPES: &str = "server/getServerTypes";
 pub const SERVER_HANDLES: &str = "server/getServerHandles";
@@ -15,14 +15,14 @@ pub const STOP: &str = "server/stopServerAsync";
 pub const JOBS: &str = "server/getJobs";
 pub const CANCEL_JOB: &str = "server/cancelJob";
 
-/// Requests that Heeler answers with an empty result of their kind.
+/// Requests that get an empty result.
 pub const DOWNLOADABLE_RUNTIMES: &str = "server/listDownloadableRuntimes";
 pub const DEPLOYABLES: &str = "server/getDeployables";
 pub const SERVER_ACTIONS: &str = "server/listServerActions";
 pub const DISCOVERY_PATHS: &str = "server/getDiscoveryPaths";
 pub const FIND_SERVER_BEANS: &str = "server/findServerBeans";
 
-/// Requests that Heeler refuses with a status.
+/// Requests that Heeler rejects with a status.
 pub const CREATE_SERVER: &str = "server/createServer";
 pub const CREATE_SERVER_WORKFLOW: &str = "server/createServerWorkflow";
 pub const DOWNLOAD_RUNTIME: &str = "server/downloadRuntime";
@@ -32,7 +32,7 @@ pub const UPDATE_SERVER: &str = "server/updateServer";
 pub const LAUNCH_COMMAND: &str = "server/getLaunchCommand";
 pub const DEPLOYMENT_OPTIONS: &str = "server/listDeploymentOptions";
 
-/// Requests that Heeler refuses, and whose result is the status itself.
+/// Requests that Heeler rejects, and whose result is the status itself.
 pub const REFUSED_WITH_STATUS: [&str; 9] = [
     "server/addDeployable",
     "server/addDiscoveryPath",

@@ -1,12 +1,11 @@
-//! Messages of the Runtime Server Protocol: the base protocol's requirements on an envelope, and the messages
-//! that its clients exchange with a server.
+//! Messages of the Runtime Server Protocol, and the base protocol's requirements on envelopes.
 //!
 //! - `envelope`: reads a body as strictly as the base protocol demands.
-//! - `method`: the names of requests and notifications.
-//! - `servers`: server types, servers, their states, and how they are started and stopped.
+//! - `method`: names of requests and notifications.
+//! - `servers`: server types, servers, their states, start and stop.
 //! - `jobs`: jobs, processes and their output.
 //! - `other`: results of requests for which Heeler has nothing to offer.
-//! - `results`: reads the parameters of any request, and writes the result.
+//! - `results`: reads parameters and writes results.
 
 mod envelope;
 mod jobs;
@@ -25,8 +24,8 @@ pub use results::{ServerResult, read_params};
 pub use schema::{client_schema, server_schema};
 pub use servers::*;
 
-/// Version of the messages, as `registerClientCapabilities` reports it.
+/// Version of the messages in the response to `registerClientCapabilities`.
 pub const PROTOCOL_VERSION: &str = "0.22.0";
 
-/// Maximum size of a client's body. The largest that a client has to send is a start with a long filter.
+/// Maximum size of a client's body. The largest useful body is a start with a long filter.
 pub const BODY_LIMIT_BYTES: usize = 4 << 20;

@@ -1,5 +1,5 @@
-//! Results of requests for which Heeler has nothing to offer. Where a result has a status, the refusal is in
-//! it: clients do not expect errors there.
+//! Results of requests for which Heeler has nothing to offer. If a result has a status, the status contains
+//! the rejection, because clients do not expect an error there.
 
 use serde::{Deserialize, Serialize};
 

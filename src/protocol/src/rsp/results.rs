@@ -1,4 +1,4 @@
-//! Parameters and results of requests, as the base protocol carries them.
+//! Parameters and results of requests.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -31,15 +31,15 @@ pub enum ServerResult {
     AsJson(ServerAsJson),
     Update(Box<ServerUpdate>),
     DeploymentOptions(DeploymentOptions),
-    /// A list of a kind of which Heeler has nothing.
+    /// An empty list, of any kind.
     EmptyList([(); 0]),
     Null,
 }
 
-/// Reads the parameters of a request; none count as null.
+/// Reads the parameters of a request. Absent parameters count as null.
 ///
 /// # Errors
-/// They are not of this kind.
+/// The parameters do not fit the method.
 pub fn read_params<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, RpcError> {
     serde_json::from_str(params.map_or("null", RawValue::get))
         .map_err(|error| RpcError::new(code::INVALID_PARAMS, format!("expected other params: {error}")))

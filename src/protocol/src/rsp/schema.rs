@@ -64,6 +64,7 @@ pub fn client_schema() -> Value {
     let launch_attributes = subschema::<LaunchAttributesParams>(&mut generator);
     let workflow = subschema::<WorkflowParams>(&mut generator);
     let mut methods = vec![
+        // Methods whose parameters Heeler reads.
         (method::REGISTER, subschema::<ClientCapabilities>(&mut generator)),
         (method::SERVER_STATE, by_id.clone()),
         (method::LAUNCH_MODES, by_id.clone()),
@@ -79,6 +80,7 @@ pub fn client_schema() -> Value {
         (method::UPDATE_SERVER, subschema::<UpdateParams>(&mut generator)),
     ];
     let without_params = [
+        // Methods without parameters, and methods whose parameters are ignored.
         method::SERVER_TYPES,
         method::SERVER_HANDLES,
         method::OPTIONAL_ATTRIBUTES,

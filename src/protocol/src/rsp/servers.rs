@@ -1,11 +1,11 @@
-//! Server types, servers, their states, and how they are started and stopped.
+//! Server types, servers, their states, start and stop.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Defines numbers of the protocol with their names.
+/// Defines an enum of the protocol's numbers.
 macro_rules! wire_numbers {
     ($(#[$docs:meta])* $name:ident { $($(#[$variant_docs:meta])* $variant:ident = $number:literal,)+ }) => {
         $(#[$docs])*
@@ -82,7 +82,7 @@ wire_numbers! {
     }
 }
 
-/// The launch mode of a run without a debugger.
+/// Launch mode of a run without a debugger.
 pub const RUN_MODE: &str = "run";
 
 /// Kind of servers.
@@ -163,7 +163,7 @@ impl Status {
         Self::new(Severity::Ok, "ok")
     }
 
-    /// Returns the status of a refusal.
+    /// Returns the status of a rejection.
     #[must_use]
     pub fn refusal(reason: impl Into<String>) -> Self {
         Self::new(Severity::Error, reason)
