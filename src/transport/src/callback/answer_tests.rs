@@ -1,5 +1,5 @@
-//! Answers of a client on one connection and their effect on its other connections; connections that the
-//! client closes behind a completion.
+//! Answers on one connection and their effect on the client's other connections, and connections that the
+//! client closes after a completion.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use super::{
 const ENDLESS_MS: u64 = 3_600_000;
 const CLIENT: ClientId = ClientId(1);
 
-/// The directory of a session, and a client that listens.
+/// A session directory and a listening client.
 struct Session {
     directory: tempfile::TempDir,
     listener: TcpListener,
@@ -62,7 +62,7 @@ async fn client_that_stops_answering_costs_its_limit_once() {
     open(&mut first, &mut client).await;
     first.send("r", update(), 1).await.unwrap();
     assert_eq!(first.prove().await, ProofLevel::None, "it is waited for in vain");
-    // Another connection of the same client is not waited for.
+    // No timeout is spent on another connection of the same client.
     let patient = DeliveryLimits { answer_ms: ENDLESS_MS, first_answer_ms: ENDLESS_MS, ..LIMITS };
     let (mut second, _unanswering) = session.connect(patient).await;
     let opened = timeout(TEST_TIMEOUT, second.open_updates("r")).await.unwrap();
@@ -78,7 +78,7 @@ async fn client_that_stops_answering_costs_its_limit_once() {
 #[tokio::test]
 async fn client_that_has_answered_elsewhere_has_the_whole_limit_for_each_connection() {
     let session = Session::new().await;
-    // As the coordinator does when the client has answered behind `initialize`.
+    // The coordinator does this when the client has answered after `initialize`.
     session.progress().note_answer();
     let limits = DeliveryLimits { answer_ms: ENDLESS_MS, first_answer_ms: 0, ..LIMITS };
     let (mut callback, mut client) = session.connect(limits).await;
@@ -87,7 +87,7 @@ async fn client_that_has_answered_elsewhere_has_the_whole_limit_for_each_connect
     assert_eq!(unknown.open_updates("r").await, Err(CallbackBroken::Unopened));
 }
 
-/// Reads up to the next request of a method; other requests are not answered.
+/// Reads up to the next request with this method, without answering other requests.
 async fn next_request_of(client: &mut LinkTestClient, wanted: &str) -> RequestId {
     loop {
         match client.next_message().await.unwrap() {
@@ -166,8 +166,8 @@ async fn client_that_answers_no_log_requests_is_asked_once() {
     assert!(!asked.unwrap(), "it is known");
 }
 
-/// Sends a completion to a client that has answered nothing; returns the connection and its client's end,
-/// whose kernel has the completion.
+/// Sends a completion to a client that has never answered. Returns the connection and the client's end, whose
+/// kernel has the completion.
 async fn unanswered_completion() -> (CallbackConnection, TcpStream) {
     let (mut callback, client) = connect_with(None, LIMITS).await;
     callback.send_unopened();

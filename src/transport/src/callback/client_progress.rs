@@ -1,10 +1,10 @@
-//! Answers of a client on any of its connections, shared by the processes that send to it: a small file
-//! beside the control socket. Each process writes there when the client answers, or after a wait in vain. No
-//! process waits for another one, and a file that can't be read or written only means that each connection
-//! knows its own answers.
+//! A client's answers on all its connections, shared between the processes that send to it. They share a
+//! small file beside the control socket. Each process writes to it when the client answers, or after a
+//! timeout. No process waits for another. If the file cannot be read or written, each connection only knows
+//! its own answers.
 //!
 //! ```text
-//! 0: time of the last answer ─ 8: time at which it was last given up ─ 16 to 18: what it answers, a byte each
+//! 0: time of the last answer ─ 8: time of the last timeout ─ 16 to 18: methods that it answers, a byte each
 //! ```
 
 use std::{
@@ -31,20 +31,20 @@ pub struct SharedProgress {
     file: Option<File>,
 }
 
-/// Returns where a client's answers are, beside the sockets of the session.
+/// Returns the path of a client's shared answers, beside the session's sockets.
 pub(super) fn path_beside(socket: &Path, client: ClientId) -> PathBuf {
     socket.with_file_name(format!("answers-{}", client.0))
 }
 
-/// Decides whether a client is waited for longer that has not answered in one place for `limit`, given the
-/// control socket of the session.
+/// Decides whether to keep waiting for a client that has not answered on one stream for `limit`, given the
+/// session's control socket.
 #[must_use]
 pub fn on_client_overdue(control_socket: &Path, client: ClientId, limit: Duration) -> OverdueDecision {
     SharedProgress { file: File::open(path_beside(control_socket, client)).ok() }.on_overdue(limit)
 }
 
 impl SharedProgress {
-    /// Opens what is shared of a client's answers, given a socket of the session.
+    /// Opens the shared answers of a client, given a socket of the session.
     #[must_use]
     pub fn of_client(socket: &Path, client: ClientId) -> Self {
         Self::open(&path_beside(socket, client))
@@ -57,27 +57,27 @@ impl SharedProgress {
         Self { file: file.ok() }
     }
 
-    /// Notes that the client has answered.
+    /// Records that the client has answered.
     pub fn note_answer(&self) {
         self.write_now(LAST_ANSWER_OFFSET);
     }
 
-    /// Notes that the client was waited for in vain.
+    /// Records that the client did not answer in time.
     pub(super) fn note_given_up(&self) {
         self.write_now(GIVEN_UP_OFFSET);
     }
 
-    /// Notes that the client has answered a request of a method that clients bind as a notification.
+    /// Records that the client has answered a request with a method that clients bind as a notification.
     pub(crate) fn note_bound_method(&self) {
         self.write(BOUND_METHODS_OFFSET, &[1]);
     }
 
-    /// Notes that the client has answered a request of an unknown method with a result.
+    /// Records that the client has answered a request with an unknown method with a result.
     pub fn note_unknown_method(&self) {
         self.write(UNKNOWN_METHODS_OFFSET, &[1]);
     }
 
-    /// Notes whether the client answers requests for its log.
+    /// Records whether the client answers requests for its log.
     pub fn note_log_requests(&self, is_answered: bool) {
         self.write(LOG_REQUESTS_OFFSET, &[if is_answered { 1 } else { 2 }]);
         if is_answered {
@@ -86,7 +86,7 @@ impl SharedProgress {
     }
 
     fn write_now(&self, offset: u64) {
-        // In 64 bits, which are enough for centuries, because the kernel writes them as one.
+        // 64 bits suffice for centuries, and the kernel writes them in one piece.
         let now = u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX);
         self.write(offset, &now.to_le_bytes());
     }
@@ -98,16 +98,16 @@ impl SharedProgress {
         }
     }
 
-    /// Decides whether the client is waited for longer, if it has not answered on one connection for `limit`.
+    /// Decides whether to keep waiting for a client that has not answered on one connection for `limit`.
     pub(super) fn on_overdue(&self, limit: Duration) -> OverdueDecision {
         self.answers().on_overdue(clock::monotonic(), limit)
     }
 
-    /// Returns what is known of the client's answers.
+    /// Returns the client's answers so far.
     #[must_use]
     pub fn answers(&self) -> ClientAnswers {
         let mut bytes = [0; FILE_BYTES];
-        // A part that was never written is zero, whether the file ends before it or not.
+        // Parts that were never written are zero, even beyond the end of the file.
         let _short = self.file.as_ref().map(|file| file.read_at(&mut bytes, 0));
         let time = |offset: u64| {
             let at = usize::try_from(offset).unwrap_or_default();
@@ -143,7 +143,7 @@ mod tests {
         other.note_answer();
         let LastAnswer(first) = one.answers().last.unwrap();
         assert!((before..=clock::monotonic()).contains(&first), "{first:?}");
-        // An answer long ago prolongs nothing.
+        // An old answer extends nothing.
         assert_eq!(one.on_overdue(Duration::ZERO), OverdueDecision::GiveUp);
         for decision in decisions() {
             assert!(matches!(decision, OverdueDecision::WaitOn(rest) if rest <= limit), "{decision:?}");

@@ -1,5 +1,5 @@
-//! Callback connection: sending within the windows that the client acknowledges, and the proofs of what it
-//! has handled. Messages from the client are read in `peer`.
+//! Callback connection: sends within the windows that the client acknowledges, and proves what the client has
+//! handled. Messages from the client are read in `peer`.
 
 use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
@@ -36,22 +36,22 @@ use crate::{
     writer::FrameRecorder,
 };
 
-/// Reason why nothing more can be sent on a callback connection.
+/// Why nothing more can be sent on a callback connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackBroken {
-    /// The client closed or reset it.
+    /// The client closed or reset the connection.
     #[error("send to the client's callback port: the client closed the connection")]
     Closed,
     /// The client read nothing for `stall_ms` while there was something to send.
     #[error("send to the client's callback port: the client has stopped reading")]
     Stalled,
-    /// The client answered no barrier for `answer_ms`, after it had answered earlier ones.
+    /// The client answered no barrier for `answer_ms`, although it had answered earlier ones.
     #[error("send to the client's callback port: the client has stopped handling updates")]
     Unanswered,
-    /// The client has not answered the opening barrier in time: no update was sent.
+    /// The client did not answer the opening barrier in time, and no update was sent.
     #[error("open the client's callback port: the client has not answered a request there in time")]
     Unopened,
-    /// The peer on the port is not a client: the peer has sent a message that only clients receive.
+    /// The peer is not a client: it has sent a message that only clients receive.
     #[error("open the client's callback port: what listens there sends messages that clients receive")]
     NoClient,
 }
@@ -59,18 +59,18 @@ pub enum CallbackBroken {
 /// Error of dialling a client's callback listener.
 #[derive(Debug, thiserror::Error)]
 pub enum CallbackDialError {
-    /// The client's port was not reached.
+    /// The client's port could not be reached.
     #[error(transparent)]
     TcpPort(#[from] DialError),
-    /// The connection broke before its first message, or there are no descriptors left.
+    /// The connection broke before its first message, or this process has no descriptors left.
     #[error("introduce itself to the client's callback port")]
     Introduce(#[source] io::Error),
 }
 
 /// Connection to a client's callback port.
 ///
-/// If it is dropped while it is broken or unproven, it is reset: the content of its kernel buffer is
-/// discarded, because the sender is about to send the same results on another route.
+/// A broken or unproven connection is reset when it is dropped. The reset discards the kernel's buffer,
+/// because the same results will be sent on another route.
 #[derive(Debug)]
 pub struct CallbackConnection {
     pub(super) outbox: Outbox,
@@ -82,28 +82,28 @@ pub struct CallbackConnection {
     pub(super) limits: DeliveryLimits,
     broken: Option<CallbackBroken>,
     pub(super) window: AckWindow,
-    /// The run of the latest frame: barriers name it.
+    /// Run of the latest frame, which barriers name.
     pub(super) run: String,
-    /// The method of its barriers.
+    /// Method of the connection's barriers.
     pub(super) barrier: BarrierMethod,
-    /// When the latest answer was seen.
+    /// Time of the latest answer.
     answered_at: Instant,
-    /// Number of the latest barrier whose answer was seen.
+    /// Number of the latest answered barrier.
     pub(super) answered: u64,
     positions: StreamPositions,
-    /// What the client answers on all its connections.
+    /// Answers of the client on all its connections.
     pub(super) progress: Arc<SharedProgress>,
-    /// The record of the connection, if duplicates of it are held.
+    /// Record of the connection, if another process holds duplicates of it.
     pub(super) record: Option<ConnectionRecord>,
 }
 
-/// Dials a client's callback listener and introduces this end as `from` (`worker 3`) if the listener requires
-/// a token. The client's requests are answered in the background.
+/// Dials a client's callback listener. If the listener requires a token, this end introduces itself as `from`
+/// (such as `worker 3`). The client's requests are answered in the background.
 ///
-/// Cancel safe: yes, because a half-made connection is dropped.
+/// Cancel safe: yes, because a half-open connection is dropped.
 ///
 /// # Errors
-/// The listener is not reached within `limits.connect_ms`.
+/// The listener was not reached within `limits.connect_ms`.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -144,6 +144,7 @@ impl CallbackConnection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        // The writer records each frame, if another process holds a duplicate.
         let recorder = record.as_ref().map(|record| {
             let recorder: Box<dyn FrameRecorder> = Box::new(StreamRecorder::new(Arc::clone(record)));
             recorder
@@ -153,6 +154,7 @@ impl CallbackConnection {
             FrameDecoder::default(),
             crate::WriterOptions { recorder, heartbeat: None },
         );
+        // A background task reads the client's messages.
         let (state, peer) = watch::channel(PeerState::default());
         let mut reader = JoinSet::new();
         reader.spawn(peer::read(inbox, outbox.clone(), state, Arc::clone(&progress)));
@@ -175,15 +177,15 @@ impl CallbackConnection {
         }
     }
 
-    /// Opens the connection for updates, unless it is open: waits until the client has answered a barrier.
-    /// Nothing is sent before, so that a client that does not answer in time may get everything by another
-    /// route, and nothing late or twice. A client that has answered before, on whichever connection, has the
-    /// whole limit for answers.
+    /// Opens the connection for updates, if it is not open: waits until the client has answered a barrier.
+    /// Nothing is sent before. If the client does not answer in time, everything can take another route
+    /// without late or duplicate updates. A client that has answered before, on any connection, gets the full
+    /// answer timeout.
     ///
-    /// Cancel safe: yes, because a late answer is still counted.
+    /// Cancel safe: yes, because a late answer still counts.
     ///
     /// # Errors
-    /// The client has not answered in time, or the connection is broken. No update was sent.
+    /// The client did not answer in time, or the connection is broken. No update was sent.
     pub async fn open_updates(&mut self, run: &str) -> Result<(), CallbackBroken> {
         self.note_answers();
         if self.window.answers() != AnswerState::Unknown {
@@ -201,7 +203,7 @@ impl CallbackConnection {
         }
         while self.window.answers() == AnswerState::Unknown {
             if self.wait_for_answer(since).await == AnswerWait::Overdue {
-                // Not broken: where there is no other route, updates are sent nevertheless.
+                // The connection is not broken: without another route, updates are sent anyway.
                 return Err(CallbackBroken::Unopened);
             }
             self.note_answers();
@@ -215,15 +217,15 @@ impl CallbackConnection {
         Ok(())
     }
 
-    /// Queues one frame of a run, which holds this number of changes: waits while the client has not handled
-    /// what was sent before, up to its windows. The first frame waits until the connection is opened, and
-    /// the last one of a window is followed by a barrier.
+    /// Queues one frame of a run with this number of changes. Waits while the client has too many unhandled
+    /// windows. The first frame waits until the connection is open, and a barrier follows the last frame of
+    /// each window.
     ///
-    /// Cancel safe: no, because it is unknown whether the frame was queued.
+    /// Cancel safe: no, because the frame may or may not have been queued.
     ///
     /// # Errors
-    /// The connection is broken, now or since an earlier call. What the client has of the frames behind
-    /// [`Self::handled_frames`] is unproven, and nothing more can be sent here.
+    /// The connection is broken. The frames after [`Self::handled_frames`] are unproven, and nothing more can
+    /// be sent here.
     pub async fn send(&mut self, run: &str, frame: Bytes, changes: usize) -> Result<(), CallbackBroken> {
         self.open_updates(run).await?;
         if self.run != run {
@@ -240,10 +242,10 @@ impl CallbackConnection {
         }
     }
 
-    /// Queues the completion of a run, of which everything is proven; `run_dir` names the run in the
-    /// connection's record. [`Self::prove_completion`] follows.
+    /// Queues the completion of a run after everything before it has been proven. `run_dir` identifies the
+    /// run in the connection's record. Call [`Self::prove_completion`] next.
     ///
-    /// Cancel safe: no, because it is unknown whether the frame was queued.
+    /// Cancel safe: no, because the frame may or may not have been queued.
     ///
     /// # Errors
     /// The connection is broken.
@@ -259,14 +261,14 @@ impl CallbackConnection {
         self.write_marked(frame, mark).await
     }
 
-    /// Returns the mark of the next frame of the present run, if there is a record.
+    /// Returns the mark of the current run's next frame, if there is a record.
     fn next_mark(&mut self, completing: Option<&OsText>) -> Option<Bytes> {
         let answers = self.window.answers();
         let record = self.record.as_mut()?;
         Some(record.next_mark(&self.run, completing, &self.positions, answers, self.barrier))
     }
 
-    /// Returns the number of frames that the client is proven to have handled, of all that were sent.
+    /// Returns how many of the sent frames the client is proven to have handled.
     pub fn handled_frames(&mut self) -> u64 {
         self.note_answers();
         self.window.handled_frames()
@@ -283,7 +285,7 @@ impl CallbackConnection {
         self.window.answers() == AnswerState::Silent
     }
 
-    /// Has updates sent whether the client answers or not, because there is no other route.
+    /// Sends updates even if the client does not answer, because no other route exists.
     pub fn send_unopened(&mut self) {
         self.window.send_unopened();
     }
@@ -292,19 +294,20 @@ impl CallbackConnection {
         self.write(mtp::barrier_frame(self.barrier, barrier, &self.run)).await
     }
 
-    /// Sets the number of results of a run, or of frames, that are sent including the next frame.
+    /// Sets the number of results of a run (or frames) sent up to and including the next frame.
     pub fn set_position(&mut self, run: &str, position: u64) {
         self.positions.set(run, position);
     }
 
-    /// Returns the position of a run up to which the client is proven to have handled it here.
+    /// Returns the proven position of a run on this connection.
     pub fn handled_position(&mut self, run: &str) -> u64 {
         self.note_answers();
         self.positions.handled(run)
     }
 
-    /// Records that the client has handled everything of a run up to a position, and that nothing more of it
-    /// is sent here: whoever brings the connection to an end still learns it.
+    /// Records that the client has handled everything of a run up to a position, and that this connection
+    /// sends nothing more of the run. The process that settles the connection after a crash still learns the
+    /// position.
     pub fn drain_run(&mut self, run: &str, position: u64) {
         self.positions.drain(run, position);
     }
@@ -335,7 +338,7 @@ impl CallbackConnection {
         sent.map_err(|broken| *self.broken.insert(broken))
     }
 
-    /// Waits until the client has handled enough that another frame may be sent.
+    /// Waits until the client has handled enough for another frame.
     async fn wait_for_room(&mut self) -> Result<(), CallbackBroken> {
         let since = Instant::now();
         loop {
@@ -352,9 +355,9 @@ impl CallbackConnection {
         }
     }
 
-    /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for
-    /// answers since the latest one and since `since`. For a client that answers on another connection, the
-    /// limit counts from there.
+    /// Waits for a new answer, the end of the client's side, or the answer timeout. The timeout starts at the
+    /// latest answer or at `since`, whichever is later. If the client answers on another connection, the
+    /// timeout starts again there.
     pub(super) async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
         let begin = self.answered_at.max(since);
         let mut deadline = begin + self.answer_limit();
@@ -363,13 +366,13 @@ impl CallbackConnection {
         loop {
             tokio::select! {
                 biased;
-                // An error means that the reader's task is gone, which is an end too.
+                // An error means that the reader's task has ended, which also ends the wait.
                 _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => {
                     return AnswerWait::Changed;
                 }
                 () = sleep_until_running(deadline) => {}
             }
-            // The client may have answered elsewhere meanwhile.
+            // The client may have answered on another connection meanwhile.
             let limit = self.answer_limit();
             if begin + limit > Instant::now() {
                 deadline = begin + limit;
@@ -385,7 +388,7 @@ impl CallbackConnection {
         }
     }
 
-    /// Returns how long the next answer may take.
+    /// Returns the timeout of the next answer.
     fn answer_limit(&self) -> Duration {
         let limits = AnswerLimits {
             first: Duration::from_millis(self.limits.first_answer_ms),
@@ -398,7 +401,7 @@ impl CallbackConnection {
         }
     }
 
-    /// Notes the answers that have arrived.
+    /// Records answers that have arrived.
     pub(super) fn note_answers(&mut self) {
         let answered = self.peer.borrow().answered;
         if answered > self.answered {
@@ -409,10 +412,10 @@ impl CallbackConnection {
         self.positions.on_handled(self.window.handled_frames());
     }
 
-    /// Resets the connection: what the client's kernel has not received is discarded, so that it does not
-    /// arrive late beside the same results on another route.
+    /// Resets the connection. Bytes that the client's kernel has not received are discarded; otherwise they
+    /// could arrive late, after the same results on another route.
     ///
-    /// Cancel safe: yes, because dropping the connection resets it too.
+    /// Cancel safe: yes, because dropping the connection also resets it.
     pub async fn give_up(mut self) {
         self.broken.get_or_insert(CallbackBroken::Unanswered);
         self.outbox.close();
@@ -421,18 +424,18 @@ impl CallbackConnection {
         self.task.cut().await;
     }
 
-    /// Returns the reason why nothing more can be sent, if there is one.
+    /// Returns why nothing more can be sent, if so.
     #[must_use]
     pub fn break_reason(&self) -> Option<CallbackBroken> {
         self.broken.or_else(|| match self.peer.borrow().ended {
             Some(PeerEnd::NoClient) => Some(CallbackBroken::NoClient),
-            // A client that has closed its sending side may still read, but can't answer any more.
+            // A client that has closed its sending side may still read, but cannot answer.
             Some(PeerEnd::Closed | PeerEnd::Failed) => Some(CallbackBroken::Closed),
             None => self.outbox.is_closed().then_some(CallbackBroken::Closed),
         })
     }
 
-    /// Makes the following close discard all bytes that the kernel has not sent yet.
+    /// Makes the next close discard all bytes that the kernel has not sent.
     fn reset(&self) {
         if let Err(error) = self.socket.discard_unsent() {
             tracing::debug!(%error, "could not ask for a reset of a broken callback connection");
@@ -450,14 +453,14 @@ impl Drop for CallbackConnection {
 
 /// Waits until the peer's side has ended.
 async fn wait_for_peer_end(mut peer: watch::Receiver<PeerState>) {
-    // An error means that the reader task is gone, which is an end too.
+    // An error means that the reader's task has ended, which also counts.
     drop(peer.wait_for(|peer| peer.ended.is_some()).await);
 }
 
 /// Result of waiting for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerWait {
-    /// There is an answer, or the client's side has ended.
+    /// An answer has arrived, or the client's side has ended.
     Changed,
     Overdue,
 }

@@ -1,4 +1,4 @@
-//! What is recorded beside the frames of a connection, and to whom duplicates of it are handed.
+//! Record of a connection, and the processes that receive duplicates of it.
 
 use std::{os::fd::BorrowedFd, path::PathBuf, sync::Arc};
 
@@ -16,17 +16,17 @@ use super::{
     stream_record::StreamRecord,
 };
 
-/// Number of completed runs that a record names: the coordinator has long read the reports of earlier ones.
+/// Number of completed runs in a record. The coordinator has long read the reports of earlier ones.
 const NAMED_COMPLETIONS: usize = 8;
 
-/// What is recorded beside the frames of a connection.
+/// Data recorded beside the frames of a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionRecord {
     record: Arc<StreamRecord>,
     is_unproven: bool,
-    /// The directory of the run whose completion was sent last, until it is handled or something follows it.
+    /// Directory of the run whose completion is the last sent frame, until the completion is handled.
     completing: Option<OsText>,
-    /// The directories of the latest runs whose completion is handled.
+    /// Directories of the latest runs with a handled completion.
     completed: Vec<OsText>,
 }
 
@@ -35,8 +35,8 @@ impl ConnectionRecord {
         Self { record, is_unproven: false, completing: None, completed: Vec::new() }
     }
 
-    /// Returns the mark of the next frame of a run: an update or, with the directory of the run, its
-    /// completion.
+    /// Returns the mark of a run's next frame. With a run directory, the frame is the run's completion;
+    /// otherwise an update.
     pub(super) fn next_mark(
         &mut self,
         run: &str,
@@ -74,7 +74,7 @@ impl ConnectionRecord {
         }
     }
 
-    /// Records that the client has handled the completion that was sent last.
+    /// Records that the client has handled the latest completion.
     pub(super) fn set_completed(&mut self) {
         self.set_proven();
         self.completed.extend(self.completing.take());
@@ -83,27 +83,27 @@ impl ConnectionRecord {
     }
 }
 
-/// To whom duplicates of a process's connection are handed: those that bring it to an end if the process
-/// dies.
+/// Processes that receive duplicates of a process's connection. If the process dies, they settle the
+/// connection.
 #[derive(Debug, Clone)]
 pub struct StreamHolders {
-    /// The process.
+    /// Process that sends on the connection.
     pub sender: StreamSender,
-    /// The client that is dialled.
+    /// Client that is dialled.
     pub client: ClientId,
-    /// The sockets at which the holders listen, see [`HeldStreams::listen`](super::HeldStreams::listen).
+    /// Sockets of the holders; see [`HeldStreams::listen`](super::HeldStreams::listen).
     pub sockets: Vec<PathBuf>,
 }
 
 impl StreamHolders {
-    /// Returns what the client answers on all its connections.
+    /// Returns the client's answers on all its connections.
     #[must_use]
     pub fn shared_progress(&self) -> SharedProgress {
         let path = self.sockets.first().map(|socket| client_progress::path_beside(socket, self.client));
         path.map(|path| SharedProgress::open(&path)).unwrap_or_default()
     }
 
-    /// Hands duplicates over, before the first byte is sent; returns the record, if there is a holder.
+    /// Hands duplicates over before the first byte is sent; returns the record if there is a holder.
     pub(super) fn hand_over(
         &self,
         socket: BorrowedFd<'_>,

@@ -1,7 +1,7 @@
-//! Duplicates of the callback connections of other processes, held so that a connection can be brought to an
-//! end in order when its process dies: the frame that was cut is completed, and a barrier behind it proves
-//! that the client has handled everything. Without this, what a dead process had written would lie unread in
-//! the client's kernel, and be handled after the completion.
+//! Holds duplicates of other processes' callback connections. When such a process dies, this process
+//! completes its unfinished frame and sends a barrier, which proves that the client has handled everything.
+//! Otherwise, the dead process's last bytes would stay unread in the client's kernel, and be handled after
+//! the completion.
 
 use std::{
     collections::BTreeMap,
@@ -39,30 +39,29 @@ use super::{
     stream_record::{RecordedFrame, StreamRecord},
 };
 
-/// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to
-/// receive.
+/// Timeout of handing a duplicate over. The holder uses its socket only to receive duplicates.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
-/// Maximum number of held streams, each of which takes two descriptors. Those of the oldest workers, which
-/// are likely dead for long, are dropped first.
+/// Maximum number of held streams; each takes two descriptors. The oldest are dropped first, because their
+/// workers have probably been dead for long.
 const MAX_HELD_STREAMS: usize = 192;
-/// Maximum size of the message that comes with a duplicate.
+/// Maximum size of the message that accompanies a duplicate.
 const MAX_MESSAGE_BYTES: usize = 512;
-/// Interval at which the kernel's acknowledgements are checked.
+/// Interval between two checks of the kernel's acknowledgements.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
-/// Every message begins with this header.
+/// Header at the start of every message.
 const HEADER_NAME: &[u8] = b"Content-Length:";
 
-/// A process that holds duplicates. They differ in the ids of their barriers, which no other sender uses.
+/// A process that holds duplicates. Each holder has its own barrier id, which no other sender uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamHolder {
-    /// While it lives.
+    /// The coordinator, while it lives.
     Coordinator,
-    /// When the coordinator is dead.
+    /// The watchdog, after the coordinator's death.
     Watchdog,
 }
 
 impl StreamHolder {
-    /// Returns where a holder listens, beside the coordinator's control socket.
+    /// Returns the holder's socket path, beside the coordinator's control socket.
     #[must_use]
     pub fn socket_path(self, control_socket: &Path, watchdog_pid: u32) -> PathBuf {
         // A coordinator may have several watchdogs, one after the other.
@@ -80,7 +79,7 @@ impl StreamHolder {
     }
 }
 
-/// Hands duplicates of a connection and its record to the holder that listens at the path.
+/// Sends duplicates of a connection and its record to the holder at this path.
 ///
 /// # Errors
 /// The holder is gone, or does not receive.
@@ -98,11 +97,11 @@ pub(super) fn hand_over(
     fd_passing::send(socket.as_fd(), &message, &duplicates)
 }
 
-/// The duplicates that this process holds.
+/// Duplicates held by this process.
 #[derive(Debug)]
 pub struct HeldStreams {
     shared: Arc<HeldShared>,
-    /// The task that receives.
+    /// Task that receives duplicates.
     _receiver: JoinSet<()>,
 }
 
@@ -110,11 +109,11 @@ pub struct HeldStreams {
 struct HeldShared {
     socket: UnixDatagram,
     path: PathBuf,
-    /// One for each process and client: a process has one connection to a client at a time.
+    /// One stream per process and client, because a process has one connection to a client at a time.
     streams: Mutex<BTreeMap<(StreamSender, ClientId), HeldStream>>,
 }
 
-/// A duplicate of one process's connection to one client.
+/// Duplicate of a process's connection to a client.
 #[derive(Debug)]
 pub struct HeldStream {
     /// The client.
@@ -122,25 +121,25 @@ pub struct HeldStream {
     socket: OwnedFd,
     record: StreamRecord,
     limits: DeliveryLimits,
-    /// Where the client's answers on all its streams are counted.
+    /// Path of the client's answers on all its streams.
     progress_path: PathBuf,
 }
 
-/// A stream that was brought to an end.
+/// A stream after its sender's death, with the proof of what the client has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledStream {
     /// The client.
     pub client: ClientId,
-    /// The proof for everything up to the positions.
+    /// Proof for everything up to the positions.
     pub proof: ProofLevel,
-    /// The number of results, or of frames, that the client has, by run.
+    /// Results or frames that the client has, by run.
     pub positions: BTreeMap<String, u64>,
-    /// The directories of the runs whose completion the client has handled.
+    /// Directories of the runs whose completion the client has handled.
     pub completed: Vec<OsText>,
 }
 
 impl SettledStream {
-    /// Returns what a proof for everything that a mark names shows.
+    /// Returns the result of a proof for everything in a mark.
     fn new(client: ClientId, proof: ProofLevel, mark: StreamMark) -> Self {
         let StreamMark { positions, handled, completing, mut completed, .. } = mark;
         let is_handled = proof == ProofLevel::Handled;
@@ -153,7 +152,7 @@ impl HeldStreams {
     /// Listens for duplicates at a path in a private directory.
     ///
     /// # Errors
-    /// The path exists or is too long for a socket.
+    /// The path exists, or is too long for a socket.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -168,14 +167,14 @@ impl HeldStreams {
         Ok(Self { shared, _receiver: receiver })
     }
 
-    /// Takes the duplicates of a process's connections.
+    /// Takes the duplicates of one process's connections.
     #[must_use]
     pub fn take(&self, sender: StreamSender) -> Vec<HeldStream> {
         let _failed = self.shared.receive_all();
         self.shared.lock().extract_if(.., |(one, _), _| *one == sender).map(|(_, stream)| stream).collect()
     }
 
-    /// Takes all duplicates, with the processes that sent on them.
+    /// Takes all duplicates with their sending processes.
     #[must_use]
     pub fn take_all(&self) -> Vec<(StreamSender, HeldStream)> {
         let _failed = self.shared.receive_all();
@@ -183,9 +182,9 @@ impl HeldStreams {
         streams.into_iter().map(|((sender, _), stream)| (sender, stream)).collect()
     }
 
-    /// Drops the duplicates of a client that has left, and the sign of its progress.
+    /// Drops the duplicates and the shared answers of a client that has left.
     pub fn drop_client(&self, client: ClientId) {
-        // There is none before the first connection.
+        // Before the first connection, there is no file.
         drop(std::fs::remove_file(client_progress::path_beside(&self.shared.path, client)));
         let _failed = self.shared.receive_all();
         self.shared.lock().retain(|(_, one), _| *one != client);
@@ -196,7 +195,7 @@ impl Drop for HeldShared {
     fn drop(&mut self) {
         let address = self.socket.local_addr();
         if let Some(path) = address.as_ref().ok().and_then(|address| address.as_pathname()) {
-            // The directory is removed by others too.
+            // Other processes may also remove the directory.
             drop(std::fs::remove_file(path));
         }
     }
@@ -207,7 +206,7 @@ impl HeldShared {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives everything that has arrived. A message that is none of ours is dropped.
+    /// Receives all pending messages, and drops invalid ones.
     fn receive_all(&self) -> io::Result<()> {
         let mut streams = self.lock();
         let mut bytes = [0; MAX_MESSAGE_BYTES];
@@ -260,11 +259,11 @@ enum UnsettledError {
 }
 
 impl HeldStream {
-    /// Brings the stream of a dead process to an end: completes the frame that was cut, and has the client
-    /// prove that it has handled everything. The process must be dead, with nothing left that writes to the
-    /// connection. Takes as long as the client answers something within its limit.
+    /// Settles the stream of a dead process: completes its unfinished frame, and has the client prove that it
+    /// has handled everything. The process must be dead, and no other process may write to the connection.
+    /// Continues while the client answers anything within its timeout.
     ///
-    /// Cancel safe: no, because a part of the barrier may be written.
+    /// Cancel safe: no, because a part of the barrier may have been written.
     pub async fn settle(self, holder: StreamHolder) -> SettledStream {
         let client = self.client;
         let mut mark = StreamMark::default();
@@ -294,9 +293,11 @@ impl HeldStream {
         holder: StreamHolder,
     ) -> Result<ProofLevel, UnsettledError> {
         let RecordedFrame { start, bytes, mark } = last;
+        // If everything was proven before the process died, nothing is left to do.
         if !self.record.is_unproven().map_err(UnsettledError::Record)? {
             return Ok(ProofLevel::Handled);
         }
+        // Write the missing rest and a barrier.
         let base = self.record.base().map_err(UnsettledError::Record)?;
         let accepted =
             heeler_sys::io::tcp_accepted_bytes(self.socket.as_fd()).map_err(UnsettledError::Record)?;
@@ -307,9 +308,10 @@ impl HeldStream {
         let rest = rest_of_stream(&bytes, &mark, written, holder);
         let answer_limit = Duration::from_millis(self.limits.answer_ms);
         write_with_progress(&mut stream, &rest, answer_limit).await?;
+        // Wait for the answer.
         let progress = SharedProgress::open(&self.progress_path);
         let first_answer_limit = Duration::from_millis(self.limits.first_answer_ms);
-        // Updates precede the client's first answer only where there was no other route.
+        // Updates are only sent before the client's first answer if there was no other route.
         let first_limit = match mark.is_answering {
             Some(true) => progress
                 .answers()
@@ -317,6 +319,7 @@ impl HeldStream {
             Some(false) | None => Duration::ZERO,
         };
         let limits = AnswerLimits { first: first_limit, next: answer_limit };
+        // A client that never answers proves at most that its kernel has everything.
         match wait_for_answer(&mut stream, holder.barrier_id(), limits, &progress).await {
             Ok(()) => Ok(ProofLevel::Handled),
             Err(UnsettledError::Unanswered(_) | UnsettledError::Closed)
@@ -329,9 +332,9 @@ impl HeldStream {
     }
 }
 
-/// Returns what is still to be written, given the number of bytes written from the beginning of the last
-/// frame on: the rest of the frame and the holder's barrier. A coordinator that died while it did the same
-/// has left a part of its own barrier, which comes first. Behind a run's completion, a barrier may be no
+/// Returns the bytes still to be written: the rest of the last frame and the holder's barrier. `written`
+/// counts from the start of that frame. If a coordinator died while it settled the same stream, part of its
+/// own barrier has been written and is completed first. After a run's completion, the barrier must not be an
 /// update.
 fn rest_of_stream(frame: &[u8], mark: &StreamMark, written: usize, holder: StreamHolder) -> Vec<u8> {
     let barrier = |holder: StreamHolder| match &mark.completing {
@@ -362,8 +365,7 @@ async fn write_with_progress(
     Ok(())
 }
 
-/// Waits for the answer to a barrier, as long as the client answers earlier ones, or answers on other
-/// connections.
+/// Waits for the answer to a barrier while the client answers earlier barriers, or on other connections.
 async fn wait_for_answer(
     stream: &mut TcpStream,
     id: u64,
@@ -402,8 +404,8 @@ async fn wait_for_answer(
     }
 }
 
-/// Takes the next whole message from the buffer, and returns the number of its id if it is a response. The
-/// dead process may have read the beginning of the first one: what is before the next header is skipped.
+/// Takes the next whole message from the buffer; returns the number of its id if it is a response. The dead
+/// process may have read part of the first message, so everything before the next header is skipped.
 fn next_answer(buffer: &mut BytesMut) -> Option<u64> {
     loop {
         let start = memchr::memmem::find(buffer, HEADER_NAME)?;
@@ -426,7 +428,7 @@ fn next_answer(buffer: &mut BytesMut) -> Option<u64> {
     }
 }
 
-/// Waits until the kernel of a client that answers no barriers has acknowledged everything.
+/// Waits until the kernel of a client without answers has acknowledged everything.
 async fn wait_for_delivery(stream: &TcpStream, limit: Duration) -> Result<ProofLevel, UnsettledError> {
     let deadline = Instant::now() + limit;
     loop {
@@ -485,7 +487,7 @@ mod tests {
             let expected: &[u64] = if read == 0 { &[1, 2, 1_000_000_001] } else { &[2, 1_000_000_001] };
             assert_eq!(found, expected, "after {read} bytes");
         }
-        // A message that has not arrived yet is left for later.
+        // A message that has not fully arrived stays in the buffer.
         let mut buffer = BytesMut::from(&whole[..answer(1).len() + 10]);
         assert_eq!([next_answer(&mut buffer), next_answer(&mut buffer)], [Some(1), None]);
         buffer.extend_from_slice(&whole[answer(1).len() + 10..]);

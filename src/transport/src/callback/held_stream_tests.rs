@@ -1,4 +1,4 @@
-//! Streams of dead senders over real sockets, brought to an end by the holders of their duplicates.
+//! Streams of dead senders over real sockets, settled by the holders of their duplicates.
 
 use bytes::Bytes;
 use heeler_protocol::{
@@ -15,7 +15,7 @@ use super::{
 
 const SENDER: StreamSender = StreamSender::Worker(WorkerId(3));
 
-/// Dials a client as a worker whose duplicates are held; the client opens the connection.
+/// Dials a client as a worker with held duplicates; the client opens the connection.
 async fn connect_held() -> (CallbackConnection, LinkTestClient, HeldStreams, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = StreamHolder::Coordinator.socket_path(&directory.path().join("control"), 0);
@@ -32,7 +32,7 @@ async fn connect_held() -> (CallbackConnection, LinkTestClient, HeldStreams, tem
     (callback, client, held, directory)
 }
 
-/// Ends a connection's process as a kill does: nothing more is written, and the socket is closed.
+/// Ends a connection's process like a kill: nothing more is written, and the socket is closed.
 async fn kill_sender(mut callback: CallbackConnection) {
     callback.task.cut().await;
     callback.reader.shutdown().await;
@@ -68,7 +68,7 @@ async fn frame_that_a_sender_was_killed_in_is_completed() {
     let change = format!(r#"{{"node":{{"uid":"{padding}"}}}}"#);
     let large = mtp::updates_frame("r", [change.as_bytes()]);
     callback.set_position("r", 1);
-    // The client reads nothing, so the frame does not fit into the kernel's buffers.
+    // The client reads nothing, and the frame does not fit into the kernel's buffers.
     let outbox = callback.outbox.clone();
     let is_begun = async {
         while outbox.written_bytes() < 1 << 16 {
@@ -119,7 +119,7 @@ async fn client_that_closes_has_what_it_answered_of_a_dead_senders_stream() {
     assert_eq!((settled.proof, settled.positions), (ProofLevel::None, [("r".to_owned(), 1)].into()));
 }
 
-/// Reads up to the barrier behind a completion, and answers it.
+/// Reads up to the barrier after a completion, and answers it.
 async fn answer_completion(client: &mut LinkTestClient) {
     loop {
         match client.next_message().await.unwrap() {

@@ -1,14 +1,14 @@
-//! Client callback port, as a worker or the watchdog uses it: frames are sent, and at the end the client's
-//! reception is proven.
+//! Client callback port, used by workers and the watchdog to send frames and to prove that the client has
+//! received them.
 //!
 //! - `connection`: [`dial`] and [`CallbackConnection`].
-//! - `proofs`: what a client has of a connection.
-//! - `socket`: its socket, and what the peer's kernel has taken.
-//! - `peer`: the background reader, which sees answers and the peer's end, and answers requests.
-//! - `client_progress`: what the client answers on any connection.
-//! - `positions`: what of each run is sent, and handled.
-//! - `connection_record`, `stream_record`: what a process was writing when it was killed.
-//! - `held_stream`: duplicates of connections, by which another process brings them to an end.
+//! - `proofs`: proofs of what a client has.
+//! - `socket`: the socket, and the bytes that the peer's kernel has acknowledged.
+//! - `peer`: background reader for answers, requests and the peer's end.
+//! - `client_progress`: the client's answers on all connections.
+//! - `positions`: sent and handled positions of each run.
+//! - `connection_record`, `stream_record`: the unfinished writes of a killed process.
+//! - `held_stream`: duplicates of connections, for settling them after their process died.
 
 mod client_progress;
 mod connection;

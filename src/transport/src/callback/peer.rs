@@ -1,4 +1,4 @@
-//! Background reader of a callback connection: it sees answers to barriers and the peer's end, and answers
+//! Background reader of a callback connection. It sees answers to barriers and the peer's end, and answers
 //! the client's requests, as every JSON-RPC peer must.
 
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::{Inbox, LinkClosed, LinkError, Outbox};
 /// State of the client on this connection.
 #[derive(Debug, Default)]
 pub(super) struct PeerState {
-    /// Number of the latest barrier that the client answered.
+    /// Number of the latest answered barrier.
     pub(super) answered: u64,
-    /// The client has answered the first barrier, which has the method of updates.
+    /// Whether the client has answered the first barrier, which uses the method of updates.
     pub(super) has_answered_opening: bool,
     /// Number of the client's requests that were answered.
     pub(super) served: u64,
-    /// Set once nothing more arrives from the client.
+    /// Set when nothing more will arrive from the client.
     pub(super) ended: Option<PeerEnd>,
 }
 
 /// End of the client's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PeerEnd {
-    /// The client closed, or at least will send nothing more.
+    /// The client closed the connection, or at least its sending side.
     Closed,
-    /// The connection was reset, or the received data is damaged.
+    /// The connection was reset, or received damaged data.
     Failed,
-    /// The peer has sent a message that only clients receive, such as our own request: it is not a client,
-    /// but echoes for example, and what it answers proves nothing.
+    /// The peer has sent a message that only clients receive, such as our own request. It is not a client,
+    /// but perhaps an echo server, and its answers prove nothing.
     NoClient,
 }
 
@@ -76,7 +76,8 @@ async fn read_all(
         let answer = match rpc::parse(&body) {
             Ok(RpcMessage::Response { id, .. }) => {
                 if let Some(barrier) = barrier_number(&id) {
-                    // Noted at once, also while nothing is sent here: others may wait for this client.
+                    // Record immediately, even if nothing is being sent here: other processes may be waiting
+                    // for this client.
                     progress.note_answer();
                     if barrier == OPENING_BARRIER {
                         progress.note_bound_method();
@@ -97,7 +98,7 @@ async fn read_all(
             Ok(RpcMessage::Request { id, method, params }) => respond(&id, &method, params.as_deref()),
             Err(invalid) => rpc::encode_error(&invalid.id, &invalid.error),
         };
-        // After our half-close no request can be answered any more, but the peer's end must still be seen.
+        // After our half-close, requests can no longer be answered, but the peer's end must still be seen.
         let (Ok(()) | Err(LinkClosed { .. })) = outbox.send(answer).await;
         seen.send_modify(|peer| peer.served += 1);
     }
@@ -106,7 +107,7 @@ async fn read_all(
 
 fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Bytes {
     if name == method::INITIALIZE {
-        // The same as the server's on its main connection.
+        // The same result as on the main connection.
         return rpc::encode_result(id, &InitializeResult::of_heeler(std::process::id()));
     }
     rpc::encode_error(

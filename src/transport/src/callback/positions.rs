@@ -1,21 +1,21 @@
-//! The positions of runs on a connection: up to which result, or frame, each run was sent, and was handled.
+//! Positions of runs on a connection: how many results or frames of each run were sent and handled.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Number of drained runs whose positions are kept: until one of them is over, the watchdog needs its
-/// position if the coordinator is killed. More than these rarely end at the same time.
+/// Number of drained runs whose positions are kept. Until a run is over, the watchdog needs its position in
+/// case the coordinator is killed. More runs than this rarely end at the same time.
 const DRAINED_RUNS: usize = 16;
 
-/// The positions of the runs on one connection.
+/// Positions of the runs on one connection.
 #[derive(Debug, Default)]
 pub(super) struct StreamPositions {
     sent: BTreeMap<String, u64>,
     handled: BTreeMap<String, u64>,
-    /// The latest runs of which everything is handled, oldest first.
+    /// Latest completely handled runs, oldest first.
     drained: VecDeque<(String, u64)>,
-    /// Number of frames sent.
+    /// Number of sent frames.
     frames: u64,
-    /// The frames that the client has not handled yet, oldest first. Its windows bound them.
+    /// Frames that the client has not handled, oldest first. The client's windows limit them.
     unhandled: VecDeque<UnhandledFrame>,
 }
 
@@ -27,19 +27,19 @@ struct UnhandledFrame {
 }
 
 impl StreamPositions {
-    /// Sets the position of a run that includes the next frame.
+    /// Sets the position of a run, including the next frame.
     pub(super) fn set(&mut self, run: &str, position: u64) {
         match self.sent.get_mut(run) {
             Some(sent) => *sent = position,
             None => {
-                // A client that uses the id of a run again begins another run.
+                // A reused run id begins another run.
                 self.drained.retain(|(drained, _)| drained != run);
                 self.sent.insert(run.to_owned(), position);
             }
         }
     }
 
-    /// Notes a frame of a run that is sent now. What a client without answers handles will never be known.
+    /// Records a sent frame of a run. If the client never answers, handled frames stay unknown.
     pub(super) fn on_frame(&mut self, run: &str, is_client_silent: bool) {
         self.frames += 1;
         if is_client_silent {
@@ -50,19 +50,19 @@ impl StreamPositions {
         self.unhandled.push_back(UnhandledFrame { number: self.frames, run: run.to_owned(), position });
     }
 
-    /// Notes how many frames the client has handled.
+    /// Records how many frames the client has handled.
     pub(super) fn on_handled(&mut self, frames: u64) {
         while let Some(frame) = self.unhandled.pop_front_if(|frame| frame.number <= frames) {
             self.handled.insert(frame.run, frame.position);
         }
     }
 
-    /// Returns the position up to which the client has handled a run.
+    /// Returns the handled position of a run.
     pub(super) fn handled(&self, run: &str) -> u64 {
         self.handled.get(run).copied().unwrap_or(0)
     }
 
-    /// Returns the positions of all runs, sent and handled.
+    /// Returns the sent and the handled positions of all runs.
     pub(super) fn all(&self) -> [BTreeMap<String, u64>; 2] {
         [&self.sent, &self.handled].map(|positions| {
             let drained = self.drained.iter().map(|(run, position)| (run.clone(), *position));
@@ -70,7 +70,7 @@ impl StreamPositions {
         })
     }
 
-    /// Records that the client has handled everything of a run up to a position, and that nothing more of it
+    /// Records that the client has handled everything of a run up to a position, and that no more of the run
     /// is sent.
     pub(super) fn drain(&mut self, run: &str, position: u64) {
         self.forget(run);
@@ -80,7 +80,7 @@ impl StreamPositions {
         }
     }
 
-    /// Forgets a run of which nothing more is to be known.
+    /// Forgets a run whose positions are no longer needed.
     pub(super) fn forget(&mut self, run: &str) {
         self.sent.remove(run);
         self.handled.remove(run);

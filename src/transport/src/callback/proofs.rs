@@ -1,5 +1,5 @@
-//! Proofs of what a client has of a callback connection: that it has handled everything sent, or at least
-//! that its kernel has it.
+//! Proofs of what a client has received on a callback connection: it has handled everything, or at least its
+//! kernel has everything.
 
 use std::{os::fd::AsFd as _, time::Duration};
 
@@ -16,21 +16,21 @@ use super::{
 };
 use tokio::time::Instant;
 
-/// Maximum duration of a wait for the kernel of a client that does not answer, as a multiple of its limit.
+/// Maximum wait for the kernel of a client without answers, as a multiple of its timeout.
 const DRAIN_LIMIT_FACTOR: u32 = 6;
 
-/// Interval at which the kernel's acknowledgements are checked while a client that does not answer drains.
+/// Interval between two checks of the kernel's acknowledgements while a client without answers drains.
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl CallbackConnection {
-    /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The
-    /// connection stays usable if the proof is enough.
+    /// Proves that the client has handled everything sent: waits for the answer to a final barrier. If the
+    /// proof is enough, the connection stays usable.
     ///
-    /// A client that answers is waited for as long as it answers something every `answer_ms`. Where updates
-    /// were sent without answers, the proof is [`ProofLevel::Delivered`] as soon as the client's kernel has
-    /// acknowledged every byte, and [`ProofLevel::None`] if it takes none for `drain_ms`.
+    /// Waits while a client that answers barriers answers at least one every `answer_ms`. If updates were
+    /// sent without answers, the proof is [`ProofLevel::Delivered`] as soon as the client's kernel has
+    /// acknowledged every byte, or [`ProofLevel::None`] after `drain_ms` without progress.
     ///
-    /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
+    /// Cancel safe: yes, because a late answer to an abandoned barrier still counts.
     pub async fn prove(&mut self) -> ProofLevel {
         let proof = self.prove_all().await;
         if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
@@ -49,7 +49,7 @@ impl CallbackConnection {
         self.wait_for_proof(|connection| connection.window.is_all_handled()).await
     }
 
-    /// Waits until something is proven by answers, or can't be.
+    /// Waits until answers prove the condition, or cannot prove it any more.
     async fn wait_for_proof(&mut self, is_proven: impl Fn(&Self) -> bool) -> ProofLevel {
         let since = Instant::now();
         loop {
@@ -69,8 +69,8 @@ impl CallbackConnection {
         }
     }
 
-    /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every
-    /// `drain_ms`: [`ProofLevel::Delivered`] or [`ProofLevel::None`].
+    /// Waits until the client's kernel has acknowledged everything, while it makes progress every `drain_ms`:
+    /// [`ProofLevel::Delivered`] or [`ProofLevel::None`].
     ///
     /// Cancel safe: yes, because it only watches.
     pub async fn prove_delivery(&mut self) -> ProofLevel {
@@ -92,10 +92,10 @@ impl CallbackConnection {
         }
     }
 
-    /// Proves delivery as [`Self::prove`] does and closes the connection. The close itself proves nothing:
-    /// some clients close as soon as they have read the end of the stream, with updates in their own queue.
+    /// Proves delivery like [`Self::prove`], and closes the connection. The close itself proves nothing: some
+    /// clients close as soon as they have read the end of the stream, with updates still in their queue.
     ///
-    /// Without a proof the connection is reset, as by [`Self::give_up`].
+    /// Without a proof, the connection is reset like in [`Self::give_up`].
     ///
     /// Cancel safe: no, because the connection is given up with the call.
     pub async fn finish(mut self) -> ProofLevel {
@@ -106,21 +106,22 @@ impl CallbackConnection {
         }
         self.outbox.close();
         let flushed = Duration::from_millis(self.limits.drain_ms);
-        // The proof already holds; only answers to the client's own requests are left to write.
+        // The proof is complete. Only answers to the client's own requests may still be unwritten.
         drop(tokio::time::timeout(flushed, self.task.join()).await);
         self.reader.shutdown().await;
         self.task.cut().await;
         proof
     }
 
-    /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may
-    /// not handle the response of the run, which another connection carries, before it. No barrier of updates
-    /// may follow a completion, so a request of another method is its barrier.
+    /// Proves that the client has handled the completion, like [`Self::prove`] for updates. Otherwise the
+    /// client could handle the response of the run, which comes on another connection, before the completion.
+    /// No update may follow a completion, so this barrier uses another method.
     ///
-    /// The barrier follows when the client's kernel has acknowledged the completion. From then on the client
-    /// has it, whatever it does with the connection: the proof is at least [`ProofLevel::Delivered`].
+    /// The barrier is sent after the client's kernel has acknowledged the completion. From then on, the
+    /// client has the completion even if the connection breaks: the proof is at least
+    /// [`ProofLevel::Delivered`].
     ///
-    /// Cancel safe: yes, as [`Self::prove`].
+    /// Cancel safe: yes, because [`Self::prove`] is.
     pub async fn prove_completion(&mut self) -> ProofLevel {
         if !self.is_taken().await {
             return ProofLevel::None;
@@ -137,12 +138,12 @@ impl CallbackConnection {
         proof.min(ProofLevel::Delivered)
     }
 
-    /// Proves that a client that answers nothing has read everything: ends the sending side, and waits up to
+    /// Proves that a client without answers has read everything: ends the sending side, and waits up to
     /// `drain_ms` for the client to close the connection. A client that closes with unread bytes resets the
-    /// connection, which is [`ProofLevel::None`]. A client that keeps the connection open proves
+    /// connection: [`ProofLevel::None`]. A client that keeps the connection open gives
     /// [`ProofLevel::Delivered`], because its kernel has everything. Nothing can be sent afterwards.
     ///
-    /// Cancel safe: yes, the sending side has ended with the first poll.
+    /// Cancel safe: yes, because the sending side has ended with the first poll.
     pub async fn prove_unanswered_end(&mut self) -> ProofLevel {
         if self.prove_delivery().await == ProofLevel::None {
             return ProofLevel::None;
@@ -151,13 +152,13 @@ impl CallbackConnection {
         let limit = Duration::from_millis(self.limits.drain_ms);
         let mut peer = self.peer.clone();
         let ended = peer.wait_for(|peer| peer.ended.is_some());
-        // A client that keeps its side open may still read.
+        // A client that keeps its side open may still be reading.
         drop(tokio::time::timeout(limit, ended).await);
         if self.is_reset() { ProofLevel::None } else { ProofLevel::Delivered }
     }
 
-    /// Waits until the client's kernel has acknowledged everything, whatever the client does with the
-    /// connection; `false` if it takes nothing for `drain_ms`, or the connection ends before.
+    /// Waits until the client's kernel has acknowledged everything, even if the client closes the connection.
+    /// Returns `false` after `drain_ms` without progress, or if the connection ends first.
     async fn is_taken(&self) -> bool {
         let limit = Duration::from_millis(self.limits.drain_ms);
         let watch = WaitLimits { limit, end: Some(limit * DRAIN_LIMIT_FACTOR) };
@@ -177,11 +178,11 @@ impl CallbackConnection {
         }
     }
 
-    /// Returns whether the client answers the barrier that follows a completion. Where that is not known, the
-    /// client is asked, and has the limit for a first answer: if it does not answer, the completion goes by
-    /// another route, and nothing is at stake. All updates must be proven.
+    /// Returns whether the client answers the barrier that follows a completion. If unknown, the client is
+    /// asked, with the timeout of a first answer. Without an answer, the completion takes another route, so
+    /// nothing is lost. All updates must be proven before.
     ///
-    /// Cancel safe: yes, because a late answer is still counted.
+    /// Cancel safe: yes, because a late answer still counts.
     pub async fn answers_completion_barriers(&mut self) -> bool {
         if self.window.answers() != AnswerState::Answering {
             return false;
@@ -206,19 +207,18 @@ impl CallbackConnection {
         is_answered
     }
 
-    /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
-    /// some.
+    /// Returns whether the peer's kernel acknowledged every byte, without a sign that it discarded some.
     fn kernel_has_all(&self) -> bool {
         !self.is_reset() && self.kernel_has_taken_all()
     }
 
-    /// Returns whether the connection has failed, so that the peer's kernel may have discarded bytes.
+    /// Returns whether the connection has failed. The peer's kernel may then have discarded bytes.
     fn is_reset(&self) -> bool {
         matches!(self.peer.borrow().ended, Some(PeerEnd::Failed | PeerEnd::NoClient))
             || self.socket.has_failed()
     }
 
-    /// Returns whether the peer's kernel acknowledged every byte, also of a connection that has ended since.
+    /// Returns whether the peer's kernel acknowledged every byte, even if the connection has ended since.
     fn kernel_has_taken_all(&self) -> bool {
         let is_written = self.outbox.backlog_bytes() == 0;
         let unacknowledged = heeler_sys::io::unacknowledged_bytes(self.socket.as_fd());

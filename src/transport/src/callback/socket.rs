@@ -1,4 +1,4 @@
-//! The socket of a callback connection, and how far the peer's kernel has got with what was written to it.
+//! Socket of a callback connection, and the progress of the peer's kernel.
 
 use std::{
     io,
@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 
 use crate::Outbox;
 
-/// Second descriptor of a connection's socket, for socket state that the two halves don't expose.
+/// Second descriptor of a connection's socket, for state that the two halves do not expose.
 #[derive(Debug)]
 pub(super) struct SocketHandle {
     descriptor: TcpStream,
-    /// The kernel tells an error of the socket once: this remembers it.
+    /// Whether the socket has failed. The kernel reports an error only once.
     has_failed: AtomicBool,
 }
 
@@ -25,8 +25,8 @@ impl SocketHandle {
         Ok(Self { descriptor, has_failed: AtomicBool::new(false) })
     }
 
-    /// Returns whether the socket has had an error, such as a reset by the peer, unless a read or a write of
-    /// the connection was told of it.
+    /// Returns whether the socket has had an error, such as a reset by the peer. Errors already reported to a
+    /// read or write of the connection are not seen.
     pub(super) fn has_failed(&self) -> bool {
         if !matches!(self.descriptor.take_error(), Ok(None)) {
             self.has_failed.store(true, Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl SocketHandle {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket.
+    /// Discards all bytes that the peer's kernel has not received, even if other processes hold the socket.
     pub(super) fn discard_unsent(&self) -> io::Result<()> {
         heeler_sys::io::reset_tcp(self.as_fd())
     }
@@ -49,18 +49,18 @@ impl AsFd for SocketHandle {
 /// Timeouts of a peer.
 #[derive(Clone, Copy)]
 pub(super) struct WaitLimits {
-    /// Limit without progress.
+    /// Timeout without progress.
     pub(super) limit: Duration,
-    /// Limit in any case.
+    /// Timeout regardless of progress.
     pub(super) end: Option<Duration>,
 }
 
-/// Waits until the peer has taken no bytes for the limit, or until the end.
+/// Waits until the peer has made no progress for the timeout, or until the final timeout.
 pub(super) async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch: WaitLimits) {
-    // Interval between two checks of progress; a peer may get this much more than its limit.
+    // Interval between two checks of progress. A peer may get this much extra time.
     let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
     let mut best = taken_bytes(outbox, socket);
-    // Counted in looks, so that a stop of this process counts as one.
+    // Count checks instead of time, so a stop of this process counts as one check.
     let (mut silent, mut waited) = (Duration::ZERO, Duration::ZERO);
     loop {
         let taken = taken_bytes(outbox, socket);

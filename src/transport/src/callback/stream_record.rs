@@ -1,10 +1,10 @@
-//! Record of a callback connection in a file in memory: what its process was writing when it was killed, and
-//! up to which result of each run. Whoever holds a duplicate of the socket and of the file can complete the
-//! last frame and go on. Each frame is recorded before its first byte is written; small ones that are written
-//! together count as one.
+//! Record of a callback connection in a memory file: the frame that its process was writing when it was
+//! killed, and the position of each run. A process with duplicates of the socket and the file can complete
+//! the last frame and continue. Each frame is recorded before its first byte is written; small frames that
+//! are written together count as one.
 //!
 //! ```text
-//! 0: number of frames recorded ─ 8: bytes the socket had accepted at the start ─ 16: whether something is unproven
+//! 0: recorded frames ─ 8: bytes accepted before the first frame ─ 16: whether anything is unproven
 //! slot 0, slot 1, in turn: start of the frame in the stream, its length, length of the mark; mark; frame
 //! ```
 
@@ -25,22 +25,22 @@ use crate::writer::FrameRecorder;
 const COUNT_OFFSET: u64 = 0;
 const BASE_OFFSET: u64 = 8;
 const UNPROVEN_OFFSET: u64 = 16;
-/// The slots are far apart, so that a frame of any size fits; the file has holes between them.
+/// The slots are far apart, so a frame of any size fits. The file has holes between them.
 const SLOT_OFFSETS: [u64; 2] = [1 << 12, 1 << 40];
 const SLOT_HEAD_BYTES: usize = 24;
 /// Frame count of a record that could not be written.
 const DAMAGED: u64 = u64::MAX;
 
-/// The file of a record.
+/// File of a record.
 #[derive(Debug)]
 pub(super) struct StreamRecord {
     file: File,
 }
 
-/// The last frame of a record.
+/// Last frame of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RecordedFrame {
-    /// Position of its first byte in the stream.
+    /// Position of the frame's first byte in the stream.
     pub(super) start: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) mark: StreamMark,
@@ -64,7 +64,7 @@ impl StreamRecord {
         self.file.as_fd()
     }
 
-    /// Records whether something was sent that the client is not proven to have handled.
+    /// Records whether frames were sent that the client is not proven to have handled.
     pub(super) fn set_unproven(&self, is_unproven: bool) {
         if self.write_number(UNPROVEN_OFFSET, u64::from(is_unproven)).is_err() {
             self.mark_damaged();
@@ -80,7 +80,7 @@ impl StreamRecord {
         self.read_number(BASE_OFFSET)
     }
 
-    /// Returns the last recorded frame; `None` before the first one.
+    /// Returns the last recorded frame; `None` if there is none.
     pub(super) fn last_frame(&self) -> io::Result<Option<RecordedFrame>> {
         let count = self.read_number(COUNT_OFFSET)?;
         if count == DAMAGED {
@@ -115,7 +115,7 @@ impl StreamRecord {
     }
 
     fn read_bytes(&self, at: u64, length: u64) -> io::Result<Vec<u8>> {
-        // The length was written by this program; the file itself bounds what can be read.
+        // Another instance of this program wrote the length. The file size limits what can be read.
         let is_inside = self.file.metadata()?.len() >= at.saturating_add(length);
         let length = usize::try_from(length).ok().filter(|_| is_inside);
         let mut bytes = vec![0; length.ok_or(io::ErrorKind::UnexpectedEof)?];
@@ -129,9 +129,9 @@ impl StreamRecord {
 pub(super) struct StreamRecorder {
     record: Arc<StreamRecord>,
     count: u64,
-    /// Number of bytes of all recorded frames.
+    /// Total size of all recorded frames.
     bytes: u64,
-    /// The latest mark.
+    /// Latest mark.
     mark: Vec<u8>,
 }
 
@@ -150,7 +150,7 @@ impl StreamRecorder {
         head.extend_from_slice(&self.mark);
         self.record.file.write_all_at(&head, slot)?;
         self.record.file.write_all_at(frame, slot + head.len() as u64)?;
-        // A killed process writes these few bytes as a whole or not at all.
+        // A killed process writes these few bytes completely or not at all.
         self.record.write_number(COUNT_OFFSET, count)?;
         self.count = count;
         self.bytes += frame.len() as u64;

@@ -1,4 +1,4 @@
-//! Delivery proofs over real sockets, against well-behaved, slow and broken clients.
+//! Delivery proofs over real sockets, with well-behaved, slow and broken clients.
 
 use std::{pin::pin, time::Duration};
 
@@ -42,7 +42,7 @@ impl LinkTestClient {
         Some(rpc::parse(&body).unwrap())
     }
 
-    /// Reads and answers barriers until as many notifications have arrived and the barrier behind them is
+    /// Reads and answers barriers until this many notifications have arrived and the barrier after them is
     /// answered.
     pub(super) async fn answer_barriers(&mut self, mut notifications: usize) {
         loop {
@@ -97,7 +97,7 @@ async fn connect_pair() -> (CallbackConnection, LinkTestClient) {
     (callback, LinkTestClient::new(stream))
 }
 
-/// Has the client answer the opening barrier.
+/// Lets the client answer the opening barrier.
 pub(super) async fn open(callback: &mut CallbackConnection, client: &mut LinkTestClient) {
     let answer = async {
         let (opening, before) = client.next_barrier().await;
@@ -108,7 +108,7 @@ pub(super) async fn open(callback: &mut CallbackConnection, client: &mut LinkTes
     opened.unwrap();
 }
 
-/// Returns a connection that the client has opened.
+/// Returns a connection opened by the client.
 async fn open_pair() -> (CallbackConnection, LinkTestClient) {
     let (mut callback, mut client) = connect_pair().await;
     open(&mut callback, &mut client).await;
@@ -217,7 +217,7 @@ async fn service_that_echoes_is_no_client() {
 async fn updates_wait_until_the_client_has_handled_earlier_ones() {
     let (mut callback, mut client) = open_pair().await;
     callback.send("r", update(), 1).await.unwrap();
-    // Each frame is a window of its own: two of them may be open.
+    // Each frame fills a window, and two windows may be open.
     for _ in 0..2 {
         timeout(TEST_TIMEOUT, callback.send("r", update(), 1_000)).await.unwrap().unwrap();
     }
@@ -261,7 +261,7 @@ async fn close_of_a_client_that_has_not_answered_proves_nothing() {
     callback.send("r", update(), 1).await.unwrap();
     let client = async {
         client.next_barrier().await;
-        // It has read everything, and closes with the updates in a queue of its own.
+        // The client has read everything, and closes with the updates in its own queue.
         drop(client);
     };
     let ((), proof) = tokio::join!(client, callback.prove());
@@ -317,7 +317,7 @@ async fn client_close_with_unread_bytes_proves_nothing() {
     for _ in 0..8 {
         callback.send("r", big_frame(), 1).await.unwrap();
     }
-    // The client reads a little and closes with the rest unread.
+    // The client reads a little, and closes with the rest unread.
     stream.read_exact(&mut [0; 10]).await.unwrap();
     drop(stream);
     let sending = async {
@@ -385,7 +385,7 @@ async fn slow_client_is_waited_for_as_long_as_it_answers() {
     let (mut callback, stream) = connect_with(None, limits).await;
     let mut client = LinkTestClient::new(stream);
     open(&mut callback, &mut client).await;
-    // It handles each window for a third of the limit, and all of them for twice the limit.
+    // The client handles each window within a third of the timeout, and all of them within twice the timeout.
     let client = async {
         let mut pace = tokio::time::interval(Duration::from_millis(limits.answer_ms / 3));
         for _ in 0..6 {
@@ -415,7 +415,7 @@ async fn drain_of_a_silent_client_ends_after_six_limits_despite_progress() {
     while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.written_bytes() == 0 {
         tokio::task::yield_now().await;
     }
-    // The client reads forever, a little at a time.
+    // The client keeps reading, a little at a time.
     let client = async {
         let mut pace = tokio::time::interval(Duration::from_millis(10));
         let mut buffer = vec![0; 32 << 10];
@@ -456,7 +456,7 @@ async fn client_requests_are_answered() {
         client
     };
     let worker = async {
-        // The last answer must be sent before the barrier, so that the client reads in order.
+        // The last answer must be sent before the barrier, so that the client reads them in order.
         callback.peer.clone().wait_for(|peer| peer.served == 3).await.unwrap();
         callback.send("r", update(), 1).await.unwrap();
         callback.prove().await
