@@ -1,4 +1,4 @@
-//! Accepts connections, for listeners of every kind: one loop, which waits while there is no room for another
+//! Accepts connections from listeners of every kind. The loop waits while there is no room for another
 //! connection, and ends when the server stops.
 
 use std::{
@@ -24,42 +24,42 @@ use crate::{
     tcp::{PromptTcpStream, UnknownPeerPolicy, verify_peer},
 };
 
-/// Time between two attempts to accept a connection, when the system has no resources left for one.
+/// Pause before the next attempt if the system has no resources for a connection.
 const ACCEPT_RETRY: Duration = Duration::from_millis(20);
-/// Number of ports that are tried until one is free in both families.
+/// Ports to try until one is free for both IPv4 and IPv6.
 const PORT_ATTEMPTS: usize = 16;
 
-/// The next connection, or why it could not be accepted.
+/// The next connection, or the reason why it could not be accepted.
 type AcceptFuture<'a, C> = Pin<Box<dyn Future<Output = Result<C, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
-/// The next change; it breaks if that ends the server.
+/// The next change; `Break` if it ends the server.
 pub type ChangeFuture<'a> = Pin<Box<dyn Future<Output = ControlFlow<()>> + Send + 'a>>;
 
 /// A source of connections.
 pub trait Listener {
-    /// A connection that was accepted.
+    /// An accepted connection.
     type Connection;
 
-    /// Waits for the next connection; after an error, the next may well succeed. Has to be cancel safe.
+    /// Waits for the next connection. After an error, the next call may succeed. Must be cancel safe.
     fn accept(&mut self) -> AcceptFuture<'_, Self::Connection>;
 }
 
 /// Connections that are being served.
 pub trait ConnectionSet<C> {
-    /// Returns whether a further connection is accepted.
+    /// Returns whether another connection can be accepted.
     fn has_room(&self) -> bool;
 
-    /// Begins to serve a connection.
+    /// Starts to serve a connection.
     fn admit(&mut self, connection: C);
 
-    /// Waits until something changes, such as the end of a connection, and breaks if that ends the server.
-    /// Has to be cancel safe.
+    /// Waits for a change, such as the end of a connection; `Break` if it ends the server. Must be cancel
+    /// safe.
     fn next_change(&mut self) -> ChangeFuture<'_>;
 }
 
-/// Accepts connections until `stop` is over or one of them ends the server.
+/// Accepts connections until `stop` completes or a connection ends the server.
 ///
-/// Cancel safe: yes, as its parts are.
+/// Cancel safe: yes, because its parts are.
 pub async fn accept_connections<L: Listener>(
     listener: &mut L,
     connections: &mut impl ConnectionSet<L::Connection>,
@@ -72,7 +72,7 @@ pub async fn accept_connections<L: Listener>(
                 Ok(connection) => connections.admit(connection),
                 Err(error) => {
                     tracing::warn!(error = error_chain(error.as_ref()), "a connection was refused");
-                    // An error that recurs at once must not spin.
+                    // A recurring error must not cause a busy loop.
                     sleep(ACCEPT_RETRY).await;
                 }
             },
@@ -82,7 +82,7 @@ pub async fn accept_connections<L: Listener>(
     }
 }
 
-/// A TCP connection that was accepted.
+/// An accepted TCP connection.
 #[derive(Debug)]
 pub struct TcpConnection {
     /// The connection, without Nagle's delay.
@@ -93,12 +93,12 @@ pub struct TcpConnection {
     pub own: Option<SocketAddr>,
 }
 
-/// Listens on a TCP port. Connections from this machine are accepted only from processes of this user and of
-/// root; others are closed before anything of them is served, so that other users can't occupy its places.
+/// Listens on a TCP port. Connections from this machine are accepted only from processes of this user and
+/// root. Other connections are closed before they are served; otherwise other users could occupy all places.
 #[derive(Debug)]
 pub struct TrustedListener {
     first: TcpListener,
-    /// The other family, where the machine has it.
+    /// Listener of the other address family, if the machine has it.
     second: Option<TcpListener>,
 }
 
@@ -106,20 +106,20 @@ impl TrustedListener {
     /// Listens on an address, such as `127.0.0.1:4711`.
     ///
     /// # Errors
-    /// The address can't be bound.
+    /// The address cannot be bound.
     ///
-    /// Cancel safe: yes, because what was bound is closed.
+    /// Cancel safe: yes, because bound sockets are closed.
     pub async fn bind(address: &str) -> io::Result<Self> {
         Ok(Self { first: TcpListener::bind(address).await?, second: None })
     }
 
-    /// Listens on a port of loopback, on 127.0.0.1 and ::1, because clients dial either for `localhost`; 0 is
-    /// a free port. With an address, only on that one.
+    /// Listens on a loopback port, on both 127.0.0.1 and ::1, because clients dial either for `localhost`.
+    /// Port 0 picks a free port. If an address is given, only that address is used.
     ///
     /// # Errors
-    /// The address is not one of the loopback interface, or can't be bound.
+    /// The address is not a loopback address, or cannot be bound.
     ///
-    /// Cancel safe: yes, because what was bound is closed.
+    /// Cancel safe: yes, because bound sockets are closed.
     pub async fn bind_loopback(address: Option<IpAddr>, port: u16) -> io::Result<Self> {
         if let Some(address) = address {
             if !address.is_loopback() {
@@ -136,7 +136,7 @@ impl TrustedListener {
             let bound = first.local_addr()?.port();
             match TcpListener::bind((Ipv6Addr::LOCALHOST, bound)).await {
                 Ok(second) => return Ok(Self { first, second: Some(second) }),
-                // A free port of one family may be taken in the other.
+                // A port that is free in one family may be taken in the other.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     if port != 0 || attempts >= PORT_ATTEMPTS {
                         return Err(error);
@@ -171,10 +171,10 @@ impl TrustedListener {
         }
     }
 
-    /// Returns the bound address, the first of two.
+    /// Returns the bound address, or the first of two.
     ///
     /// # Errors
-    /// The system does not report it.
+    /// The system does not report the address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.first.local_addr()
     }
@@ -196,7 +196,7 @@ impl Listener for LocalListener {
     }
 }
 
-/// Says that the server stops.
+/// Signal that the server stops.
 #[derive(Debug, Clone)]
 pub struct StopSignal(watch::Receiver<bool>);
 
@@ -205,12 +205,12 @@ impl StopSignal {
     ///
     /// Cancel safe: yes, because it only waits.
     pub async fn stopped(&mut self) {
-        // A server that is gone has stopped.
+        // A server that no longer exists has stopped.
         let (Ok(_) | Err(_)) = self.0.wait_for(|is_stopped| *is_stopped).await;
     }
 }
 
-/// Connections of which each is served by a task of its own.
+/// Connections that are each served by their own task.
 #[derive(Debug)]
 pub struct ConnectionTasks<F> {
     tasks: JoinSet<()>,
@@ -220,7 +220,7 @@ pub struct ConnectionTasks<F> {
 }
 
 impl<F> ConnectionTasks<F> {
-    /// Returns an empty set of at most `max_connections`, each of which is served by `serve`.
+    /// Returns an empty set of at most `max_connections`; `serve` serves each of them.
     pub fn new(max_connections: usize, serve: F) -> Self {
         Self { tasks: JoinSet::new(), max_connections, stopping: watch::Sender::new(false), serve }
     }
@@ -230,10 +230,10 @@ impl<F> ConnectionTasks<F> {
         self.stopping.send_replace(true);
     }
 
-    /// Waits for the ends of all connections, and closes them after the limit. Returns whether they have
-    /// ended by themselves.
+    /// Waits for all connections to end, and closes them after the timeout. Returns whether all ended by
+    /// themselves.
     ///
-    /// Cancel safe: yes, because the connections are closed.
+    /// Cancel safe: yes, because cancelling closes the connections.
     pub async fn finish(mut self, limit: Duration) -> bool {
         let finished = async {
             while let Some(ended) = self.tasks.join_next().await {

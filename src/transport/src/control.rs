@@ -16,8 +16,8 @@ use tokio::{
 
 use crate::{Inbox, LinkClosed, LinkError, LinkTask, Outbox, writer::WriterOptions};
 
-/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task. While nothing
-/// is sent, heartbeats are.
+/// Opens a control connection on a stream; see [`crate::open`] for ownership of the task. Sends heartbeats
+/// while nothing else is sent.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -28,7 +28,7 @@ where
     open_with(stream, WriterOptions { heartbeat: Some(packet::HEARTBEAT), ..WriterOptions::default() })
 }
 
-/// Opens a control connection without heartbeats, to a process that is watched by other means.
+/// Opens a control connection without heartbeats, to a process that is monitored by other means.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -49,27 +49,27 @@ where
     (ControlSender { outbox }, ControlReceiver { inbox, start, silence }, task)
 }
 
-/// Sending end of a control connection. Clones share one queue and one order.
+/// Sending end of a control connection. Clones share one ordered queue.
 #[derive(Debug, Clone)]
 pub struct ControlSender {
     outbox: Outbox,
 }
 
 impl ControlSender {
-    /// Queues one message, waiting while the queue is full.
+    /// Queues one message; waits while the queue is full.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
     /// # Errors
     /// The connection is closed.
     pub async fn send(&self, message: &impl Serialize) -> Result<(), LinkClosed> {
-        // Not held over the wait: a message is often behind a reference that others need.
+        // Encode before the wait: the message is often borrowed from shared data that others need.
         let frame = packet::encode_message(message);
         self.outbox.send(frame).await
     }
 
-    /// Queues a finished frame for a client, to be forwarded unchanged. `position` is the sender's count of
-    /// terminal results of the run with this frame and all before it.
+    /// Queues a complete frame for a client, to be forwarded unchanged. `position` is the number of terminal
+    /// results of the run that the sender has sent, up to and including this frame.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///
@@ -79,12 +79,12 @@ impl ControlSender {
         self.outbox.send(packet::forward(client, position, frame)).await
     }
 
-    /// Waits until everything queued before this call is handed to the kernel.
+    /// Waits until everything queued before this call has been handed to the kernel.
     ///
     /// Cancel safe: yes, because it only watches.
     ///
     /// # Errors
-    /// A write failed before.
+    /// A write has failed.
     pub async fn flush(&self) -> Result<(), LinkClosed> {
         self.outbox.flush().await
     }
@@ -95,45 +95,45 @@ impl ControlSender {
         self.outbox.is_closed()
     }
 
-    /// Refuses further messages, writes what is queued, and then half-closes the stream.
+    /// Rejects further messages, writes the queue, and then half-closes the stream.
     pub fn close(&self) {
         self.outbox.close();
     }
 }
 
-/// Packet of a control connection, with its message decoded.
+/// Packet of a control connection with a decoded message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReceivedPacket<T> {
     /// A control message.
     Message(T),
-    /// A finished frame for a client.
+    /// A complete frame for a client.
     Forward {
         client: ClientId,
-        /// The sender's count of terminal results of the run with this frame and all before it.
+        /// Number of terminal results of the run that the sender has sent, up to and including this frame.
         position: u64,
-        /// The frame, headers included.
+        /// The frame with its headers.
         frame: Bytes,
     },
 }
 
-/// Error after which a control connection can't be read any further.
+/// Fatal error of a control connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The underlying stream failed.
     #[error("read a control packet")]
     Link(#[source] LinkError<PacketError>),
-    /// An intact packet carries a message that this end does not know. Both ends are the same program, so
-    /// this is our bug.
+    /// An intact packet has a message that this end does not know. Both ends are the same program, so this is
+    /// a bug.
     #[error("read a control message {kind:?} of {length} bytes: {problem} at column {column}")]
     Message {
-        /// The kind of message, as far as it begins with one. The rest may be anybody's text and is not
-        /// quoted, not even as the JSON parser's error does.
+        /// Kind of message, as far as the message begins with one. The rest may contain any text, and is
+        /// never quoted, unlike in the JSON parser's error.
         kind: String,
         /// Size of the message in bytes.
         length: usize,
-        /// What is wrong.
+        /// Description of the problem.
         problem: &'static str,
-        /// Where it is wrong, from 1.
+        /// Column of the problem, from 1.
         column: usize,
     },
 }
@@ -146,13 +146,13 @@ pub struct ControlReceiver {
     silence: SilenceWatch,
 }
 
-/// Packet of a control connection, or the silence of its sender.
+/// A packet of a control connection, or the silence of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchedPacket<T> {
     /// A packet.
     Packet(ReceivedPacket<T>),
-    /// Nothing has arrived for too long, not even a heartbeat, and the sender is stopped. The connection goes
-    /// on.
+    /// Nothing has arrived for too long, not even a heartbeat, and the sender is stopped. The connection
+    /// stays usable.
     Silence(SilenceStep),
 }
 
@@ -172,13 +172,13 @@ impl ControlReceiver {
         }
     }
 
-    /// Waits for the next packet, or until the sender has been silent for too long while `is_stopped`; `None`
-    /// at the end of the connection. Call it again at once, and after each event that ended a wait for it.
+    /// Waits for the next packet, or until a sender that `is_stopped` has been silent for too long; `None` at
+    /// the end of the connection. After each return or cancellation, call it again without delay.
     ///
-    /// Cancel safe: yes, as [`ControlReceiver::next`].
+    /// Cancel safe: yes, because [`ControlReceiver::next`] is.
     ///
     /// # Errors
-    /// As [`ControlReceiver::next`].
+    /// Like [`ControlReceiver::next`].
     pub async fn next_or_silence<T: DeserializeOwned>(
         &mut self,
         is_stopped: impl Fn() -> bool,
@@ -203,7 +203,7 @@ impl ControlReceiver {
     }
 }
 
-/// Returns the name of the variant that a message begins with, as far as it is one.
+/// Returns the variant name at the start of a message, if there is one.
 fn message_kind(body: &[u8]) -> String {
     const MAX_CHARS: usize = 40;
     let name = body.iter().skip_while(|byte| matches!(byte, b'{' | b'"')).take(MAX_CHARS);

@@ -1,4 +1,4 @@
-//! Receiving end of a link: a decoder splits the received bytes into items.
+//! Receiving end of a link: a decoder splits received bytes into items.
 
 use std::{fmt, io, time::Duration};
 
@@ -11,17 +11,17 @@ use tokio::{
 
 /// Size of the first reads.
 const CHUNK_MIN_BYTES: usize = 8 << 10;
-/// Maximum size of a read; reads that are always filled grow up to this. Beyond it, saving one more system
-/// call gains nothing measurable.
+/// Maximum size of a read. Reads that fill their buffer grow up to this size; beyond it, saving system calls
+/// gains nothing measurable.
 const CHUNK_MAX_BYTES: usize = 256 << 10;
 
-/// Maximum size of a buffer that is kept after a large item for the small ones that follow.
+/// Maximum size of a buffer that is kept after a large item.
 const KEPT_BUFFER_BYTES: usize = 4 * CHUNK_MAX_BYTES;
 
-/// Error after which a link can't be read any further. The link is then over.
+/// Fatal error of a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError<E: std::error::Error + 'static> {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("read from the connection")]
     Read(#[source] io::Error),
     /// The received data is damaged.
@@ -32,13 +32,13 @@ pub enum LinkError<E: std::error::Error + 'static> {
         "read an item to its end: the peer closed in the middle of it, with {pending_bytes} bytes of it here"
     )]
     CutOff {
-        /// Number of bytes present beyond what the decoder had already taken.
+        /// Bytes of the item that arrived but were not yet taken by the decoder.
         pending_bytes: usize,
     },
-    /// The peer began an item but did not complete its head, which holds the length.
+    /// The peer did not complete an item's head, which holds the length, in time.
     #[error("read the head of an item: it was not complete within {limit:?}")]
     SlowHead {
-        /// Time limit of the head.
+        /// Timeout of the head.
         limit: Duration,
     },
 }
@@ -50,9 +50,9 @@ pub struct Inbox<D: StreamDecoder> {
     buffer: BytesMut,
     chunk_bytes: usize,
     is_over: bool,
-    /// Time limit of an item's head.
+    /// Timeout of an item's head.
     head_limit: Option<Duration>,
-    /// Deadline of the head that has begun.
+    /// Deadline of the current head.
     head_deadline: Option<Instant>,
 }
 
@@ -79,8 +79,8 @@ impl<D: StreamDecoder> Inbox<D> {
         }
     }
 
-    /// Limits the time from an item's first byte until its head, which holds its length, is read. Between
-    /// items, and within their bodies, a peer may be silent for any time.
+    /// Limits the time from an item's first byte to the end of its head, which holds the length. Between
+    /// items and within bodies, a peer may be silent for any time.
     pub fn limit_heads(&mut self, limit: Duration) {
         self.head_limit = Some(limit);
     }
@@ -90,7 +90,7 @@ impl<D: StreamDecoder> Inbox<D> {
     /// Cancel safe: yes, because the bytes of a half-read item stay in `self`.
     ///
     /// # Errors
-    /// The stream is damaged, cut off in the middle of an item, too slow in the head of one, or can't be
+    /// The stream is damaged, cut off in the middle of an item, too slow in an item's head, or cannot be
     /// read. It is then over.
     pub async fn next(&mut self) -> Result<Option<D::Item>, LinkError<D::Error>> {
         if self.is_over {
@@ -136,8 +136,8 @@ impl<D: StreamDecoder> Inbox<D> {
         self.head_deadline
     }
 
-    /// Returns the decoder, to be replaced between two items (other limits after a peer has authenticated
-    /// itself).
+    /// Returns the decoder, which may be replaced between two items (for other limits after a peer has
+    /// authenticated).
     pub fn decoder_mut(&mut self) -> &mut D {
         &mut self.decoder
     }

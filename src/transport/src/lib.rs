@@ -1,16 +1,17 @@
 //! Live connections over Heeler's wire formats: bounded outbox, cancel-safe receive, drain with proof.
 //!
-//! Bytes and messages are defined in `wire`, system calls in `host`; this crate holds everything that waits
-//! for a peer. The meaning of a connection (a lease, a run, a session) belongs to the crates above.
+//! Messages are defined in `heeler-protocol`, and system calls in `heeler-sys`; this crate contains
+//! everything that waits for a peer. The meaning of a connection (a lease, a run, a session) belongs to the
+//! crates above.
 //!
 //! - [`open`]: turns any stream into an [`Outbox`], an [`Inbox`] and the [`LinkTask`] that writes.
 //! - [`accept`]: the loop that accepts connections, and its listeners.
 //! - [`local`]: local sockets that accept only the current user.
-//! - [`tcp`]: dialling, with a deadline and without delay.
+//! - [`tcp`]: dialling, with a deadline and without Nagle's delay.
 //! - [`control`]: typed packets between Heeler's own processes.
-//! - [`callback`]: a client's callback port, with proof of what it has handled.
+//! - [`callback`]: a client's callback port, with proofs of what the client has handled.
 //! - [`runtime`]: the async runtime of a process.
-//! - [`running_time`]: time limits for peers that do not count while this process is stopped.
+//! - [`running_time`]: timeouts that do not count while this process is stopped.
 
 mod inbox;
 mod outbox;
@@ -33,11 +34,11 @@ pub use writer::LinkTask;
 use tokio::io::{AsyncRead, AsyncWrite};
 use writer::WriterOptions;
 
-/// Opens a link on a stream: frames are queued and written by a task, received bytes are split by `decoder`.
+/// Opens a link on a stream: a task writes queued frames, and `decoder` splits received bytes.
 ///
-/// The task belongs to the caller: dropping [`LinkTask`] cuts the writing side at once, joining it waits
-/// until everything is written. It ends by itself after [`Outbox::close`], after the last clone of the outbox
-/// is dropped (both flush and half-close first), or with the first write that fails.
+/// The caller owns the task: dropping [`LinkTask`] immediately cuts the writing side, and joining it waits
+/// until everything is written. The task ends by itself after [`Outbox::close`] or when the last clone of the
+/// outbox is dropped (both flush and half-close first), or after a failed write.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -49,7 +50,7 @@ where
     open_with(stream, decoder, WriterOptions::default())
 }
 
-/// Opens a link as [`open`] does, with other options.
+/// Opens a link like [`open`], with other options.
 fn open_with<S, D>(stream: S, decoder: D, options: WriterOptions) -> (Outbox, Inbox<D>, LinkTask)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

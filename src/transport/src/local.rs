@@ -1,5 +1,5 @@
-//! Local sockets. Those of control connections are files in a private directory; those of callback
-//! connections within one process's session have no file. Either way both ends must belong to the same user.
+//! Local sockets. Control connections use socket files in a private directory; callback connections within
+//! one process's session have no file. In both cases, both ends must belong to the same user.
 
 use std::{
     io,
@@ -16,10 +16,10 @@ use interprocess::{
 };
 use tokio::{net::UnixStream, time::Instant};
 
-/// Local connection. It is tokio's own type, because the one of the sockets crate ignores a half-close.
+/// Local connection. This is tokio's type, because the sockets crate's own type ignores a half-close.
 pub type LocalStream = UnixStream;
 
-/// Delay before a dialler retries a socket that does not exist yet or whose queue is full.
+/// Delay before dialling again if a socket does not exist yet or its queue is full.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Error of creating a listener.
@@ -28,20 +28,20 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 pub struct BindError {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Error of the operating system; a path of more than 107 bytes is an invalid one.
+    /// Error of the operating system. Paths of more than 107 bytes are invalid.
     pub source: io::Error,
 }
 
 /// Error of accepting a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// The operating system refused. The listener stays usable.
+    /// The operating system reported an error. The listener stays usable.
     #[error("accept a local connection")]
     Accept(#[source] io::Error),
-    /// The peer's user is unknown; the connection is closed. The listener stays usable.
+    /// The peer's user is unknown, and the connection is closed. The listener stays usable.
     #[error("read the credentials of the peer")]
     Credentials(#[source] io::Error),
-    /// Another user dialled; the connection is closed. The listener stays usable.
+    /// Another user dialled, and the connection is closed. The listener stays usable.
     #[error("accept a connection of user {euid}: only user {own} may connect")]
     OtherUser {
         /// Effective user of the dialling process.
@@ -54,7 +54,7 @@ pub enum AcceptError {
 /// Error of dialling a local socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The operating system refused.
+    /// The operating system refused the connection.
     #[error("connect to local socket {path}")]
     Refused {
         /// Path of the socket.
@@ -74,7 +74,7 @@ pub enum ConnectError {
     },
 }
 
-/// Listening local socket; its file is removed when it is dropped.
+/// Listening local socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct LocalListener {
     socket: SocketListener,
@@ -85,7 +85,7 @@ impl LocalListener {
     /// Listens on a new socket file that only the current user can open. The directory should be private too.
     ///
     /// # Errors
-    /// The path exists, is too long for a socket, or its directory can't be written.
+    /// The path exists or is too long for a socket, or its directory is not writable.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -100,7 +100,7 @@ impl LocalListener {
     /// Cancel safe: yes, because a connection is either still queued in the kernel or returned.
     ///
     /// # Errors
-    /// See [`AcceptError`]: one connection failed, the next may well succeed.
+    /// See [`AcceptError`]: one connection failed, and the next may succeed.
     pub async fn accept(&mut self) -> Result<LocalStream, AcceptError> {
         let stream = self.socket.accept().await.map_err(AcceptError::Accept)?;
         let euid = peer_euid(&stream).map_err(AcceptError::Credentials)?;
@@ -111,12 +111,12 @@ impl LocalListener {
     }
 }
 
-/// Dials a local socket, retrying until `deadline` as long as there is no listener yet.
+/// Dials a local socket, retrying until `deadline` while it has no listener.
 ///
-/// Cancel safe: yes, because a half-made connection is dropped.
+/// Cancel safe: yes, because a half-open connection is dropped.
 ///
 /// # Errors
-/// The socket can't be dialled, or its listener belongs to another user.
+/// The socket cannot be dialled, or its listener belongs to another user.
 pub async fn connect(path: &Path, deadline: Instant) -> Result<LocalStream, ConnectError> {
     let stream = loop {
         let refused = |source| ConnectError::Refused { path: path.to_owned(), source };
@@ -168,7 +168,7 @@ mod tests {
         let path = directory.path().join("control");
         let mut listener = LocalListener::bind(&path).unwrap();
         let own = listener.own;
-        // Equivalent to another user for the comparison, without needing one.
+        // The comparison sees another user, without one being needed.
         listener.own = own + 1;
         let deadline = Instant::now() + Duration::from_secs(20);
         let (dialled, accepted) = tokio::join!(connect(&path, deadline), listener.accept());

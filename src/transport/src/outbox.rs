@@ -1,5 +1,4 @@
-//! Sending end of a link: a queue of finished frames, bounded by bytes. The task that empties it is in
-//! `writer`.
+//! Sending end of a link: a queue of complete frames with a limit in bytes. The task in `writer` empties it.
 
 use std::{
     collections::VecDeque,
@@ -10,39 +9,39 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// Maximum number of bytes queued in one outbox: enough that a reader that pauses for a moment does not stop
-/// the sender, and little enough that a thousand links of readers that never read fit into memory.
+/// Maximum number of bytes queued in one outbox. Large enough to keep sending while a reader pauses briefly,
+/// and small enough that a thousand links to readers that never read fit into memory.
 pub(crate) const QUEUE_LIMIT_BYTES: usize = 1 << 20;
 
-/// Cost of a frame beside its bytes, so that a flood of tiny frames is bounded too.
+/// Cost of a frame beside its bytes, which also limits floods of tiny frames.
 const FRAME_COST_BYTES: usize = 64;
 
 /// The link accepts no more frames: it was closed, or a write failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("send over a closed connection")]
 pub struct LinkClosed {
-    /// Error of the write that failed; `None` if this end closed the link.
+    /// Error of the failed write; `None` if this end closed the link.
     #[source]
     pub cause: Option<Arc<io::Error>>,
 }
 
-/// Reason why a frame was not queued immediately.
+/// Why a frame was not queued immediately.
 #[derive(Debug, Clone)]
 pub enum TrySendError {
-    /// The queue is full; returns the frame.
+    /// The queue is full. Contains the rejected frame.
     Full(Bytes),
     /// The link is closed.
     Closed(LinkClosed),
 }
 
-/// Sending end of a link. Clones share one queue and one order; the link half-closes when the last one is
+/// Sending end of a link. Clones share one ordered queue. The link half-closes when the last clone is
 /// dropped.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     owner: Arc<OutboxOwner>,
 }
 
-/// Shared by all clones of one outbox. The writer holds only the inner part, so it sees when all clones are
+/// Shared by all clones of an outbox. The writer holds only the inner part, so it notices when all clones are
 /// gone.
 #[derive(Debug)]
 struct OutboxOwner {
@@ -64,24 +63,24 @@ impl Outbox {
         &self.owner.shared
     }
 
-    /// Queues one finished frame after all that were queued before, waiting while `QUEUE_LIMIT_BYTES` are
-    /// queued. A single larger frame waits until the queue is empty and is then sent by itself.
+    /// Queues one complete frame after all earlier ones; waits while `QUEUE_LIMIT_BYTES` are queued. A larger
+    /// frame waits until the queue is empty, and is sent alone.
     ///
     /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent
     /// nothing.
     ///
     /// # Errors
-    /// The link is closed, or was while this call waited. It is unknown which earlier frames the peer has.
+    /// The link is closed, or was closed during the wait. The peer may lack earlier frames.
     pub async fn send(&self, frame: Bytes) -> Result<(), LinkClosed> {
         self.send_marked(frame, None).await
     }
 
-    /// Queues a frame as [`Self::send`] does, with a mark for the recorder of the link's writer.
+    /// Queues a frame like [`Self::send`], with a mark for the recorder of the link's writer.
     ///
-    /// Cancel safe: yes, as [`Self::send`].
+    /// Cancel safe: yes, because [`Self::send`] is.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// Like [`Self::send`].
     pub(crate) async fn send_marked(&self, bytes: Bytes, mark: Option<Bytes>) -> Result<(), LinkClosed> {
         let shared = self.shared();
         let permit = shared.permits.acquire_many(frame_cost(&bytes)).await.map_err(|_| shared.closed())?;
@@ -89,7 +88,7 @@ impl Outbox {
         shared.push(QueuedFrame { bytes, mark })
     }
 
-    /// Queues one finished frame if there is space now.
+    /// Queues one complete frame if there is space now.
     ///
     /// # Errors
     /// [`TrySendError::Full`] returns the frame.
@@ -97,10 +96,10 @@ impl Outbox {
         self.try_send_marked(frame, None)
     }
 
-    /// Queues a frame as [`Self::try_send`] does, with a mark for the recorder of the link's writer.
+    /// Queues a frame like [`Self::try_send`], with a mark for the recorder of the link's writer.
     ///
     /// # Errors
-    /// As [`Self::try_send`].
+    /// Like [`Self::try_send`].
     pub(crate) fn try_send_marked(&self, bytes: Bytes, mark: Option<Bytes>) -> Result<(), TrySendError> {
         let shared = self.shared();
         match shared.permits.try_acquire_many(frame_cost(&bytes)) {
@@ -113,12 +112,12 @@ impl Outbox {
         }
     }
 
-    /// Waits until everything queued before this call is handed to the kernel.
+    /// Waits until everything queued before this call has been handed to the kernel.
     ///
     /// Cancel safe: yes, because it only watches.
     ///
     /// # Errors
-    /// A write failed before.
+    /// A write has failed.
     pub async fn flush(&self) -> Result<(), LinkClosed> {
         let shared = self.shared();
         let target = shared.lock().queued_bytes;
@@ -136,8 +135,7 @@ impl Outbox {
         self.shared().permits.is_closed()
     }
 
-    /// Refuses further frames from any clone, lets the task write what is queued, and then half-closes the
-    /// stream.
+    /// Rejects further frames from any clone, lets the task write the queue, and then half-closes the stream.
     pub fn close(&self) {
         self.shared().close();
     }
@@ -148,22 +146,21 @@ impl Outbox {
         self.shared().progress.borrow().written_bytes
     }
 
-    /// Returns the number of bytes queued and not yet handed to the kernel.
+    /// Returns the number of queued bytes that have not been handed to the kernel.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
         let shared = self.shared();
-        // The written count is read first: those bytes were queued before, so the difference never goes below
-        // zero.
+        // Read the written count first: those bytes were queued before, so the difference cannot be negative.
         let written = shared.progress.borrow().written_bytes;
         shared.lock().queued_bytes - written
     }
 }
 
-/// A frame in the queue.
+/// A queued frame.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
     pub(crate) bytes: Bytes,
-    /// What the recorder of the writer keeps with the frame.
+    /// Mark that the writer's recorder stores with the frame.
     pub(crate) mark: Option<Bytes>,
 }
 
@@ -175,16 +172,16 @@ fn frame_cost(frame: &Bytes) -> u32 {
 /// Progress of the writing task.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WriteProgress {
-    /// Number of bytes handed to the kernel since the link was opened.
+    /// Bytes handed to the kernel since the link was opened.
     pub(crate) written_bytes: u64,
-    /// Set once nothing more will be written.
+    /// Set when nothing more will be written.
     pub(crate) end: Option<WriteEnd>,
 }
 
-/// End of the writing.
+/// How writing ended.
 #[derive(Debug, Clone)]
 pub(crate) enum WriteEnd {
-    /// Everything is written and the stream is half-closed.
+    /// Everything is written, and the stream is half-closed.
     Finished,
     /// A write failed.
     Failed(Arc<io::Error>),
@@ -248,7 +245,7 @@ impl OutboxShared {
         self.wake.notify_one();
     }
 
-    /// Takes all queued frames into the empty `batch`; `false` if there are none and none will follow.
+    /// Moves all queued frames into the empty `batch`; `false` if the queue is empty and closed.
     pub(crate) async fn take_frames(&self, batch: &mut VecDeque<QueuedFrame>) -> bool {
         loop {
             let is_closing = {
@@ -271,12 +268,12 @@ impl OutboxShared {
         self.progress.send_modify(|progress| progress.written_bytes += bytes as u64);
     }
 
-    /// Returns the frame's cost to the queue's capacity.
+    /// Returns the capacity taken by the frame to the queue.
     pub(crate) fn release(&self, frame: &Bytes) {
         self.permits.add_permits(frame_cost(frame) as usize);
     }
 
-    /// Ends the writing; the first end counts. Wakes all waiting tasks.
+    /// Ends writing and wakes all waiting tasks. Only the first end counts.
     pub(crate) fn end_writing(&self, end: WriteEnd) {
         {
             let mut queue = self.lock();

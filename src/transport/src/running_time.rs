@@ -1,16 +1,16 @@
-//! Time limits for peers that only count the time in which this process runs. While it is stopped, or
-//! starved, what the peer has answered is not read: a limit that passes then says nothing about the peer.
+//! Timeouts of peers that count only the running time of this process. While this process is stopped or
+//! starved, it does not read the peer's answers, so a timeout would say nothing about the peer.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Number of parts of a limit. A part counts once, however late this process wakes up from it.
+/// Number of parts of a timeout. Each part counts once, however late this process wakes up from it.
 const PARTS: u32 = 8;
-/// Least wait for a limit that has passed already: what has arrived meanwhile is read in this time.
+/// Minimum wait, even for a timeout that has already passed, so that pending answers are read.
 const LEAST: Duration = Duration::from_millis(8);
 
-/// Waits for `duration` in which this process runs, at least 8 ms.
+/// Waits for `duration` of running time, at least 8 ms.
 ///
 /// Cancel safe: yes, because it only waits.
 pub async fn sleep_running(duration: Duration) {
@@ -20,9 +20,9 @@ pub async fn sleep_running(duration: Duration) {
     }
 }
 
-/// Waits as [`sleep_running`] does for what is left until `deadline` now.
+/// Waits like [`sleep_running`] for the time left until `deadline`.
 ///
-/// Cancel safe: yes, because it only waits; a new call takes the time of a stop before it as passed.
+/// Cancel safe: yes, because it only waits; a new call counts an earlier stop as elapsed time.
 pub(crate) async fn sleep_until_running(deadline: Instant) {
     sleep_running(deadline.saturating_duration_since(Instant::now())).await;
 }

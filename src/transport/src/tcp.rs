@@ -1,5 +1,5 @@
-//! TCP dialling, with a deadline and without Nagle's delay, and verification of the peer's user. Any user may
-//! listen on a port: on this machine, only peers of the current user and of root are trusted.
+//! TCP dialling, with a deadline and without Nagle's delay, and checks of the peer's user. Any user may
+//! listen on a port, so on this machine only peers of the current user and root are trusted.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// User id of root, which is trusted because it has every permission anyway.
+/// User id of root, which is trusted because it has all permissions anyway.
 const ROOT: u32 = 0;
 
 /// Error of dialling a TCP port.
@@ -26,15 +26,15 @@ pub enum DialError {
     /// The host name could not be resolved.
     #[error("find the address of host {host:?}")]
     Lookup {
-        /// Host, as it was given.
+        /// Host as given.
         host: String,
         /// Error of the resolver.
         source: io::Error,
     },
-    /// No process listens there, or the network refuses.
+    /// No process listens there, or the network rejected the connection.
     #[error("connect to {host} port {port}")]
     Refused {
-        /// Host, as it was given.
+        /// Host as given.
         host: String,
         port: u16,
         /// Error of the last address.
@@ -43,22 +43,22 @@ pub enum DialError {
     /// Another user listens on the port.
     #[error("connect to {host} port {port}")]
     UntrustedPeer {
-        /// Host, as it was given.
+        /// Host as given.
         host: String,
         port: u16,
-        /// Reason why the listener is not trusted.
+        /// Why the listener is not trusted.
         source: UntrustedPeer,
     },
     /// The deadline passed first.
     #[error("connect to {host} port {port} in time")]
     TimedOut {
-        /// Host, as it was given.
+        /// Host as given.
         host: String,
         port: u16,
     },
 }
 
-/// Reason why the peer of a connection is not trusted.
+/// Why the peer of a connection is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedPeer {
     /// The peer's socket belongs to another user.
@@ -69,7 +69,7 @@ pub enum UntrustedPeer {
         /// User of this process.
         own: u32,
     },
-    /// The peer is on this machine, and its user is unknown.
+    /// The peer is on this machine, but its user is unknown.
     #[error("read the credentials of the peer")]
     Unknown,
 }
@@ -77,13 +77,13 @@ pub enum UntrustedPeer {
 /// Policy for a peer whose user the system does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownPeerPolicy {
-    /// Trusts the peer: there is another proof, or none was ever required.
+    /// Trust the peer, because there is other proof, or proof was never required.
     Trust,
-    /// Rejects the peer.
+    /// Reject the peer.
     Refuse,
 }
 
-/// Returns an error unless the peer belongs to the current user or to root, or is on another machine.
+/// Checks that the peer belongs to the current user or root, or is on another machine.
 ///
 /// # Errors
 /// See [`UntrustedPeer`].
@@ -102,10 +102,10 @@ pub fn verify_peer(stream: &TcpStream, unknown_peer_policy: UnknownPeerPolicy) -
 }
 
 /// Dials a host and port until `deadline`. `localhost` means 127.0.0.1 first, then ::1: many listeners have
-/// only the first, and some resolvers return only the second. An address at which another user of this
-/// machine listens is skipped before a byte is sent. `TCP_NODELAY` is set.
+/// only the first, and some resolvers return only the second. An address where another user of this machine
+/// listens is skipped before a byte is sent. `TCP_NODELAY` is set.
 ///
-/// Cancel safe: yes, because a half-made connection is dropped.
+/// Cancel safe: yes, because a half-open connection is dropped.
 ///
 /// # Errors
 /// See [`DialError`].
@@ -129,7 +129,7 @@ async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
                 }
                 Err(source) => last = untrusted_peer(source),
             },
-            // An untrusted listener is the more informative error than the absence of any listener.
+            // An untrusted listener is a more informative error than a missing one.
             Err(_) if matches!(last, DialError::UntrustedPeer { .. }) => {}
             Err(error) => last = refused(error),
         }
@@ -151,25 +151,25 @@ async fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>, DialError> {
     }
 }
 
-/// TCP stream that acknowledges what it reads at once, instead of up to 40 ms later. Most clients write the
-/// header and the body of a message one after the other and leave Nagle's algorithm on, which holds the body
-/// back until the header is acknowledged: each answer to a barrier would take that long, and each request.
+/// TCP stream that acknowledges received bytes immediately instead of up to 40 ms later. Most clients write a
+/// message's header and body separately with Nagle's algorithm on, which delays the body until the header is
+/// acknowledged. Every request and answer would be delayed.
 #[derive(Debug)]
 pub struct PromptTcpStream(TcpStream);
 
 impl PromptTcpStream {
-    /// Takes a connected stream.
+    /// Wraps a connected stream.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         Self(stream)
     }
 
-    /// Looks at the next bytes without taking them; waits for the first.
+    /// Peeks at the next bytes; waits for the first.
     ///
-    /// Cancel safe: yes, because nothing is taken.
+    /// Cancel safe: yes, because no bytes are taken.
     ///
     /// # Errors
-    /// The connection can't be read.
+    /// The connection cannot be read.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.peek(bytes).await
     }
@@ -184,7 +184,7 @@ impl AsyncRead for PromptTcpStream {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.0).poll_read(cx, buf))?;
         if buf.filled().len() > before {
-            // Without it, what follows only comes later.
+            // On failure, the peer's next bytes only arrive later.
             let (Ok(()) | Err(_)) = heeler_sys::io::acknowledge_tcp(self.0.as_fd());
         }
         Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! Links over real sockets: half frames, cut frames, peers that don't read.
+//! Links over real sockets: partial frames, cut frames, peers that do not read.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn cancelled_reads_of_bytewise_frame_lose_nothing() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (_outbox, mut inbox, _task) = crate::open(near, FrameDecoder::default());
     for byte in &frame(300)[..] {
-        // No item is ready, so each of these reads is cancelled half-way.
+        // No item is ready, so each of these reads is cancelled midway.
         assert!(timeout(Duration::ZERO, inbox.next()).await.is_err());
         far.write_all(&[*byte]).await.unwrap();
     }
@@ -93,7 +93,7 @@ async fn damaged_header_ends_stream_with_decode_error() {
 async fn slow_head_times_out_and_silence_does_not() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (_outbox, mut inbox, _task) = crate::open(near, FrameDecoder::default());
-    // A limit of zero: everything that is limited fails at once.
+    // With a timeout of zero, every limited read fails immediately.
     inbox.limit_heads(Duration::ZERO);
     for _ in 0..2 {
         assert!(timeout(Duration::ZERO, inbox.next()).await.is_err(), "between items there is no limit");
@@ -114,13 +114,13 @@ async fn peer_that_never_reads_blocks_bounded_sender() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (outbox, _inbox, _task) = crate::open(near, FrameDecoder::default());
     let mut sent = 0;
-    // Full: neither the kernel nor the queue accepts more.
+    // The queue is full when neither it nor the kernel accepts more.
     while timeout(Duration::from_millis(200), outbox.send(frame(1000))).await.is_ok() {
         sent += 1;
         assert!(outbox.backlog_bytes() <= QUEUE_LIMIT_BYTES as u64);
     }
     assert!(matches!(outbox.try_send(frame(1000)), Err(TrySendError::Full(back)) if back == frame(1000)));
-    // Once the peer reads, every frame arrives except the cancelled one.
+    // When the peer reads, every frame arrives except the cancelled one.
     let drain = async {
         let mut left = sent * frame(1000).len();
         let mut buffer = vec![0; 64 << 10];
@@ -189,7 +189,7 @@ async fn control_messages_and_forwarded_frames_keep_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let dial = local::connect(&path, Instant::now() + TEST_TIMEOUT);
-    // The dialler starts first and waits for the listener.
+    // The dialler starts first, and waits for the listener.
     let listen = async {
         let mut listener = local::LocalListener::bind(&path).unwrap();
         let stream = listener.accept().await.unwrap();

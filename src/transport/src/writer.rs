@@ -1,5 +1,5 @@
-//! The task that owns the write half of a stream. Nothing else writes, so no write is ever cancelled half-way
-//! while the link is open.
+//! Task that owns the write half of a stream. No other code writes, so no write is cancelled midway while the
+//! link is open.
 
 use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use tokio::{
 
 use crate::outbox::{LinkClosed, Outbox, OutboxShared, QueuedFrame, WriteEnd};
 
-/// Size up to which small frames are gathered into one write: a system call costs about as much as copying
-/// this many bytes.
+/// Maximum size of small frames combined into one write. A system call costs about as much as copying this
+/// many bytes.
 const GATHER_BYTES: usize = 64 << 10;
 
-/// Task that writes for a link, owned by the caller that opened it.
+/// Task that writes for a link, owned by the caller that opened the link.
 ///
-/// Dropping it cuts the writing side at once: queued frames are lost and later sends fail.
+/// Dropping the task cuts the writing side immediately: queued frames are lost, and later sends fail.
 #[derive(Debug)]
 #[must_use = "dropping the task cuts the link"]
 pub struct LinkTask {
@@ -26,13 +26,13 @@ pub struct LinkTask {
 }
 
 impl LinkTask {
-    /// Waits for the end of the writing: after [`Outbox::close`] or the last clone's drop, or after a failed
-    /// write.
+    /// Waits for the end of writing: after [`Outbox::close`], after the last clone is dropped, or after a
+    /// failed write.
     ///
     /// Cancel safe: yes, because the task lives in `self`.
     ///
     /// # Errors
-    /// A write failed, or the task was cut or panicked; what the peer has is not known.
+    /// A write failed, or the task was cut or panicked. The peer may lack queued frames.
     pub async fn join(&mut self) -> Result<(), LinkClosed> {
         while self.tasks.join_next().await.is_some() {}
         match self.shared.write_end() {
@@ -42,7 +42,7 @@ impl LinkTask {
         }
     }
 
-    /// Stops writing at once and waits until the task has released the stream. Queued frames are lost.
+    /// Stops writing immediately, and waits until the task has released the stream. Queued frames are lost.
     ///
     /// Cancel safe: yes, because the task is aborted before the wait.
     pub async fn cut(&mut self) {
@@ -50,26 +50,26 @@ impl LinkTask {
     }
 }
 
-/// Records each piece before its first byte is written, so that another process can complete a piece that
-/// this one was killed in. A piece is one frame, or several small ones.
+/// Records each piece before its first byte is written. If this process is killed within a piece, another
+/// process can complete the piece. A piece is one frame, or several small ones.
 pub(crate) trait FrameRecorder: Send {
-    /// Records the next piece, with the latest mark that its frames were queued with.
+    /// Records the next piece with the latest mark of its frames.
     fn record(&mut self, piece: &[u8], mark: Option<&[u8]>);
 }
 
-/// What a writing task does besides writing what is queued.
+/// Optional features of a writing task.
 #[derive(Default)]
 pub(crate) struct WriterOptions {
-    /// Records the pieces.
+    /// Recorder of the pieces.
     pub(crate) recorder: Option<Box<dyn FrameRecorder>>,
-    /// Written whenever nothing else was for [`HEARTBEAT_INTERVAL`].
+    /// Heartbeat written after [`HEARTBEAT_INTERVAL`] without other writes.
     pub(crate) heartbeat: Option<&'static [u8]>,
 }
 
-/// Interval of heartbeats: a few of them within the limit of silence.
+/// Interval of heartbeats: several fit into the silence limit.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Starts the task that writes.
+/// Starts the writing task.
 pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(
     half: W,
     options: WriterOptions,
@@ -80,7 +80,7 @@ pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(
     (Outbox::new(Arc::clone(&shared)), LinkTask { tasks, shared })
 }
 
-/// Ends the link also if the task is cut or panics, so that no sender waits forever.
+/// Ends the link even if the task is cut or panics; otherwise senders would wait forever.
 struct EndGuard(Arc<OutboxShared>);
 
 impl Drop for EndGuard {
@@ -107,7 +107,7 @@ struct FrameWriter<'a, W> {
     half: W,
     shared: &'a OutboxShared,
     options: WriterOptions,
-    /// Small frames, which are written together.
+    /// Small frames to be written together.
     gathered: Vec<u8>,
     /// The frames in `gathered`.
     frames: Vec<QueuedFrame>,
@@ -134,14 +134,14 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
         self.half.shutdown().await
     }
 
-    /// Takes all queued frames; `false` if there are none and none will follow. Writes heartbeats meanwhile.
+    /// Takes all queued frames; `false` if the queue is empty and closed. Writes heartbeats while it waits.
     async fn next_frames(&mut self, batch: &mut VecDeque<QueuedFrame>) -> io::Result<bool> {
         let Some(heartbeat) = self.options.heartbeat else { return Ok(self.shared.take_frames(batch).await) };
         loop {
             if let Ok(has_frames) = timeout(HEARTBEAT_INTERVAL, self.shared.take_frames(batch)).await {
                 return Ok(has_frames);
             }
-            // Not counted as progress: it was not queued.
+            // A heartbeat is not counted as progress, because it was not queued.
             self.half.write_all(heartbeat).await?;
             self.half.flush().await?;
         }
@@ -159,8 +159,8 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
         Ok(())
     }
 
-    /// Writes all of `bytes`, recording each piece that the kernel takes as progress: a stalled peer is
-    /// recognised by the lack of progress.
+    /// Writes all of `bytes`, and counts each part that the kernel takes as progress: a stalled peer shows as
+    /// a lack of progress.
     async fn write(&mut self, mut bytes: &[u8], mark: Option<&[u8]>) -> io::Result<()> {
         if let Some(recorder) = self.options.recorder.as_mut().filter(|_| !bytes.is_empty()) {
             recorder.record(bytes, mark);
@@ -170,7 +170,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            // Standard output takes bytes before the kernel does.
+            // Buffered writers such as standard output accept bytes before the kernel does.
             self.half.flush().await?;
             self.shared.record_written(count);
             bytes = &bytes[count..];
