@@ -7,8 +7,8 @@ use std::{
 
 use super::Pid;
 
-/// Returns the path of the core file of a process that has exited, by the kernel's `core_pattern`; `None` if
-/// the pattern pipes core files into a program, or the name contains parts that are no longer known.
+/// Returns the path of the core file of a process that has exited, according to the kernel's `core_pattern`.
+/// `None` if the pattern pipes core files into a program, or needs values that are no longer known.
 #[must_use]
 pub fn core_file(process: Pid, working_directory: &Path) -> Option<PathBuf> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();

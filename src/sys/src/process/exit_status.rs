@@ -1,4 +1,4 @@
-//! Exits of processes: the only place where a wait status becomes a value.
+//! Exits of processes. Only this module decodes wait statuses.
 
 use std::{io, time::Duration};
 
@@ -10,18 +10,18 @@ use rustix::{
 use super::Pid;
 use crate::check;
 
-/// Exit of a process, as the system reports it.
+/// Exit of a process as reported by the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExitStatus {
-    /// The exit code of a process that exited by itself.
+    /// Exit code of a process that exited by itself.
     pub code: Option<i32>,
-    /// The number of the signal that killed it.
+    /// Number of the signal that killed the process.
     pub signal: Option<i32>,
-    /// Whether the system wrote a core file, or would have written one with a place for it.
+    /// Whether the system wrote a core file, or would have written one if it had a place.
     pub has_core: bool,
-    /// User and system time of the process and of its children that it waited for.
+    /// User and system time of the process and the children that it waited for.
     pub cpu: Duration,
-    /// Peak of its resident memory in KiB.
+    /// Peak resident memory in KiB.
     pub peak_kib: u64,
 }
 
@@ -44,23 +44,22 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Reaps one child that has exited, regardless of which process started it; adopted orphans included. `None`:
-/// no child has exited, or there is none.
+/// Reaps one child that has exited, whoever started it, including adopted orphans. `None` if no child has
+/// exited or there is none.
 ///
-/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this
-/// function must not wait for them elsewhere.
+/// This also collects exits of every [`crate::spawn::SpawnedChild`] of this process, so callers must not wait
+/// for those elsewhere.
 ///
 /// # Errors
-/// The system call failed with another error than `ECHILD`.
+/// The system call failed with an error other than `ECHILD`.
 pub fn reap_any() -> io::Result<Option<(Pid, ExitStatus)>> {
     Ok(wait_for_any(libc::WNOHANG)?.map(|waited| (waited.pid, waited.exit())))
 }
 
-/// Waits for the exit of one child that no other code waits for, such as an orphan that was adopted and
-/// killed.
+/// Waits for the exit of a child that no other code waits for, such as an adopted orphan that was killed.
 ///
 /// # Errors
-/// The process is no child of this process, or has been reaped.
+/// The process is not a child of this process, or has been reaped.
 pub fn reap_child(pid: Pid) -> io::Result<ExitStatus> {
     loop {
         if let Some(exit) = wait_for(pid, 0)? {
@@ -69,9 +68,10 @@ pub fn reap_child(pid: Pid) -> io::Result<ExitStatus> {
     }
 }
 
-/// Returns whether this process has children, running or not yet reaped.
+/// Returns whether this process has children that are running or not yet reaped.
 ///
-/// For a subreaper that is exact: while any process of its tree lives, the topmost of them is a child.
+/// For a subreaper, the answer covers its whole tree: while any process below it lives, the topmost one is
+/// its child.
 #[must_use]
 pub fn has_children() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -83,7 +83,7 @@ pub(crate) fn wait_for(pid: Pid, options: libc::c_int) -> io::Result<Option<Exit
     Ok(wait4(pid.0, options)?.map(|waited| waited.exit()))
 }
 
-/// Waits for any child, and returns `None` also if there is no child.
+/// Waits for any child; `None` also if there is no child.
 pub(crate) fn wait_for_any(options: libc::c_int) -> io::Result<Option<WaitResult>> {
     match wait4(-1, options) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -91,10 +91,10 @@ pub(crate) fn wait_for_any(options: libc::c_int) -> io::Result<Option<WaitResult
     }
 }
 
-/// The child or traced thread that a wait returned.
+/// Child or traced thread that a wait returned.
 pub(crate) struct WaitResult {
     pub(crate) pid: Pid,
-    /// The wait status, which is a stop or an exit.
+    /// Wait status: a stop or an exit.
     pub(crate) status: libc::c_int,
     usage: libc::rusage,
 }
@@ -106,8 +106,8 @@ impl WaitResult {
     }
 }
 
-/// Performs a wait, again after each interruption by a signal; `None`: nothing has changed and the options
-/// say not to block. rustix and nix have no wait that returns the resource usage.
+/// Waits, and repeats the wait after interruptions by signals. `None` if nothing has changed and the options
+/// forbid blocking. rustix and nix have no wait that returns resource usage.
 pub(crate) fn wait4(pid: libc::pid_t, options: libc::c_int) -> io::Result<Option<WaitResult>> {
     loop {
         let mut status = 0;

@@ -1,4 +1,4 @@
-//! Types for process ids and signal numbers.
+//! Process ids and signal numbers.
 
 use std::{fmt, io};
 
@@ -15,14 +15,13 @@ impl Pid {
         Self(process::getpid().as_raw_pid())
     }
 
-    /// Returns the process id in the type of system calls; an id that no process can have does not exist
-    /// (`ESRCH`).
+    /// Converts the id for system calls. Ids that no process can have give `ESRCH`.
     pub(crate) fn for_rustix(self) -> io::Result<process::Pid> {
         let pid = if self.0 > 0 { process::Pid::from_raw(self.0) } else { None };
         pid.ok_or_else(|| Errno::SRCH.into())
     }
 
-    /// Returns the process id in the type that the control protocol carries.
+    /// Converts the id for the control protocol.
     #[must_use]
     pub fn as_u32(self) -> u32 {
         self.0.cast_unsigned()
@@ -40,23 +39,23 @@ impl fmt::Display for Pid {
 pub struct Signal(pub i32);
 
 impl Signal {
-    /// Kills a process; it cannot be caught.
+    /// Kills a process; cannot be caught.
     pub const KILL: Self = Self(libc::SIGKILL);
-    /// Requests a process to terminate.
+    /// Asks a process to terminate.
     pub const TERM: Self = Self(libc::SIGTERM);
-    /// Stops a process; it cannot be caught.
+    /// Stops a process; cannot be caught.
     pub const STOP: Self = Self(libc::SIGSTOP);
     /// Continues a stopped process.
     pub const CONT: Self = Self(libc::SIGCONT);
-    /// A stop request of the terminal, such as Ctrl-Z.
+    /// Stop request of the terminal, such as Ctrl-Z.
     pub const TSTP: Self = Self(libc::SIGTSTP);
     /// An invalid memory access.
     pub const SEGV: Self = Self(libc::SIGSEGV);
     /// `abort()`.
     pub const ABRT: Self = Self(libc::SIGABRT);
-    /// A request of the terminal to end with a report of the state, Ctrl-\.
+    /// Quit request of the terminal with a core dump, Ctrl-\.
     pub const QUIT: Self = Self(libc::SIGQUIT);
-    /// A memory access that its file does not back.
+    /// Access to memory that its file does not back.
     pub(crate) const BUS: Self = Self(libc::SIGBUS);
     /// An illegal instruction.
     pub(crate) const ILL: Self = Self(libc::SIGILL);
@@ -67,19 +66,19 @@ impl Signal {
     /// A forbidden system call.
     pub const SYS: Self = Self(libc::SIGSYS);
 
-    /// The signals that end a program because of a fault of its own.
+    /// Signals that end a program because of its own fault.
     pub const CRASHES: [Self; 7] =
         [Self::SEGV, Self::BUS, Self::ILL, Self::FPE, Self::ABRT, Self::TRAP, Self::SYS];
 
-    /// Returns the signal in the type of system calls.
+    /// Converts the signal for system calls.
     ///
     /// # Errors
-    /// The number is none of the signals with a name of their own (`EINVAL`): Heeler sends no others.
+    /// The signal has no name of its own (`EINVAL`). Heeler never sends such signals.
     pub(crate) fn for_rustix(self) -> io::Result<process::Signal> {
         process::Signal::from_named_raw(self.0).ok_or_else(|| Errno::INVAL.into())
     }
 
-    /// Returns the name, such as `SIGSEGV`; `signal 77` for a number without a name.
+    /// Returns the name, such as `SIGSEGV`, or `signal 77` for a number without a name.
     #[must_use]
     pub fn name(self) -> String {
         if let Some((_, name)) = NAMES.iter().find(|(number, _)| *number == self.0) {

@@ -1,5 +1,5 @@
-//! Liveness pipe: binds a process to the life of another that is neither parent nor child. The bound process
-//! is killed when the other end of the pipe is closed.
+//! Liveness pipe: binds a process to the life of another process that is neither its parent nor its child.
+//! The bound process is killed when the other end of the pipe is closed.
 //!
 //! ```text
 //! holder ──writing end──► pipe ──reading end──► bound process and all that it starts
@@ -19,19 +19,19 @@ use rustix::{
 use super::{Pid, Signal, process_tree, stat};
 use crate::{check, io::pipe};
 
-/// `fcntl` command that sets which signal reports that a descriptor is ready; the libc crate lacks it.
+/// `fcntl` command that sets the signal for a ready descriptor; libc lacks it.
 const F_SETSIG: libc::c_int = 10;
 
-/// The holder's end. Dropping it kills the processes that are bound to it.
+/// The holder's end. Dropping it kills the bound processes.
 #[derive(Debug)]
 pub struct Lifeline {
     _held: OwnedFd,
-    /// The name of the pipe in procfs.
+    /// Name of the pipe in procfs.
     name: String,
 }
 
 impl Lifeline {
-    /// Returns a new lifeline, and the end for the process that is to be bound.
+    /// Returns a new lifeline and the end for the process to bind.
     ///
     /// # Errors
     /// The system has no free descriptors.
@@ -42,8 +42,8 @@ impl Lifeline {
         Ok((Self { _held: held, name }, reader))
     }
 
-    /// Returns the other processes that hold the pipe: the bound one, and those that it has started and that
-    /// have not closed it.
+    /// Returns the other processes that hold the pipe: the bound process, and its descendants that have not
+    /// closed the pipe.
     #[must_use]
     pub fn holders(&self) -> Vec<Pid> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -51,13 +51,13 @@ impl Lifeline {
         pids.filter(|pid| *pid != Pid::own() && self.is_held_by(*pid)).collect()
     }
 
-    /// Kills all holders, and returns those that were killed.
+    /// Kills all holders; returns the killed ones.
     #[must_use]
     pub fn kill_holders(&self) -> Vec<Pid> {
         let mut killed = self.holders();
         killed.retain(|pid| {
-            // The pidfd refers to one process, so the check after opening it is about the process that would
-            // be killed.
+            // The pidfd refers to one process, so the following check is about the process that would be
+            // killed.
             let Ok(pidfd) = process_tree::pidfd_open(*pid) else { return false };
             let is_alive = stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
             is_alive && self.is_held_by(*pid) && process_tree::pidfd_signal(&pidfd, Signal::KILL).is_ok()
@@ -66,14 +66,14 @@ impl Lifeline {
     }
 
     fn is_held_by(&self, pid: Pid) -> bool {
-        // Other users' processes cannot be inspected, and none of them is ours.
+        // Processes of other users cannot be inspected, and are never ours.
         let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == &*self.name))
     }
 }
 
-/// Binds this process, and its group if it leads one, to the holder of a lifeline. The binding survives exec,
-/// as long as the new program does not close the descriptor.
+/// Binds this process, and its group if it leads one, to the holder of a lifeline. The binding survives exec
+/// unless the new program closes the descriptor.
 ///
 /// # Errors
 /// The holder has exited, or the system call failed.
@@ -87,13 +87,13 @@ pub fn bind_to(end: OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open, and the argument names this process or its group.
     check(unsafe { libc::fcntl(fd, libc::F_SETOWN, owner) })?;
     fcntl_setfl(&end, OFlags::ASYNC | OFlags::NONBLOCK)?;
-    // The exit of a holder before the line above raised no signal.
+    // The kernel sent no signal if the holder exited before the line above.
     if rustix::io::read(&end, &mut [0_u8]) == Ok(0) {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    // Without the flag it stays open in the program that is executed.
+    // Keep the descriptor open in the executed program.
     fcntl_setfd(&end, FdFlags::empty())?;
-    // The descriptor belongs to the executed program now, which does not know of it.
+    // The executed program now owns the descriptor, without knowing it.
     std::mem::forget(end);
     Ok(())
 }

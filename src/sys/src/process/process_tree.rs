@@ -1,4 +1,4 @@
-//! Process trees, read from procfs: children, descendants, and signals to all of them.
+//! Process trees from procfs: children, descendants, and signals to all of them.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -17,30 +17,30 @@ use rustix::{
 
 use super::{Pid, Signal, reserved_fds};
 
-/// Longest reported command line of a process, in characters.
+/// Maximum length of a reported command line, in characters.
 const COMMAND_LIMIT: usize = 200;
 
 /// State, parent, process group and terminal of a process, from procfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// State letter: `R` running, `S` sleeping, `T` stopped, `Z` exited and not reaped, and others.
+    /// State letter: `R` running, `S` sleeping, `T` stopped, `Z` exited but not reaped, and others.
     pub state: char,
     /// Parent process.
     pub parent: Pid,
     /// Process group.
     pub group: Pid,
-    /// It has a controlling terminal.
+    /// Whether the process has a controlling terminal.
     pub has_terminal: bool,
 }
 
 impl ProcessStat {
-    /// Returns whether the process is stopped by a signal, and not by a debugger.
+    /// Returns whether a signal has stopped the process; `false` if a debugger has.
     #[must_use]
     pub fn is_stopped(self) -> bool {
         self.state == 'T'
     }
 
-    /// Returns whether the process runs or waits: it is neither stopped nor about to be gone.
+    /// Returns whether the process runs or waits, so it is neither stopped nor exiting.
     #[must_use]
     pub fn is_running(&self) -> bool {
         "RSD".contains(self.state)
@@ -51,7 +51,7 @@ impl ProcessStat {
 #[must_use]
 pub fn stat(pid: Pid) -> Option<ProcessStat> {
     let text = reserved_fds::with_reserved(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
-    // The name stands in parentheses and may contain any byte; only numbers follow the last parenthesis.
+    // The name is in parentheses and may contain any byte; only numbers follow the last parenthesis.
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
     let mut fields = rest.split(' ');
@@ -59,60 +59,60 @@ pub fn stat(pid: Pid) -> Option<ProcessStat> {
         state: fields.next()?.chars().next()?,
         parent: Pid(fields.next()?.parse().ok()?),
         group: Pid(fields.next()?.parse().ok()?),
-        // The session stands between.
+        // Skip the session.
         has_terminal: fields.nth(1)? != "0",
     })
 }
 
-/// Returns whether a process has, or had and waited for, a child process. A program that the process has
-/// executed before counts with its children.
+/// Returns whether a process has a child, or has waited for one. Children from before an exec of the process
+/// also count.
 #[must_use]
 pub fn has_had_children(pid: Pid) -> bool {
     child_faults(pid).is_some_and(|faults| faults > 0) || !children(pid).is_empty()
 }
 
-/// Returns the number of page faults of the children that a process has waited for: every process has some.
+/// Returns the page faults of the children that a process has waited for. Every process has some.
 fn child_faults(pid: Pid) -> Option<u64> {
-    // The 11th field of the file.
+    // Field 11 of the file.
     stat_field(pid, 11)?.parse().ok()
 }
 
-/// Returns a field of the file, by its number in the manual; the state is the third, and none before it can
-/// be read.
+/// Returns a field of `/proc/PID/stat` by its number in the manual. The state is field 3; earlier fields
+/// cannot be read.
 fn stat_field(pid: Pid, number: usize) -> Option<String> {
     let text = reserved_fds::with_reserved(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
-    // The name stands in parentheses and may contain any byte; only numbers follow the last parenthesis.
+    // The name is in parentheses and may contain any byte; only numbers follow the last parenthesis.
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
     rest.split(' ').nth(number - 3).map(str::to_owned)
 }
 
 /// Returns the start time of a process as time since boot, truncated to [`start_time_resolution`]; `None` if
-/// it no longer exists.
+/// the process no longer exists.
 #[must_use]
 pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
     let ticks: u32 = stat_field(pid, 22)?.parse().ok()?;
     start_time_resolution().checked_mul(ticks)
 }
 
-/// Returns the resolution of process start times: mostly 10 ms.
+/// Returns the resolution of process start times, usually 10 ms.
 #[must_use]
 pub fn start_time_resolution() -> Duration {
     let ticks = rustix::param::clock_ticks_per_second();
     Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// Returns the time since boot, on the clock of [`start_time_since_boot`].
+/// Returns the time since boot, on the same clock as [`start_time_since_boot`].
 #[must_use]
 pub fn time_since_boot() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
-/// Returns the children of a process, including those that have exited and are not reaped. Empty if it no
+/// Returns the children of a process, including exited ones that are not reaped. Empty if the process no
 /// longer exists.
 #[must_use]
 pub fn children(parent: Pid) -> Vec<Pid> {
-    // Nothing can be read of a process that no longer exists.
+    // An error means that the process no longer exists.
     reserved_fds::with_reserved(|| read_children(parent)).unwrap_or_default()
 }
 
@@ -123,8 +123,8 @@ fn read_children(parent: Pid) -> io::Result<Vec<Pid>> {
             Ok(text) => {
                 found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid))
             }
-            // The kernel lacks these files; otherwise the thread has exited, and its children belong to other
-            // threads.
+            // If the thread still exists, the kernel lacks these files. If not, its children now belong to
+            // other threads.
             Err(error) if error.kind() == io::ErrorKind::NotFound && task.path().exists() => {
                 return children_by_proc_scan(parent);
             }
@@ -144,14 +144,14 @@ fn children_by_proc_scan(parent: Pid) -> io::Result<Vec<Pid>> {
     Ok(pids.collect())
 }
 
-/// Returns all descendants of a process, parents before their children.
+/// Returns all descendants of a process, parents before children.
 ///
-/// Processes that are created or reparented meanwhile may be missing: a caller that needs all of them repeats
-/// the call until it returns nothing new.
+/// Processes created or reparented during the call may be missing. To get all of them, repeat the call until
+/// it finds no new ones.
 #[must_use]
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let mut found = children(root);
-    // A process that was reparented during the walk can be found twice.
+    // A process reparented during the walk can be found twice.
     let mut known: HashSet<Pid> = found.iter().copied().collect();
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {
@@ -161,16 +161,17 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Returns whether two processes execute the same program, as after a fork without exec; `None` if one of
-/// them has ended, or belongs to another user.
+/// Returns whether two processes execute the same program, for example after a fork without exec. `None` if
+/// one has ended or belongs to another user.
 #[must_use]
 pub fn execute_same_program(one: Pid, other: Pid) -> Option<bool> {
     let program = |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).ok();
     Some(program(one)? == program(other)?)
 }
 
-/// Returns whether one descendant of a process was created before another one, by their ids: the system gives
-/// the next free id, and begins again with the smallest one behind the largest. Both may be gone.
+/// Returns whether one descendant of a process was created before another, judging by their ids. The system
+/// assigns ascending ids, and starts again with the smallest free id after the largest. Both processes may be
+/// gone.
 #[must_use]
 pub fn is_older_descendant(one: Pid, other: Pid, root: Pid) -> bool {
     static LARGEST: OnceLock<i32> = OnceLock::new();
@@ -182,8 +183,8 @@ pub fn is_older_descendant(one: Pid, other: Pid, root: Pid) -> bool {
     created_after_root(one) < created_after_root(other)
 }
 
-/// The processes of a tree at one time. Two that are equal show that no process of the tree has begun, ended
-/// or executed another program in between, except one that was reaped without being waited for.
+/// Processes of a tree at one moment. If two snapshots are equal, no process of the tree started, ended or
+/// executed another program in between, except one that was reaped without being waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeSnapshot {
     processes: BTreeMap<Pid, ProcessSnapshot>,
@@ -191,15 +192,15 @@ pub struct TreeSnapshot {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProcessSnapshot {
-    /// `None` for a process that has exited.
+    /// `None` if the process has exited.
     program: Option<PathBuf>,
-    /// Page faults of the children that it has waited for: every child has some.
+    /// Page faults of the children that the process has waited for. Every child has some.
     child_faults: u64,
 }
 
 impl TreeSnapshot {
-    /// Returns the state of a process and its descendants; `None` if it has exited, or is stopped, as one
-    /// that is about to die of a signal.
+    /// Returns the state of a process and its descendants. `None` if the process has exited or is stopped,
+    /// like a process about to die of a signal.
     #[must_use]
     pub fn of_running(root: Pid) -> Option<Self> {
         let snapshot = |pid: Pid| ProcessSnapshot {
@@ -208,7 +209,7 @@ impl TreeSnapshot {
         };
         let below = descendants(root);
         let processes = std::iter::once(root).chain(below).map(|pid| (pid, snapshot(pid))).collect();
-        // Afterwards: one that has ended meanwhile would have no children any more.
+        // Check this last: a process that has ended meanwhile would have no children.
         stat(root).filter(ProcessStat::is_running).map(|_| Self { processes })
     }
 
@@ -218,7 +219,8 @@ impl TreeSnapshot {
         self.processes.len() == 1 && self.processes.values().all(|process| process.child_faults == 0)
     }
 
-    /// Returns whether two of the processes execute the same program, as after a fork without exec.
+    /// Returns whether two processes of the tree execute the same program, for example after a fork without
+    /// exec.
     #[must_use]
     pub fn has_forked_copy(&self) -> bool {
         let mut known = HashSet::new();
@@ -226,7 +228,7 @@ impl TreeSnapshot {
     }
 }
 
-/// Returns the working directory of a process; `None` if it no longer exists, or belongs to another user.
+/// Returns the working directory of a process; `None` if it no longer exists or belongs to another user.
 #[must_use]
 pub fn working_directory(pid: Pid) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
@@ -244,8 +246,8 @@ pub fn command_line(pid: Pid) -> String {
     shown_command(words.into_iter(), name.trim_end())
 }
 
-/// Joins the words of a command line for display, truncated; returns the process name in brackets if there
-/// are none.
+/// Joins the arguments of a command line for display, truncated. Without arguments, returns the process name
+/// in brackets.
 pub(crate) fn shown_command<'a>(words: impl Iterator<Item = &'a str>, name: &str) -> String {
     let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     if line.is_empty() {
@@ -257,21 +259,20 @@ pub(crate) fn shown_command<'a>(words: impl Iterator<Item = &'a str>, name: &str
     }
 }
 
-/// Returns the number of processes that the kernel has killed for lack of memory since boot; `None` if the
-/// kernel does not report it.
+/// Returns how many processes the kernel has killed for lack of memory since boot; `None` if the kernel does
+/// not report it.
 #[must_use]
 pub fn oom_kill_count() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// Sends a signal to a process group. A group that no longer exists is no error: then there is nothing left
-/// to signal.
+/// Sends a signal to a process group. Succeeds if the group no longer exists.
 ///
 /// # Errors
-/// The system call failed, for instance because of another user's process.
+/// The system call failed, for example because of another user's process.
 pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
-    // 0 and 1 would signal our own group and all processes.
+    // 0 and 1 would mean our own group and all processes.
     assert!(group.0 > 1, "a process group of a child is above 1");
     match kill_process_group(group.for_rustix()?, signal.for_rustix()?) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -279,22 +280,21 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Kills a child of this process; returns whether that is permitted. It is not for a process that runs with
-/// another user's rights, and then nothing can be done. Only the caller reaps it, so its process id cannot
-/// have been reused.
+/// Kills a child of this process; returns whether that is permitted. Killing a process that runs with another
+/// user's rights is not, and nothing can be done about it. Only the caller reaps the child, so its process id
+/// cannot have been reused.
 pub fn kill_child(pid: Pid) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
     !kill(pid, Signal::KILL).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Sends a signal to a child of this process, as [`kill_child`] sends SIGKILL; returns whether that is
-/// permitted.
+/// Sends a signal to a child of this process; returns whether that is permitted, like [`kill_child`].
 pub fn signal_child(pid: Pid, signal: Signal) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
     !kill(pid, signal).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Opens a descriptor that refers to a process and never to a later one with the same id.
+/// Opens a descriptor that always refers to this process, even if its id is reused.
 ///
 /// # Errors
 /// The process no longer exists, or the system does not allow it.
@@ -302,13 +302,13 @@ pub fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid.for_rustix()?, PidfdFlags::empty())?)
 }
 
-/// Returns whether an error means that there is no such process.
+/// Returns whether an error means that the process does not exist.
 #[must_use]
 pub fn is_no_such_process(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Sends a signal to the process that a descriptor refers to.
+/// Sends a signal to the process of a descriptor.
 ///
 /// # Errors
 /// The process no longer exists, or belongs to another user.
@@ -320,12 +320,12 @@ fn kill(pid: Pid, signal: Signal) -> io::Result<()> {
     Ok(kill_process(pid.for_rustix()?, signal.for_rustix()?)?)
 }
 
-/// Sends a signal to all descendants of `root`, and returns the processes that it was sent to; processes that
-/// have exited are skipped.
+/// Sends a signal to all descendants of `root`; returns the processes that received it. Exited processes are
+/// skipped.
 ///
-/// `wants` selects among them. SIGKILL goes to whole process groups first: that is atomic, so a process tree
-/// that forks faster than procfs can be read is caught too. Processes that were created or reparented
-/// meanwhile may be missing: repeat the call until none is left.
+/// `wants` filters the descendants. SIGKILL is first sent to whole process groups: that is atomic, so it also
+/// catches a process tree that forks faster than procfs can be read. Processes created or reparented
+/// meanwhile may be missing, so repeat the call until none is left.
 #[must_use]
 pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, ProcessStat) -> bool) -> Vec<Pid> {
     let own_group = stat(Pid::own()).map(|stat| stat.group);
@@ -344,7 +344,7 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
                 continue;
             }
             if signal == Signal::KILL && Some(stat.group) != own_group && groups.insert(stat.group) {
-                // Best effort: each member is signalled individually too.
+                // Best effort: each member is also signalled individually.
                 let _refused = kill_group(stat.group, signal);
             }
             if signal_child_of(parent, pid, signal) {
@@ -355,15 +355,15 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
     reached
 }
 
-/// Signals `pid` if it is still a child of `parent` or of this process, so that a reused process id does not
-/// reach an unrelated process. Returns whether the signal was sent.
+/// Signals `pid` if it is still a child of `parent` or of this process, because the process id may have been
+/// reused. Returns whether the signal was sent.
 #[must_use]
 pub fn signal_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
     let still_related = || stat(pid).is_some_and(|stat| stat.parent == parent || stat.parent == Pid::own());
     match pidfd_open(pid) {
         Ok(pidfd) => still_related() && pidfd_signal(&pidfd, signal).is_ok(),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
-        // Where pidfds are denied, only the check just before the signal protects against reuse.
+        // If pidfds are not allowed, only the check just before the signal protects against reuse.
         Err(_) => still_related() && kill(pid, signal).is_ok(),
     }
 }

@@ -17,8 +17,8 @@ use rustix::process::{
 use super::{Pid, Signal, reserved_fds};
 use crate::check;
 
-/// Makes this process the subreaper of all orphans below it. It reserves three descriptors, with which it
-/// still finds the orphans when no descriptors are free.
+/// Makes this process the subreaper of all orphans below it. Also reserves three descriptors, so that the
+/// orphans can be found even when no descriptors are free.
 ///
 /// # Errors
 /// The system call failed.
@@ -29,8 +29,8 @@ pub fn become_subreaper() -> io::Result<()> {
 
 /// Makes the kernel kill this process when the thread that started it exits.
 ///
-/// [`crate::spawn::spawn`] does this for every process that it starts; this function is for a process that
-/// was started otherwise.
+/// [`crate::spawn::spawn`] does this for every process that it starts. Use this function in a process started
+/// in another way.
 ///
 /// # Errors
 /// The system call failed.
@@ -38,8 +38,8 @@ pub(crate) fn kill_on_parent_exit() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL.for_rustix()?))?)
 }
 
-/// Makes the kernel wake this process when the thread that started it exits, instead of killing it: the
-/// process handles its own exit, and could not do so while stopped.
+/// Makes the kernel continue this process when the thread that started it exits, instead of killing it. The
+/// process handles its own exit, which it could not do while stopped.
 ///
 /// # Errors
 /// The system call failed.
@@ -47,7 +47,7 @@ pub fn wake_on_parent_exit() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::CONT.for_rustix()?))?)
 }
 
-/// Clears the parent-death signal that [`crate::spawn::spawn`] or `kill_on_parent_exit` has set: this
+/// Clears the parent-death signal set by [`crate::spawn::spawn`] or `kill_on_parent_exit`, because this
 /// process handles its own exit.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub fn clear_parent_death_signal() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
 }
 
-/// Limits the memory that this process can allocate, and lets it leave no core file.
+/// Limits the memory that this process can allocate, and disables its core file.
 ///
 /// # Errors
 /// The system call failed.
@@ -72,8 +72,8 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _result = rustix::thread::set_name(name);
 }
 
-/// Ignores the signals that a terminal or a session sends to terminate or stop programs: the coordinator
-/// receives them and notifies the other processes.
+/// Ignores the signals that a terminal or session sends to stop or end programs. The coordinator receives
+/// them and informs the other processes.
 pub fn ignore_terminal_signals() {
     for signal in [
         libc::SIGINT,
@@ -89,32 +89,30 @@ pub fn ignore_terminal_signals() {
 }
 
 fn ignore_signal(signal: libc::c_int) {
-    // SAFETY: to ignore a signal installs no handler, so nothing of ours can run in its context.
+    // SAFETY: ignoring a signal installs no handler, so no code of ours runs in its context.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// Makes a write that exceeds the file size limit fail with an error, instead of a SIGXFSZ that terminates
-/// this process.
+/// Makes a write beyond the file size limit fail with an error instead of ending this process with SIGXFSZ.
 pub fn ignore_file_size_signal() {
     ignore_signal(libc::SIGXFSZ);
 }
 
-/// Exits this process without any cleanup: nothing is flushed, dropped or unloaded. Allowed between clone and
+/// Exits this process without cleanup: nothing is flushed, dropped or unloaded. Allowed between clone and
 /// exec, and in signal handlers.
 pub fn exit_immediately(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code) }
 }
 
-/// Returns the path under which this process's own program can be executed again, even if its file was
-/// replaced.
+/// Returns a path for executing this process's program again, even if its file was replaced.
 #[must_use]
 pub fn own_program_path() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }
 
-/// Returns a path under which other processes can execute this process's own program: the path of its file,
-/// if that is still the same file; otherwise one that is valid while this process lives.
+/// Returns a path where other processes can execute this process's program: its file, if unchanged; otherwise
+/// a path that is valid while this process lives.
 #[must_use]
 pub fn shared_program_path() -> PathBuf {
     use std::os::unix::fs::MetadataExt as _;
@@ -132,10 +130,9 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Exits of children, adopted ones too, as a descriptor to poll. For processes with one thread.
+/// Exits of children, including adopted ones, as a descriptor to poll. For single-threaded processes.
 ///
-/// One readiness may stand for several exits: after [`Self::clear`], reap until no child has an unreaped
-/// exit.
+/// One wake-up may stand for several exits. After [`Self::clear`], reap until no exited child is left.
 #[derive(Debug)]
 pub struct ChildExits(SignalFd);
 

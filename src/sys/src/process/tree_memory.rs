@@ -1,5 +1,5 @@
-//! Memory of a process tree, with shared memory counted once: pages in the memory of its processes, and
-//! shared memory that they hold by descriptors, whether they have mapped it or not.
+//! Memory of a process tree, counting shared memory once: the pages of its processes, and shared memory that
+//! they hold through descriptors, whether mapped or not.
 
 use std::{
     collections::HashMap,
@@ -11,23 +11,23 @@ use std::{
 
 use super::{Pid, process_tree::descendants};
 
-/// Size of the blocks in which files report what they occupy.
+/// Size of the blocks in a file's `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
-/// Where the system's own kinds of shared memory are, as descriptors refer to them.
+/// Locations of the system's kinds of shared memory, as descriptors refer to them.
 const SHARED_MEMORY_PATHS: [&[u8]; 2] = [b"/memfd:", b"/dev/shm/"];
 
-/// A file in memory, by device and number.
+/// A file in memory, identified by device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct MemoryFileId {
     device: u64,
     inode: u64,
 }
 
-/// Returns whether a process and all its descendants use more than this number of bytes, and then how many;
-/// processes that have exited use none.
+/// Returns the memory of a process and all its descendants if it exceeds this number of bytes. Exited
+/// processes use none.
 ///
-/// Resident pages and files in memory are counted first, which is fast and never too little for what is known
-/// here. Only if that is above the limit, pages are counted that several processes share: each once.
+/// First, resident pages and files in memory are added up, which is fast and never too low. Only if the sum
+/// exceeds the limit, pages shared by several processes are counted once.
 #[must_use]
 pub fn memory_above(root: Pid, limit_bytes: u64) -> Option<u64> {
     let processes: Vec<Pid> = descendants(root).into_iter().chain([root]).collect();
@@ -48,11 +48,11 @@ fn resident_pages(pid: Pid) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the files in memory to which processes have descriptors, with the bytes that they occupy.
+/// Returns the files in memory that processes hold through descriptors, with their sizes.
 fn memory_files(processes: &[Pid]) -> HashMap<MemoryFileId, u64> {
     let mut found = HashMap::new();
     for pid in processes {
-        // The descriptors of another user's process can't be read.
+        // Descriptors of another user's process cannot be read.
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
         for entry in entries.flatten() {
             let path = entry.path();
@@ -74,8 +74,8 @@ fn is_shared_memory(descriptor: &Path) -> bool {
     })
 }
 
-/// Returns the share of a process in its pages, each divided by the number of processes that have it;
-/// mappings of these files are left out. `None` if the process is gone, or belongs to another user.
+/// Returns a process's proportional share of its pages (each divided by the number of processes that map it),
+/// without mappings of `files`. `None` if the process is gone or belongs to another user.
 fn proportional_bytes(pid: Pid, files: &HashMap<MemoryFileId, u64>) -> Option<u64> {
     let mut lines = BufReader::new(File::open(format!("/proc/{pid}/smaps")).ok()?);
     let (mut total_kib, mut is_counted) = (0_u64, true);
@@ -95,7 +95,7 @@ fn proportional_bytes(pid: Pid, files: &HashMap<MemoryFileId, u64>) -> Option<u6
     }
 }
 
-/// Returns the file of a mapping, if this is the first line of one; device and number are 0 without a file.
+/// Returns the file of a mapping if this line is the mapping's first; device and inode are 0 without a file.
 fn mapped_file(line: &str) -> Option<MemoryFileId> {
     // "start-end rwxs offset major:minor inode path"
     let mut words = line.split_ascii_whitespace();
