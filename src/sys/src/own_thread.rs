@@ -1,12 +1,12 @@
-//! Work that blocks, beside a thread that must go on.
+//! Blocking work on a separate thread.
 
 use std::{sync::mpsc, thread};
 
-/// Runs `work` on a thread of its own, which nobody joins: it reports by itself. Where the system can't start
-/// a thread, runs it here: the caller is held up, and nothing is lost. The runtime's own threads for blocking
-/// work would panic there.
+/// Runs `work` on its own thread, which is never joined: the work reports its own result. If the system
+/// cannot start a thread, runs the work on the calling thread, which blocks the caller but loses nothing. The
+/// runtime's own threads for blocking work would panic in that case.
 pub fn run<F: FnOnce() + Send + 'static>(name: &str, work: F) {
-    // The work is handed over only to a thread that exists.
+    // Hand over the work only after the thread exists.
     let (hand_over, received) = mpsc::sync_channel::<F>(1);
     let start = move || {
         if let Ok(work) = received.recv() {
@@ -14,7 +14,7 @@ pub fn run<F: FnOnce() + Send + 'static>(name: &str, work: F) {
         }
     };
     match thread::Builder::new().name(name.to_owned()).spawn(start) {
-        // It receives, and the queue has room.
+        // The thread receives, and the queue has room.
         Ok(_thread) => drop(hand_over.send(work)),
         Err(_none_left) => work(),
     }

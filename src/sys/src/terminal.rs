@@ -1,5 +1,5 @@
-//! Terminal control: the foreground process group, which reads from the terminal and receives the signal of
-//! Ctrl-C, and the terminal modes.
+//! Terminal control: the terminal modes, and the foreground process group, which reads from the terminal and
+//! receives Ctrl-C.
 
 use std::{io, os::fd::BorrowedFd, time::Instant};
 
@@ -8,7 +8,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use crate::{io::wait_readable, process::Pid};
 
-/// Maximum number of lines, or parts of longer ones, that are read at once.
+/// Maximum number of lines, or parts of longer lines, that are read at once.
 const MAX_TYPED_LINES: usize = 100;
 
 /// Terminal modes: echo, line editing, signals from keys.
@@ -18,16 +18,16 @@ pub struct TerminalModes(Termios);
 /// Returns the modes of a terminal.
 ///
 /// # Errors
-/// The descriptor is no terminal.
+/// The descriptor is not a terminal.
 pub fn modes(terminal: BorrowedFd<'_>) -> io::Result<TerminalModes> {
     Ok(TerminalModes(tcgetattr(terminal)?))
 }
 
-/// Restores saved modes of a terminal immediately. For a process in its foreground; a background process is
-/// stopped.
+/// Restores saved modes of a terminal immediately. Only for a foreground process: a background process would
+/// be stopped.
 ///
 /// # Errors
-/// The descriptor is no terminal.
+/// The descriptor is not a terminal.
 pub fn set_modes(terminal: BorrowedFd<'_>, modes: &TerminalModes) -> io::Result<()> {
     Ok(tcsetattr(terminal, OptionalActions::Now, &modes.0)?)
 }
@@ -35,22 +35,22 @@ pub fn set_modes(terminal: BorrowedFd<'_>, modes: &TerminalModes) -> io::Result<
 /// Returns the foreground process group of a terminal.
 ///
 /// # Errors
-/// The descriptor is no terminal, or not this process's controlling terminal.
+/// The descriptor is not a terminal, or not this process's controlling terminal.
 pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
     Ok(Pid(tcgetpgrp(terminal)?.as_raw_pid()))
 }
 
-/// Reads what was typed into a terminal, and returns the number of line ends in it: 0 without waiting if no
-/// line was typed, or if this process is not in the foreground. The terminal is left in its own line mode.
+/// Reads typed input from a terminal, and returns the number of line ends. Returns 0 without waiting if no
+/// line was typed, or this process is in the background. The terminal must be in line mode.
 ///
 /// # Errors
-/// The descriptor is no terminal, or can't be read.
+/// The descriptor is not a terminal, or cannot be read.
 pub fn take_typed_lines(terminal: BorrowedFd<'_>) -> io::Result<usize> {
     let mut lines = 0;
-    // A terminal gives one line to each read. An input that never ends does not hold up the caller.
+    // Each read returns one line of the terminal. The limit protects the caller from endless input.
     for _ in 0..MAX_TYPED_LINES {
         let [is_readable] = wait_readable([Some(terminal)], Some(Instant::now()))?;
-        // A background process that reads is stopped.
+        // A background process would be stopped if it read.
         if !is_readable || tcgetpgrp(terminal)? != rustix::process::getpgrp() {
             break;
         }
@@ -64,12 +64,13 @@ pub fn take_typed_lines(terminal: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(lines)
 }
 
-/// Makes a process group the foreground group of a terminal; also from the background.
+/// Makes a process group the foreground group of a terminal, even if this process is in the background.
 ///
 /// # Errors
-/// The descriptor is no terminal, not this process's controlling terminal, or its session has no such group.
+/// The descriptor is not a terminal, not this process's controlling terminal, or its session has no such
+/// group.
 pub fn set_foreground_group(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
-    // A background process is stopped when it does this, unless this signal is blocked.
+    // A background process is stopped by this call unless it blocks this signal.
     let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let outcome = group.for_rustix().and_then(|group| Ok(tcsetpgrp(terminal, group)?));
     before.thread_set_mask()?;

@@ -1,5 +1,5 @@
-//! Code that runs in a child between clone and exec: system calls only; no allocation, no lock, no
-//! formatting, no panic.
+//! Code that runs in a child between clone and exec. Only system calls are allowed: no allocation, lock,
+//! formatting or panic.
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -11,7 +11,7 @@ use std::{
 
 use crate::process::exit_immediately;
 
-/// The steps of a child, as its failure report names them.
+/// Steps of a child, as named in its failure report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpawnStep {
     Start,
@@ -49,50 +49,49 @@ impl SpawnStep {
     }
 }
 
-/// The number of descriptors that a child can receive: the standard streams and the report channel.
+/// Number of descriptors that a child can receive: the standard streams and the report channel.
 pub(super) const STREAM_COUNT: usize = 4;
 
-/// Gate byte: the child continues.
+/// Gate byte: continue.
 pub(crate) const GATE_CONTINUE: u8 = 1;
-/// Gate byte: the child continues, and stops itself as its last step before its program.
+/// Gate byte: continue, then stop as the last step before the program.
 pub(crate) const GATE_CONTINUE_STOPPED: u8 = 2;
 
-/// Input of the child, and where it writes its failure report. Lives on the stack of the parent, which is
-/// suspended.
+/// Input of the child, and space for its failure report. On the stack of the parent, which is suspended.
 pub(crate) struct SpawnPlan {
     pub(super) program: *const c_char,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
-    /// Null: keep the current directory.
+    /// Null keeps the current directory.
     pub(super) cwd: *const c_char,
-    /// Sources of descriptors 0, 1, 2 and 3; -1: inherit. The last is the report channel, and closes on exec
-    /// without a source.
+    /// Sources of descriptors 0, 1, 2 and 3; -1 inherits. The last is the report channel, which closes on
+    /// exec without a source.
     pub(super) streams: [RawFd; STREAM_COUNT],
     pub(super) parent: libc::pid_t,
-    /// A pipe, reading and writing end: the child continues when it has read a byte. -1: it continues
+    /// Read and write end of a pipe: the child continues after it has read a byte. -1: it continues
     /// immediately.
     pub(crate) gate: [RawFd; 2],
     pub(crate) step: AtomicI32,
-    /// 0: the program runs.
+    /// 0 if the program runs.
     pub(crate) errno: AtomicI32,
 }
 
-/// Runs the child until its program is executed. It runs in the parent's memory: system calls only; no
-/// allocation, no lock, no formatting, no panic, and no return.
+/// Runs the child until it executes its program. The child shares the parent's memory, so only system calls
+/// are allowed: no allocation, lock, formatting, panic or return.
 pub(super) extern "C" fn run_child(plan: *mut c_void) -> c_int {
-    // SAFETY: the parent passed a pointer to its plan and is suspended while the child shares its memory.
+    // SAFETY: the parent passed a pointer to its plan, and is suspended while the child shares its memory.
     let plan = unsafe { &*plan.cast::<SpawnPlan>() };
     prepare_and_exec(plan);
     exit_immediately(127)
 }
 
-/// Executes the program, or stores the reason of the failure in the plan. Same rules as [`run_child`].
+/// Executes the program, or stores the failure in the plan. Same rules as [`run_child`].
 pub(crate) fn prepare_and_exec(plan: &SpawnPlan) {
     execute(plan, prepare(plan));
 }
 
-/// Executes the program in a process that other code has created: its group, its parent and its open
-/// descriptors stay as they are.
+/// Executes the program in a process created by other code. Its group, parent and open descriptors stay
+/// unchanged.
 pub(super) fn exec_in_place(plan: &SpawnPlan) {
     execute(plan, prepare_in_place(plan));
 }
@@ -101,15 +100,15 @@ pub(super) fn exec_in_place(plan: &SpawnPlan) {
 fn execute(plan: &SpawnPlan, is_ready: Option<()>) {
     if is_ready.is_some() {
         plan.step.store(SpawnStep::Execute as i32, Relaxed);
-        // SAFETY: program, argv and envp are zero-terminated and live in the parent's memory.
+        // SAFETY: program, argv and envp are null-terminated and live in the parent's memory.
         unsafe { libc::execve(plan.program, plan.argv, plan.envp) };
     }
     let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     plan.errno.store(if errno == 0 { libc::EINVAL } else { errno }, Relaxed);
 }
 
-/// Prepares the child. `None`: the system call of the step that is stored in the plan failed, and errno has
-/// the reason. Same rules as [`run_child`].
+/// Prepares the child. `None` if the system call of the step stored in the plan failed, with the reason in
+/// errno. Same rules as [`run_child`].
 fn prepare(plan: &SpawnPlan) -> Option<()> {
     let begin = |step: SpawnStep| plan.step.store(step as i32, Relaxed);
     begin(SpawnStep::Group);
@@ -118,7 +117,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     begin(SpawnStep::ParentDeath);
     // SAFETY: this option takes one integer.
     ok(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) })?;
-    // A parent that exited before the line above raised no signal.
+    // The kernel sent no signal if the parent exited before the line above.
     // SAFETY: getppid has no preconditions.
     if unsafe { libc::getppid() } != plan.parent {
         exit_immediately(127)
@@ -137,7 +136,7 @@ fn prepare(plan: &SpawnPlan) -> Option<()> {
     Some(())
 }
 
-/// Prepares the process as [`prepare`] does, for [`super::exec`].
+/// Prepares the process like [`prepare`], for [`super::exec`].
 fn prepare_in_place(plan: &SpawnPlan) -> Option<()> {
     plan.step.store(SpawnStep::Streams as i32, Relaxed);
     set_streams(plan.streams)?;
@@ -152,7 +151,7 @@ fn enter_directory(plan: &SpawnPlan) -> Option<()> {
         return Some(());
     }
     plan.step.store(SpawnStep::Directory as i32, Relaxed);
-    // SAFETY: a zero-terminated string in the parent's memory.
+    // SAFETY: the string is null-terminated and lives in the parent's memory.
     ok(unsafe { libc::chdir(plan.cwd) }).map(|_| ())
 }
 
@@ -171,13 +170,13 @@ fn stop_self() {
     unsafe { libc::kill(own, libc::SIGSTOP) };
 }
 
-/// Waits for the one byte that lets the program start, and returns it. Same rules as [`run_child`].
+/// Waits for the byte that lets the program start, and returns it. Same rules as [`run_child`].
 fn wait_at_gate(gate: [RawFd; 2]) -> Option<u8> {
     let [reader, writer] = gate;
     if reader == -1 {
         return Some(GATE_CONTINUE);
     }
-    // The read must see the end of file when the parent closes its own copy.
+    // The read can only see the end of file if no copy of the write end is open here.
     // SAFETY: close takes an integer; the table of descriptors is the child's own.
     unsafe { libc::close(writer) };
     let mut byte = 0_u8;
@@ -197,7 +196,7 @@ fn ok(result: c_int) -> Option<c_int> {
 
 /// Sets the standard streams. Same rules as [`run_child`].
 fn set_streams(mut streams: [RawFd; STREAM_COUNT]) -> Option<()> {
-    // A source among the targets could be overwritten before it is duplicated.
+    // A source that is also a target could be overwritten before it is duplicated.
     for source in &mut streams {
         if (0..STREAM_COUNT as RawFd).contains(source) {
             // SAFETY: fcntl with an integer argument.
@@ -217,20 +216,20 @@ fn set_streams(mut streams: [RawFd; STREAM_COUNT]) -> Option<()> {
 fn set_cloexec_on_others(streams: [RawFd; STREAM_COUNT]) {
     let [.., channel] = streams;
     let first: libc::c_uint = if channel == -1 { 3 } else { 4 };
-    // Kernels before 5.11 refuse; there all descriptors that we open ourselves are close-on-exec anyway.
+    // Kernels before 5.11 reject this, but all descriptors that we open are close-on-exec anyway.
     // SAFETY: close_range takes three integers.
     unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Resets all signals to their default action, and unblocks them. Same rules as [`run_child`].
+/// Resets all signals to their default action and unblocks them. Same rules as [`run_child`].
 fn reset_signals() {
-    // The kernel's `struct sigaction` is 32 bytes; all zero means the default action, no flags, an empty
+    // The kernel's `struct sigaction` has 32 bytes. All zeros mean the default action, no flags and an empty
     // mask.
     let default = [0_u64; 8];
     let set_bytes = size_of::<u64>();
     for signal in 1..=64 {
-        // The system call is used directly, because the C library refuses to change its own two signals,
-        // which may have been inherited as ignored. KILL and STOP are refused by the kernel, which is right.
+        // Call the kernel directly: the C library refuses to change its own two signals, which may be
+        // inherited as ignored. The kernel rejects changes of KILL and STOP, which is fine.
         // SAFETY: the kernel reads `default`; the table of actions is the child's own.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0_usize, set_bytes) };
     }

@@ -2,14 +2,14 @@
 
 use std::{io, path::PathBuf};
 
-/// The reason why a process could not be started. No process is left behind.
+/// Why a process could not be started. No process is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// A string contains a zero byte, which no program can receive.
+    /// A string contains a zero byte, which cannot be passed to a program.
     #[error("hand a string with a zero byte to {}: {text:?}", program.display())]
     NulByte {
         program: PathBuf,
-        /// The string, made printable.
+        /// The string in printable form.
         text: String,
     },
     /// The null device is missing or not accessible.
@@ -18,7 +18,7 @@ pub enum SpawnError {
     /// The system could not create a process.
     #[error("create a process for {}", program.display())]
     Create { program: PathBuf, source: io::Error },
-    /// A step between the creation of the process and its program failed.
+    /// A step between the creation of the process and the execution of its program failed.
     #[error("{step} of a process for {}", program.display())]
     Prepare {
         /// The step, such as `set the process group`.

@@ -1,5 +1,5 @@
-//! Forked copies of this process, for a process with a single thread and little memory: no program is
-//! executed, so there is nothing to load, to relocate or to set up.
+//! Forked copies of this process, for a single-threaded process with little memory. No program is executed,
+//! so nothing is loaded, relocated or initialised.
 
 use std::{fs, io, os::fd::OwnedFd};
 
@@ -8,24 +8,24 @@ use crate::{
     process::{self, Pid, Signal, exit_immediately},
 };
 
-/// Proof that this process has one thread, so that a forked child has all that its parent had.
+/// Proof that this process has one thread, so a forked child lacks nothing that its parent had.
 #[derive(Debug)]
 pub struct SingleThreaded(());
 
-/// A process that was started by another process, or forked from this one. Dropping it does not terminate it.
+/// A process that was forked from this one, or started by another process. Dropping this value does not end
+/// the process.
 #[derive(Debug)]
 pub struct ForkedChild {
-    /// The process id, which is also its process group. It may belong to another process once its parent has
-    /// reaped it.
+    /// Process id, also the process group. May belong to another process after the parent has reaped it.
     pub pid: Pid,
-    /// Becomes readable when the process has exited, and never refers to another process.
+    /// Becomes readable when the process has exited. Never refers to another process.
     pub pidfd: OwnedFd,
 }
 
-/// The side of a fork that the caller is on.
+/// Side of a fork.
 #[derive(Debug)]
 pub enum ForkResult {
-    /// The parent, with the handle of the child.
+    /// The parent, with a handle of the child.
     Parent(ForkedChild),
     /// The child.
     Child,
@@ -39,22 +39,22 @@ impl SingleThreaded {
         (count == 1).then_some(Self(()))
     }
 
-    /// Forks this process: the child has its own process group and is killed when this process exits. It
-    /// keeps all descriptors.
+    /// Forks this process. The child keeps all descriptors, has its own process group, and is killed when
+    /// this process exits.
     ///
     /// # Errors
-    /// The system could not create a process, or a pidfd for it. No child is left then.
+    /// The system could not create a process or its pidfd. No child is left behind.
     pub fn fork(&self) -> io::Result<ForkResult> {
         let original = Pid::own();
-        // SAFETY: there is one thread, so no other thread holds a lock and the child may do everything
-        // that its parent may.
+        // SAFETY: there is one thread, so no other thread holds a lock, and the child may do everything that
+        // its parent may.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             tie_to_parent(original);
             return Ok(ForkResult::Child);
         }
         let pid = Pid(check(pid)?);
-        // The child is not reaped yet, so the process id is still its own.
+        // The child is not reaped yet, so its process id has not been reused.
         match process::pidfd_open(pid) {
             Ok(pidfd) => Ok(ForkResult::Parent(ForkedChild { pid, pidfd })),
             Err(error) => {
@@ -66,7 +66,8 @@ impl SingleThreaded {
     }
 }
 
-/// Sets the parent-death signal in the child, or exits: an untied child must not survive.
+/// Sets the parent-death signal in the child. On failure the child exits, because it must not outlive its
+/// parent.
 fn tie_to_parent(original: Pid) {
     let grouped = rustix::process::setpgid(None, None);
     let tied = process::kill_on_parent_exit();
@@ -77,10 +78,10 @@ fn tie_to_parent(original: Pid) {
 }
 
 impl ForkedChild {
-    /// Sends a signal to the process. It never reaches a later process with the same id.
+    /// Sends a signal to the process, never to a later process with the same id.
     ///
     /// # Errors
-    /// The process is reaped (`ESRCH`).
+    /// The process has been reaped (`ESRCH`).
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         process::pidfd_signal(&self.pidfd, signal)
     }

@@ -1,9 +1,9 @@
-//! Process start: own process group, killed with the thread that started it, inherits only its three streams
-//! and, if it has one, its report channel.
+//! Starts processes. A process gets its own process group, is killed with the thread that started it, and
+//! inherits only its three streams and its report channel, if it has one.
 //!
-//! The child is created as `posix_spawn` does it: it shares this process's memory on a stack of its own while
-//! the calling thread is suspended, until it executes the program or fails. So the cost does not grow with
-//! this process's memory, and a failure is reported by plain stores.
+//! The child is created like in `posix_spawn`: it shares this process's memory, on its own stack, while the
+//! calling thread is suspended until the child executes the program or fails. So the cost does not grow with
+//! this process's memory, and the child reports a failure by plain stores.
 
 mod child;
 mod error;
@@ -32,31 +32,30 @@ pub use fork::{ForkResult, ForkedChild, SingleThreaded};
 pub(crate) use child::{GATE_CONTINUE, GATE_CONTINUE_STOPPED, SpawnPlan, prepare_and_exec};
 pub(crate) use prepared::PreparedSpawn;
 
-/// Size of the child's stack: sufficient for the few system calls between clone and exec.
+/// Size of the child's stack, enough for the few system calls between clone and exec.
 const CHILD_STACK_BYTES: usize = 64 << 10;
 
-/// Target of one of the three standard streams of a child.
+/// Target of one of a child's standard streams.
 #[derive(Debug)]
 pub enum ChildStdio {
     /// `/dev/null`.
     Null,
-    /// The stream of this process.
+    /// This process's own stream.
     Inherit,
-    /// A descriptor, which moves to the child and is closed in this process.
+    /// A descriptor, which is moved to the child and closed in this process.
     Fd(OwnedFd),
 }
 
 /// Parameters of a process start.
 #[derive(Debug)]
 pub struct SpawnOptions {
-    /// Path of the program, without search in `PATH`. A relative path starts at the child's working
-    /// directory.
+    /// Path of the program; `PATH` is not searched. A relative path starts at the child's working directory.
     pub program: PathBuf,
-    /// Arguments without the program's own name.
+    /// Arguments without the program name.
     pub args: Vec<OsString>,
-    /// The whole environment; `None` passes on this process's own.
+    /// Complete environment; `None` passes on this process's own.
     pub env: Option<Vec<(OsString, OsString)>>,
-    /// Working directory; `None` is this process's own.
+    /// Working directory; `None` means this process's own.
     pub cwd: Option<PathBuf>,
     /// Descriptor 0.
     pub stdin: ChildStdio,
@@ -69,8 +68,8 @@ pub struct SpawnOptions {
 }
 
 impl SpawnOptions {
-    /// Returns the start of `program` without arguments and input, with the environment and the outputs of
-    /// this process.
+    /// Returns options for `program` without arguments and input, with this process's environment and
+    /// outputs.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
@@ -85,8 +84,8 @@ impl SpawnOptions {
         }
     }
 
-    /// Gives the process its end of a report channel: as descriptor 0 if that carries the requests to it,
-    /// otherwise as descriptor 3.
+    /// Gives the process its end of a report channel: as descriptor 0 if the channel carries requests to the
+    /// process, otherwise as descriptor 3.
     #[must_use]
     pub fn with_channel(self, channel: Option<OwnedFd>, is_standard_input: bool) -> Self {
         match channel {
@@ -96,7 +95,7 @@ impl SpawnOptions {
     }
 }
 
-/// A process that was started here. Dropping it neither terminates nor reaps the process.
+/// A started process. Dropping this value neither ends nor reaps the process.
 #[derive(Debug)]
 pub struct SpawnedChild {
     pub(crate) pid: Pid,
@@ -105,7 +104,7 @@ pub struct SpawnedChild {
 }
 
 impl SpawnedChild {
-    /// Returns the process id, which is also its process group.
+    /// Returns the process id, also the process group.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
@@ -117,10 +116,10 @@ impl SpawnedChild {
         self.pidfd.as_fd()
     }
 
-    /// Sends a signal to the process only. It never reaches a later process with the same id.
+    /// Sends a signal to this process only, never to a later process with the same id.
     ///
     /// # Errors
-    /// The process is reaped (`ESRCH`).
+    /// The process has been reaped (`ESRCH`).
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         process::pidfd_signal(&self.pidfd, signal)
     }
@@ -150,11 +149,11 @@ impl SpawnedChild {
     }
 }
 
-/// Starts a process: in its own process group, killed when the calling thread exits, with only its three
-/// streams and its report channel open, no signal blocked and none ignored.
+/// Starts a process in its own process group. It is killed when the calling thread exits, has only its three
+/// streams and its report channel open, and has no blocked or ignored signals.
 ///
 /// # Errors
-/// Reports which step failed, including the execution of the program itself.
+/// Names the failed step, including the execution of the program itself.
 pub fn spawn(spawn: SpawnOptions) -> Result<SpawnedChild, SpawnError> {
     let prepared = PreparedSpawn::new(spawn)?;
     let plan = prepared.plan();
@@ -166,14 +165,14 @@ pub fn spawn(spawn: SpawnOptions) -> Result<SpawnedChild, SpawnError> {
     if errno == 0 {
         return Ok(SpawnedChild { pid, pidfd, exit: None });
     }
-    // The child has failed and is a zombie. If a general reaper has reaped it already, that serves as well.
+    // The child has failed and is a zombie. A general reaper may have reaped it already.
     let _exit = process::wait_for(pid, 0);
     Err(prepared.step_error(plan.step.load(Relaxed), errno))
 }
 
-/// Replaces this process by a program (exec): with its parent, its group and its open descriptors beyond the
-/// streams; no signal blocked and none ignored. Returns only on failure, and then this process's
-/// streams and signals are changed already: the caller must exit.
+/// Replaces this process with a program (exec). Parent, process group and other open descriptors stay; no
+/// signal is blocked or ignored. Returns only on failure. Streams and signals have then already changed, so
+/// the caller must exit.
 #[must_use]
 pub fn exec(spawn: SpawnOptions) -> SpawnError {
     let prepared = match PreparedSpawn::new(spawn) {
@@ -190,23 +189,23 @@ fn clone_child(plan: &SpawnPlan) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![MaybeUninit::<u128>::uninit(); CHILD_STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let mut pidfd: c_int = -1;
-    // The child shares the memory of our signal handlers: none of them may run in it, so all signals are
-    // blocked until it has executed.
+    // The child shares the memory of our signal handlers, and none may run in it. So all signals are blocked
+    // until it has executed its program.
     let old_mask = block_all_signals()?;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let argument = std::ptr::from_ref(plan).cast_mut().cast::<c_void>();
-    // SAFETY: the stack is large enough, aligned and lives until the call returns, which is (CLONE_VFORK)
-    // after the child has left our memory; so do the plan and what it points to. `child::run_child` keeps the
-    // rules stated there.
+    // SAFETY: the stack is large enough, aligned, and lives until the call returns, which is (CLONE_VFORK)
+    // after the child has left our memory. The same holds for the plan and its pointers. `child::run_child`
+    // keeps its stated rules.
     let pid = unsafe { libc::clone(child::run_child, top, flags, argument, &raw mut pidfd) };
     let outcome = check(pid);
     old_mask.thread_set_mask()?;
     let pid = outcome?;
-    // SAFETY: the kernel has put a new descriptor there, since the clone succeeded.
+    // SAFETY: the clone succeeded, so the kernel has stored a new descriptor there.
     Ok((Pid(pid), unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// Blocks all signals in this thread and returns the signals that were blocked before.
+/// Blocks all signals in this thread; returns the previously blocked ones.
 pub(crate) fn block_all_signals() -> io::Result<SigSet> {
     Ok(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?)
 }

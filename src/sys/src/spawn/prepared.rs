@@ -1,4 +1,4 @@
-//! Data of a process start, allocated before the child is created, because the child may not allocate.
+//! Data of a process start, allocated before the child is created, because the child must not allocate.
 
 use std::{
     ffi::{CString, OsString, c_char},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::process::Pid;
 
-/// A process start with all data that the child needs, allocated before the child is created.
+/// A process start with all data for the child, allocated before the child is created.
 #[derive(Debug)]
 pub(crate) struct PreparedSpawn {
     program: PathBuf,
@@ -36,7 +36,7 @@ impl PreparedSpawn {
         Ok(Self { program, cwd, strings, streams, null })
     }
 
-    /// Returns the input of the child: valid as long as `self` stays where it is.
+    /// Returns the input of the child, valid while `self` is not moved.
     pub(crate) fn plan(&self) -> SpawnPlan {
         let streams = self.streams.each_ref().map(|stream| match stream {
             ChildStdio::Null => self.null.as_ref().map_or(-1, AsRawFd::as_raw_fd),
@@ -94,14 +94,14 @@ fn open_null_if_needed(streams: [&ChildStdio; STREAM_COUNT]) -> Result<Option<Ow
     file.map(|file| Some(file.into())).map_err(|source| SpawnError::NullDevice { source })
 }
 
-/// Arguments of exec, allocated before the child is created, because the child may not allocate.
+/// Arguments of exec, allocated before the child is created, because the child must not allocate.
 #[derive(Debug)]
 struct ExecStrings {
     program: CString,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
     cwd: Option<CString>,
-    /// Owns the data behind the pointers above; the heap blocks of the strings never move.
+    /// Owner of the data behind the pointers above. The strings' heap blocks never move.
     _owned: Vec<CString>,
 }
 
