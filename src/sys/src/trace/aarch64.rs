@@ -1,14 +1,15 @@
-//! Layouts of registers and numbers of system calls on aarch64.
+//! Register layouts and system call numbers on aarch64.
 
-/// Floating point and vector registers of a thread, in the kernel's layout.
+/// Floating-point and vector registers of a thread, in the kernel's layout.
 pub use libc::user_fpsimd_struct as FloatingRegisters;
-/// General purpose registers of a thread, in the kernel's layout.
+/// General-purpose registers of a thread, in the kernel's layout.
 pub use libc::user_regs_struct as GeneralRegisters;
 
 use super::repeated_exec::ExecCall;
 
-/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`: the kernel sets
-/// the result of the call that a process is stopped in, which is also the first argument of the next one.
+/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`. x0 cannot be set
+/// as a register: the kernel overwrites it with the result of the system call in which the process is
+/// stopped.
 pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
     0xe0, 0x03, 0x09, 0xaa, 0xa8, 0x1b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4, 0xe0, 0x0f, 0x80, 0xd2, 0xc8,
     0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4,
@@ -29,5 +30,5 @@ pub(super) fn instruction_pointer(registers: &GeneralRegisters) -> u64 {
     registers.pc
 }
 
-/// The architecture has no system calls but those that all architectures have.
+/// This architecture has only the system calls that all architectures have.
 pub(super) const OLD_WAITING_SYSCALLS: &[(libc::c_long, &str)] = &[];

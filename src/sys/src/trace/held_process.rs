@@ -1,8 +1,8 @@
-//! Process start in two steps: the child waits before it executes its program, until it is released. A tracer
+//! Process start in two steps: the child waits before it executes its program until it is released. A tracer
 //! that seizes it in between misses no event.
 //!
-//! Unlike in [`crate::spawn::spawn`] the child has memory of its own, because its parent continues in the
-//! meantime. Meant for a process with little memory and one thread.
+//! Unlike with [`crate::spawn::spawn`], the child has its own memory, because its parent continues meanwhile.
+//! Meant for a single-threaded process with little memory.
 
 use std::{
     fs::File,
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// Size of the failure report of a child: step and errno.
+/// Size of a child's failure report: step and errno.
 const FAILURE_REPORT_BYTES: usize = 2 * size_of::<i32>();
 
-/// A process that waits before it executes its program. If this is dropped, the process exits without
+/// A process that waits before it executes its program. Dropping this value makes the process exit without
 /// executing it.
 #[derive(Debug)]
 pub struct HeldProcess {
@@ -34,7 +34,7 @@ pub struct HeldProcess {
     failure_report: OwnedFd,
 }
 
-/// A process that executes its program. Its descriptor becomes readable when the execution has succeeded or
+/// A process that executes its program. The descriptor becomes readable when the execution has succeeded or
 /// failed.
 #[derive(Debug)]
 pub struct ReleasedProcess {
@@ -43,10 +43,10 @@ pub struct ReleasedProcess {
     failure_report: OwnedFd,
 }
 
-/// Starts a process as [`crate::spawn::spawn`] does, except for the last step.
+/// Starts a process like [`crate::spawn::spawn`], except for the last step.
 ///
 /// # Errors
-/// Reports which step failed, as far as it is known at this point.
+/// Names the failed step, as far as known at this point.
 pub fn spawn_held(spawn: SpawnOptions) -> Result<HeldProcess, SpawnError> {
     let prepared = PreparedSpawn::new(spawn)?;
     match crate::fail::at("guard.fork").and_then(|()| fork_child(&prepared)) {
@@ -58,7 +58,7 @@ pub fn spawn_held(spawn: SpawnOptions) -> Result<HeldProcess, SpawnError> {
 }
 
 impl HeldProcess {
-    /// Returns the process id, which is, or will be, also its process group.
+    /// Returns the process id, which also is or will be the process group.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.child.pid
@@ -70,8 +70,8 @@ impl HeldProcess {
         self.open_gate(GATE_CONTINUE)
     }
 
-    /// Lets the process stop itself as its last step before its program, with SIGCONT blocked, so that no
-    /// debugger reports the continuation as a signal.
+    /// Lets the process stop itself just before its program. SIGCONT is blocked, so no debugger reports it as
+    /// a signal.
     #[must_use]
     pub fn release_stopped(self) -> ReleasedProcess {
         self.open_gate(GATE_CONTINUE_STOPPED)
@@ -88,7 +88,7 @@ impl ReleasedProcess {
     /// Waits until the process executes its program.
     ///
     /// # Errors
-    /// Reports which step failed. The caller's general reaper collects the exit status.
+    /// Names the failed step. The caller's general reaper collects the exit status.
     pub fn finish(self) -> Result<SpawnedChild, SpawnError> {
         let mut words = [0; FAILURE_REPORT_BYTES];
         match File::from(self.failure_report).read_exact(&mut words) {
@@ -110,7 +110,7 @@ impl AsFd for ReleasedProcess {
 }
 
 fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, OwnedFd)> {
-    // The child moves the report channel to descriptor 3, which must not be an end of these pipes.
+    // The child moves the report channel to descriptor 3, so no end of these pipes may have that number.
     let _placeholder = if prepared.has_channel() { Some(File::open("/dev/null")?) } else { None };
     let (gate_reader, gate) = pipe()?;
     let (last_words, words_writer) = pipe()?;
@@ -118,7 +118,7 @@ fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, Ow
     plan.gate = [gate_reader.as_raw_fd(), gate.as_raw_fd()];
     // No signal handler of this process may run in the child.
     let old_mask = block_all_signals()?;
-    // SAFETY: the child keeps the rules stated at `run_forked_child`, so it needs nothing that another thread
+    // SAFETY: the child keeps the rules of `run_forked_child`, so it needs no resource that another thread
     // may hold.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -127,17 +127,17 @@ fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, Ow
     let outcome = check(pid);
     old_mask.thread_set_mask()?;
     let pid = Pid(outcome?);
-    // The child is not reaped yet, so the process id is still its own.
+    // The child is not reaped yet, so its process id has not been reused.
     let pidfd = process::pidfd_open(pid)?;
     Ok((SpawnedChild { pid, pidfd, exit: None }, gate, last_words))
 }
 
-/// Runs in the child until its program is executed: system calls only; no allocation, no lock, no formatting,
-/// no panic.
+/// Runs in the child until it executes its program. Only system calls are allowed: no allocation, lock,
+/// formatting or panic.
 fn run_forked_child(plan: &SpawnPlan, words: RawFd) -> ! {
     prepare_and_exec(plan);
     let text = [plan.step.load(Relaxed), plan.errno.load(Relaxed)];
-    // SAFETY: the array is valid for reading of its own size.
+    // SAFETY: the array is readable in its full size.
     unsafe { libc::write(words, text.as_ptr().cast(), FAILURE_REPORT_BYTES) };
     exit_immediately(127)
 }

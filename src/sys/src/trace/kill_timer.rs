@@ -1,5 +1,5 @@
-//! A time limit for calls that wait for a process and cannot be interrupted: when the time is over, the
-//! process is killed, which ends the wait.
+//! Timeout for uninterruptible calls that wait for a process: when the time is over, the process is killed,
+//! which ends the wait.
 
 use std::{
     io,
@@ -20,8 +20,8 @@ use nix::{
 
 static TARGET: AtomicI32 = AtomicI32::new(-1);
 
-/// Kills the process when the timer expires; dropping it disarms the timer. Only one at a time, and only in
-/// processes that use no alarms.
+/// Kills the process when the timer expires; dropping it disarms the timer. Only one timer at a time, and
+/// only in processes that use no alarms.
 #[derive(Debug)]
 pub struct KillTimer {
     _pidfd: OwnedFd,
@@ -35,7 +35,7 @@ impl KillTimer {
     pub fn arm(process: Pid, burns: Duration) -> io::Result<Self> {
         let pidfd = pidfd_open(process)?;
         let action = SigAction::new(SigHandler::Handler(on_alarm), SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handler keeps the rules stated there.
+        // SAFETY: the handler keeps its stated rules.
         unsafe { sigaction(Signal::SIGALRM, &action) }?;
         let fuse = Self { _pidfd: pidfd };
         TARGET.store(fuse._pidfd.as_raw_fd(), SeqCst);
@@ -47,13 +47,13 @@ impl KillTimer {
 impl Drop for KillTimer {
     fn drop(&mut self) {
         TARGET.store(-1, SeqCst);
-        // A timer that was set can be unset; if that fails, no target is left to kill.
+        // A timer that was set can be unset. If that fails, it has no target to kill.
         drop(set_timer(Duration::ZERO));
     }
 }
 
-/// Sets the timer; zero disarms it. It fires again each second, because a signal between the check and the
-/// wait would be lost.
+/// Sets the timer; zero disarms it. The timer fires again every second, because a signal between the check
+/// and the wait would be lost.
 fn set_timer(after: Duration) -> io::Result<()> {
     let time = |duration: Duration| libc::timeval {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -65,15 +65,15 @@ fn set_timer(after: Duration) -> io::Result<()> {
     check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }).map(|_| ())
 }
 
-/// Kills the target when the timer expires. Signal handler: system calls and atomics only; no allocation, no
-/// lock, no formatting.
+/// Kills the target when the timer expires. As a signal handler, it may only use system calls and atomics: no
+/// allocation, lock or formatting.
 extern "C" fn on_alarm(_signal: libc::c_int) {
-    // The code that was interrupted must find its errno unchanged.
+    // The interrupted code must find its errno unchanged.
     let before = Errno::last_raw();
     let target = TARGET.load(SeqCst);
     if target != -1 {
         let none = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: without siginfo the kernel reads no memory of ours.
+        // SAFETY: without siginfo, the kernel reads no memory of ours.
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, target, libc::SIGKILL, none, 0) };
     }
     Errno::set_raw(before);

@@ -1,16 +1,16 @@
-//! Tracing of other processes with ptrace: seize them before their program starts, receive their events, read
-//! their state, detach. What a stop means for a test is not known here. All calls must come from the one
-//! thread that seized.
+//! Traces other processes with ptrace: seizes them before their program starts, receives their events, reads
+//! their state, and detaches. This module does not know what a stop means for a test. All calls must come
+//! from the thread that seized.
 //!
-//! - `privileges`: the privileges that a program loses when it is traced.
+//! - `privileges`: privileges that a traced program loses.
 //! - `held_process`: a child process that waits until it is seized.
-//! - `requests`: the ptrace requests to a traced thread.
-//! - `repeated_exec`: an exec repeated without the tracer.
-//! - `stops`: results of a wait, for traced and other children alike.
+//! - `requests`: ptrace requests to a traced thread.
+//! - `repeated_exec`: repeats an exec without the tracer.
+//! - `stops`: results of a wait, for traced and other children.
 //! - `threads`: facts about threads, from procfs.
 //! - `syscall_state`: the kernel's counters of a thread.
-//! - `kill_timer`: a time limit for calls that may never return.
-//! - `x86_64`, `aarch64`: what differs between processors.
+//! - `kill_timer`: a timeout for calls that may never return.
+//! - `x86_64`, `aarch64`: differences between processors.
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]

@@ -1,10 +1,10 @@
-//! Repeats the exec of a traced process without its tracer, so that it gets the privileges of the program's
-//! file.
+//! Repeats the exec of a traced process without its tracer, so that the process gets the privileges of the
+//! program's file.
 //!
 //! The kernel withholds set-user-id bits and file capabilities from a traced process, and reports the exec
-//! when that has happened. The program has not run an instruction by then, and its arguments and environment
-//! are as they were, so the same exec can be repeated: its instructions are written over the first ones of
-//! the program, and are gone with it.
+//! afterwards. The program has then not run any instruction, and its arguments and environment are unchanged,
+//! so the same exec can be repeated. Its instructions overwrite the first instructions of the program, and
+//! disappear with it.
 
 use std::{
     ffi::OsStr,
@@ -20,18 +20,17 @@ use super::{
 };
 use crate::process::Pid;
 
-/// The path of a program for itself, with its terminator: a path that leads to the program whatever its name
-/// is.
+/// A program's path for itself, with its terminator. This path leads to the program whatever its name is.
 const OWN_PROGRAM: &[u8; 16] = b"/proc/self/exe\0\0";
-/// How far below the stack pointer the path is written; the kernel has mapped more of a new stack.
+/// Distance below the stack pointer where the path is written. The kernel has mapped more of a new stack.
 const PATH_BELOW_STACK: u64 = 256;
-/// `AT_EXECFN`: the address of the path that was executed.
+/// `AT_EXECFN`: address of the executed path.
 const EXECUTED_PATH_ENTRY: u64 = 31;
 /// Longest path that the kernel executes.
 const LONGEST_PATH: usize = 4096;
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
 
-/// The arguments of an exec, as addresses in the process that makes it.
+/// Arguments of an exec, as addresses in the executing process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExecCall {
     pub(super) path: u64,
@@ -42,13 +41,13 @@ pub(super) struct ExecCall {
 /// Releases a process that is stopped after its exec, and lets it repeat the exec untraced.
 ///
 /// # Errors
-/// The memory of the process can't be read, because its file is not readable for its user; or it is not a
-/// 64-bit program. It is still stopped then.
+/// The memory of the process cannot be read, because its user may not read its file, or the program is not a
+/// 64-bit program. The process is still stopped then.
 pub fn repeat_exec_untraced(pid: Pid) -> io::Result<()> {
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     let mut class = [0; 5];
     File::open(format!("/proc/{pid}/exe"))?.read_exact_at(&mut class, 0)?;
-    // Without procfs in its own file system, it could not find its program again.
+    // Without procfs in its own file system, the process could not find its program again.
     if &class != b"\x7fELF\x02" || fs::symlink_metadata(place_of(pid).join("root/proc/self")).is_err() {
         return Err(unsupported());
     }
@@ -76,12 +75,12 @@ pub fn repeat_exec_untraced(pid: Pid) -> io::Result<()> {
     detach(pid, None)
 }
 
-/// Returns the directory of a process in procfs.
+/// Returns a process's directory in procfs.
 fn place_of(pid: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// Returns the address of the path that was executed, if it leads to the program: that of a script does not.
+/// Returns the address of the executed path if it leads to the program; a script's path does not.
 fn executed_path(pid: Pid, memory: &File) -> Option<u64> {
     let entries = fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let address = entries.chunks_exact(2 * size_of::<u64>()).find_map(|entry| {

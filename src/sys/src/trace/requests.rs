@@ -1,5 +1,5 @@
-//! The ptrace requests, one function each. All except `seize` and `interrupt` require a stopped thread; for a
-//! thread that has been killed in the meantime they return `ESRCH`, which no caller can rule out.
+//! The ptrace requests, one function each. All except `seize` and `interrupt` require a stopped thread. They
+//! return `ESRCH` for a thread that has been killed meanwhile, which no caller can rule out.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -16,15 +16,15 @@ const GENERAL_REGISTER_SET: usize = 1;
 /// `NT_PRFPREG`.
 const FLOATING_REGISTER_SET: usize = 2;
 
-/// Number of the system call that ends a process with all of its threads.
+/// Number of the system call that ends a process with all its threads.
 pub const EXIT_OF_PROCESS: u64 = libc::SYS_exit_group.cast_unsigned();
 
-/// Ptrace options: the events that a traced thread reports besides its signals.
+/// Ptrace options: events that a traced thread reports besides its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceOptions(ptrace::Options);
 
 impl TraceOptions {
-    /// No further events; the thread survives its tracer.
+    /// No other events; the thread survives its tracer.
     pub const VISIT: Self = Self(ptrace::Options::empty());
     /// New threads and executed programs; the thread is killed when its tracer exits.
     pub const PROCESS: Self = Self(
@@ -32,7 +32,7 @@ impl TraceOptions {
             .union(ptrace::Options::PTRACE_O_TRACEEXEC)
             .union(ptrace::Options::PTRACE_O_EXITKILL),
     );
-    /// As [`Self::PROCESS`], and new processes.
+    /// Like [`Self::PROCESS`], with new processes.
     pub const TREE: Self = Self(
         Self::PROCESS
             .0
@@ -59,13 +59,13 @@ impl TraceOptions {
     }
 }
 
-/// Signal information of a thread that is stopped at a signal.
+/// Information about the signal that stopped a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalInfo {
     pub signal: Signal,
-    /// Above 0: the kernel raised the signal for an action of the thread. Otherwise a program sent it.
+    /// Above 0, the kernel raised the signal because of the thread's own action. Otherwise a program sent it.
     pub code: i32,
-    /// The address of the fault, if the kernel raised the signal.
+    /// Fault address, if the kernel raised the signal.
     pub address: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ pub fn set_options(tid: Pid, options: TraceOptions) -> io::Result<()> {
     Ok(ptrace::setoptions(nix_pid(tid), options.0)?)
 }
 
-/// Continues a stopped thread, with the signal that it was stopped at, another one, or none.
+/// Continues a stopped thread with the signal that stopped it, another signal, or none.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -94,7 +94,7 @@ pub fn cont(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, number(signal))
 }
 
-/// Leaves a thread in the group stop of its signal, and reports when that stop ends.
+/// Leaves a thread in its group stop, and reports when that stop ends.
 ///
 /// # Errors
 /// The thread is not in a group stop, or no longer exists.
@@ -102,7 +102,7 @@ pub fn listen(tid: Pid) -> io::Result<()> {
     request(libc::PTRACE_LISTEN, tid, 0, 0)
 }
 
-/// Requests a running thread to stop; [`super::wait_for`] reports the stop.
+/// Asks a running thread to stop; [`super::wait_for`] reports the stop.
 ///
 /// # Errors
 /// The thread is not traced by this thread, or no longer exists.
@@ -110,7 +110,7 @@ pub fn interrupt(tid: Pid) -> io::Result<()> {
     Ok(ptrace::interrupt(nix_pid(tid))?)
 }
 
-/// Stops tracing a stopped thread, which continues as with [`cont`].
+/// Stops tracing a stopped thread, which continues like with [`cont`].
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -118,8 +118,7 @@ pub fn detach(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, number(signal))
 }
 
-/// Returns the number that belongs to the event that stopped the thread: the id of a new thread, or an exit
-/// status.
+/// Returns the number of the event that stopped the thread: a new thread's id, or an exit status.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -127,24 +126,24 @@ pub fn event_message(tid: Pid) -> io::Result<u64> {
     Ok(ptrace::getevent(nix_pid(tid))?.cast_unsigned())
 }
 
-/// Returns the information about the signal that stopped the thread.
+/// Returns information about the signal that stopped the thread.
 ///
 /// # Errors
 /// The thread is not stopped at a signal, or no longer exists.
 pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
     let info = ptrace::getsiginfo(nix_pid(tid))?;
-    // SAFETY: every layout of siginfo_t has its integers here; only a fault's meaning is that of an address.
+    // SAFETY: every layout of siginfo_t has integers here. They are only an address if the signal is a fault.
     let address = unsafe { info.si_addr() }.addr() as u64;
     Ok(SignalInfo {
         signal: Signal(info.si_signo),
         code: info.si_code,
-        // A signal of the kernel without a reason of its own has none: the access to a non-canonical address,
-        // which the processor does not report.
+        // A kernel signal without a specific reason has no address: the CPU does not report the address of a
+        // non-canonical access.
         address: (info.si_code > 0 && info.si_code != libc::SI_KERNEL).then_some(address),
     })
 }
 
-/// Returns the general purpose registers of a stopped thread.
+/// Returns the general-purpose registers of a stopped thread.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -160,7 +159,7 @@ pub fn general_registers(tid: Pid) -> io::Result<GeneralRegisters> {
     Ok(registers)
 }
 
-/// Returns the floating point registers of a stopped thread.
+/// Returns the floating-point registers of a stopped thread.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -176,13 +175,13 @@ pub fn floating_registers(tid: Pid) -> io::Result<FloatingRegisters> {
     Ok(registers)
 }
 
-/// Reads one register set. `place` must be a live value of the set's own type; the kernel writes no more than
-/// its length.
+/// Reads one register set. `place` must be a live value of the set's type; the kernel writes at most its
+/// length.
 fn read_register_set(tid: Pid, set: usize, mut place: libc::iovec) -> io::Result<()> {
     request(libc::PTRACE_GETREGSET, tid, set, (&raw mut place).expose_provenance())
 }
 
-/// Sets the general purpose registers of a stopped thread.
+/// Sets the general-purpose registers of a stopped thread.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -192,12 +191,12 @@ pub(super) fn set_general_registers(tid: Pid, mut registers: GeneralRegisters) -
     request(libc::PTRACE_SETREGSET, tid, GENERAL_REGISTER_SET, (&raw mut place).expose_provenance())
 }
 
-/// Writes whole words to the memory of a stopped thread, its instructions included; what is left of the last
-/// word is not written.
+/// Writes whole words to the memory of a stopped thread, including its instructions. A partial last word is
+/// not written.
 ///
 /// # Errors
-/// The thread is not stopped, no longer exists, or has no memory there; or its program's file is not readable
-/// for its user.
+/// The thread is not stopped, no longer exists, has no memory there, or its user may not read the program's
+/// file.
 pub(super) fn write_words(tid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let mut place = usize::try_from(address).map_err(invalid)?;
@@ -209,7 +208,7 @@ pub(super) fn write_words(tid: Pid, address: u64, bytes: &[u8]) -> io::Result<()
     Ok(())
 }
 
-/// Adds a signal to the mask of blocked signals of a stopped thread.
+/// Adds a signal to a stopped thread's mask of blocked signals.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -217,7 +216,7 @@ pub fn block_signal(tid: Pid, signal: Signal) -> io::Result<()> {
     change_mask(tid, |mask| mask | mask_bit(signal))
 }
 
-/// Removes a signal from the mask of blocked signals of a stopped thread.
+/// Removes a signal from a stopped thread's mask of blocked signals.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -227,7 +226,7 @@ pub fn unblock_signal(tid: Pid, signal: Signal) -> io::Result<()> {
 
 fn change_mask(tid: Pid, change: impl Fn(u64) -> u64) -> io::Result<()> {
     let mut mask = 0_u64;
-    // The kernel reads and writes the number of bytes that this call passes.
+    // The kernel reads and writes as many bytes as this call passes.
     request(libc::PTRACE_GETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())?;
     mask = change(mask);
     request(libc::PTRACE_SETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())
@@ -247,11 +246,11 @@ pub fn signal_thread(process: Pid, tid: Pid, signal: Signal) -> io::Result<()> {
     check(i32::try_from(result).expect("0 or -1")).map(|_| ())
 }
 
-/// Sends a signal to a process through its pidfd, so that the signal never reaches a later process with the
-/// same id.
+/// Sends a signal to a process through its pidfd, so the signal never reaches a later process with the same
+/// id.
 ///
 /// # Errors
-/// The process is reaped, or the kernel refused.
+/// The process has been reaped, or the kernel refused.
 pub fn signal_process(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
     process::pidfd_signal(pidfd, signal)
 }
@@ -264,12 +263,11 @@ fn number(signal: Option<Signal>) -> usize {
     signal.map_or(0, |signal| usize::try_from(signal.0).expect("a signal is not negative"))
 }
 
-/// Performs one of the ptrace requests that nix does not offer: it has no `PTRACE_LISTEN` and no signal
-/// masks, continues only with signals that have a name of their own, which the real-time signals of a program
-/// under test do not, and returns uninitialised memory for the registers of a 32-bit program. `data` is a
-/// number, or the address of a live value of the type that the request writes.
+/// Performs a ptrace request that nix does not offer. nix has no `PTRACE_LISTEN` and no signal masks, cannot
+/// continue with real-time signals (which have no names), and returns uninitialised memory for the registers
+/// of a 32-bit program. `data` is a number, or the address of a live value of the request's type.
 fn request(request: libc::c_uint, tid: Pid, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: the callers above pair each request with what it takes; ptrace touches no other memory of ours.
+    // SAFETY: each caller above passes what its request takes; ptrace touches no other memory of ours.
     match unsafe { libc::ptrace(request, tid.0, address, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Results of a wait: exits of children, and stops of traced threads. The only place that decodes stops.
+//! Results of a wait: exits of children and stops of traced threads. Only this module decodes stops.
 
 use std::{
     io,
@@ -12,39 +12,39 @@ use crate::{
     process::{ExitStatus, Pid, Signal, WaitResult, wait_for_any, wait4},
 };
 
-/// `__WALL`: exits of cloned threads are not signalled to their parents. `__WNOTHREAD`: each thread of this
-/// process receives events only of the threads that it has seized itself.
+/// `__WALL`: exits of cloned threads do not signal their parents. `__WNOTHREAD`: each thread of this process
+/// only receives events of threads that it has seized.
 const WAIT_OPTIONS: libc::c_int = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
 
-/// Number of polls with `yield` before the first sleep: most stops come as soon as the processor is yielded
-/// to the traced thread.
+/// Number of polls with `yield` before the first sleep. Most stops happen as soon as the traced thread gets
+/// the CPU.
 const YIELDS_BEFORE_SLEEP: u32 = 50;
-/// Length of one sleep between later polls.
+/// Sleep between later polls.
 const POLL_SLEEP: Duration = Duration::from_micros(100);
 
-/// A state change of a child or of a traced thread.
+/// State change of a child or traced thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitEvent {
-    /// It has exited and is reaped.
+    /// The thread has exited and is reaped.
     Exited(ExitStatus),
-    /// It is traced and stopped.
+    /// The thread is traced and stopped.
     Stopped(TraceStop),
 }
 
-/// The reason why a traced thread is stopped.
+/// Why a traced thread is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceStop {
     /// A signal is about to be delivered.
     Signal(Signal),
-    /// A stop signal has stopped its process.
+    /// A stop signal has stopped the process.
     Group(Signal),
-    /// It was interrupted, has just been created, or continues after a stop signal.
+    /// The thread was interrupted, was just created, or continues after a stop signal.
     Interrupt,
-    /// It has created a thread or process.
+    /// The thread has created a thread or process.
     Clone,
-    /// It has executed another program.
+    /// The thread has executed another program.
     Exec,
-    /// It is about to exit; its memory still exists.
+    /// The thread is about to exit; its memory still exists.
     Exit,
     /// An event that was not requested.
     Other(i32),
@@ -67,19 +67,19 @@ impl TraceStop {
     }
 }
 
-/// Returns the next state change of any child or traced thread; `None` if nothing has changed, or there is no
+/// Returns the next state change of any child or traced thread; `None` if nothing has changed or there is no
 /// child.
 ///
-/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this
-/// function must not wait for them elsewhere.
+/// This also collects exits of every [`crate::spawn::SpawnedChild`] of this process, so callers must not wait
+/// for those elsewhere.
 ///
 /// # Errors
-/// The system call failed with another error than `ECHILD`.
+/// The system call failed with an error other than `ECHILD`.
 pub fn next_event() -> io::Result<Option<(Pid, WaitEvent)>> {
     Ok(wait_for_any(WAIT_OPTIONS)?.map(|waited| (waited.pid, event(&waited))))
 }
 
-/// Waits for one thread to stop or exit; `None` if it does neither before the deadline.
+/// Waits until a thread stops or exits; `None` if it does neither before the deadline.
 ///
 /// # Errors
 /// The thread is not traced by this thread, or another wait has collected its exit.
@@ -96,7 +96,7 @@ pub fn wait_for(tid: Pid, deadline: Instant) -> io::Result<Option<WaitEvent>> {
         if looks < YIELDS_BEFORE_SLEEP {
             std::thread::yield_now();
         } else {
-            // A signal shortens the sleep, which does no harm.
+            // A signal may shorten the sleep, which does no harm.
             let _result = nanosleep(&timespec(POLL_SLEEP));
         }
     }

@@ -1,34 +1,34 @@
-//! State of a thread, as the kernel counts it: run time, waiting time, sleeps, current system call. The
-//! caller judges it.
+//! The kernel's data about a thread: run time, waiting time, sleeps, current system call. The caller
+//! interprets them.
 
 use std::fs;
 
 use super::arch::OLD_WAITING_SYSCALLS;
 use crate::process::{Pid, stat};
 
-/// Microseconds per clock tick: the kernel reports times of processes in hundredths of a second.
+/// Microseconds per clock tick. The kernel reports process times in hundredths of a second.
 const TICK_US: u64 = 10_000;
 
 /// One sample of a thread's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyscallState {
-    /// Scheduler state, as in [`crate::process::ProcessStat`].
+    /// Scheduler state, see [`crate::process::ProcessStat`].
     pub state: char,
-    /// Run time, in nanoseconds.
+    /// Run time in nanoseconds.
     pub run_ns: u64,
     /// Time spent runnable but not running, in nanoseconds.
     pub waiting_ns: u64,
-    /// Number of voluntary context switches: how often the thread went to sleep by itself.
+    /// Voluntary context switches: how often the thread went to sleep by itself.
     pub voluntary_switches: u64,
-    /// The system call that the thread is in: its name, or its number for a rare call.
+    /// Current system call: its name, or its number if it is rare.
     pub syscall: Option<String>,
 }
 
-/// Returns a sample of a thread's state; `None` if the thread no longer exists.
+/// Samples a thread's state; `None` if the thread no longer exists.
 #[must_use]
 pub fn read_syscall_state(tid: Pid) -> Option<SyscallState> {
     let state = stat(tid)?.state;
-    // The path includes `task/`, because otherwise the kernel reports the first thread of the process.
+    // The path needs `task/`; otherwise the kernel reports the first thread of the process.
     let times = fs::read_to_string(format!("/proc/{tid}/task/{tid}/schedstat")).unwrap_or_default();
     let mut times = times.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
     let status = fs::read(format!("/proc/{tid}/task/{tid}/status")).unwrap_or_default();
@@ -50,13 +50,13 @@ pub fn read_syscall_state(tid: Pid) -> Option<SyscallState> {
     })
 }
 
-/// Returns the CPU time of a process, its ended threads included, in microseconds.
+/// Returns the CPU time of a process, including its ended threads, in microseconds.
 #[must_use]
 pub fn cpu_us(process: Pid) -> u64 {
     let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
     let rest = text.rsplit(|byte| *byte == b')').next().unwrap_or_default();
     let fields = String::from_utf8_lossy(rest);
-    // The state is field 3 of the line and the first here; user and system time are fields 14 and 15.
+    // The state is field 3 of the line, and the first here. User and system time are fields 14 and 15.
     fields
         .split_ascii_whitespace()
         .skip(11)

@@ -1,5 +1,4 @@
-//! Facts about threads, from procfs: the process that they belong to, their tracer, their signal
-//! dispositions.
+//! Facts about threads from procfs: their process, tracer and signal dispositions.
 
 use std::fs;
 
@@ -16,8 +15,8 @@ pub enum SignalDisposition {
     Ignored,
 }
 
-/// Returns the threads of a process, by its own id or that of any of its threads. Empty if the process no
-/// longer exists.
+/// Returns the threads of a process, given the id of the process or of one of its threads. Empty if the
+/// process no longer exists.
 #[must_use]
 pub fn threads(process: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
@@ -43,7 +42,7 @@ pub fn tracer_of(tid: Pid) -> Option<Pid> {
     (tracer != 0).then_some(Pid(tracer))
 }
 
-/// Returns the disposition of a signal in the process of a thread; [`SignalDisposition::Default`] if it no
+/// Returns the disposition of a signal in a thread's process; [`SignalDisposition::Default`] if the thread no
 /// longer exists.
 #[must_use]
 pub fn signal_disposition(tid: Pid, signal: Signal) -> SignalDisposition {
