@@ -1,10 +1,9 @@
-//! Control groups of version 2, where this process may divide its own: one leaf per process tree, with a
-//! memory limit held by the kernel and a kill of all members in one write. Files only; without the permission
-//! to divide, Heeler runs without control groups.
+//! Control groups of version 2, if this process may divide its own group: one leaf per process tree. In a
+//! leaf, the kernel enforces a memory limit, and one write kills all members. Only files are used. Without
+//! the permission to divide, Heeler runs without control groups.
 //!
-//! The hierarchy is found by the mount table, so that a version 2 hierarchy beside version 1 is found too.
-//! Leaves are created below our own group, or else beside it: a group cannot contain both processes and
-//! delegated controllers.
+//! The mount table locates the hierarchy, even if version 1 is mounted too. Leaves are created below our own
+//! group, or else beside it: a group cannot contain both processes and delegated controllers.
 
 use std::{
     fs,
@@ -17,35 +16,34 @@ use crate::process::Pid;
 
 const LEAF_PREFIX: &str = "heeler-leaf-";
 
-/// A group below which leaves can be created.
+/// A group that can contain leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupParent {
     dir: PathBuf,
     has_memory_controller: bool,
 }
 
-/// The reason why leaves cannot be created.
+/// Why leaves cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The kernel, or this container, has no hierarchy of version 2, or does not show our part of it.
+    /// The kernel or this container has no hierarchy of version 2, or hides our part of it.
     #[error("find a control group of version 2 for this process")]
     NotFound,
     /// The hierarchy exists, but this process may not divide it.
     #[error("make a control group in {}", dir.display())]
     NotDelegated {
-        /// The directory in which creation was tried.
+        /// Directory where creation was tried.
         dir: PathBuf,
-        /// The error of the system call.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl CgroupParent {
-    /// Finds a place by creating a leaf there and removing it again. A place that can limit memory is
-    /// preferred.
+    /// Finds a group by creating and removing a leaf there. Groups that can limit memory are preferred.
     ///
     /// # Errors
-    /// No hierarchy can be found, or none can be divided.
+    /// No hierarchy was found, or none can be divided.
     pub fn find() -> Result<Self, CgroupError> {
         let mut found: Result<Self, CgroupError> = Err(CgroupError::NotFound);
         for dir in candidate_dirs() {
@@ -68,14 +66,14 @@ impl CgroupParent {
         &self.dir
     }
 
-    /// Returns whether leaves here can limit memory.
+    /// Returns whether leaves in this group can limit memory.
     #[must_use]
     pub fn has_memory(&self) -> bool {
         self.has_memory_controller
     }
 }
 
-/// Removes empty leaves of processes that no longer exist. The processes that were in them must be dead.
+/// Removes empty leaves of dead Heeler processes. All processes that were in them must be dead.
 pub fn remove_stale_leaves() {
     for dir in candidate_dirs() {
         let Ok(entries) = fs::read_dir(dir) else { continue };
@@ -83,15 +81,14 @@ pub fn remove_stale_leaves() {
             let name = entry.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix(LEAF_PREFIX)?.split('-').next());
             if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
-                // A leaf that is not empty belongs to a process that is not visible from here.
+                // A leaf that is not empty belongs to a process that is not visible here.
                 let _kept = fs::remove_dir(entry.path());
             }
         }
     }
 }
 
-/// A group for one process tree. Dropping it removes the group, which requires its processes to be dead and
-/// reaped.
+/// A group for one process tree. Dropping it removes the group; its processes must be dead and reaped.
 #[derive(Debug)]
 pub struct LeafCgroup {
     dir: PathBuf,
@@ -99,8 +96,8 @@ pub struct LeafCgroup {
 }
 
 impl LeafCgroup {
-    /// Creates an empty leaf, with a memory limit if its place supports one. Above the limit the kernel kills
-    /// all members.
+    /// Creates an empty leaf, with a memory limit if the parent group supports one. Above the limit, the
+    /// kernel kills all members.
     ///
     /// # Errors
     /// The system call failed.
@@ -110,11 +107,12 @@ impl LeafCgroup {
         let dir = place.dir.join(format!("{LEAF_PREFIX}{}-{number}", Pid::own()));
         fs::create_dir(&dir)?;
         let mut leaf = Self { dir, has_limit: false };
-        // Without the permission to move processes in, the leaf is of no use.
+        // A leaf is useless without the permission to move processes into it.
         drop(fs::OpenOptions::new().write(true).open(leaf.dir.join("cgroup.procs"))?);
         if let Some(limit) = limit_bytes.filter(|_| place.has_memory_controller) {
             leaf.write("memory.max", &limit.to_string())?;
-            // A limit that swap can exceed is no limit; kernels without swap accounting have no such file.
+            // Without this, members could exceed the limit by swapping. Kernels without swap accounting lack
+            // the file.
             let _unaccounted = leaf.write("memory.swap.max", "0");
             leaf.write("memory.oom.group", "1")?;
             leaf.has_limit = true;
@@ -122,7 +120,7 @@ impl LeafCgroup {
         Ok(leaf)
     }
 
-    /// Moves a process into the leaf. Processes that it starts from then on are members as well.
+    /// Moves a process into the leaf. Processes that it starts later are members too.
     ///
     /// # Errors
     /// The system call failed.
@@ -136,15 +134,15 @@ impl LeafCgroup {
         self.has_limit
     }
 
-    /// Kills all members in one step: no member can escape by forking.
+    /// Kills all members in one step, so no member can escape by forking.
     ///
     /// # Errors
-    /// The kernel is older than 5.14, which introduced this, or refused.
+    /// The kernel is older than 5.14, which introduced this file, or rejected the write.
     pub fn kill(&self) -> io::Result<()> {
         self.write("cgroup.kill", "1")
     }
 
-    /// Returns the peak of its memory in bytes, if the kernel has killed a member at the limit.
+    /// Returns the leaf's peak memory in bytes, if the kernel has killed a member at the limit.
     #[must_use]
     pub fn peak_at_limit(&self) -> Option<u64> {
         let events = fs::read_to_string(self.dir.join("memory.events")).ok().filter(|_| self.has_limit)?;
@@ -153,25 +151,25 @@ impl LeafCgroup {
         if kills == 0 {
             return None;
         }
-        // Kernels before 5.19 do not report the peak; then it is the limit.
+        // Kernels before 5.19 do not report the peak, so use the limit.
         let number = |name| fs::read_to_string(self.dir.join(name)).ok()?.trim().parse().ok();
         number("memory.peak").or_else(|| number("memory.max"))
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        // The file is never created: a missing file is a control that this kernel does not have.
+        // Never create the file: if it is missing, the kernel does not support this control.
         fs::OpenOptions::new().write(true).open(self.dir.join(name))?.write_all(text.as_bytes())
     }
 }
 
 impl Drop for LeafCgroup {
     fn drop(&mut self) {
-        // A leaf that is not empty is removed by `sweep` when its owner no longer exists.
+        // `remove_stale_leaves` removes a leaf that is not empty once its owner is dead.
         let _kept = fs::remove_dir(&self.dir);
     }
 }
 
-/// Returns the group of this process, and the one above it.
+/// Returns the group of this process, and its parent group.
 fn candidate_dirs() -> Vec<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -180,10 +178,10 @@ fn candidate_dirs() -> Vec<PathBuf> {
     [dir].into_iter().chain(above).collect()
 }
 
-/// Returns the mount point of the hierarchy, and our directory in it.
+/// Returns the mount point of the hierarchy and our directory in it.
 fn own_cgroup_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    // Seen from a namespace that does not contain this process.
+    // The namespace does not contain this process.
     if path.split('/').any(|part| part == "..") {
         return None;
     }
@@ -200,18 +198,18 @@ fn own_cgroup_dir(own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// Returns whether groups below this one have the memory controller, after requesting it.
+/// Requests the memory controller for the children of a group; returns whether they have it.
 fn enable_memory_controller(dir: &Path) -> bool {
     let names = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
     let has = |file: &str| names(file).split_ascii_whitespace().any(|name| name == "memory");
     if has("cgroup.subtree_control") {
         return true;
     }
-    // The kernel refuses it where processes are in the group itself, ours among them.
+    // The kernel rejects this if the group itself contains processes, including ours.
     has("cgroup.controllers") && fs::write(dir.join("cgroup.subtree_control"), "+memory").is_ok()
 }
 
-/// Moves this process into a leaf and back again: the only proof that it can be done.
+/// Moves this process into a leaf and back, which is the only proof that moving works.
 ///
 /// # Errors
 /// The error of the system call.

@@ -1,13 +1,13 @@
-//! Clocks that several processes read alike.
+//! Clocks with the same reading in all processes.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the reading of the monotonic clock, which all processes of the machine share, and which stands
-/// still while the machine sleeps.
+/// Returns the time of the monotonic clock, which all processes of the machine share and which stops while
+/// the machine sleeps.
 #[must_use]
 pub fn monotonic() -> Duration {
-    // The clock never reads less than zero.
+    // The clock is never negative.
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }

@@ -1,18 +1,18 @@
-//! One pool of threads in this process for work that consists of many independent pieces, such as the
-//! journals of a run. It is built at its first use, so that a process which never has such work stays as it
-//! is: a process that forks without an exec, such as the fork server, must stay single-threaded and may not
-//! use it. A process that traces others may: only the thread that traces them makes requests to them.
+//! One thread pool in this process for work with many independent pieces, such as the journals of a run. The
+//! pool is built at its first use. A process that forks without exec, such as the fork server, must stay
+//! single-threaded and must not use it. A process that traces others may use it, because only the tracing
+//! thread makes ptrace requests.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 
-/// Maximum number of threads: what is mapped here reads files too, which more threads do not make faster.
+/// Maximum number of threads. The work also reads files, which more threads would not speed up.
 const MAX_THREADS: usize = 8;
 
-/// Calls `work` for every item, on several cores where there are some, and returns the results in the order
-/// of the items. Blocks until all are done, so it must not be called on a thread that runs asynchronous tasks
-/// of others. May be called within `work`.
+/// Calls `work` for every item, on several cores if available, and returns the results in item order. Blocks
+/// until all are done, so do not call it on a thread that runs other asynchronous tasks. May be called within
+/// `work`.
 pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
     match pool().filter(|_| items.len() > 1) {
         Some(pool) => pool.install(|| items.into_par_iter().map(work).collect()),
@@ -20,9 +20,9 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync)
     }
 }
 
-/// Does the same beside a run, whose tests need the cores more: uses only as many threads as cores are idle
-/// now, and none of the pool if at most one is. Items are taken in their order, so the longest ones should be
-/// first.
+/// Like [`map`], but beside a run whose tests need the cores more. Uses only as many threads as there are
+/// idle cores, and only the calling thread if there is at most one. Items are taken in order, so put the
+/// longest first.
 pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
     let threads = idle_cores().min(items.len());
     let Some(pool) = (threads > 1).then(pool).flatten() else { return items.into_iter().map(work).collect() };
@@ -37,8 +37,8 @@ pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R 
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns the number of cores that no thread uses now, other than the caller; 1 if the kernel does not
-/// report it. A number of threads that the user set counts instead.
+/// Returns the number of cores that no other thread is using; 1 if unknown. A number of threads set by the
+/// user takes precedence.
 fn idle_cores() -> usize {
     if let Some(threads) = wished_threads() {
         return threads;
@@ -48,18 +48,18 @@ fn idle_cores() -> usize {
     running_threads(&text).map_or(1, |running| (cores + 1).saturating_sub(running).clamp(1, cores))
 }
 
-/// Returns the number of threads that run or want to run, from `/proc/loadavg`.
+/// Returns the number of running or runnable threads, from `/proc/loadavg`.
 fn running_threads(loadavg: &str) -> Option<usize> {
     loadavg.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
 }
 
-/// Returns the number of threads: half of the cores are left to a run that is in progress.
+/// Returns the number of threads. Half of the cores are left to a run in progress.
 fn thread_count(cores: usize) -> usize {
     cores.div_ceil(2).clamp(2, MAX_THREADS).min(cores)
 }
 
-/// Returns the pool; `None` on a single core, and where no threads can be started. The variable that all
-/// users of rayon know sets the number of threads.
+/// Returns the pool; `None` on a single core, or if no threads can be started. Rayon's usual environment
+/// variable sets the number of threads.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let build = || {

@@ -19,39 +19,39 @@ const EVENT_HEAD_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchedDirectoryId(i32);
 
-/// Something that happened in a watched directory.
+/// Event in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DirectoryEvent {
-    /// An entry was created, removed, renamed, or written and closed, or its metadata has changed.
+    /// An entry was created, removed or renamed, was written and closed, or has new metadata.
     EntryChanged { directory: WatchedDirectoryId, name: OsString },
     /// The directory itself was moved or removed.
     DirectoryChanged { directory: WatchedDirectoryId },
-    /// The directory is not watched any more: it is gone, or its file system is.
+    /// The directory or its file system is gone, so the watch has ended.
     WatchEnded { directory: WatchedDirectoryId },
-    /// The kernel's queue was full and events were lost.
+    /// The kernel's queue was full, and events were lost.
     Overflow,
 }
 
-/// Watches directories, not what is below their subdirectories. Its descriptor is readable when there are
-/// events.
+/// Watches the entries of directories, but not of their subdirectories. The descriptor is readable if there
+/// are events.
 #[derive(Debug)]
 pub struct DirectoryWatch {
     fd: OwnedFd,
 }
 
 impl DirectoryWatch {
-    /// Returns a watch of no directory.
+    /// Returns a watch without directories.
     ///
     /// # Errors
-    /// The user has too many watches of this kind, or the system has no free descriptors.
+    /// The user has too many inotify instances, or the system has no free descriptors.
     pub fn new() -> io::Result<Self> {
         Ok(Self { fd: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)? })
     }
 
-    /// Watches one more directory.
+    /// Watches another directory.
     ///
     /// # Errors
-    /// The path is no directory, or the user watches too many.
+    /// The path is not a directory, or the user watches too many.
     pub fn add(&self, directory: &Path) -> io::Result<WatchedDirectoryId> {
         let entries = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -63,13 +63,12 @@ impl DirectoryWatch {
         Ok(WatchedDirectoryId(inotify::add_watch(&self.fd, directory, entries | itself)?))
     }
 
-    /// Ends the watch of a directory. One that is gone has ended by itself.
+    /// Stops watching a directory. The watch of a removed directory has already ended.
     pub fn remove(&self, directory: WatchedDirectoryId) {
         let _ended_already = inotify::remove_watch(&self.fd, directory.0);
     }
 
-    /// Returns a descriptor for reading the events, which [`parse_directory_events`] reads. It is
-    /// non-blocking.
+    /// Returns a non-blocking descriptor for reading events. Parse them with [`parse_directory_events`].
     ///
     /// # Errors
     /// The system has no free descriptors.
@@ -78,13 +77,12 @@ impl DirectoryWatch {
     }
 }
 
-/// Returns the events of what was read from a watch's descriptor, into a buffer of [`EVENT_BUFFER_BYTES`].
+/// Parses events read from a watch's descriptor into a buffer of [`EVENT_BUFFER_BYTES`].
 #[must_use]
 pub fn parse_directory_events(mut bytes: &[u8]) -> Vec<DirectoryEvent> {
     let mut events = Vec::new();
     while let Some((head, rest)) = bytes.split_at_checked(EVENT_HEAD_BYTES) {
-        // struct inotify_event: watch, mask, cookie, length of the name, and the name with zero bytes behind
-        // it.
+        // struct inotify_event: watch, mask, cookie, length of the name, and the zero-padded name.
         let field = |index: usize| head[4 * index..].first_chunk().copied().unwrap_or_default();
         let watch = WatchedDirectoryId(i32::from_ne_bytes(field(0)));
         let name_bytes = usize::try_from(u32::from_ne_bytes(field(3))).unwrap_or(usize::MAX);

@@ -15,30 +15,29 @@ use rustix::fs::OFlags;
 
 use crate::process::{self, Pid, effective_uid};
 
-/// Longest base directory for sockets: a socket's path may have 107 bytes; this leaves room for our directory
+/// Longest base directory for sockets. A socket path may have 107 bytes; this leaves room for our directory
 /// and a name in it.
 const BASE_LIMIT_BYTES: usize = 70;
-/// Number of random names that are tried. Names are random, so that no other user can occupy all of them in
+/// Number of random names to try. The names are random so that no other user can occupy all of them in
 /// advance.
 const ATTEMPTS: u32 = 10;
-/// Number of attempts to remove a session's directory: each of its workers may have added one more entry
-/// meanwhile.
+/// Attempts to remove a session's directory: each of its workers may add another entry meanwhile.
 const REMOVAL_ATTEMPTS: u32 = 10;
-/// Mode bits that grant write access to group and others.
+/// Mode bits for write access by group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Mode bit of a directory in which users cannot rename or remove the files of others.
+/// Mode bit of a directory where users cannot rename or remove each other's files.
 const STICKY_BIT: u32 = 0o1000;
 const ROOT_UID: u32 = 0;
-/// The kernel's default for the number of users without one.
+/// User id that the kernel shows for users without an id in this namespace, by default.
 const OVERFLOW_UID: u32 = 65_534;
 
-/// The reason why there is no private directory.
+/// Why a private directory could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
     /// The system call failed.
     #[error("create the private directory {}", path.display())]
     Create { path: PathBuf, source: io::Error },
-    /// An entry of that name exists and is not exclusively ours.
+    /// The directory exists but is not owned by this user alone.
     #[error("use the directory {}: it {problem}", path.display())]
     Untrusted {
         path: PathBuf,
@@ -47,7 +46,7 @@ pub enum DirError {
     },
 }
 
-/// Creates a directory that only this user may enter; returns false if an entry of that name exists.
+/// Creates a directory that only this user may enter. Returns `false` if the entry exists.
 ///
 /// # Errors
 /// The system call failed.
@@ -59,7 +58,8 @@ pub(crate) fn new_private_dir(path: &Path) -> Result<bool, DirError> {
     }
 }
 
-/// Creates a directory and its parents, which only this user may enter; an existing one must be of that kind.
+/// Creates a directory and its parents, which only this user may enter. If the directory exists, it must be
+/// private too.
 ///
 /// # Errors
 /// The system call failed, or other users have access to the existing directory.
@@ -71,8 +71,8 @@ pub fn private_dir(path: &Path) -> Result<(), DirError> {
     private_dir_in_existing(path)
 }
 
-/// Creates a directory that only this user may enter in an existing one; if it exists, it must be of that
-/// kind. If the parent is being removed because its owner exits, it is not created again.
+/// Creates a directory that only this user may enter, inside an existing one. If the directory exists, it
+/// must be private too. The parent is not created: its owner may be exiting and removing it.
 ///
 /// # Errors
 /// The parent no longer exists, the system call failed, or other users have access to the existing directory.
@@ -94,9 +94,10 @@ pub fn private_dir_in_existing(path: &Path) -> Result<(), DirError> {
     Err(DirError::Untrusted { path: path.to_owned(), problem })
 }
 
-/// Creates a directory for this user only, in a place of the user's choice. An existing one must be out of
-/// the control of other users: its owner, and that of a link to it, must be this user, root, or the owner of
-/// its parent directory. If it is this user's and others may write to it, their write permission is removed.
+/// Creates a directory for this user only, at a path chosen by the user. An existing directory must not be
+/// controlled by other users: its owner, and the owner of a link to it, must be this user, root, or the owner
+/// of its parent directory. If this user owns it and others may write to it, their write permission is
+/// removed.
 ///
 /// # Errors
 /// The system call failed, or other users control the existing directory.
@@ -104,7 +105,7 @@ pub fn trusted_dir(path: &Path) -> Result<(), DirError> {
     let create = |source| DirError::Create { path: path.to_owned(), source };
     let shared = |problem| Err(DirError::Untrusted { path: path.to_owned(), problem });
     if let Err(error) = private_builder().recursive(true).create(path) {
-        // A file, or a dangling link, is in its place.
+        // The path is a file or a dangling link.
         return if fs::symlink_metadata(path).is_ok() {
             shared("is no directory")
         } else {
@@ -130,16 +131,15 @@ pub fn trusted_dir(path: &Path) -> Result<(), DirError> {
     fs::set_permissions(path, closed).map_err(create)
 }
 
-/// Returns the directory for temporary files: `TMPDIR`, or `/tmp` if `TMPDIR` is under the control of another
-/// user.
+/// Returns the directory for temporary files: `TMPDIR`, or `/tmp` if another user controls `TMPDIR`.
 #[must_use]
 pub fn temporary_dir() -> PathBuf {
     let wished = std::env::temp_dir();
     if is_safe_dir(&wished) { wished } else { PathBuf::from("/tmp") }
 }
 
-/// Creates a new private directory for this process. It is removed at the latest when another Heeler process
-/// looks for sockets without a listener. Its name cannot be predicted.
+/// Creates a new private directory for this process, with an unpredictable name. If this process does not
+/// remove it, the next Heeler process that cleans up stale socket directories does.
 ///
 /// # Errors
 /// The system call failed.
@@ -147,7 +147,7 @@ pub fn scratch_dir(place: &Path) -> Result<PathBuf, DirError> {
     unique_dir(place, &process_dir_name())
 }
 
-/// Creates a new private directory whose name starts with `name` and cannot be predicted.
+/// Creates a new private directory with an unpredictable name that starts with `name`.
 ///
 /// # Errors
 /// The system call failed.
@@ -166,8 +166,7 @@ fn process_dir_name() -> String {
     format!("heeler-{}", Pid::own())
 }
 
-/// Writes a new file that no other user may read. An existing entry, including a link to elsewhere, is an
-/// error.
+/// Writes a new file that no other user may read. Fails if the entry exists, even as a link.
 ///
 /// # Errors
 /// An I/O error of the system.
@@ -175,8 +174,7 @@ pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     new_file(path)?.write_all(bytes)
 }
 
-/// Writes a new file as [`write_new_file`] does, complete or not at all. An entry of that name that exists is
-/// unchanged.
+/// Writes a new file like [`write_new_file`], completely or not at all. An existing entry stays unchanged.
 ///
 /// # Errors
 /// An I/O error of the system, or `AlreadyExists`.
@@ -185,13 +183,13 @@ pub fn write_new_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     aside.push(format!(".{:08x}.part", random_u32()));
     let aside = PathBuf::from(aside);
     let written = write_new_file(&aside, bytes).and_then(|()| fs::hard_link(&aside, path));
-    // The file has its own name, or is of no use; failure to remove this one changes nothing.
+    // The temporary name is no longer needed. If it cannot be removed, it does no harm.
     let _stays = fs::remove_file(&aside);
     written
 }
 
-/// Opens a file that somebody else may have made. Anything but a regular file is an error: a pipe would block
-/// its reader, and a link leads to files that were not meant.
+/// Opens a file that someone else may have created. Only regular files are accepted: a pipe would block its
+/// reader, and a link could lead to any file.
 ///
 /// # Errors
 /// An I/O error of the system, or the entry is not a regular file.
@@ -213,8 +211,8 @@ fn new_file(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Writes a file as [`write_new_file`] does, complete or not at all, even if this process is killed or the
-/// disk is full. The directory must belong exclusively to this user.
+/// Writes a file like [`write_new_file`], completely or not at all, even if this process is killed or the
+/// disk is full. The directory must belong to this user alone.
 ///
 /// # Errors
 /// An I/O error of the system.
@@ -222,10 +220,10 @@ pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     stream_file_atomically(path, |file| file.write_all(bytes))
 }
 
-/// Does the same with contents that are written piece by piece.
+/// Like [`write_file_atomically`], with contents that `write` produces piece by piece.
 ///
 /// # Errors
-/// An I/O error of the system, or that of `write`.
+/// An I/O error of the system, or an error of `write`.
 pub fn stream_file_atomically(
     path: &Path,
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -239,7 +237,7 @@ pub fn stream_file_atomically(
         file.flush()
     });
     written.and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
-        // A partial file is of no use; failure to remove it changes nothing.
+        // A partial file is useless. If it cannot be removed, it does no harm.
         let _stays = fs::remove_file(&aside);
     })
 }
@@ -254,25 +252,24 @@ fn is_own_or_root(uid: u32) -> bool {
     uid == effective_uid() || uid == ROOT_UID
 }
 
-/// Returns whether only the owner of a file can rename or remove it in a directory.
+/// Returns whether only a file's owner can rename or remove it in this directory.
 fn is_protected_from_others(dir: &fs::Metadata) -> bool {
     dir.mode() & WRITABLE_BY_OTHERS == 0 || dir.mode() & STICKY_BIT != 0
 }
 
-/// Returns whether other users cannot replace the files that this user creates in a directory.
+/// Returns whether other users cannot replace files that this user creates in a directory.
 fn is_safe_dir(dir: &Path) -> bool {
     fs::metadata(dir)
         .is_ok_and(|found| found.is_dir() && is_own_or_root(found.uid()) && is_protected_from_others(&found))
 }
 
-/// Returns a random number: the keys of the hash tables come from the system's random numbers.
+/// Returns a random number. The keys of hash tables are seeded by the system's random numbers.
 fn random_u32() -> u32 {
     let bytes = RandomState::new().hash_one(Pid::own().0).to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A new private directory with a path short enough for sockets; dropping it removes it with all its
-/// contents.
+/// A new private directory whose path is short enough for sockets. Dropping it removes it with all contents.
 #[derive(Debug)]
 pub struct SocketDir(PathBuf);
 
@@ -285,7 +282,7 @@ impl SocketDir {
 
 impl Drop for SocketDir {
     fn drop(&mut self) {
-        // A process that is about to exit may add an entry during the removal; then there is more to remove.
+        // An exiting process may add an entry during the removal, so try again.
         let is_removed = |_attempt: &u32| match fs::remove_dir_all(&self.0) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -295,14 +292,14 @@ impl Drop for SocketDir {
     }
 }
 
-/// Returns whether there is a socket at this path without a listener.
+/// Returns whether this path is a socket without a listener.
 #[must_use]
 pub fn is_stale_socket(socket: &Path) -> bool {
     let connected = UnixStream::connect(socket);
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes the socket directories of processes that were killed before any process could remove them.
+/// Removes socket directories of processes that were killed before they were removed.
 fn remove_stale_socket_dirs(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
@@ -312,11 +309,10 @@ fn remove_stale_socket_dirs(base: &Path) {
         let is_ours = pid.parse::<u32>().is_ok()
             && u32::from_str_radix(number, 16).is_ok()
             && entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == effective_uid());
-        // A process id that does not exist here may belong to another namespace, so the sockets are checked
-        // as well.
+        // An unknown process id may belong to another namespace, so also check the sockets.
         let is_alive = |pid| process::stat(Pid(pid)).is_some_and(|stat| stat.state != 'Z');
         if is_ours && !pid.parse().is_ok_and(is_alive) && !has_listening_socket(&entry.path()) {
-            // Another process that starts now may have removed it.
+            // Another starting process may have removed it already.
             let _removed = fs::remove_dir_all(entry.path());
         }
     }
@@ -328,22 +324,22 @@ fn has_listening_socket(dir: &Path) -> bool {
     entries.flatten().filter(is_socket).any(|socket| !is_stale_socket(&socket.path()))
 }
 
-/// Name of the link in a session's directory that names its directory of temporary files, where that is
+/// Name of the link in a session's directory that points to its directory of temporary files, if that is
 /// elsewhere.
 const TEMPORARY_LINK: &str = "temporary";
 
-/// The directory of a session's temporary files: in the system's temporary directory, because the directory
-/// of sockets is often in a small file system in memory. Dropping it removes it with all its contents.
+/// Directory for a session's temporary files. It is in the system's temporary directory, because the socket
+/// directory is often on a small file system in memory. Dropping it removes it with all contents.
 #[derive(Debug)]
 pub struct SessionTemporaryDir {
     _directory: SocketDir,
-    /// Shows other processes of this user that the session lives.
+    /// Shows other processes of this user that the session is alive.
     _listener: UnixListener,
 }
 
 impl SessionTemporaryDir {
-    /// Creates the directory, to be found with [`session_temporary_dir`]; `None` if the session's own
-    /// directory is in the system's temporary directory.
+    /// Creates the directory, which [`session_temporary_dir`] can find; `None` if the session's own directory
+    /// is already in the system's temporary directory.
     ///
     /// # Errors
     /// The directory or the link cannot be created.
@@ -362,14 +358,14 @@ impl SessionTemporaryDir {
     }
 }
 
-/// Returns the directory of temporary files of the session with this directory.
+/// Returns the temporary directory of a session, given the session's directory.
 #[must_use]
 pub fn session_temporary_dir(session: &Path) -> PathBuf {
     fs::read_link(session.join(TEMPORARY_LINK)).unwrap_or_else(|_| session.to_owned())
 }
 
 /// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` if that is missing, too long, not
-/// writable or under the control of another user.
+/// writable, or controlled by another user.
 ///
 /// # Errors
 /// No directory can be created in either place, or `/tmp` lets every user rename its entries.
@@ -394,21 +390,21 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
     unique_dir(&place, &process_dir_name()).map(SocketDir)
 }
 
-/// The problem of a directory that belongs to somebody outside of this user namespace, who may be anybody.
+/// Problem of a directory whose owner is outside this user namespace, and may be anyone.
 const UNMAPPED_OWNER: &str = "belongs to a user who is unknown in this user namespace, as in a rootless container; set \
     XDG_RUNTIME_DIR to a directory of your own";
 
-/// Returns whether a directory belongs to a user who has no number in this user namespace.
+/// Returns whether a directory's owner has no id in this user namespace.
 fn has_unmapped_owner(dir: &Path) -> bool {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
     let unmapped = number("/proc/sys/kernel/overflowuid").unwrap_or(OVERFLOW_UID);
-    // The first namespace maps every number.
+    // The initial namespace maps every id.
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_mapped_completely = map.split_whitespace().eq(["0", "0", "4294967295"]);
     !is_mapped_completely && fs::metadata(dir).is_ok_and(|found| found.uid() == unmapped)
 }
 
-/// Returns the number of bytes that an ordinary user may still write to the file system that holds `path`.
+/// Returns how many bytes an ordinary user may still write to the file system of `path`.
 ///
 /// # Errors
 /// An I/O error of the system.
@@ -473,7 +469,7 @@ mod tests {
             fs::create_dir(&dir).unwrap();
             (UnixListener::bind(dir.join("control")).unwrap(), dir)
         };
-        // No process has an id that large.
+        // Larger than any process id.
         let (dead, of_dead) = make("heeler-4194304-0");
         drop(dead);
         let (_listens, of_another_namespace) = make("heeler-4194304-1");

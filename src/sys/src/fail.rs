@@ -1,13 +1,11 @@
-//! Fault injection at named points, for the tests: a process that reaches a point may be killed or stopped
-//! there, delayed, or given a system error. Without the feature `faults`, which the released program is built
-//! without, a point has no effect.
+//! Fault injection for the tests. A process that reaches a named point may be killed, stopped, delayed, or
+//! given a system error. Released programs are built without the feature `faults`; their points do nothing.
 //!
-//! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts, except tests. The
-//! action is `kill`, `stop`, `sleep=MILLISECONDS`, or, at a point that can fail, the name of an error
+//! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all its descendants, except tests. The
+//! action is `kill`, `stop`, `sleep=MILLISECONDS`, or the name of an error at a point that can fail
 //! (`ENOSPC`, `EROFS`, `EMFILE`, `ENOMEM`, `EAGAIN`, `EIO`). `NTH` is the pass at which the process acts;
-//! `NTH+` is the Nth pass and each one after it. `HEELER_FAIL_ONCE` names a directory in which the first
-//! process that acts leaves a file with its process id; no other process then acts on that point, except by
-//! `NTH+`.
+//! `NTH+` means the Nth and every later pass. `HEELER_FAIL_ONCE` names a directory where the first acting
+//! process leaves a file with its process id. Then no other process acts on that point, except with `NTH+`.
 
 use std::ffi::OsStr;
 #[cfg(not(feature = "faults"))]
@@ -52,17 +50,17 @@ pub const POINTS: [(&str, bool); 35] = [
     ("pool.watchdog", true),
 ];
 
-/// Returns whether a variable configures fault injection only, so that tests do not receive it.
+/// Returns whether a variable only configures fault injection. Tests do not receive such variables.
 #[must_use]
 pub fn is_fault_variable(variable: &OsStr) -> bool {
     let names = ["HEELER_FAIL", "HEELER_FAIL_ONCE", "HEELER_FAIL_CLOCK"];
     cfg!(feature = "faults") && names.iter().any(|name| variable == *name)
 }
 
-/// Checks the fault injection of the environment; each process does so before anything else.
+/// Checks the fault injection settings. Every process does this first.
 ///
 /// # Errors
-/// The part of the variable that is invalid.
+/// The invalid part of the variable.
 pub fn check() -> Result<(), impl std::error::Error> {
     #[cfg(feature = "faults")]
     return armed::check();
@@ -80,14 +78,14 @@ pub fn at(_point: &'static str) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes a point where no error can be returned.
+/// Passes a point that cannot return an error.
 #[inline(always)]
 pub fn pass(point: &'static str) {
-    // The operation at this point has no way to fail.
+    // The operation at this point cannot fail.
     let _unwanted = at(point);
 }
 
-/// Returns the time of day. `HEELER_FAIL_CLOCK` lists offsets in seconds, which are applied in turn and
+/// Returns the time of day. `HEELER_FAIL_CLOCK` lists offsets in seconds that are applied in turn,
 /// cyclically.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
@@ -139,19 +137,19 @@ mod armed {
         /// The value is not UTF-8.
         #[error("read HEELER_FAIL as UTF-8")]
         NotText,
-        /// A part has another form.
+        /// A part does not have the required form.
         #[error("read \"{0}\" of HEELER_FAIL as POINT:NTH:ACTION")]
         InvalidForm(String),
-        /// There is no such point.
+        /// The point does not exist.
         #[error("find the point \"{0}\" of HEELER_FAIL; there are {list}", list = names())]
         UnknownPoint(String),
         /// The action does not exist, or is not possible at this point.
         #[error("do \"{action}\" at {point}, as HEELER_FAIL has it; {expected}")]
         InvalidAction {
-            /// The requested action.
+            /// Requested action.
             action: String,
             point: String,
-            /// The actions that are possible there.
+            /// Possible actions at the point.
             expected: &'static str,
         },
     }
@@ -233,7 +231,7 @@ mod armed {
         text.split(',').filter_map(|jump| jump.parse().ok()).collect()
     });
 
-    /// Returns the time of day, shifted as `HEELER_FAIL_CLOCK` specifies.
+    /// Returns the time of day, shifted by `HEELER_FAIL_CLOCK`.
     #[must_use]
     pub fn now() -> SystemTime {
         static READ_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -250,7 +248,7 @@ mod armed {
         let Some(dir) = std::env::var_os("HEELER_FAIL_ONCE").map(PathBuf::from) else { return true };
         match File::create_new(dir.join(&armed.point)) {
             Ok(mut file) => {
-                // A reader of the file retries until its content is complete.
+                // Readers of the file retry until it is complete.
                 drop(write!(file, "{}", Pid::own()));
                 true
             }

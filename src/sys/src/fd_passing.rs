@@ -1,4 +1,4 @@
-//! File descriptor passing between processes (SCM_RIGHTS), with a few bytes that identify their purpose.
+//! Passes file descriptors between processes (SCM_RIGHTS), with a few bytes that state their purpose.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -16,12 +16,12 @@ use rustix::{
     },
 };
 
-/// Maximum number of descriptors in one message.
+/// Maximum number of descriptors per message.
 pub(crate) const MAX_PASSED_FDS: usize = 4;
-/// Size of the ancillary data of one message.
+/// Size of a message's ancillary data.
 const ANCILLARY_BYTES: usize = cmsg_space!(ScmRights(MAX_PASSED_FDS));
 
-/// Returns the two ends of a new socket pair that preserves message boundaries; both close on exec.
+/// Returns the ends of a new socket pair that preserves message boundaries; both close on exec.
 ///
 /// # Errors
 /// The system has no free descriptors.
@@ -29,12 +29,12 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends one message with duplicates of at most `MAX_PASSED_FDS` descriptors. A closed peer is an error,
-/// not a signal.
+/// Sends one message with duplicates of at most `MAX_PASSED_FDS` descriptors. A closed peer causes an error
+/// instead of a signal.
 ///
 /// # Errors
-/// The peer is closed, or the socket is full and does not block; one without message boundaries may have
-/// taken the beginning.
+/// The peer is closed, or a non-blocking socket is full. A socket without message boundaries may have
+/// accepted a part of the message.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     assert!(fds.len() <= MAX_PASSED_FDS, "no message of ours carries more");
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
@@ -51,11 +51,11 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     Ok(())
 }
 
-/// Receives one message: its length in bytes, 0 at the end of the connection, and its descriptors, which
+/// Receives one message: its length in bytes (0 at the end of the connection), and its descriptors, which
 /// close on exec.
 ///
 /// # Errors
-/// The socket failed, is empty and does not block, or the message is larger than expected.
+/// The socket failed, is empty and non-blocking, or the message is larger than expected.
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -70,11 +70,11 @@ pub fn receive(
     };
     let mut passed = ancillary.drain().flat_map(|one| match one {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
-        // Other kinds of ancillary data are never requested.
+        // No other kind of ancillary data is requested.
         _ => Vec::new(),
     });
     let fds = std::array::from_fn(|_| passed.next());
-    // Alignment leaves room for more descriptors than were requested.
+    // Alignment leaves room for more descriptors than requested.
     let is_larger =
         passed.next().is_some() || message.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
     if is_larger {
@@ -110,7 +110,7 @@ mod tests {
         let (count, fds) = receive(other.as_fd(), &mut bytes).unwrap();
         assert_eq!((&bytes[..count], fds.iter().flatten().count()), (&b"none"[..], 0));
         assert_eq!(receive(other.as_fd(), &mut bytes).unwrap().0, 0);
-        // No process holds the pipe any more, so its end of file is reached.
+        // No process holds the pipe any more, so it is at its end.
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "xx");

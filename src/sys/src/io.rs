@@ -1,4 +1,4 @@
-//! File descriptors: pipes, socket pairs, and waiting for several of them.
+//! File descriptors: pipes, socket pairs, and polling of several descriptors.
 
 use std::{
     io,
@@ -15,20 +15,20 @@ use rustix::{
 
 use crate::check;
 
-/// Number of the first descriptor after the standard streams.
+/// First descriptor after the standard streams.
 const FIRST_FREE_FD: i32 = 3;
-/// The descriptor of a process's report channel.
+/// Descriptor of a process's report channel.
 const REPORT_CHANNEL: libc::c_int = 3;
 
-/// Returns whether an operation failed because the process or the machine has no descriptors or memory left:
-/// that says nothing about the file.
+/// Returns whether an operation failed because the process or machine has no descriptors or memory left. Such
+/// an error is not caused by the file.
 #[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|one| Some(one.raw_os_error()));
     exhausted.contains(&error.raw_os_error())
 }
 
-/// Returns the ends of a new pipe, for reading and for writing; both close on exec.
+/// Returns the read and write ends of a new pipe; both close on exec.
 ///
 /// # Errors
 /// The system has no free descriptors.
@@ -37,7 +37,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader.into(), writer.into()))
 }
 
-/// Returns the two ends of a new stream socket pair; both close on exec.
+/// Returns the ends of a new stream socket pair; both close on exec.
 ///
 /// # Errors
 /// The system has no free descriptors.
@@ -54,59 +54,59 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
-/// Has the kernel keep as few unread bytes of a socket's writers as it can.
+/// Sets a socket's send buffer to the minimum size.
 ///
 /// # Errors
-/// The descriptor is no socket.
+/// The descriptor is not a socket.
 pub fn shrink_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_send_buffer_size(socket, 1)?)
 }
 
-/// Has a pipe keep as few unread bytes as it can, given either of its ends.
+/// Sets a pipe's buffer to the minimum size, given either end.
 ///
 /// # Errors
-/// The descriptor is no pipe, or has more unread bytes.
+/// The descriptor is not a pipe, or the pipe holds more unread bytes.
 pub fn shrink_pipe(pipe: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: this command takes one integer, and touches no memory.
     check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1) })?;
     Ok(())
 }
 
-/// Has the next bytes that a TCP socket receives acknowledged at once. The system returns to its own choice
-/// later, so that this is called after each read.
+/// Acknowledges the next bytes received on a TCP socket immediately. The kernel returns to delayed
+/// acknowledgements later, so call this after each read.
 ///
 /// # Errors
-/// The descriptor is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub fn acknowledge_at_once(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
 }
 
-/// Returns the number of bytes in a pipe that nobody has read, given either of its ends.
+/// Returns the number of unread bytes in a pipe, given either end.
 ///
 /// # Errors
-/// The descriptor is no pipe.
+/// The descriptor is not a pipe.
 pub fn unread_bytes(pipe: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(ioctl_fionread(pipe)?)
 }
 
-/// Returns the number of bytes written to a TCP socket that its peer's kernel has not acknowledged.
+/// Returns the number of bytes written to a TCP socket that the peer's kernel has not acknowledged.
 ///
 /// # Errors
-/// The descriptor is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
-    // TIOCOUTQ is SIOCOUTQ under the name that libc has.
-    // SAFETY: the request writes one int, and `count` is one.
+    // libc names SIOCOUTQ only as TIOCOUTQ.
+    // SAFETY: the request writes one int, which `count` is.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) })?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Returns the number of bytes that a TCP socket has accepted from its writers since it was created, as far
-/// as they can be counted: differences between two values are exact. Any process with a duplicate of the
-/// socket may ask.
+/// Returns the number of bytes that a TCP socket has accepted from its writers since it was created. The
+/// absolute value may be off, but differences between two values are exact. Works in any process with a
+/// duplicate of the socket.
 ///
 /// # Errors
-/// The descriptor is no TCP socket, or the kernel is older than Linux 4.1.
+/// The descriptor is not a TCP socket, or the kernel is older than Linux 4.1.
 pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // The peer may acknowledge bytes between the two counts, which would then miss them both.
     let mut acknowledged = tcp_acknowledged_bytes(socket)?;
@@ -126,7 +126,7 @@ fn tcp_acknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const BYTES_ACKED_OFFSET: usize = 120;
     let mut info = [0_u8; 256];
     let mut length = libc::socklen_t::try_from(info.len()).unwrap_or(0);
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and their number to
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has that size, and their number to
     // `length`.
     check(unsafe {
         let (option, value) = (libc::TCP_INFO, (&raw mut info).cast());
@@ -140,30 +140,30 @@ fn tcp_acknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(acknowledged))
 }
 
-/// Resets a TCP connection, for all processes that hold a duplicate of the socket: what its peer's kernel has
-/// not received is discarded, and the peer sees an error instead of an end.
+/// Resets a TCP connection for all processes with a duplicate of the socket. Bytes that the peer's kernel has
+/// not received are discarded, and the peer sees an error instead of an end of stream.
 ///
 /// # Errors
-/// The descriptor is no connected TCP socket.
+/// The descriptor is not a connected TCP socket.
 pub fn reset_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::connect_unspec(socket)?)
 }
 
-/// Opens a file for reading. Opening a pipe does not wait for its writer.
+/// Opens a file for reading. Opening a pipe does not wait for a writer.
 ///
 /// # Errors
-/// The file can't be opened.
+/// The file cannot be opened.
 pub fn open_without_waiting(path: &std::path::Path) -> io::Result<std::fs::File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
 }
 
-/// Writes to a pipe that others hold, too, given a path to it, such as one below `/proc`. A full pipe is
-/// waited for until the deadline.
+/// Writes to a pipe held by other processes, given its path, such as a path below `/proc`. Waits while the
+/// pipe is full, until the deadline.
 ///
 /// # Errors
-/// The path leads to no pipe that can be written, its last reader is gone, or the deadline has passed; some
-/// of the bytes may be written.
+/// The path is not a writable pipe, its last reader is gone, or the deadline has passed. Some of the bytes
+/// may have been written.
 pub fn write_to_pipe(path: &std::path::Path, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let pipe = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
@@ -196,18 +196,17 @@ pub(crate) fn poll_until(polled: PollFd<'_>, deadline: Instant) -> io::Result<()
     Ok(())
 }
 
-/// Acknowledges what a TCP socket has received, instead of up to 40 ms later. A peer that waits for it before
-/// it sends its next small message (Nagle's algorithm) is not held up. Holds for what has arrived, so it is
-/// called after reads.
+/// Acknowledges received TCP bytes immediately instead of up to 40 ms later. A peer with Nagle's algorithm
+/// may be waiting for the acknowledgement before it sends its next small message. Only affects bytes that
+/// have arrived, so call this after reads.
 ///
 /// # Errors
-/// The descriptor is no connected TCP socket.
+/// The descriptor is not a connected TCP socket.
 pub fn acknowledge_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
 }
 
-/// Returns a new file in memory, which closes on exec and lives as long as one descriptor of it, in any
-/// process.
+/// Returns a new file in memory that closes on exec. It lives while any process has a descriptor of it.
 ///
 /// # Errors
 /// The system has no free descriptors.
@@ -215,8 +214,8 @@ pub fn memory_file(name: &str) -> io::Result<std::fs::File> {
     Ok(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
-/// Redirects this process's standard output and error to `/dev/null`, so that their readers see the end of
-/// file when all other holders are gone.
+/// Redirects this process's standard output and error to `/dev/null`. Their readers see the end of file once
+/// all other holders are gone.
 ///
 /// # Errors
 /// The null device cannot be opened.
@@ -226,7 +225,7 @@ pub fn redirect_output_to_null() -> io::Result<()> {
     Ok(dup2_stderr(&null)?)
 }
 
-/// Returns a duplicate of standard input, above the standard streams, that closes on exec.
+/// Returns a duplicate of standard input that closes on exec, numbered above the standard streams.
 ///
 /// # Errors
 /// Standard input is not open.
@@ -234,8 +233,8 @@ pub fn duplicate_standard_input() -> io::Result<OwnedFd> {
     Ok(fcntl_dupfd_cloexec(stdin(), FIRST_FREE_FD)?)
 }
 
-/// Returns a duplicate of standard input, as [`duplicate_standard_input`] does, and replaces standard input
-/// by `/dev/null`.
+/// Returns a duplicate of standard input like [`duplicate_standard_input`], and replaces standard input with
+/// `/dev/null`.
 ///
 /// # Errors
 /// Standard input is not open, or the null device cannot be opened.
@@ -253,19 +252,19 @@ pub fn take_standard_input() -> io::Result<OwnedFd> {
 /// # Errors
 /// Descriptor 3 is not open.
 pub fn take_report_channel() -> io::Result<OwnedFd> {
-    // SAFETY: the caller's process was given this descriptor, and nothing of ours owns it.
+    // SAFETY: the caller's process was given this descriptor, and no other value owns it.
     let channel = unsafe { OwnedFd::from_raw_fd(REPORT_CHANNEL) };
     match fcntl_dupfd_cloexec(&channel, REPORT_CHANNEL + 1) {
         Ok(duplicate) => Ok(duplicate),
         Err(error) => {
-            // A descriptor that is not open must not be closed.
+            // Do not close a descriptor that is not open.
             let _not_open = channel.into_raw_fd();
             Err(error.into())
         }
     }
 }
 
-/// Makes two descriptors this process's standard output and error; both originals are closed.
+/// Makes two descriptors this process's standard output and error, and closes the originals.
 ///
 /// # Errors
 /// The system call failed.
@@ -274,11 +273,11 @@ pub fn replace_outputs(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<()> {
     Ok(dup2_stderr(stderr)?)
 }
 
-/// Waits until one of `fds` is readable (or closed by its peer) or the deadline passes; returns which are
+/// Waits until one of `fds` is readable or closed by its peer, or until the deadline; returns which are
 /// readable.
 ///
 /// # Errors
-/// The system call failed; never because of a signal.
+/// The system call failed. Signals cause no error.
 pub fn wait_readable<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     deadline: Option<Instant>,
@@ -297,7 +296,7 @@ pub fn wait_readable<const N: usize>(
     Ok(fds.map(|fd| fd.is_some() && results.next().unwrap_or(false)))
 }
 
-/// Converts a duration; one beyond the range of the kernel's type becomes the longest.
+/// Converts a duration; a duration beyond the kernel's range becomes the longest one.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
@@ -423,7 +422,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut own, _) = listener.accept().unwrap();
-        // After requests and answers in turn, the kernel delays acknowledgements to send them with the
+        // After alternating requests and answers, the kernel delays acknowledgements to combine them with
         // answers.
         let mut byte = [0];
         for _ in 0..50 {

@@ -1,22 +1,22 @@
-//! The operating system, as Heeler uses it: processes and process trees, descriptors, private directories.
-//! All unsafe code is in this crate; it knows nothing of tests, messages or the async runtime.
+//! The operating system for Heeler: processes and process trees, descriptors, private directories. All unsafe
+//! code is in this crate. The crate does not depend on tests, messages or the async runtime.
 //!
 //! - [`spawn`]: starts processes.
-//! - [`process`]: process ids, exits, process trees, and the attributes of this process.
-//! - [`machine`]: facts about the machine and its processes, for people.
-//! - [`cgroup`]: control groups for process trees, where they may be created.
-//! - [`trace`]: ptrace: stop, inspect and release other processes.
+//! - [`process`]: process ids, exits, process trees, and attributes of this process.
+//! - [`machine`]: facts about the machine and its processes, for reports.
+//! - [`cgroup`]: control groups for process trees, where allowed.
+//! - [`trace`]: ptrace: stops, inspects and releases other processes.
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`fd_passing`]: file descriptor passing between processes (SCM_RIGHTS).
-//! - [`output_socket`]: a standard output whose bytes name their writers (SCM_CREDENTIALS).
+//! - [`output_socket`]: standard output that identifies the writer of each byte (SCM_CREDENTIALS).
 //! - [`peer_credentials`]: the user at the other end of a TCP connection.
-//! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
-//! - [`own_thread`]: work that blocks, beside a thread that must go on.
+//! - [`cpu_pool`]: a thread pool for work with many independent pieces.
+//! - [`own_thread`]: blocking work on a separate thread.
 //! - [`dirs`]: directories that only one user may write to.
-//! - [`memory`]: what this process has allocated.
-//! - [`clock`]: clocks that several processes read alike.
-//! - [`directory_watch`]: changes of the entries of directories (inotify).
-//! - [`fail`]: fault injection at named points, for the tests.
+//! - [`memory`]: allocated memory of this process.
+//! - [`clock`]: clocks with the same reading in all processes.
+//! - [`directory_watch`]: changes of directory entries (inotify).
+//! - [`fail`]: fault injection at named points, for tests.
 //! - [`liveness_lock`]: file locks that show whether their owner is alive.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 

@@ -1,5 +1,5 @@
-//! File locks that show whether their owner is alive: the kernel releases them when the last process that
-//! holds them exits, for any reason.
+//! File locks that show whether their owner is alive. The kernel releases a lock when the last process that
+//! holds it exits for any reason.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -10,15 +10,15 @@ use std::{
 
 use crate::dirs::open_regular;
 
-/// A lock that this process holds until it is dropped. Executed programs do not inherit it.
+/// A lock held until it is dropped. Executed programs do not inherit it.
 #[derive(Debug)]
 pub struct LivenessLock {
     _file: File,
 }
 
 impl LivenessLock {
-    /// Acquires the lock, and creates its file if it is missing. Waits for another owner to release it, and
-    /// for readers of [`is_held`], which hold it for an instant.
+    /// Acquires the lock, creating its file if needed. Waits for other owners, and for callers of
+    /// [`is_held`], which hold the lock for an instant.
     ///
     /// # Errors
     /// An I/O error of the system.
@@ -29,7 +29,7 @@ impl LivenessLock {
     }
 }
 
-/// Returns whether some process holds the lock. A missing file means that it is not held.
+/// Returns whether any process holds the lock; `false` if the file is missing.
 ///
 /// # Errors
 /// An I/O error of the system: the state of the lock is unknown.

@@ -1,6 +1,6 @@
-//! Facts about this machine and its processes, for people: memory and its pressure, cores, load, users, and
-//! the name, command, age and memory of processes. The figures by which running tests are sampled are not
-//! read here: a description costs several times as much as a counter (`docs/design/performance.md`).
+//! Facts about this machine and its processes, for reports: memory and its pressure, cores, load, users, and
+//! name, command, age and memory of processes. Samples of running tests are not read here: a description
+//! costs several times as much as a counter (`docs/design/performance.md`).
 
 use std::{collections::BTreeSet, fs, io, path::Path, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::process::{Pid, shown_command};
 /// Memory, load and cores of this machine at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineReading {
-    /// Number of logical processors of the machine; a process may be limited to fewer.
+    /// Number of logical CPUs of the machine; a process may be limited to fewer.
     pub cores: usize,
-    /// Average number of processes that ran or wanted to run in the last minute, if the kernel reports it.
+    /// Load average of the last minute (processes that ran or wanted to run), if the kernel reports it.
     pub load: Option<f64>,
     /// Memory that can be used without swapping.
     pub available_bytes: u64,
     pub total_bytes: u64,
     pub swapped_bytes: u64,
-    /// Limit of the control group of this process, where it is below the memory of the machine.
+    /// Limit of this process's control group, if it is below the machine's memory.
     pub group: Option<GroupMemory>,
-    /// Share of the last ten seconds in which a process waited for memory, in percent; `None` if the kernel
-    /// does not measure it.
+    /// Share of the last ten seconds during which a process waited for memory, in percent; `None` if the
+    /// kernel does not measure it.
     pub memory_stall_percent: Option<f64>,
 }
 
@@ -35,21 +35,21 @@ pub struct GroupMemory {
     pub free_bytes: u64,
 }
 
-/// What a process is, in words for people.
+/// Description of a process for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessDescription {
     pub pid: Pid,
-    /// Name as the kernel knows it, of at most 15 bytes.
+    /// Name in the kernel, at most 15 bytes.
     pub name: String,
     /// Command line, truncated; the name in brackets if there is none.
     pub command: String,
-    /// Time since its start, in whole seconds.
+    /// Time since the start of the process, in whole seconds.
     pub age: Duration,
     /// Resident memory.
     pub resident_bytes: u64,
 }
 
-/// Processes of this machine, as far as they were read.
+/// The processes that have been read.
 pub struct ProcessTable {
     system: System,
 }
@@ -58,7 +58,7 @@ impl MachineReading {
     /// Reads the facts.
     ///
     /// # Errors
-    /// The system does not report its state, as without procfs.
+    /// The system does not report its state, for example without procfs.
     pub fn read() -> io::Result<Self> {
         let mut system = new_system()?;
         system.refresh_memory_specifics(MemoryRefreshKind::everything());
@@ -73,7 +73,7 @@ impl MachineReading {
             swapped_bytes: system.used_swap(),
             group: group
                 .map(|group| GroupMemory { limit_bytes: group.total_memory, free_bytes: group.free_memory }),
-            // `sysinfo` does not read the kernel's pressure figures.
+            // `sysinfo` does not read the kernel's pressure statistics.
             memory_stall_percent: fs::read_to_string("/proc/pressure/memory")
                 .ok()
                 .and_then(|text| stall(&text)),
@@ -82,18 +82,18 @@ impl MachineReading {
 }
 
 impl ProcessTable {
-    /// Returns a table without processes.
+    /// Returns an empty table.
     ///
     /// # Errors
-    /// The system does not report its state, as without procfs.
+    /// The system does not report its state, for example without procfs.
     pub fn new() -> io::Result<Self> {
         Ok(Self { system: new_system()? })
     }
 
-    /// Reads all processes, with their programs and users.
+    /// Reads all processes with their programs and users.
     ///
     /// # Errors
-    /// The system does not report its state, as without procfs.
+    /// The system does not report its state, for example without procfs.
     pub fn read_all() -> io::Result<Self> {
         let mut system = new_system()?;
         let kind = described().with_exe(UpdateKind::Always).with_user(UpdateKind::Always);
@@ -101,7 +101,7 @@ impl ProcessTable {
         Ok(Self { system })
     }
 
-    /// Reads a process, and describes it; `None` if it no longer exists.
+    /// Reads and describes a process; `None` if it no longer exists.
     pub fn read(&mut self, pid: Pid) -> Option<ProcessDescription> {
         let id = sysinfo::Pid::from_u32(pid.as_u32());
         self.system.refresh_processes_specifics(ProcessesToUpdate::Some(&[id]), true, described());
@@ -114,7 +114,7 @@ impl ProcessTable {
         self.system.processes().len()
     }
 
-    /// Returns the number of users who have processes.
+    /// Returns the number of users with processes.
     #[must_use]
     pub fn user_count(&self) -> usize {
         let users = self.system.processes().values().filter_map(Process::user_id);
@@ -135,7 +135,7 @@ fn new_system() -> io::Result<System> {
     System::new().map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Returns what is read of each process.
+/// Returns which data to read about each process.
 fn described() -> ProcessRefreshKind {
     ProcessRefreshKind::nothing().with_memory().with_cmd(UpdateKind::Always).without_tasks()
 }
@@ -152,7 +152,7 @@ fn describe(process: &Process) -> ProcessDescription {
     }
 }
 
-/// Returns the share of the last ten seconds in which some process waited, from a file of `/proc/pressure`.
+/// Returns the share of the last ten seconds during which a process waited, given a file of `/proc/pressure`.
 fn stall(text: &str) -> Option<f64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()

@@ -1,26 +1,26 @@
-//! The memory of this process, as its allocator sees it.
+//! Memory of this process, as reported by its allocator.
 
-/// Returns the bytes that are allocated now, by all threads, as the allocator has them: with what it adds to
-/// each piece. `None` where it does not say.
+/// Returns the bytes currently allocated by all threads, including the allocator's overhead; `None` if the
+/// allocator does not report them.
 #[must_use]
 pub fn allocated_bytes() -> Option<usize> {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: it has no preconditions, and returns plain numbers.
+        // SAFETY: mallinfo2 has no preconditions, and returns plain numbers.
         let found = unsafe { libc::mallinfo2() };
-        // Large pieces are outside of its arenas.
+        // Large allocations are outside the arenas.
         Some(found.uordblks + found.hblkhd)
     }
     #[cfg(not(target_env = "gnu"))]
     None
 }
 
-/// Returns memory to the system that was freed: after work that needed much of it for a moment, so that what
-/// follows does not come on top.
+/// Returns freed memory to the system. Call this after work with a high memory peak, so that later work does
+/// not add to it.
 pub fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: it has no preconditions; what is allocated stays where it is.
+        // SAFETY: malloc_trim has no preconditions, and does not move allocated memory.
         let _anything = unsafe { libc::malloc_trim(0) };
     }
 }

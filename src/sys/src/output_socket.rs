@@ -1,4 +1,4 @@
-//! Standard output as a socket: unlike for a pipe, the kernel names the process that has written each byte.
+//! Standard output as a socket. Unlike for a pipe, the kernel identifies the process that wrote each byte.
 
 use std::{
     io::{self, IoSliceMut},
@@ -24,28 +24,28 @@ use crate::{
     process::{Pid, pidfd_open},
 };
 
-/// Descriptor of the standard output of any process.
+/// Standard output's descriptor in any process.
 const STDOUT: i32 = 1;
 
-/// Requested send buffer. The kernel charges several hundred bytes for each short line, so the default holds
-/// fewer of them than a pipe. The system's own limit applies.
+/// Requested send buffer. The kernel charges several hundred bytes for each short line, so the default buffer
+/// holds fewer lines than a pipe. The system's own limit applies.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// Returns the ends of a new output, for reading and for writing; both close on exec. A process that reads
-/// from its standard output finds it at its end.
+/// Returns the read and write ends of a new output; both close on exec. A process that reads from its
+/// standard output sees an immediate end of file.
 ///
 /// # Errors
 /// The system has no free descriptors.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Before the first byte: the kernel records the writer only of what is written from now on.
+    // Enable this before the first byte: the kernel does not record the writers of earlier bytes.
     set_socket_passcred(&reader, true)?;
     shutdown(&reader, Shutdown::Write)?;
     set_socket_send_buffer_size(&writer, SEND_BUFFER_BYTES)?;
     Ok((reader, writer))
 }
 
-/// Has the kernel record who writes to the other end of a stream socket from now on.
+/// Makes the kernel record who writes to the other end of a stream socket from now on.
 ///
 /// # Errors
 /// The descriptor is not a Unix socket.
@@ -53,11 +53,11 @@ pub fn record_writers(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(set_socket_passcred(socket, true)?)
 }
 
-/// Reads available bytes, all of them written by one process: their number, 0 at the end, and that process,
-/// which may be gone. A byte that no process can be named for has none.
+/// Reads available bytes written by a single process. Returns their number (0 at the end) and the process,
+/// which may have exited; `None` if the kernel does not know it.
 ///
 /// # Errors
-/// The socket failed, or is empty and does not block.
+/// The socket failed, or is empty and non-blocking.
 pub fn read(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<Pid>)> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(8), ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -72,12 +72,12 @@ pub fn read(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Opti
     Ok((message.bytes, writer))
 }
 
-/// Writes to the standard output of another process, which this process may trace. This process is the writer
-/// then. A full socket is waited for until the deadline.
+/// Writes to the standard output of another process, which this process must be allowed to trace. The kernel
+/// records this process as the writer. Waits while the socket is full, until the deadline.
 ///
 /// # Errors
 /// The process is gone or may not be traced, its standard output is not a socket (`InvalidInput`) or has no
-/// reader, or the deadline has passed; some of the bytes may be written.
+/// reader, or the deadline has passed. Some of the bytes may have been written.
 pub fn write_to_stdout_of(process: Pid, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     let flags = rustix::process::PidfdGetfdFlags::empty();
     let socket = rustix::process::pidfd_getfd(pidfd_open(process)?, STDOUT, flags)?;
@@ -85,7 +85,7 @@ pub fn write_to_stdout_of(process: Pid, mut bytes: &[u8], deadline: Instant) -> 
         return Err(io::ErrorKind::InvalidInput.into());
     }
     while !bytes.is_empty() {
-        // Not a property of the socket: the process has the same one and expects writes to wait.
+        // The socket itself must stay blocking, because the other process expects its writes to wait.
         match send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}

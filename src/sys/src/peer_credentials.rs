@@ -1,5 +1,5 @@
-//! User of the process at the other end of a TCP connection, if that end is on this machine: the kernel
-//! stores the user of every socket, and reports it for a pair of addresses.
+//! User at the other end of a TCP connection on this machine. The kernel stores the user of every socket, and
+//! reports it for a pair of addresses.
 
 use std::{
     fs::File,
@@ -15,40 +15,40 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 /// `NLMSG_ERROR`.
 const NLMSG_ERROR: u16 = 2;
-/// Size of the header of every message, in bytes.
+/// Size of each message's header in bytes.
 const HEADER_BYTES: usize = 16;
 /// Number of attempts. A connection may change state between two requests: it is accepted, or its listener is
 /// closed.
 const ATTEMPTS: u32 = 3;
 
-/// The user that owns the other end.
+/// User who owns the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerUser {
-    /// A process of this user: its effective id when it created the socket.
+    /// Effective id of this user when the socket was created.
     Known(u32),
-    /// No process on this machine, or none in this network namespace.
+    /// The peer is not on this machine, or not in this network namespace.
     NotLocal,
-    /// This kernel does not report it.
+    /// This kernel does not report users of sockets.
     Unknown,
 }
 
-/// Returns the user of the socket, or of the listener if the connection is not accepted yet, at the other end
-/// of a connection from `own` to `peer`.
+/// Returns the user of the socket at the other end of a connection from `own` to `peer`. If the connection
+/// has not been accepted, returns the user of the listener.
 ///
 /// # Errors
-/// The other end is on this machine and has no owner any more.
+/// The other end is on this machine, but no longer has an owner.
 pub fn peer_user(own: SocketAddr, peer: SocketAddr) -> io::Result<PeerUser> {
     let (own, peer) = (to_canonical(own), to_canonical(peer));
     let is_here = peer.ip().is_loopback() || peer.ip() == own.ip();
-    // A system that refuses the request does not report users.
+    // If the system rejects the request, it does not report users.
     query_peer_user(own, peer, is_here).unwrap_or(Ok(PeerUser::Unknown))
 }
 
-/// Queries the kernel. The outer error is that of the query itself.
+/// Queries the kernel. The outer error is an error of the query itself.
 fn query_peer_user(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Result<io::Result<PeerUser>> {
     let mut books = open_sock_diag()?;
     for _ in 0..ATTEMPTS {
-        // A socket without a file is not accepted yet, or is closed: its user would be reported as 0.
+        // A socket without a file is closed or not accepted yet, and its user would be reported as 0.
         let found = match find_socket(&mut books, peer, own)? {
             Some(end) if end.has_file => Some(end),
             Some(_ownerless) => {
@@ -60,7 +60,7 @@ fn query_peer_user(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Resu
         if let Some(SocketEntry { user, .. }) = found {
             return Ok(Ok(PeerUser::Known(user)));
         }
-        // Our own end certainly exists: if it is not found, the kernel does not report sockets.
+        // Our own end certainly exists. If it is not found, the kernel does not report sockets.
         if find_socket(&mut books, own, peer)?.is_none() {
             return Ok(Ok(PeerUser::Unknown));
         }
@@ -68,7 +68,7 @@ fn query_peer_user(own: SocketAddr, peer: SocketAddr, is_here: bool) -> io::Resu
     Ok(Err(io::ErrorKind::ConnectionReset.into()))
 }
 
-/// A socket in the kernel's socket table.
+/// Socket in the kernel's table.
 struct SocketEntry {
     user: u32,
     has_file: bool,
@@ -79,7 +79,7 @@ fn open_sock_diag() -> io::Result<File> {
     Ok(File::from(socket_with(AddressFamily::NETLINK, kind, flags, Some(netlink::SOCK_DIAG))?))
 }
 
-/// Looks for the socket at `here` that is connected to `there`, or otherwise listens for it.
+/// Finds the socket at `here` that is connected to `there`, or else the listener for it.
 fn find_socket(books: &mut File, here: SocketAddr, there: SocketAddr) -> io::Result<Option<SocketEntry>> {
     books.write_all(&diag_request(here, there))?;
     let mut answer = [0_u8; 512];
@@ -88,16 +88,16 @@ fn find_socket(books: &mut File, here: SocketAddr, there: SocketAddr) -> io::Res
 }
 
 /// Returns the request: `nlmsghdr`, then `inet_diag_req_v2`. Ports and addresses are in network byte order,
-/// everything else in native order.
+/// everything else is in native order.
 fn diag_request(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     let mut body = vec![family(here), libc::IPPROTO_TCP as u8, 0, 0];
-    // In any state.
+    // Any state.
     body.extend(u32::MAX.to_ne_bytes());
     body.extend(here.port().to_be_bytes());
     body.extend(there.port().to_be_bytes());
     body.extend(address(here.ip()));
     body.extend(address(there.ip()));
-    // On any interface; without a cookie of an earlier response.
+    // Any interface, without a cookie of an earlier response.
     body.extend(0_u32.to_ne_bytes());
     body.extend([u8::MAX; 8]);
     let length = u32::try_from(HEADER_BYTES + body.len()).expect("72 bytes");
@@ -109,8 +109,8 @@ fn diag_request(here: SocketAddr, there: SocketAddr) -> Vec<u8> {
     message
 }
 
-/// Parses the response: `nlmsghdr`, then `inet_diag_msg`, whose last numbers are user and inode, or an error,
-/// which is negative.
+/// Parses the response: `nlmsghdr`, then `inet_diag_msg`, which ends with user and inode, or a negative error
+/// number.
 fn parse_diag_response(answer: &[u8]) -> io::Result<Option<SocketEntry>> {
     const USER_AT: usize = HEADER_BYTES + 64;
     let number = |at: usize| {
@@ -173,12 +173,12 @@ mod tests {
 
     fn check_both_ends(listen: &str, dial: &str) {
         let Ok(listener) = TcpListener::bind(listen) else {
-            // A machine without IPv6.
+            // This machine has no IPv6.
             return assert!(listen.starts_with('['), "{listen}");
         };
         let stream = TcpStream::connect((dial, listener.local_addr().unwrap().port())).unwrap();
         let (own, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-        // Not accepted yet: the listener's user counts.
+        // Before the connection is accepted, the listener's user counts.
         assert!(is_own(peer_user(own, peer).unwrap()));
         let (accepted, _) = listener.accept().unwrap();
         drop(listener);
