@@ -6,6 +6,7 @@
 //! ends with a barrier. Only a few barriers may be open, because the client's own queue is bounded and the
 //! run must know what the client has handled. A stream that is not opened in time is given up, and its
 //! updates take another route. Updates are sent without an answer only if there is no other route.
+//!
 //! ```text
 //! opening barrier ─► (wait) ─► answer to 1 ─► updates… ─► barrier 2 ─► updates… ─► (two are open: wait) ─► …
 //! ```

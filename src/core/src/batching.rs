@@ -2,9 +2,9 @@
 //!
 //! Order of batches:
 //! 1. The rest of a batch whose process died, in one new process.
-//! 2. Tests that run in isolation, longest first: known crashers, tests over one second and three starts,
-//!    tests marked as isolated, and isolated reruns. If the process takes more tests, a test that is merely
-//!    long is a batch of one for any process of its program.
+//! 2. Tests that run in isolation, longest first: known crashers, tests longer than one second and three
+//!    starts, tests marked as isolated, and isolated reruns. If processes take more tests, a test that is
+//!    only long does not need its own process: it is a batch of one for any process of its program.
 //! 3. Everything else in chunks, from the program with the most work left.
 //! 4. Tests that could not start in isolation, after all others of their program.
 //!
@@ -135,7 +135,7 @@ pub struct TestQueue {
     /// Longest first; equal ones in the plan's order.
     isolated: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     /// Long tests of programs whose processes take more tests, in the same order. Each is a batch for any
-    /// process of its program, because a process of its own would repeat the set-up.
+    /// process of its program, because a separate process would repeat the set-up.
     long: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,

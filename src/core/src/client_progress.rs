@@ -30,8 +30,8 @@ pub struct ClientAnswers {
     pub answers_bound_methods: bool,
     /// Whether the client has answered a log request; `None` if unknown.
     pub answers_log_requests: Option<bool>,
-    /// Whether the client has answered a request with an unknown method with a result. Its dispatcher then
-    /// handles such requests in order with other messages.
+    /// Whether the client has sent a result for a request with an unknown method. Its dispatcher then handles
+    /// such requests in order with other messages.
     pub accepts_unknown_methods: bool,
 }
 
@@ -93,7 +93,7 @@ impl ClientAnswers {
 mod tests {
     use super::*;
 
-    /// Returns the tick at which a wait ends that begins at `begin` and checks as often as it is told to.
+    /// Returns the end of a wait that begins at `begin` and checks as often as it is told to.
     fn wait_ends(begin: u64, answers: &[u64], limit: u64) -> u64 {
         let mut now = begin + limit;
         loop {

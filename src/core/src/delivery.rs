@@ -46,9 +46,9 @@ pub enum DeliveryStep {
     Dial,
     /// Send everything before the completion; fails if the route is broken.
     SendDue(DeliveryRoute),
-    /// Wait until the client confirms the barrier on the own connection; fails if the client does not.
+    /// Wait until the client confirms the barrier on the finisher's connection; fails if the client does not.
     Prove,
-    /// Give up the own connection. This proves nothing.
+    /// Give up the finisher's connection. This proves nothing.
     GiveUp,
     /// Tell the coordinator that only the completion is missing; fails if the coordinator is gone, which
     /// changes nothing.
@@ -292,7 +292,7 @@ pub fn settle_orphaned_run<'a>(
 mod tests {
     use super::*;
 
-    /// Runs a delivery in which the given steps fail and all others succeed.
+    /// Runs a delivery. The given steps fail, and all others succeed.
     fn run_delivery(
         line: FinisherConnection,
         has_due: bool,

@@ -10,7 +10,7 @@ use crate::Slots;
 /// The demand of one run, or one listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotDemand {
-    /// Slots that the demand can use, including those of its current leases.
+    /// Slots that the demand can use, including the slots of its current leases.
     pub wanted: Slots,
     /// Leases received since the demand began. When slots are scarce, the demand with the fewest comes first.
     pub served: u64,
@@ -73,7 +73,7 @@ impl GrantRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupedDemand {
     pub group: u32,
-    /// Leases that the group has received, including those of finished demands. The same for all demands of
+    /// Leases that the group has received, including leases of finished demands. The same for all demands of
     /// a group.
     pub group_served: u64,
     pub demand: SlotDemand,

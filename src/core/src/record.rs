@@ -62,7 +62,7 @@ pub enum RunRecord {
     Log(LogLine),
 }
 
-/// Receives the events of a run in the order in which they happen.
+/// Receives the events of a run in chronological order.
 pub trait RecordSink {
     /// Receives the next event.
     fn record(&mut self, record: RunRecord);

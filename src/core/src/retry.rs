@@ -25,7 +25,7 @@ impl RetryPolicy {
 pub struct RetryDelay {
     /// How the delays of a test's retries grow.
     pub backoff: Backoff,
-    /// Delay before the first retry; zero retries at once.
+    /// Delay before the first retry; may be zero.
     pub first: Duration,
     /// Maximum delay, before jitter.
     pub max: Option<Duration>,

@@ -41,7 +41,7 @@ pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
 }
 
 /// Reads typed input from a terminal, and returns the number of line ends. Returns 0 without waiting if no
-/// line was typed, or this process is in the background. The terminal must be in line mode.
+/// line was typed, or this process is in the background. The terminal stays in line mode.
 ///
 /// # Errors
 /// The descriptor is not a terminal, or cannot be read.

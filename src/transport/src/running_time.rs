@@ -1,5 +1,5 @@
-//! Timeouts of peers that count only the running time of this process. While this process is stopped or
-//! starved, it does not read the peer's answers, so a timeout would say nothing about the peer.
+//! Timeouts for peers that count only while this process runs. A stopped or starved process does not read the
+//! peer's answers, so a timeout would prove nothing about the peer.
 
 use std::time::Duration;
 

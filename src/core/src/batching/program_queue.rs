@@ -11,12 +11,12 @@ const MIN_START: Duration = Duration::from_millis(1);
 const TARGET_BATCH_PER_START: u32 = 50;
 /// Lower bound of that multiple if all slots can be kept busy and a start is cheap.
 const MIN_BATCH_PER_START: u32 = 3;
-/// Maximum duration of a batch under the rules about cheap starts. Saving this much on a slot is noticeable.
+/// A batch of this duration always justifies a cheap start, because the time that a slot saves is noticeable.
 const NOTICEABLE: Duration = Duration::from_millis(150);
 /// Divisor: work that takes this part of a start justifies a process while a slot is free, because the run
 /// ends noticeably earlier.
 const START_PER_WORTHWHILE_BATCH: u32 = 4;
-/// A start that costs at least this much: tests are spread over all slots even if no durations are known.
+/// If a start costs at least this much, tests are spread over all slots even if no durations are known.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
 /// Tests in the first batches of a program with a cheap start and no data.
 pub(super) const FIRST_TESTS: usize = 4;

@@ -27,7 +27,7 @@ fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
 
 #[test]
 fn tests_without_data_are_spread_over_free_slots() {
-    // The start is not expensive by what a listing shows, and the tests may take anything.
+    // The listing does not show an expensive start, and the tests may take any time.
     for start in [60, 300] {
         assert_eq!(simulate(start, &[440; 20], false, 2), (vec![10, 10], start + 4400));
     }
@@ -78,8 +78,8 @@ fn program_with_most_of_the_tests_is_split_although_there_are_many_programs() {
     assert_eq!(small.tests.len(), 50, "small programs are batches enough");
 }
 
-/// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the
-/// last ends: in milliseconds, with this start and these durations.
+/// Returns the sizes of the batches in the order in which slots become free, and the end of the last batch.
+/// All times are in milliseconds.
 fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<usize>, u64) {
     let mut queue = TestQueue::new([costs(start)]);
     let item = |(test, duration): (u32, &u64)| QueuedTest {
@@ -138,15 +138,15 @@ fn slots_end_an_expensive_program_together() {
         let (sizes, end) = simulate(4000, &[154; 57], known, 2);
         assert_eq!((sizes.len(), end / 100), (2, 84), "{sizes:?}");
     }
-    // Tests over a second, which a cheap program would run one by one.
+    // Tests over one second, which a cheap program would run in isolation.
     let (sizes, end) = simulate(4000, &[1100; 8], true, 2);
     assert_eq!((sizes, end), (vec![4, 4], 8400));
-    // A long one among short ones: the other slot takes the others.
+    // One long test among short ones: the other slot takes the short ones.
     let mut durations = [200; 41];
     durations[20] = 8000;
     let (sizes, end) = simulate(4000, &durations, true, 2);
     assert!(end <= 14_000, "{sizes:?} {end}");
-    // What is too little for a start of its own is not split.
+    // Work that does not justify another start is not split.
     assert_eq!(simulate(4000, &[10; 57], true, 2).0, [57]);
     let (sizes, _) = simulate(4000, &[1; 57], false, 2);
     assert_eq!(sizes, [28, 29]);
@@ -191,7 +191,7 @@ fn splits_are_near_the_bound() {
                 let (sizes, end) = simulate(start, &durations, true, slots);
                 let total: u64 = durations.iter().sum();
                 let bound = start + total / slots as u64;
-                // Batches of cheap programs shrink, because estimates may be wrong: each has a start.
+                // Batches of cheap programs shrink, because estimates may be wrong. Each batch costs a start.
                 assert!(
                     end <= bound * 5 / 4 + 3 * start.min(150),
                     "{start} {slots}: {end} {bound} {sizes:?}"
@@ -247,7 +247,7 @@ fn limited_batches_take_no_longer_than_the_limit() {
         queue
     };
     let millis = |ms| Some(Duration::from_millis(ms));
-    // Of tests that take 5 ms, 40 fit, with or without a history; at the end even fewer.
+    // 40 tests of 5 ms fit, with or without history, and fewer at the end.
     let all = sizes(&mut limited(3, millis(5)), 2);
     assert_eq!((all[0], all.iter().max()), (40, Some(&40)));
     let mut queue = limited(3, None);
@@ -493,14 +493,13 @@ fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
     };
     let first =
         |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(Slots(slots))).unwrap().tests.len();
-    // Nothing is known: a few tests measure the others, and the process that has paid its start takes them
-    // next.
+    // Without data, a few tests serve as a sample, and the running process takes the others next.
     assert_eq!(first(&mut queue(4000, None), 2), 4);
-    // Two seconds: the rest is shared out when it is known who is slower.
+    // Two seconds: the rest is distributed when it is known which slot is slower.
     assert_eq!(first(&mut queue(4000, Some(10)), 2), 200);
-    // Another process for less would cost more than it saves.
+    // For less work, another process would cost more than it saves.
     assert_eq!(first(&mut queue(40, Some(5)), 2), 40);
-    // A slot that is alone waits for no other.
+    // A single slot does not wait for others.
     for weight in [None, Some(5)] {
         assert_eq!(first(&mut queue(4000, weight), 1), 4000);
     }
@@ -535,7 +534,7 @@ fn few_slow_tests_among_fast_ones_are_not_all_one_processs() {
     let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
     let mut queue = TestQueue::new([ProgramCosts { process, ..costs(8000) }]);
     queue.add(items(4000, None));
-    // One test of 50 takes a second, and all others a millisecond; the slow ones are in the second half.
+    // In the second half, one in 50 tests takes a second. All others take a millisecond.
     let duration = |test: TestId| match test.0 {
         number if number >= 2000 && number % 50 == 0 => Duration::from_secs(1),
         _ => Duration::from_millis(1),

@@ -173,7 +173,7 @@ impl RunState {
         self.leases.slots_taken()
     }
 
-    /// Returns the number of slots that the run could use now, including those of its leases.
+    /// Returns the number of slots that the run could use now, including its leases' slots.
     #[must_use]
     pub fn wanted_slots(&self) -> Slots {
         let waiting = match self.lifecycle.is_assigning() {

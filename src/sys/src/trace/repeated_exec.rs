@@ -20,7 +20,7 @@ use super::{
 };
 use crate::process::Pid;
 
-/// A program's path for itself, with its terminator. This path leads to the program whatever its name is.
+/// A program's path for itself, with its terminator. The program's name does not matter.
 const OWN_PROGRAM: &[u8; 16] = b"/proc/self/exe\0\0";
 /// Distance below the stack pointer where the path is written. The kernel has mapped more of a new stack.
 const PATH_BELOW_STACK: u64 = 256;

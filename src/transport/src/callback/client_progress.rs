@@ -72,7 +72,7 @@ impl SharedProgress {
         self.write(BOUND_METHODS_OFFSET, &[1]);
     }
 
-    /// Records that the client has answered a request with an unknown method with a result.
+    /// Records that the client has sent a result for a request with an unknown method.
     pub fn note_unknown_method(&self) {
         self.write(UNKNOWN_METHODS_OFFSET, &[1]);
     }

@@ -357,7 +357,7 @@ impl CallbackConnection {
 
     /// Waits for a new answer, the end of the client's side, or the answer timeout. The timeout starts at the
     /// latest answer or at `since`, whichever is later. If the client answers on another connection, the
-    /// timeout starts again there.
+    /// timeout starts again at that answer.
     pub(super) async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
         let begin = self.answered_at.max(since);
         let mut deadline = begin + self.answer_limit();
