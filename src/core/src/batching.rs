@@ -180,7 +180,6 @@ impl TestQueue {
         self.known_median = median(&mut waiting.filter_map(|item| item.weight).collect::<Vec<_>>());
     }
 
-    /// Adds a test that runs in isolation.
     pub(crate) fn add_isolated(&mut self, program: ProgramId, test: TestId, weight: Option<Duration>) {
         self.isolated.insert((Reverse(weight.unwrap_or(UNKNOWN_WEIGHT)), test, program));
     }
@@ -221,7 +220,6 @@ impl TestQueue {
         }
     }
 
-    /// Limits a program to one process at a time.
     pub(crate) fn limit_to_one_process(&mut self, program: ProgramId) {
         self.program(program).limit_to_one_process();
     }
@@ -457,7 +455,6 @@ impl TestQueue {
         weight.or_else(unknown).unwrap_or(UNKNOWN_WEIGHT)
     }
 
-    /// Returns the cost of a start of the program.
     #[must_use]
     pub(crate) fn start_cost(&self, program: ProgramId) -> Duration {
         self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)

@@ -9,11 +9,8 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netlink, socket_with};
 
-/// `SOCK_DIAG_BY_FAMILY`.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST`.
 const NLM_F_REQUEST: u16 = 1;
-/// `NLMSG_ERROR`.
 const NLMSG_ERROR: u16 = 2;
 /// Size of each message's header in bytes.
 const HEADER_BYTES: usize = 16;

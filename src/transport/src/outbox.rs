@@ -156,7 +156,6 @@ impl Outbox {
     }
 }
 
-/// A queued frame.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
     pub(crate) bytes: Bytes,

@@ -75,7 +75,6 @@ pub(super) struct ProgramQueue {
     observed_count: u32,
 }
 
-/// Limits of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchSize {
     pub(super) duration: Duration,
@@ -107,7 +106,6 @@ pub(super) struct SlotShare {
     pub(super) programs: usize,
     /// Waiting tests of all programs.
     pub(super) tests: usize,
-    /// Median of the known durations.
     pub(super) known_median: Option<Duration>,
 }
 

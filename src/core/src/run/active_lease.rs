@@ -29,7 +29,6 @@ enum LeaseIdleness {
     Ending,
 }
 
-/// A lease that a worker holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ActiveLease {
     id: LeaseId,
@@ -126,7 +125,6 @@ impl ActiveLease {
         (self.is_extended, self.idleness) = (true, LeaseIdleness::Busy);
     }
 
-    /// Ends the idle process.
     pub(super) fn end_process(&mut self) {
         self.idleness = LeaseIdleness::Ending;
     }
@@ -178,12 +176,10 @@ impl ActiveLease {
         Some(fixture)
     }
 
-    /// Returns the slots that the lease takes.
     pub(super) fn weight(&self) -> Slots {
         LEASE_WEIGHT
     }
 
-    /// Returns the slots that the process occupies.
     pub(super) fn busy_slot(&self, remaining: Duration) -> BusySlot {
         BusySlot { program: self.program(), weight: self.weight(), remaining }
     }
@@ -210,7 +206,6 @@ impl ActiveLease {
         self.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
     }
 
-    /// Returns the tests that the process has not started.
     fn unstarted<'a>(&'a self, tests: &'a RunTests) -> impl Iterator<Item = TestId> + 'a {
         let tests_of_batch = self.batch.tests.iter().copied();
         tests_of_batch.filter(|test| tests.location(*test) == TestSituation::Leased(self.id))

@@ -15,7 +15,6 @@ use crate::{
     batching::{LEASE_WEIGHT, SlotLoads},
 };
 
-/// The leases that workers hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct ActiveLeases {
     leases: BTreeMap<WorkerId, ActiveLease>,
@@ -29,7 +28,6 @@ impl ActiveLeases {
         self.leases.len()
     }
 
-    /// Returns the slots that the leases take.
     pub(super) fn slots_taken(&self) -> Slots {
         self.leases.values().map(ActiveLease::weight).sum()
     }
@@ -207,7 +205,6 @@ impl ActiveLeases {
         Some(RunAction::DelayStarts { program, delay })
     }
 
-    /// Lets processes of a program start again.
     pub(super) fn allow_starts(&mut self, program: ProgramId) {
         self.delayed_starts.remove(&program);
     }

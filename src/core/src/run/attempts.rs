@@ -19,16 +19,12 @@ const UNPRODUCTIVE_EXITS_PER_TEST: u8 = 2;
 /// guard does so every time.
 const GUARD_LOSSES_PER_TEST: u32 = 3;
 
-/// The attempts of one test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct TestAttempts {
     /// Provisional failures, each followed by a retry.
     failures: u32,
-    /// Iterations that the test has passed.
     passed_iterations: u32,
-    /// Workers that died during the test.
     worker_deaths: u8,
-    /// Watchdog deaths while the test ran.
     watchdog_deaths: u8,
     /// Processes of this test alone that exited successfully without running it.
     unproductive_exits: u8,
@@ -57,7 +53,6 @@ impl TestAttempts {
         }
     }
 
-    /// Returns whether a failure is reported as provisional.
     pub(super) fn is_failure_provisional(&self, retries: RetryPolicy) -> bool {
         // The result of an isolated rerun after a death is always final.
         let is_lone_check = self.provisional == Some(ProvisionalReason::AwaitsIsolatedRun);

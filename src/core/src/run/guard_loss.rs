@@ -2,7 +2,6 @@
 
 use crate::{GuardLoss, NotRunReason};
 
-/// Consecutive guard losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct GuardLosses {
     count: u32,
@@ -13,7 +12,6 @@ pub(super) struct GuardLosses {
 }
 
 impl GuardLosses {
-    /// Counts one more loss.
     pub(super) fn record(&mut self, loss: GuardLoss, has_begun: bool) {
         self.count += 1;
         self.loss = Some(self.loss.map_or(loss, |earlier| earlier.and(loss)));

@@ -62,7 +62,6 @@ impl RunLifecycle {
         self.draining = workers;
     }
 
-    /// Returns the workers that are proving their streams.
     pub(super) fn draining_workers(&self) -> &[WorkerId] {
         &self.draining
     }

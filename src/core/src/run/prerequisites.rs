@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use super::Prerequisite;
 use crate::{TestId, ledger::Ledger};
 
-/// State of a test's prerequisites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrerequisiteState {
     /// A prerequisite has no result.

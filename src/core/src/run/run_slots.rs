@@ -2,7 +2,6 @@
 
 use crate::Slots;
 
-/// Slots that a run may use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunSlots {
     /// Maximum number of slots by the plan, at least one.

@@ -38,7 +38,6 @@ impl TestSituation {
     }
 }
 
-/// One test of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunTest {
     /// The planned test without its prerequisites, which are stored in `blocked`.
@@ -47,7 +46,6 @@ struct RunTest {
     attempts: TestAttempts,
 }
 
-/// The tests of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunTests {
     tests: Vec<RunTest>,
@@ -106,7 +104,6 @@ impl RunTests {
         self.queue.add(waiting);
     }
 
-    /// Returns whether tests may be added.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -132,7 +129,6 @@ impl RunTests {
         self.tests[test.index()].planned.program
     }
 
-    /// Returns the expected duration of a test.
     pub(super) fn expected_duration(&self, test: TestId) -> Duration {
         let planned = &self.tests[test.index()].planned;
         self.queue.estimated_duration(planned.program, planned.weight)
@@ -143,7 +139,6 @@ impl RunTests {
         batch.tests.iter().copied().filter(|test| self.location(*test).is_in(lease)).collect()
     }
 
-    /// Takes the next batch from the queue.
     pub(super) fn next_batch(
         &mut self,
         take: impl Fn(&mut TestQueue) -> Option<TestBatch>,
@@ -280,7 +275,6 @@ impl RunTests {
         Some(delay)
     }
 
-    /// Returns whether a test waits for its retry delay.
     pub(super) fn is_delayed(&self, test: TestId) -> bool {
         self.delayed.contains(&test)
     }
@@ -312,7 +306,6 @@ impl RunTests {
         self.queue.add(round.into_iter().map(|test| self.tests[test.index()].planned.queued(test)));
     }
 
-    /// Queues a test to run in isolation.
     fn requeue_isolated(&mut self, test: TestId) {
         let RunTest { planned, location, .. } = &mut self.tests[test.index()];
         *location = TestSituation::Waiting;
@@ -388,7 +381,6 @@ impl RunTests {
         self.queue.grow_batches(program, ended_with);
     }
 
-    /// Limits a program to one process at a time.
     pub(super) fn limit_to_one_process(&mut self, program: ProgramId) {
         self.queue.limit_to_one_process(program);
     }

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use crate::SetUpProgress;
 
-/// Set-ups of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct LeaseSetUps {
     /// Fixtures that are being set up. Each is set up on behalf of the previous one, so the last one is

@@ -70,7 +70,6 @@ impl RecordKind {
         Self::Log,
     ];
 
-    /// Returns the number of the kind.
     pub(super) fn number(self) -> u8 {
         self as u8
     }

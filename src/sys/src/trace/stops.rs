@@ -19,7 +19,6 @@ const WAIT_OPTIONS: libc::c_int = libc::__WALL | libc::__WNOTHREAD | libc::WNOHA
 /// Number of polls with `yield` before the first sleep. Most stops happen as soon as the traced thread gets
 /// the CPU.
 const YIELDS_BEFORE_SLEEP: u32 = 50;
-/// Sleep between later polls.
 const POLL_SLEEP: Duration = Duration::from_micros(100);
 
 /// State change of a child or traced thread.

@@ -84,7 +84,6 @@ pub struct CallbackConnection {
     pub(super) window: AckWindow,
     /// Run of the latest frame, which barriers name.
     pub(super) run: String,
-    /// Method of the connection's barriers.
     pub(super) barrier: BarrierMethod,
     /// Time of the latest answer.
     answered_at: Instant,
@@ -457,7 +456,6 @@ async fn wait_for_peer_end(mut peer: watch::Receiver<PeerState>) {
     drop(peer.wait_for(|peer| peer.ended.is_some()).await);
 }
 
-/// Result of waiting for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerWait {
     /// An answer has arrived, or the client's side has ended.

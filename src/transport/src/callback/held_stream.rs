@@ -101,7 +101,6 @@ pub(super) fn hand_over(
 #[derive(Debug)]
 pub struct HeldStreams {
     shared: Arc<HeldShared>,
-    /// Task that receives duplicates.
     _receiver: JoinSet<()>,
 }
 

@@ -39,7 +39,6 @@ pub(super) enum PeerEnd {
     NoClient,
 }
 
-/// Number of the barrier that opens a connection.
 const OPENING_BARRIER: u64 = 1;
 
 /// Returns the number of the barrier that a response answers. All requests of ours on this connection are

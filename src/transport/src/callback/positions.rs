@@ -6,14 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 /// case the coordinator is killed. More runs than this rarely end at the same time.
 const DRAINED_RUNS: usize = 16;
 
-/// Positions of the runs on one connection.
 #[derive(Debug, Default)]
 pub(super) struct StreamPositions {
     sent: BTreeMap<String, u64>,
     handled: BTreeMap<String, u64>,
     /// Latest completely handled runs, oldest first.
     drained: VecDeque<(String, u64)>,
-    /// Number of sent frames.
     frames: u64,
     /// Frames that the client has not handled, oldest first. The client's windows limit them.
     unhandled: VecDeque<UnhandledFrame>,
@@ -57,7 +55,6 @@ impl StreamPositions {
         }
     }
 
-    /// Returns the handled position of a run.
     pub(super) fn handled(&self, run: &str) -> u64 {
         self.handled.get(run).copied().unwrap_or(0)
     }

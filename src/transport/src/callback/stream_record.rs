@@ -31,13 +31,11 @@ const SLOT_HEAD_BYTES: usize = 24;
 /// Frame count of a record that could not be written.
 const DAMAGED: u64 = u64::MAX;
 
-/// File of a record.
 #[derive(Debug)]
 pub(super) struct StreamRecord {
     file: File,
 }
 
-/// Last frame of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RecordedFrame {
     /// Position of the frame's first byte in the stream.
@@ -131,7 +129,6 @@ pub(super) struct StreamRecorder {
     count: u64,
     /// Total size of all recorded frames.
     bytes: u64,
-    /// Latest mark.
     mark: Vec<u8>,
 }
 
