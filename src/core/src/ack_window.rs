@@ -133,8 +133,8 @@ impl AckWindow {
         }
     }
 
-    /// Allows updates although the client has not answered. Only for the last remaining route: with another
-    /// one, the updates could take that route in order.
+    /// Allows updates although the client has not answered. Only call this on the last remaining route:
+    /// otherwise, updates take another route, which keeps their order.
     pub fn send_unopened(&mut self) {
         if self.answers == AnswerState::Unknown {
             self.answers = AnswerState::Silent;

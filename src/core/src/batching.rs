@@ -196,7 +196,7 @@ impl TestQueue {
         }
     }
 
-    /// Returns tests that a process did not begin to the queue, in order, with their new estimates.
+    /// Puts tests that a process did not begin back into the queue, in order, with their new estimates.
     pub(crate) fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             self.program(program).push(item);
@@ -364,8 +364,8 @@ impl TestQueue {
     }
 
     /// Returns how long to delay further processes of a program if a running process is likely to finish the
-    /// tests before another one would be ready. They start after the delay in any case, because the tests may
-    /// take longer than estimated.
+    /// tests before another one would be ready. The delay ends in any case, because the tests may take longer
+    /// than estimated.
     #[must_use]
     pub(crate) fn start_delay(&self, program: ProgramId) -> Option<Duration> {
         if self.long.iter().any(|(_, _, of)| *of == program) {

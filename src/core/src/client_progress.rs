@@ -30,7 +30,7 @@ pub struct ClientAnswers {
     pub answers_bound_methods: bool,
     /// Whether the client has answered a log request; `None` if unknown.
     pub answers_log_requests: Option<bool>,
-    /// Whether the client has sent a result for a request with an unknown method. Its dispatcher then handles
+    /// Whether the client has sent a result for a request with an unknown method. The client then handles
     /// such requests in order with other messages.
     pub accepts_unknown_methods: bool,
 }

@@ -58,7 +58,7 @@ impl OutcomeCounts {
         self.leaky
     }
 
-    /// Counts tests that left processes behind. Their outcomes are counted separately.
+    /// Counts tests that left processes behind, in addition to their outcomes.
     pub fn add_leaky(&mut self, tests: usize) {
         self.leaky += tests;
     }

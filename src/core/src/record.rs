@@ -25,7 +25,7 @@ pub enum RunRecord {
         /// Duration in microseconds.
         duration_us: u64,
     },
-    /// The test has ended. Its result is held until its process has proven it.
+    /// The test has ended. The result is held until the test's process has proven it.
     Held {
         test: TestId,
         /// Whether the process runs no other test, so the result follows soon.

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Trait of tests whose skips CTest treats specially.
+/// Trait that says how CTest reports a test that skips itself.
 pub const SKIP_TRAIT: &str = "ctest-skip";
-/// Value of [`SKIP_TRAIT`] if CTest reports a skip as a failure.
+/// Value of [`SKIP_TRAIT`] if CTest reports the skip as a failure.
 pub const SKIP_FAILS: &str = "fails";
 
 /// A test of a CTest project.

@@ -2,7 +2,7 @@
 //! how every test ended.
 //!
 //! The file has two lines of JSON: the head, which is enough to list runs, and the tests with their groups.
-//! It is written before the first test runs. Readers report a missing or truncated second line.
+//! The manifest is written before the first test runs. Readers report a missing or truncated second line.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

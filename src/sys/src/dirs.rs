@@ -328,8 +328,8 @@ fn has_listening_socket(dir: &Path) -> bool {
 /// elsewhere.
 const TEMPORARY_LINK: &str = "temporary";
 
-/// Directory for a session's temporary files. It is in the system's temporary directory, because the socket
-/// directory is often on a small file system in memory. Dropping it removes it with all contents.
+/// Directory for a session's temporary files. The directory is in the system's temporary directory, because
+/// the socket directory is often on a small file system in memory. Dropping it removes it with all contents.
 #[derive(Debug)]
 pub struct SessionTemporaryDir {
     _directory: SocketDir,

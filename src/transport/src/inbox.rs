@@ -91,7 +91,7 @@ impl<D: StreamDecoder> Inbox<D> {
     ///
     /// # Errors
     /// The stream is damaged, cut off in the middle of an item, too slow in an item's head, or cannot be
-    /// read. It is then over.
+    /// read. The stream is then over.
     pub async fn next(&mut self) -> Result<Option<D::Item>, LinkError<D::Error>> {
         if self.is_over {
             return Ok(None);

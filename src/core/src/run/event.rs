@@ -102,7 +102,7 @@ pub enum RunEvent {
     SpareSlots(Slots),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
-    /// A test has ended. Its result is held until its process has proven it.
+    /// A test has ended. The result is held until the test's process has proven it.
     Held { lease: LeaseId, test: TestId },
     /// The worker has put the result of a test on its stream.
     Settled {

@@ -1,5 +1,5 @@
-//! Tests that start after others, such as the users of a fixture after its set-up. They enter the queue only
-//! when the others have their results, so they hold no slot while they wait.
+//! Tests that start after others, such as the users of a fixture after its set-up. Such tests enter the queue
+//! only when the others have their results, so they hold no slot while they wait.
 
 use std::collections::BTreeMap;
 

@@ -116,8 +116,8 @@ pub struct DiscoveryJob {
     /// Crash capture for repeating a listing that has crashed; `None` keeps no diagnostics.
     #[serde(default)]
     pub capture: Option<ListingCapture>,
-    /// Run whose first lease of the program may use the process that listed the tests. `None` ends that
-    /// process. Ignored by frameworks whose processes cannot wait for tests.
+    /// Run whose first lease of the program may use the process that listed the tests. With `None`, that
+    /// process exits. Ignored by frameworks whose processes cannot wait for tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upcoming_run: Option<UpcomingRun>,
 }
@@ -177,7 +177,7 @@ pub struct WorkerLease {
     /// Whether this is an isolated run of one test in its own process. Its failures are not checked by
     /// another isolated rerun.
     pub is_isolated: bool,
-    /// Whether the process is for a debugger. It is stopped before its first instruction until
+    /// Whether the process is for a debugger. The process is stopped before its first instruction until
     /// [`ToWorker::Debugger`] decides about it, or a debugger has launched another one.
     #[serde(default)]
     pub is_debugged: bool,
@@ -423,7 +423,7 @@ pub enum LeaseEvent {
         /// Duration in microseconds.
         duration_us: u64,
     },
-    /// The test has ended. Its result is held until its process has proven it.
+    /// The test has ended. The result is held until the test's process has proven it.
     Held(TestId),
     /// The test has its terminal result: journalled, and queued for the client's stream.
     Settled {

@@ -1,6 +1,6 @@
 //! A JSON scanner that accepts more than any parser, because a message that some implementation can read must
 //! never look like garbage here. The scanner accepts any scalar, keys in any case (like Go's decoder), lone
-//! surrogates, repeated members, and any depth. It never recurses.
+//! surrogates, repeated members, and any depth. Nothing here recurses.
 
 use std::ops::Range;
 

@@ -68,7 +68,7 @@ pub fn log_probe_frame(id: u64) -> Bytes {
     )
 }
 
-/// Encodes a barrier with an unknown method. It also checks whether a client answers at all.
+/// Encodes a barrier with an unknown method. This barrier also checks whether a client answers at all.
 #[must_use]
 pub fn unknown_barrier_frame(id: u64) -> Bytes {
     rpc::encode_request(&RequestId::number(id), method::BARRIER, &BarrierParams {})

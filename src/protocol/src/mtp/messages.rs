@@ -37,7 +37,8 @@ pub mod method {
     pub const EXIT: &str = "exit";
     /// First message on a callback connection to one of Heeler's own listeners, which require a token.
     pub const HELLO: &str = "$/heeler/hello";
-    /// Server → client: a request that no client knows. Only the time of the response matters.
+    /// Server → client: a request that no client knows. The client's response only proves that it has handled
+    /// everything before.
     pub const BARRIER: &str = "$/heeler/barrier";
     /// Server → client, if requested in `initialize`: files of test programs have changed.
     pub const PROGRAMS_CHANGED: &str = "$/heeler/programsChanged";

@@ -1,5 +1,5 @@
-//! Renders tests, results and groups as nodes. Only this module writes test nodes as JSON. It appends to the
-//! caller's buffer, because a worker renders a hundred thousand nodes per second.
+//! Renders tests, results and groups as nodes. Only this module writes test nodes as JSON. The JSON is
+//! appended to the caller's buffer, because a worker renders a hundred thousand nodes per second.
 
 use std::borrow::Cow;
 

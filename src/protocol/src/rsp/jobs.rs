@@ -11,7 +11,7 @@ wire_numbers! {
     StreamType {
         Error = 1,
         Output = 2,
-        /// What no process wrote.
+        /// Not written by a process.
         Other = 3,
     }
 }

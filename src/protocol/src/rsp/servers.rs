@@ -49,7 +49,7 @@ pub(super) use wire_numbers;
 wire_numbers! {
     /// State of a server.
     RunState {
-        /// There is no such server.
+        /// The server does not exist.
         Unknown = 0,
         Starting = 1,
         Started = 2,
@@ -70,14 +70,14 @@ wire_numbers! {
 }
 
 wire_numbers! {
-    /// State of publishing, which clients show beside the state of a server. Nothing is published here; the
-    /// state says whether the latest run leaves something to be done.
+    /// State of publishing, which clients show beside the state of a server. Heeler publishes nothing; the
+    /// state tells whether the latest run needs attention.
     PublishState {
         /// All tests passed; shown as "Synchronized".
         Synchronized = 1,
         /// Tests failed; shown as "Publish Required".
         Required = 2,
-        /// No run, or none to its end, since this client connected; shown as "Unknown".
+        /// No run has been completed since this client connected; shown as "Unknown".
         Unknown = 6,
     }
 }

@@ -149,8 +149,8 @@ impl SpawnedChild {
     }
 }
 
-/// Starts a process in its own process group. It is killed when the calling thread exits, has only its three
-/// streams and its report channel open, and has no blocked or ignored signals.
+/// Starts a process in its own process group. The process is killed when the calling thread exits, has only
+/// its three streams and its report channel open, and has no blocked or ignored signals.
 ///
 /// # Errors
 /// Names the failed step, including the execution of the program itself.

@@ -3,8 +3,8 @@
 //!
 //! The kernel withholds set-user-id bits and file capabilities from a traced process, and reports the exec
 //! afterwards. The program has then not run any instruction, and its arguments and environment are unchanged,
-//! so the same exec can be repeated. Its instructions overwrite the first instructions of the program, and
-//! disappear with it.
+//! so the same exec can be repeated. The exec's instructions overwrite the first instructions of the program,
+//! and disappear with it.
 
 use std::{
     ffi::OsStr,

@@ -132,7 +132,8 @@ pub fn event_message(tid: Pid) -> io::Result<u64> {
 /// The thread is not stopped at a signal, or no longer exists.
 pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
     let info = ptrace::getsiginfo(nix_pid(tid))?;
-    // SAFETY: every layout of siginfo_t has integers here. They are only an address if the signal is a fault.
+    // SAFETY: every layout of siginfo_t has integers here. The integers are only an address if the signal is
+    // a fault.
     let address = unsafe { info.si_addr() }.addr() as u64;
     Ok(SignalInfo {
         signal: Signal(info.si_signo),

@@ -1,5 +1,5 @@
-//! Background reader of a callback connection. It sees answers to barriers and the peer's end, and answers
-//! the client's requests, as every JSON-RPC peer must.
+//! Background reader of a callback connection. The reader sees answers to barriers and the peer's end, and
+//! answers the client's requests, as every JSON-RPC peer must.
 
 use std::sync::Arc;
 
