@@ -25,7 +25,7 @@ pub struct WindowLimits {
 }
 
 impl Default for WindowLimits {
-    /// Limits that cost real clients nothing measurable and bound a client's queue to about 2,000 changes.
+    /// Limits without measurable cost for real clients. A client's queue stays below about 2,000 changes.
     fn default() -> Self {
         Self { changes: 640, bytes: 256 << 10, open: 2 }
     }

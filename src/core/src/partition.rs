@@ -115,7 +115,8 @@ fn order_by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
     order
 }
 
-/// FNV-1a hash. Unlike the standard library's hasher, the same on every machine and in every version.
+/// FNV-1a hash, which is the same on every machine and in every version, unlike the standard library's
+/// hasher.
 fn fnv1a(bytes: &[u8]) -> u64 {
     fnv1a_from(FNV_OFFSET, bytes)
 }

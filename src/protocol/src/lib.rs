@@ -1,7 +1,7 @@
 //! Conversion between bytes and the messages that Heeler's processes and clients exchange. This crate has no
 //! I/O and no clock, and makes no decisions.
 //!
-//! - [`frame`]: `Content-Length` framing of the protocols of clients.
+//! - [`frame`]: `Content-Length` framing of client protocols.
 //! - [`packet`]: framing of Heeler's own control connections.
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
 //! - `strict_envelope`: stricter checks of envelopes, which some protocols demand.

@@ -164,7 +164,7 @@ impl LeafCgroup {
 
 impl Drop for LeafCgroup {
     fn drop(&mut self) {
-        // `remove_stale_leaves` removes a leaf that is not empty once its owner is dead.
+        // If the leaf is not empty yet, `remove_stale_leaves` removes it after its owner has died.
         let _kept = fs::remove_dir(&self.dir);
     }
 }

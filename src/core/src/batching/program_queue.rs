@@ -9,7 +9,7 @@ use crate::TestId;
 const MIN_START: Duration = Duration::from_millis(1);
 /// Target duration of a batch as a multiple of its start cost: the start is 2 %.
 const TARGET_BATCH_PER_START: u32 = 50;
-/// Lower bound of that multiple if all slots can be kept busy and a start is cheap.
+/// Minimum of that multiple if all slots can be kept busy and a start is cheap.
 const MIN_BATCH_PER_START: u32 = 3;
 /// A batch of this duration always justifies a cheap start, because the time that a slot saves is noticeable.
 const NOTICEABLE: Duration = Duration::from_millis(150);

@@ -1,7 +1,7 @@
 //! Messages over HTTP ("streamable HTTP"). Each client message is the body of a POST. The response to a
 //! request is one JSON message or a stream of events.
 //!
-//! - `headers`: checks of request headers: addressee, sender, and agreement with the body.
+//! - `headers`: checks the addressee and the sender of a request, and that its headers agree with the body.
 //! - `content`: charset and content coding of bodies.
 //! - `events`: the event stream.
 //! - `relay`: requests of several clients in one session.
