@@ -1,5 +1,5 @@
-//! Mutants that another tool has found: their places become bytes of the source, and their ids are as stable
-//! as those of our own mutants.
+//! Converts mutants found by another tool, with byte positions and with ids as stable as those of Heeler's
+//! own mutants.
 
 use crate::{
     mutant::{ByteRange, Change, Description, Language, Mutant, Mutator, Position, SourceText},
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{fmt, sync::Arc};
 
-/// A source in which another tool finds mutants.
+/// A source in which another tool found mutants.
 #[derive(Clone, Debug)]
 pub struct ForeignSource {
     pub path: Arc<str>,
@@ -15,10 +15,10 @@ pub struct ForeignSource {
     pub text: Arc<str>,
 }
 
-/// A mutant as another tool describes it.
+/// A mutant as described by another tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignMutant {
-    /// Columns count UTF-16 units, and the end is exclusive, as of a [`Mutant`].
+    /// As in [`Mutant`], columns count UTF-16 units and the end is exclusive.
     pub start: Position,
     pub end: Position,
     pub mutator: String,
@@ -26,7 +26,7 @@ pub struct ForeignMutant {
     pub description: Option<String>,
 }
 
-/// A place that is not in its source: the source has changed, or the tool counts in another way.
+/// A position outside of the source: the source has changed, or the tool counts differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPlaceError {
     path: Arc<str>,
@@ -52,11 +52,11 @@ impl ForeignMutant {
 }
 
 impl ForeignSource {
-    /// Returns the mutants that a tool has found in this source, all of them and in any order: an id tells a
-    /// mutant from equal ones in the same source by their order.
+    /// Converts all mutants that a tool found in this source, in any order. All are needed at once, because
+    /// equal mutants get their ids by their order in the source.
     ///
     /// # Errors
-    /// A place is not in the source.
+    /// A position is not in the source.
     pub fn mutants(&self, mut found: Vec<ForeignMutant>) -> Result<Vec<Mutant>, UnknownPlaceError> {
         found.sort_by(|one, other| one.order().cmp(&other.order()));
         let source = SourceText::new(Arc::clone(&self.path), self.language, Arc::clone(&self.text));
@@ -69,7 +69,7 @@ impl ForeignSource {
             let unknown =
                 || UnknownPlaceError { path: Arc::clone(&self.path), start: one.start, end: one.end };
             let (start, end) = bytes.ok_or_else(unknown)?;
-            // The last part is the function, which is not known.
+            // The last part is the function, which is unknown.
             mutants.push(Mutant {
                 id: ids.next_id([&*self.path, &one.mutator, &self.text[start..end], &one.replacement, ""]),
                 source: Arc::clone(&source),

@@ -1,10 +1,10 @@
-//! Mutants and results as values, for all who name them: no parser, no I/O, no clock.
+//! Mutants and results as plain values: no parser, no I/O, no clock.
 //!
-//! - `mutant`: mutants, where they are, and what they replace.
-//! - `mutant_ids`: ids that stay when lines move.
-//! - `result`: what became of a mutant, and scores.
-//! - `foreign`: sources whose mutants another tool has found.
-//! - `line_index`: positions as people count them.
+//! - `mutant`: mutants, their positions, and their replacements.
+//! - `mutant_ids`: ids that stay the same when lines move.
+//! - `result`: results of mutants, and the mutation score.
+//! - `foreign`: mutants found by other tools.
+//! - `line_index`: line and column positions.
 
 mod foreign;
 mod line_index;

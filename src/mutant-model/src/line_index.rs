@@ -1,8 +1,8 @@
-//! Byte offsets to positions as people and protocols count them.
+//! Converts byte offsets to line and column positions.
 
 use crate::mutant::Position;
 
-/// The beginnings of a source's lines.
+/// Offsets of the lines of a source.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LineIndex {
     /// Offset of each line's first byte.
@@ -20,13 +20,14 @@ impl LineIndex {
     pub fn position(&self, text: &str, byte: usize) -> Position {
         let line = self.starts.partition_point(|&start| start as usize <= byte) - 1;
         let before = &text[self.starts[line] as usize..byte];
-        // Nearly all lines are ASCII, where a byte is a unit.
+        // Nearly all lines are ASCII, where each byte is one UTF-16 unit.
         let units = if before.is_ascii() { before.len() } else { before.encode_utf16().count() };
         let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
         Position { line: number(line), column: number(units) }
     }
 
-    /// Returns the byte offset of a position; `None` if it is not in the text, or within a character.
+    /// Returns the byte offset of a position; `None` if the position is outside of the text or inside a
+    /// character.
     pub fn byte(&self, text: &str, position: Position) -> Option<usize> {
         let line = usize::try_from(position.line).ok()?.checked_sub(1)?;
         let start = *self.starts.get(line)? as usize;
@@ -42,7 +43,7 @@ impl LineIndex {
         (units == 0).then_some(end)
     }
 
-    /// Returns the byte offset of a line and a byte column, both from 1, within the text.
+    /// Returns the byte offset of a line and byte column, both from 1; `None` if it is outside of the text.
     pub fn offset(&self, text: &str, line: usize, byte_column: usize) -> Option<usize> {
         let start = *self.starts.get(line.checked_sub(1)?)? as usize;
         let offset = start.checked_add(byte_column.checked_sub(1)?)?;

@@ -1,11 +1,11 @@
-//! Mutants: one change of one place of a source each.
+//! Mutants: single changes to a source.
 
 use crate::line_index::LineIndex;
 use std::{borrow::Cow, fmt, ops::Range, str::FromStr, sync::Arc};
 
-/// The id of a mutant: the same as long as its function keeps its name and the mutated code its text.
+/// Id of a mutant. Stays the same as long as the mutated code and the function's name do.
 ///
-/// As text, 16 hexadecimal digits, which no client takes for a missing value.
+/// Displayed as 16 hexadecimal digits, which no client mistakes for a missing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MutantId(pub u64);
 
@@ -15,7 +15,7 @@ impl fmt::Display for MutantId {
     }
 }
 
-/// A text that is no id of a mutant.
+/// The text is not a mutant id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseMutantIdError(String);
 
@@ -44,13 +44,14 @@ pub enum Language {
     C,
     Cpp,
     Python,
-    /// Mutated by StrykerJS, and so is TypeScript.
+    /// Mutated by StrykerJS, like TypeScript.
     JavaScript,
     TypeScript,
 }
 
 impl Language {
-    /// Returns the name that reports of mutation testing use, which is that of syntax highlighters.
+    /// Returns the language name used in mutation testing reports, which is the name that syntax
+    /// highlighters know.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -62,7 +63,7 @@ impl Language {
         }
     }
 
-    /// Returns the language of a source file by its extension.
+    /// Returns the language of a source file, judged by its extension.
     pub fn of_path(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         match name.rsplit_once('.')?.1 {
@@ -77,7 +78,7 @@ impl Language {
     }
 }
 
-/// A kind of change, by the name that the mutation testing tools of other languages use for it.
+/// A kind of change. Names match those of other mutation testing tools.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mutator(Cow<'static, str>);
 
@@ -101,7 +102,7 @@ impl Mutator {
     pub const STRING_LITERAL: Self = Self(Cow::Borrowed("StringLiteral"));
     pub const UNARY_OPERATOR: Self = Self(Cow::Borrowed("UnaryOperator"));
 
-    /// Returns a kind of change of another tool.
+    /// Returns another tool's kind of change.
     pub fn named(name: impl Into<Cow<'static, str>>) -> Self {
         Self(name.into())
     }
@@ -117,24 +118,24 @@ impl fmt::Display for Mutator {
     }
 }
 
-/// Which operators make mutants.
+/// Which operators to use for mutants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperatorLevel {
-    /// Changes that tests of the place should notice.
+    /// Changes that the tests of the code should notice.
     #[default]
     Standard,
-    /// Also changes of literals, arguments and texts; many survivors of these do not matter.
+    /// Also changes to literals, arguments and strings. Many survivors of these do not matter.
     All,
 }
 
-/// A place in a source as people and protocols count: lines and columns from 1, columns in UTF-16 units.
+/// A line and column, both from 1. Columns count UTF-16 units, as in editors and protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     pub line: u32,
     pub column: u32,
 }
 
-/// Byte offsets in a source. Parsers count with 32 bits as well.
+/// Byte offsets in a source. 32 bits suffice, because parsers have the same limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     start: u32,
@@ -142,22 +143,22 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Returns the range; offsets behind 32 bits are the last one.
+    /// Returns the range; larger offsets are capped at the 32-bit maximum.
     pub fn new(bytes: &Range<usize>) -> Self {
         let offset = |byte: usize| u32::try_from(byte).unwrap_or(u32::MAX);
         Self { start: offset(bytes.start), end: offset(bytes.end) }
     }
 
-    /// Returns the offsets for a text.
+    /// Returns the offsets as a range for slicing.
     pub fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 }
 
-/// A source with mutants: its text once, for all of them.
+/// A source text shared by its mutants.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SourceText {
-    /// Path relative to the workspace, with `/` between its parts.
+    /// Path relative to the workspace, with `/` as separator.
     pub path: Arc<str>,
     pub language: Language,
     pub text: Arc<str>,
@@ -170,12 +171,13 @@ impl SourceText {
         Self { path, language, text, lines }
     }
 
-    /// Returns the position of a byte, at the beginning of a character.
+    /// Returns the position of a byte at a character boundary.
     pub fn position(&self, byte: usize) -> Position {
         self.lines.position(&self.text, byte)
     }
 
-    /// Returns the byte offset of a position; `None` if it is not in the text, or within a character.
+    /// Returns the byte offset of a position; `None` if the position is outside of the text or inside a
+    /// character.
     pub(crate) fn byte(&self, position: Position) -> Option<usize> {
         self.lines.byte(&self.text, position)
     }
@@ -185,12 +187,12 @@ impl SourceText {
     }
 }
 
-/// What stands for a part of the code: only what differs is held, and the rest is in the source.
+/// A replacement. Holds only the part that differs; the rest is in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The bytes that differ.
     pub bytes: ByteRange,
-    /// What stands for them: empty if they are left out.
+    /// Their replacement; empty for a deletion.
     pub text: Cow<'static, str>,
 }
 
@@ -200,7 +202,7 @@ impl Change {
         Self { bytes: ByteRange::new(bytes), text: text.into() }
     }
 
-    /// Returns the code around a change, changed.
+    /// Returns the code of the range `around`, with the change applied.
     pub fn applied<'a>(&'a self, source: &'a str, around: &Range<usize>) -> Cow<'a, str> {
         let bytes = self.bytes.range();
         if bytes == *around {
@@ -215,34 +217,34 @@ impl Change {
     }
 }
 
-/// What a mutant does, where replacement and mutator do not say it.
+/// Description of a mutant, if replacement and mutator do not explain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Description {
     None,
-    /// Its function returns a value, which the replacement has.
+    /// The function returns the value in the replacement.
     OfValue,
     Text(Box<str>),
 }
 
-/// One change of one place of a source. Texts are parts of the source, or made when they are asked for: there
-/// may be a hundred thousand mutants.
+/// A single change to a source. Texts are borrowed from the source or built on demand, because there may be
+/// a hundred thousand mutants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutant {
     pub id: MutantId,
     pub source: Arc<SourceText>,
     pub mutator: Mutator,
-    /// The function or method that encloses the place, as in `List::push`; empty at the top of a file.
+    /// The enclosing function or method, such as `List::push`; empty at the top of a file.
     pub item: Arc<str>,
-    /// The code that is replaced.
+    /// The replaced code.
     pub bytes: ByteRange,
-    /// What differs in it.
+    /// The part that differs.
     pub change: Change,
-    /// What the mutant does, where replacement and mutator do not say it.
+    /// Description of the mutant, if replacement and mutator do not explain it.
     pub description: Description,
 }
 
 impl Mutant {
-    /// Returns the path of the source relative to the workspace, with `/` between its parts.
+    /// Returns the path of the source relative to the workspace, with `/` as separator.
     pub fn path(&self) -> &Arc<str> {
         &self.source.path
     }
@@ -251,32 +253,32 @@ impl Mutant {
         self.source.language
     }
 
-    /// Returns the byte offsets of the code that is replaced.
+    /// Returns the byte offsets of the replaced code.
     pub fn bytes(&self) -> Range<usize> {
         self.bytes.range()
     }
 
-    /// Returns where the code begins that is replaced.
+    /// Returns the position of the first character of the replaced code.
     pub fn start(&self) -> Position {
         self.source.position(self.bytes().start)
     }
 
-    /// Returns the position of the character behind the code that is replaced.
+    /// Returns the position behind the replaced code.
     pub fn end(&self) -> Position {
         self.source.position(self.bytes().end)
     }
 
-    /// Returns the code that is replaced.
+    /// Returns the replaced code.
     pub fn original(&self) -> &str {
         self.source.part(self.bytes())
     }
 
-    /// Returns the code that stands for it: empty if the mutant deletes.
+    /// Returns the replacement code; empty for a deletion.
     pub fn replacement(&self) -> Cow<'_, str> {
         self.change.applied(&self.source.text, &self.bytes())
     }
 
-    /// Returns what the mutant does, where replacement and mutator do not say it.
+    /// Returns a description of the mutant, if replacement and mutator do not explain it.
     pub fn description(&self) -> Option<Cow<'_, str>> {
         match &self.description {
             Description::None => None,
@@ -288,8 +290,7 @@ impl Mutant {
         }
     }
 
-    /// Returns the value that the function returns, of a replacement such as `{ 0 }`, `{ return 0; }` or
-    /// `return 0`.
+    /// Returns the value in a replacement such as `{ 0 }`, `{ return 0; }` or `return 0`.
     fn value(&self) -> &str {
         let text = &*self.change.text;
         let braced = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).map_or(text, str::trim);

@@ -1,17 +1,18 @@
-//! Ids of mutants: stable across versions and machines.
+//! Ids of mutants, which are stable across versions and machines.
 
 use crate::mutant::MutantId;
 use std::collections::HashMap;
 
-/// The ids of the mutants of a source, in their order.
+/// Assigns ids to the mutants of a source, in order.
 #[derive(Debug, Default)]
 pub struct MutantIds {
-    /// Number of mutants before with the same hash, which tells equal mutants apart.
+    /// Number of earlier mutants with the same hash, which tells equal mutants apart.
     ordinals: HashMap<u64, u64>,
 }
 
 impl MutantIds {
-    /// Returns the id of the next mutant: path, mutator, original code, replacement and function.
+    /// Returns the id of the next mutant. `parts` are path, mutator, original code, replacement and
+    /// function.
     pub fn next_id(&mut self, parts: [&str; 5]) -> MutantId {
         let mut hash = Fnv::default();
         parts.iter().for_each(|part| hash.add(part.as_bytes()));
@@ -32,7 +33,7 @@ impl Default for Fnv {
 }
 
 impl Fnv {
-    /// Adds a part, with an end that no text has.
+    /// Adds a part, followed by a byte that never occurs in UTF-8.
     fn add(&mut self, part: &[u8]) {
         for byte in part.iter().chain(&[0xff]) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

@@ -1,31 +1,31 @@
-//! What became of mutants, and the score of many.
+//! Results of mutants, and the mutation score.
 
 use crate::mutant::Mutant;
 use std::{sync::Arc, time::Duration};
 
-/// What became of a mutant, in the words of the mutation testing report schema.
+/// The result of testing a mutant. Names follow the mutation testing report schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MutantStatus {
     /// Not tested yet.
     Pending,
-    /// Not tested because the user or the configuration of the build takes the code out.
+    /// Not tested, because the user or the build configuration excludes the code.
     Ignored,
     /// The changed code does not compile.
     CompileError,
-    /// No test reaches the place.
+    /// No test reaches the mutant.
     NoCoverage,
     /// All covering tests passed.
     Survived,
     /// A test failed.
     Killed,
-    /// The tests did not end, or ran through the place many times as often as without the change.
+    /// The tests did not end, or reached the mutant many times more often than the original.
     Timeout,
-    /// The test program ended before its first test ran.
+    /// The test program died before its first test.
     RuntimeError,
 }
 
 impl MutantStatus {
-    /// All statuses, in the order of their declaration.
+    /// All statuses, in declaration order.
     pub const ALL: [Self; 8] = [
         Self::Pending,
         Self::Ignored,
@@ -37,7 +37,7 @@ impl MutantStatus {
         Self::RuntimeError,
     ];
 
-    /// Returns the name that protocols and reports use.
+    /// Returns the name used in protocols and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -62,17 +62,17 @@ impl MutantStatus {
     }
 }
 
-/// Tests, by their uids. Mutants that the same tests reach share what it holds.
+/// A set of test uids. Mutants with the same covering tests share the data.
 #[derive(Clone, Debug, Default)]
 pub struct TestSet {
-    /// The uids of all tests.
+    /// Uids of all tests.
     uids: Arc<[Arc<str>]>,
-    /// The places of those that are in the set.
+    /// Indices of the tests in the set.
     tests: Arc<[u32]>,
 }
 
 impl TestSet {
-    /// Returns the tests with these places among the uids of all.
+    /// Returns the tests with these indices among all uids.
     pub fn new(uids: Arc<[Arc<str>]>, tests: Arc<[u32]>) -> Self {
         Self { uids, tests }
     }
@@ -106,28 +106,28 @@ impl PartialEq for TestSet {
 
 impl Eq for TestSet {}
 
-/// A mutant and what became of it. Tests are referred to by their uids.
+/// A mutant and its result. Tests are identified by uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutantResult {
     pub mutant: Arc<Mutant>,
     pub status: MutantStatus,
-    /// Why it has this status: the message of the failed test, the words of the compiler, the limit.
+    /// The reason for the status: failure message, compiler message or limit.
     pub reason: Option<Arc<str>>,
-    /// The tests that reach the place.
+    /// The tests that reach the mutant.
     pub covered_by: TestSet,
     /// The tests that failed.
     pub killed_by: Vec<Arc<str>>,
-    /// The number of tests that ran to their end, the failed one included.
+    /// Number of tests that ended, including the failed one.
     pub tests_completed: Option<u32>,
-    /// Whether the place is reached before or outside of tests, so that every test may notice the change.
-    /// `None` where it is not known.
+    /// Whether the mutant is reached before or outside of tests, so every test may notice the change. `None`
+    /// if unknown.
     pub is_static: Option<bool>,
-    /// How long the tests ran.
+    /// Run time of the tests.
     pub duration: Option<Duration>,
 }
 
 impl MutantResult {
-    /// Returns the result of a mutant of which no more is known than its status.
+    /// Returns a result with only a status and reason.
     pub fn new(mutant: Arc<Mutant>, status: MutantStatus, reason: Option<Arc<str>>) -> Self {
         Self {
             mutant,
@@ -142,7 +142,7 @@ impl MutantResult {
     }
 }
 
-/// The number of mutants of each status.
+/// Number of mutants by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MutationCounts([u32; MutantStatus::ALL.len()]);
 
@@ -159,14 +159,14 @@ impl MutationCounts {
         self.0.iter().sum()
     }
 
-    /// Returns whether mutants are left that have not been tested.
+    /// Returns whether some mutants have not been tested yet.
     pub fn is_partial(&self) -> bool {
         self.of(MutantStatus::Pending) > 0
     }
 
-    /// Returns the percentage of mutants that the tests noticed, of those that they could have noticed;
-    /// `None` if there are none. While some are not tested, only those count for which tests have run: all
-    /// mutants that no test reaches are known at once, and would outweigh the few that have been tested.
+    /// Returns the percentage of detectable mutants that the tests detected; `None` if there are none. While
+    /// some mutants are untested, mutants without coverage do not count: all of them are known at once, and
+    /// would outweigh the few that have been tested.
     pub fn score(&self) -> Option<f64> {
         let sum = |is_meant: fn(MutantStatus) -> bool| -> u32 {
             MutantStatus::ALL.iter().filter(|&&status| is_meant(status)).map(|&status| self.of(status)).sum()
