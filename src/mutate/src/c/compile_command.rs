@@ -1,4 +1,4 @@
-//! The arguments of compilers of C and C++, as far as the stand-ins must understand them.
+//! Parses C and C++ compiler arguments as far as the compiler shims need.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -7,7 +7,7 @@ use std::{
 
 use heeler_mutant_model::Language;
 
-/// Options with a value as their next argument that may look like a source or an output.
+/// Options that take the next argument as their value, which could look like a source or an output.
 const WITH_VALUE: [&str; 16] = [
     "-o",
     "-x",
@@ -26,9 +26,9 @@ const WITH_VALUE: [&str; 16] = [
     "-Xlinker",
     "-T",
 ];
-/// Options with which nothing is compiled.
+/// Options that stop the compiler before it compiles.
 const WITHOUT_COMPILATION: [&str; 4] = ["-E", "-M", "-MM", "-###"];
-/// Options about dependencies and outputs, and whether they have a value: only the compilation writes them.
+/// Dependency and output options, and whether each takes a value. Preprocessing drops them.
 const OUTPUTS: [(&str, bool); 9] = [
     ("-c", false),
     ("-S", false),
@@ -40,9 +40,9 @@ const OUTPUTS: [(&str, bool); 9] = [
     ("-MQ", true),
     ("-o", true),
 ];
-/// Mutants are allowed what the code is not.
+/// Mutants may violate what the project's own warnings forbid.
 const PERMISSIONS: [&str; 4] = ["-w", "-Wno-error", "-Wno-fatal-errors", "-fmax-errors=0"];
-/// Errors in JSON do not say which instantiation of a template they are about.
+/// Text diagnostics for C++: JSON diagnostics do not say which template instantiation they concern.
 const CPP_DIAGNOSTICS: [&str; 6] = [
     "-Wno-narrowing",
     "-fno-diagnostics-show-caret",
@@ -51,11 +51,11 @@ const CPP_DIAGNOSTICS: [&str; 6] = [
     "-fdiagnostics-column-unit=byte",
     "-ftemplate-backtrace-limit=0",
 ];
-/// A function that ends without its value, because its last statement is left out, ends the process. An
-/// optimising compiler may otherwise see to it that the mutant is never on.
+/// Without its last statement, a mutated function can end without returning a value. The trap ends the
+/// process then; an optimising compiler could otherwise remove the branch that turns the mutant on.
 const TRAPS: [&str; 2] = ["-fsanitize=return", "-fsanitize-undefined-trap-on-error"];
 
-/// Returns the language of what a compiler compiles; `None` if it compiles nothing of ours.
+/// Returns the language that a command compiles; `None` if it compiles no C or C++ source.
 pub(super) fn compiled_language(compiler: &str, args: &[OsString]) -> Option<Language> {
     if args.iter().any(|word| WITHOUT_COMPILATION.iter().any(|option| word == option)) {
         return None;
@@ -73,7 +73,7 @@ pub(super) fn compiled_language(compiler: &str, args: &[OsString]) -> Option<Lan
     found.iter().copied().max()
 }
 
-/// Returns the arguments that are no options and no values of options.
+/// Returns the arguments that are neither options nor option values.
 fn sources(args: &[OsString]) -> impl Iterator<Item = &OsStr> {
     let is_value = |at: usize| at > 0 && WITH_VALUE.iter().any(|option| args[at - 1] == *option);
     let is_option = |word: &OsStr| word.as_encoded_bytes().starts_with(b"-");
@@ -87,7 +87,7 @@ fn has_language(args: &[OsString], language: &str) -> bool {
         || args.windows(2).any(|words| words[0] == "-x" && words[1] == language)
 }
 
-/// Returns the arguments of a compiler with the runtime.
+/// Adds the runtime header and the diagnostic options to a compiler's arguments.
 pub(super) fn with_runtime(mut args: Vec<OsString>, header: &Path, language: Language) -> Vec<OsString> {
     let is_sanitized = args.iter().any(|word| word.as_encoded_bytes().starts_with(b"-fsanitize"));
     let mut all: Vec<OsString> = vec!["-include".into(), header.as_os_str().to_owned()];
@@ -104,7 +104,7 @@ pub(super) fn with_runtime(mut args: Vec<OsString>, header: &Path, language: Lan
     all
 }
 
-/// Returns the file that a compiler makes.
+/// Returns the compiler's output file.
 pub(super) fn output(args: &[OsString]) -> PathBuf {
     let named = args.windows(2).find(|words| words[0] == "-o").map(|words| PathBuf::from(&words[1]));
     let joined =
@@ -118,8 +118,7 @@ pub(super) fn output(args: &[OsString]) -> PathBuf {
     })
 }
 
-/// Returns the arguments with which a compiler writes the preprocessed text of a compilation to its standard
-/// output, and nothing else.
+/// Turns compile arguments into arguments that only write the preprocessed text to standard output.
 pub(super) fn preprocessing(args: &[OsString]) -> Vec<OsString> {
     let mut kept = Vec::with_capacity(args.len() + 1);
     let mut is_value = false;

@@ -1,7 +1,6 @@
-//! The role in which this program stands in for the compiler of a build in C or C++: it adds the runtime of
-//! guards to what is compiled, and keeps errors as the compiler describes them to programs, and how each
-//! output was made. Builds find it as `cc` or `c++` in the first directory of `PATH`, so that no makefile has
-//! to name it.
+//! The compiler shim for C and C++ builds. It adds the guard runtime to every compilation, keeps
+//! machine-readable compiler errors, and records how each output was made. Builds find the shim as `cc` or
+//! `c++` in the first directory of `PATH`, so no makefile has to name it.
 
 use std::{
     collections::HashSet,
@@ -26,29 +25,29 @@ use heeler_mutant::compiler::{CompilerError, gcc, gnu};
 use heeler_mutant_model::Language;
 use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, exec, spawn};
 
-/// Names of compilers that builds look for.
+/// Compiler names that builds look for.
 const COMPILERS: [&str; 6] = ["cc", "gcc", "c99", "c11", "c++", "g++"];
 const HEADER: &str = "heeler_guard.h";
 const HEADER_TEXT: &str = include_str!("heeler_guard.h");
-/// The directory of the stand-ins below that of the runtime, by which they know that they are.
+/// Directory of the shims, below the runtime directory. A shim recognises its own directory in `PATH` by
+/// this name.
 const SHIMS: &str = "heeler-cc";
-/// The directory with one file for each compilation that has failed.
+/// Directory with one file per failed compilation.
 const ERRORS: &str = "errors";
-/// The directory with one file for each output of a compilation: its directory, the compiler and the
-/// arguments.
+/// Directory with one file per output: working directory, compiler and arguments.
 const COMMANDS: &str = "commands";
-/// The first words of the files of errors, by the form of what follows.
+/// First word of an error file: the format of the diagnostics that follow.
 const JSON: &str = "json";
 const TEXT: &str = "text";
 
-/// The stand-ins for the compilers of a build.
+/// The compiler shims of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerShims {
     dir: PathBuf,
 }
 
 impl CompilerShims {
-    /// Makes the stand-ins below a directory; `own_program` is this program.
+    /// Creates the shims below a directory; `own_program` is the path of this program.
     ///
     /// # Errors
     /// A file can't be written.
@@ -58,12 +57,12 @@ impl CompilerShims {
         for name in COMPILERS {
             link_to(&shims.dir.join(name), own_program)?;
         }
-        // Builds that know what they depend on compile again if it is newer.
+        // Builds that track dependencies recompile when the header is newer.
         write_changed(&shims.dir.join(HEADER), HEADER_TEXT.as_bytes())?;
         Ok(shims)
     }
 
-    /// Returns the value of `PATH` with which builds find the stand-ins.
+    /// Returns the `PATH` with which builds find the shims first.
     #[must_use]
     pub fn path_variable(&self, inherited: Option<&OsStr>) -> OsString {
         let mut value = self.dir.clone().into_os_string();
@@ -74,10 +73,10 @@ impl CompilerShims {
         value
     }
 
-    /// Forgets the errors of the build before.
+    /// Removes the errors of the previous build.
     ///
     /// # Errors
-    /// They can't be removed.
+    /// The errors can't be removed.
     pub fn clear_errors(&self) -> io::Result<()> {
         let errors = self.dir.join(ERRORS);
         remove(&errors)?;
@@ -87,10 +86,10 @@ impl CompilerShims {
     /// Returns the errors of a build, with files relative to `root`, the directory of the sources.
     ///
     /// # Errors
-    /// They can't be read.
+    /// The errors can't be read.
     pub fn errors(&self, root: &Path) -> io::Result<Vec<CompilerError>> {
         let mut errors: Vec<CompilerError> = Vec::new();
-        // A header may have the same error in many compilations.
+        // A header can cause the same error in many compilations.
         let mut known = HashSet::new();
         for file in files_of(&self.dir.join(ERRORS))? {
             let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
@@ -114,11 +113,11 @@ impl CompilerShims {
         Ok(errors)
     }
 
-    /// Removes what compilations have made, so that the build makes it again: a build that does not know
-    /// which headers a source includes would keep the code of other mutants.
+    /// Removes all recorded outputs, so the build makes them again. A build that does not track which
+    /// headers a source includes would otherwise keep the code of other mutants.
     ///
     /// # Errors
-    /// It can't be removed.
+    /// An output can't be removed.
     pub fn remove_outputs(&self, tree: &Path) -> io::Result<()> {
         for file in files_of(&self.dir.join(COMMANDS))? {
             let command = CompileCommand::read(&file)?;
@@ -131,11 +130,11 @@ impl CompilerShims {
         Ok(())
     }
 
-    /// Preprocesses all that was compiled and still exists; returns the guards that are in it. Blocks, on
-    /// several cores.
+    /// Preprocesses every compiled source whose output still exists, and returns the guards found. Blocks,
+    /// on several cores.
     ///
     /// # Errors
-    /// The commands can't be read.
+    /// The recorded commands can't be read.
     pub fn compiled_guards(&self, tree: &Path) -> io::Result<CompiledGuards> {
         let commands = files_of(&self.dir.join(COMMANDS))?;
         let commands = commands.iter().map(|file| CompileCommand::read(file));
@@ -147,7 +146,7 @@ impl CompilerShims {
             }
             let text = self.dir.join(format!("preprocessed-{place}"));
             let read = if command.preprocess_into(&text) { fs::read(&text).ok() } else { None };
-            // It is written anew in the next run.
+            // A leftover file is harmless: the next run overwrites it.
             let _stays = fs::remove_file(&text);
             let Some(read) = read else { return CompiledGuards::unknown() };
             let mut guards = CompiledGuards::default();
@@ -169,7 +168,7 @@ fn files_of(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// How an output was made.
+/// The command that made an output.
 struct CompileCommand {
     dir: PathBuf,
     compiler: PathBuf,
@@ -177,7 +176,7 @@ struct CompileCommand {
 }
 
 impl CompileCommand {
-    /// Keeps it for this output; an earlier one is replaced.
+    /// Records the command for its output and replaces an earlier record.
     fn write(&self, commands: &Path) -> io::Result<()> {
         let made = normalized(&self.dir.join(output(&self.args)));
         let name = Fingerprint::of([made.as_os_str().as_encoded_bytes()]).to_string();
@@ -194,7 +193,7 @@ impl CompileCommand {
         Ok(Some(Self { dir: dir.into(), compiler: compiler.into(), args: words.collect() }))
     }
 
-    /// Returns whether the preprocessed text was written to a file.
+    /// Writes the preprocessed text to a file; returns whether that succeeded.
     fn preprocess_into(&self, text: &Path) -> bool {
         let Ok(file) = File::create(text) else { return false };
         let options = SpawnOptions {
@@ -209,7 +208,7 @@ impl CompileCommand {
     }
 }
 
-/// Returns whether a process is to stand in for a compiler, by the name under which it was started.
+/// Returns whether the process was started under the name of a compiler, and so must act as a shim.
 #[must_use]
 pub fn is_compiler_shim(own_name: &OsStr) -> bool {
     compiler_name(own_name).is_some()
@@ -220,7 +219,7 @@ fn compiler_name(own_name: &OsStr) -> Option<&'static str> {
     COMPILERS.into_iter().find(|compiler| name == *compiler)
 }
 
-/// Runs the compiler for which this process stands in, and exits as it does.
+/// Runs the real compiler and exits with its exit code.
 #[must_use]
 pub fn run_compiler_shim() -> ExitCode {
     let mut words = std::env::args_os();
@@ -258,7 +257,7 @@ fn compile(own_name: &OsStr, args: Vec<OsString>) -> Result<ExitCode, ShimError>
     let compiler = others.iter().map(|dir| dir.join(name)).find(|path| is_executable(path));
     let compiler = compiler.ok_or_else(missing)?;
     let language = compiled_language(name, &args);
-    // Its places are relative to this directory.
+    // Paths in compiler messages are relative to this directory.
     let directory =
         std::env::current_dir().map_err(|source| ShimError::Said { path: PathBuf::from("."), source })?;
     let Some(language) = language else {
@@ -276,7 +275,7 @@ fn compile(own_name: &OsStr, args: Vec<OsString>) -> Result<ExitCode, ShimError>
 }
 
 impl CompileCommand {
-    /// Compiles, keeps what the compiler says if it fails, and otherwise how the output was made.
+    /// Compiles; on failure keeps the compiler's messages, on success the command.
     fn run(self, own: &Path, language: Language) -> Result<ExitCode, ShimError> {
         let said = own.join(ERRORS).join(std::process::id().to_string());
         let failed = |path: &Path| {
@@ -294,7 +293,7 @@ impl CompileCommand {
         let status = child.wait();
         let status = status.map_err(|source| ShimError::Wait { path: self.compiler.clone(), source })?;
         let text = fs::read(&said).map_err(failed(&said))?;
-        // The build's log shows it as well; without one there is nobody to tell.
+        // The build log shows the messages too; a closed stderr is no reason to fail.
         let _shown = io::stderr().write_all(&text);
         if status.code == Some(0) {
             fs::remove_file(&said).map_err(failed(&said))?;
@@ -310,7 +309,7 @@ impl CompileCommand {
     }
 }
 
-/// Returns the environment in which compilers write what is read here.
+/// Returns the environment with the C locale: the error parsers read English messages.
 fn in_english() -> Vec<(OsString, OsString)> {
     let is_other = |name: &OsStr| name != "LC_ALL" && name != "LANGUAGE";
     let others = std::env::vars_os().filter(|(name, _)| is_other(name));

@@ -1,8 +1,8 @@
-//! Projects in C and C++: which of their sources have mutants, and how any build compiles the guarded ones.
+//! C and C++ projects: finding the mutated sources, and compiling guarded sources with any build tool.
 //!
-//! - `project`: the sources.
-//! - `compiler_shim`: the stand-ins for compilers; `compile_command`: what they understand of arguments.
-//! - `preprocessor`: which guards are compiled.
+//! - `project`: finds the sources.
+//! - `compiler_shim`: the compiler shims; `compile_command`: parses their arguments.
+//! - `preprocessor`: finds the guards that are compiled.
 
 mod compile_command;
 mod compiler_shim;

@@ -1,24 +1,24 @@
-//! Which guards the preprocessor leaves in what is compiled: the code of the others is in no program,
-//! whatever the tests reach.
+//! Finds the guards that remain after preprocessing. No program contains the other guards, whatever the
+//! tests reach.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
-/// What was compiled, over all compilations.
+/// Files and guards of all compilations together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompiledGuards {
-    /// Files that were read, by paths relative to the tree.
+    /// Files read by the compilers, relative to the tree.
     files: BTreeSet<PathBuf>,
-    /// The number of mutants of each guard, by the number of the first.
+    /// Number of mutants per guard, keyed by the guard's first mutant.
     guards: BTreeMap<u32, u32>,
-    /// Something was compiled, of which it is not known with which guards.
+    /// Some compilation could not be preprocessed, so its guards are unknown.
     has_unknown: bool,
 }
 
 impl CompiledGuards {
-    /// Adds the preprocessed text of a compilation in a directory.
+    /// Adds the preprocessed text of a compilation that ran in `directory`.
     pub(super) fn add(&mut self, text: &str, directory: &Path, tree: &Path) {
         for line in text.lines() {
             if let Some(file) = marker(line) {
@@ -30,31 +30,31 @@ impl CompiledGuards {
         }
     }
 
-    /// Adds what others have compiled.
+    /// Merges the result of another compilation.
     pub(super) fn extend(&mut self, other: Self) {
         self.files.extend(other.files);
         self.guards.extend(other.guards);
         self.has_unknown |= other.has_unknown;
     }
 
-    /// Returns what is known of a compilation that can't be preprocessed.
+    /// Returns the value for a compilation that can't be preprocessed.
     pub(super) fn unknown() -> Self {
         Self { has_unknown: true, ..Self::default() }
     }
 
-    /// Returns whether some compilation has read a file.
+    /// Returns whether any compilation has read a file.
     pub(crate) fn has_file(&self, path: &Path) -> bool {
         self.files.contains(path)
     }
 
-    /// Returns whether some compilation has compiled the guard of a mutant, or may have.
+    /// Returns whether any compilation has, or may have, compiled a mutant's guard.
     pub(crate) fn has_mutant(&self, number: u32) -> bool {
         let before = self.guards.range(..=number).next_back();
         self.has_unknown || before.is_some_and(|(first, count)| number - first < *count)
     }
 }
 
-/// Returns the file of a line such as `# 12 "src/list.c" 2`.
+/// Returns the file named by a line marker such as `# 12 "src/list.c" 2`.
 fn marker(line: &str) -> Option<String> {
     let rest = line.strip_prefix("# ")?.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let quoted = rest.strip_prefix(" \"")?;
@@ -62,7 +62,7 @@ fn marker(line: &str) -> Option<String> {
     Some(quoted[..end].replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-/// Returns the calls of guards in a line: the number of the first mutant, and how many the guard has.
+/// Returns the guard calls in a line: number of the first mutant, and count of mutants.
 fn calls(line: &str) -> impl Iterator<Item = (u32, u32)> {
     line.split("__hg").skip(1).filter_map(|rest| {
         let rest = rest.strip_prefix("_at").unwrap_or(rest).trim_start().strip_prefix('(')?;

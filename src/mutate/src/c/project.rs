@@ -1,5 +1,4 @@
-//! The sources of a project in C or C++ that have mutants, headers included: all of a directory but those of
-//! its tests.
+//! Finds the C and C++ sources to mutate: everything below a directory except tests, headers included.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +10,7 @@ use crate::{
     source_tree::{find_files, search_sources},
 };
 
-/// Directories whose sources are no part of the product, wherever they are.
+/// Names of directories that hold no product sources, at any depth.
 const OTHER_DIRECTORIES: [&str; 25] = [
     "3rdparty",
     "bench",
@@ -39,20 +38,18 @@ const OTHER_DIRECTORIES: [&str; 25] = [
     "unittests",
     "vendor",
 ];
-/// Extensions of files that sources include, beside those that begin with an h.
+/// Extensions of included files, besides those that begin with `h`.
 const INCLUDED: [&str; 6] = ["inc", "inl", "ipp", "ixx", "tcc", "tpp"];
-/// Files of build tools, by their names and extensions.
+/// Names and extensions of build tool files.
 const BUILD_FILES: [&str; 6] =
     ["CMakeLists.txt", "GNUmakefile", "Makefile", "configure", "makefile", "meson.build"];
 const BUILD_EXTENSIONS: [&str; 6] = ["ac", "am", "cmake", "in", "mk", "sh"];
-/// Files by which directories are known that a build has made.
+/// Files that mark a directory as build output.
 const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
 
-/// Reads the sources of C and C++ below a directory and searches those that are selected for mutants: sources
-/// of tests, examples and libraries of others only if a word of the selection names them. Blocks, on several
-/// cores.
-///
-/// Those that are no UTF-8 have no mutants either.
+/// Reads the C and C++ sources below a directory and searches the selected ones for mutants. Sources of
+/// tests, examples and third-party libraries are searched only if the selection names them. Files that are
+/// not UTF-8 have no mutants. Blocks, on several cores.
 ///
 /// # Errors
 /// A directory or a selected source can't be read.
@@ -60,7 +57,7 @@ pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<Mutate
     let mut paths = Vec::new();
     find_files(root, &is_built, &|path| language_of(path, Language::C).is_some(), &mut paths)?;
     paths.sort();
-    // A header with this name may be one of either.
+    // A `.h` file may be C or C++.
     let is_cpp = |path: &PathBuf| Language::of_path(&path.to_string_lossy()) == Some(Language::Cpp);
     let headers = if paths.iter().any(is_cpp) { Language::Cpp } else { Language::C };
     let unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
@@ -73,8 +70,8 @@ pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<Mutate
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
-/// Returns the files below a directory that decide what is compiled beside the sources, sorted: headers and
-/// other files that sources include, and those of build tools. What can't be read is left out.
+/// Returns the files that affect compilation besides the sources, sorted: headers, other included files, and
+/// build tool files. Skips unreadable directories.
 #[must_use]
 pub fn find_build_inputs(root: &Path) -> Vec<PathBuf> {
     let is_included = |path: &Path| {
@@ -86,14 +83,14 @@ pub fn find_build_inputs(root: &Path) -> Vec<PathBuf> {
             || BUILD_EXTENSIONS.contains(&&*extension)
     };
     let mut paths = Vec::new();
-    // A directory that can't be read is an error of whoever copies it.
+    // Copying the tree reports unreadable directories.
     let _unread = find_files(root, &is_built, &is_included, &mut paths);
     paths.sort();
     paths
 }
 
-/// Adds the object files and the directories below a directory that a build has made; what is in `found`
-/// already is not looked into. A directory that can't be read is an error of whoever copies it.
+/// Adds the object files and build output directories below a directory to `found`, without descending into
+/// entries of `found`. Skips unreadable directories: copying the tree reports them.
 pub fn add_built_files(directory: &Path, found: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {
@@ -110,12 +107,11 @@ pub fn add_built_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns whether a build has made a directory.
 fn is_built(directory: &Path) -> bool {
     BUILT.iter().any(|name| directory.join(name).exists())
 }
 
-/// Returns whether a source belongs to tests, by its path below the root.
+/// Returns whether a source belongs to tests, judged by its path below the root.
 fn is_of_tests(below: &Path) -> bool {
     let is_other = |component: Component<'_>| {
         let Component::Normal(name) = component else { return false };
@@ -130,7 +126,7 @@ fn is_of_tests(below: &Path) -> bool {
     is_test || below.parent().is_some_and(|directory| directory.components().any(is_other))
 }
 
-/// Returns the language of a source; `headers` is that of headers that do not say theirs.
+/// Returns the language of a source; `headers` is the language assumed for `.h` files.
 fn language_of(path: &Path, headers: Language) -> Option<Language> {
     if path.extension()? == "h" {
         return Some(headers);
