@@ -1,5 +1,5 @@
-//! Constant functions that documentation tests call in constants: without `const`, such a test would not
-//! compile, and would be left out.
+//! Finds `const fn`s that documentation tests call in constants. Such tests would not compile, and would be
+//! left out, if the guards removed `const`.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,7 +7,7 @@ use crate::module_tree::MutatedProject;
 use heeler_mutant::compiler::FunctionKey;
 use heeler_mutant_model::Language;
 
-/// Returns the constant functions that documentation may call where the compiler needs their values.
+/// Returns the `const fn`s that documentation may call in const contexts.
 pub(crate) fn documented_constants(project: &MutatedProject) -> BTreeSet<FunctionKey> {
     let mut names = BTreeSet::new();
     for source in &project.sources {
@@ -23,7 +23,7 @@ pub(crate) fn documented_constants(project: &MutatedProject) -> BTreeSet<Functio
         let directory = project.root.join(&*file.path);
         for included in file.text.split("include_str!(\"").skip(1) {
             let path = included.split('"').next().unwrap_or_default();
-            // A file that can't be read has no tests.
+            // An unreadable file contains no tests.
             let text = directory.parent().unwrap_or(Path::new("")).join(path);
             add_names(&std::fs::read_to_string(text).unwrap_or_default(), &mut names);
         }
@@ -40,12 +40,12 @@ pub(crate) fn documented_constants(project: &MutatedProject) -> BTreeSet<Functio
     found
 }
 
-/// Adds what is called in the values of constants and static variables.
+/// Adds the functions called in the values of constants and statics.
 fn add_names(text: &str, names: &mut BTreeSet<String>) {
     for word in ["const ", "static "] {
         for (at, _) in text.match_indices(word) {
             let statement = text[at..].split(';').next().unwrap_or_default();
-            // A function, or a declaration without a value.
+            // Skips functions, and declarations without a value.
             let Some((_, value)) = statement.split_once('=') else { continue };
             for (end, _) in value.match_indices('(') {
                 let before = value[..end].trim_end();

@@ -1,12 +1,12 @@
-//! The names of tests for later runs. Documentation tests are named by their lines, which change with all
-//! code before them: for a later run, they are numbered in their item.
+//! Stable names of tests for later runs. Line numbers in documentation test names change with any code
+//! before them, so each test is named by its index within its item instead.
 
 use std::collections::BTreeMap;
 
-/// What is behind the item of a documentation test.
+/// Separates item and line in the name of a documentation test.
 const LINE: &str = " (line ";
 
-/// Returns the names of a program's tests for later runs.
+/// Returns the stable names of a program's tests.
 #[must_use]
 pub fn names_for_later_runs(names: &[String]) -> Vec<String> {
     let mut lines: BTreeMap<&str, Vec<u32>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! The role in which rustdoc starts this program in the place of a documentation test: it keeps the program
-//! that rustdoc has compiled, and fails, so that rustdoc prints which test that was.
+//! The role in which rustdoc starts this program instead of a documentation test. The keeper stores the
+//! compiled program and fails, which makes rustdoc print the test's name.
 //!
-//! Since edition 2024, most tests are one program. It knows them by numbers, and prints them when it is asked
-//! to run them all; in the place of each it then starts this program again.
+//! Since edition 2024, rustdoc compiles most tests into one program, which knows them by number. When asked
+//! to run all of them, that program starts this one once per test.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,33 +14,32 @@ use std::{
 
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, spawn};
 
-/// The name under which this program stands for a test.
+/// Name under which this program stands in for a test.
 pub(super) const KEEPER: &str = "heeler-doctest";
-/// What it prints for rustdoc, before the name under which a program is kept.
+/// Prefix of the output line with a kept program's name, which rustdoc prints with the failed test.
 pub(super) const KEPT_MARK: &str = "heeler-doctest kept ";
-/// What it prints in the place of a test in a program of several, before the test's number.
+/// Prefix of the output line with a test's number, which a multi-test program prints with the failed test.
 pub(super) const NUMBER_MARK: &str = "heeler-doctest number ";
-/// The names of the kept programs in the order in which rustdoc has started them, a line each.
+/// File with the names of the kept programs, one per line, in the order in which rustdoc started them.
 pub(super) const ORDER: &str = "order";
-/// A kept program, in a directory of its own.
+/// File name of a kept program, inside the program's own directory.
 pub(super) const PROGRAM: &str = "rust_out";
-/// The tests of a program of several, beside it.
+/// File beside a multi-test program with the listing of its tests.
 pub(super) const LISTING: &str = "listing";
 
-/// The number of the test that a program of several runs.
+/// Variable with the number of the test that a multi-test program runs.
 pub(super) const TEST_NUMBER: &str = "RUSTDOC_DOCTEST_RUN_NB_TEST";
-/// What a program of several starts for each of its tests.
+/// Variable with the program that a multi-test program starts for each test.
 const TEST_PROGRAM: &str = "RUSTDOC_DOCTEST_BIN_PATH";
-/// The number of threads of a test harness.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
-/// Returns whether a process is to stand for a documentation test, by the name under which it was started.
+/// Returns whether the process was started in place of a documentation test.
 #[must_use]
 pub fn is_doctest_keeper(own_name: &OsStr) -> bool {
     Path::new(own_name).file_name() == Some(OsStr::new(KEEPER))
 }
 
-/// Keeps the program that the arguments name, or prints the number of a test.
+/// Stores the program named in the arguments, or prints the test number.
 #[must_use]
 pub fn run_doctest_keeper() -> ExitCode {
     let mut words = std::env::args_os();
@@ -60,7 +59,7 @@ pub fn run_doctest_keeper() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Without its line, the test counts as one that was not kept.
+    // If the line is lost, the test counts as not kept.
     let _closed = writeln!(io::stdout(), "{line}");
     ExitCode::FAILURE
 }
@@ -85,7 +84,7 @@ fn keep(own: &Path, dir: &Path, program: &Path) -> io::Result<Kept> {
     Ok(if has_several { Kept::SeveralTests } else { Kept::OneTest { name } })
 }
 
-/// Makes the directory of a program. Process ids may come again.
+/// Creates a directory for a program. Process ids can repeat, so a counter makes the name unique.
 fn create_place(dir: &Path) -> io::Result<(String, PathBuf)> {
     let id = std::process::id();
     let mut times = 0_u32;
@@ -100,8 +99,9 @@ fn create_place(dir: &Path) -> io::Result<(String, PathBuf)> {
     }
 }
 
-/// Returns whether a program has several tests: rustdoc writes their source beside it, and they can be
-/// selected. Any other program must not be started here: it is the test itself.
+/// Returns whether a program contains several tests: rustdoc writes the source beside such a program, and
+/// the binary contains the name of the selecting variable. Other programs must not be started here, because
+/// they are the test itself.
 fn has_several_tests(program: &Path) -> io::Result<bool> {
     let beside = fs::read_dir(program.parent().unwrap_or(Path::new(".")))?;
     let is_source = |path: &Path| path.extension() == Some(OsStr::new("rs"));
@@ -113,7 +113,7 @@ fn has_several_tests(program: &Path) -> io::Result<bool> {
     Ok(begins.into_iter().any(|(at, _)| bytes[at..].starts_with(mark)))
 }
 
-/// Has a program of several tests write its tests in their order, and start this program for each.
+/// Makes a multi-test program list its tests in order, starting this program for each.
 fn list_tests(own: &Path, program: &Path, listing: &Path) -> io::Result<()> {
     let set: [(OsString, OsString); 2] =
         [(TEST_PROGRAM.into(), own.into()), (TEST_THREADS.into(), "1".into())];
@@ -126,6 +126,6 @@ fn list_tests(own: &Path, program: &Path, listing: &Path) -> io::Result<()> {
         ..SpawnOptions::new(program)
     };
     let mut child = spawn(options).map_err(io::Error::other)?;
-    // It fails, because each of its tests does.
+    // The program fails, because this program fails for each of its tests.
     child.wait().map(|_status| ())
 }

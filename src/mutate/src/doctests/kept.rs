@@ -1,4 +1,4 @@
-//! The directory of kept documentation tests of a library, and the tests that they are.
+//! The directory of a library's kept documentation tests, and how kept programs map to test names.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::tree_copy::{link_to, remove};
 
-/// What rustdoc has printed, beside the kept programs.
+/// File with rustdoc's output.
 const OUTPUT: &str = "output";
-/// Where the programs are kept that rustdoc compiles one after the other.
+/// Subdirectory for programs that rustdoc compiles one after the other.
 const IN_ORDER: &str = "in-order";
-/// Where rustdoc works: on the file system of the directory, so that programs are moved there.
+/// Subdirectory for rustdoc's temporary files. Being on the same file system lets programs be moved instead
+/// of copied.
 const WORK: &str = "work";
 
-/// Options of rustdoc by which tests are run in another way than they are here, with the number of words
-/// behind them.
+/// rustdoc options about running tests, which Heeler replaces, with the number of arguments each takes.
 const REPLACED_OPTIONS: [(&str, usize); 5] = [
     ("--test-runtool", 1),
     ("--test-runtool-arg", 1),
@@ -30,22 +30,22 @@ const REPLACED_OPTIONS: [(&str, usize); 5] = [
     ("--nocapture", 0),
 ];
 
-/// A directory in which documentation tests of a library are kept.
+/// A directory that holds the kept documentation tests of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DoctestDirectory {
     dir: PathBuf,
     is_in_order: bool,
 }
 
-/// A documentation test that is kept.
+/// A kept documentation test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptDoctest {
-    /// As Cargo prints it.
+    /// Name as printed by Cargo.
     pub name: String,
     pub program: PathBuf,
-    /// The variable that selects it in a program of several tests.
+    /// Variable that selects the test in a multi-test program.
     pub variable: Option<(&'static str, String)>,
-    /// It has to fail.
+    /// The test must panic.
     pub should_panic: bool,
 }
 
@@ -56,13 +56,13 @@ pub struct UncompiledDoctest {
     pub error: String,
 }
 
-/// What rustdoc has compiled of a library.
+/// All documentation tests of a library after rustdoc has run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeptDoctests {
     pub tests: Vec<KeptDoctest>,
     pub uncompiled: Vec<UncompiledDoctest>,
-    /// Tests of which it is not known which of several programs they are, because they are to fail. When
-    /// rustdoc compiles them one after the other, it is.
+    /// `should_panic` tests that could not be matched to their programs. Compiling the tests one after the
+    /// other resolves them.
     pub unassigned: Vec<String>,
 }
 
@@ -72,13 +72,13 @@ impl DoctestDirectory {
         Self { dir, is_in_order: false }
     }
 
-    /// Returns the directory for tests that rustdoc compiles one after the other, below this one.
+    /// Returns the subdirectory for tests that rustdoc compiles one after the other.
     #[must_use]
     pub fn in_order(&self) -> Self {
         Self { dir: self.dir.join(IN_ORDER), is_in_order: true }
     }
 
-    /// Makes it empty, and ready for rustdoc.
+    /// Empties the directory and prepares it for rustdoc.
     ///
     /// # Errors
     /// A file can't be written.
@@ -88,14 +88,15 @@ impl DoctestDirectory {
         link_to(&self.dir.join(KEEPER), own_program).map(|_made| ())
     }
 
-    /// Returns the directory for what rustdoc writes while it works.
+    /// Returns rustdoc's temporary directory.
     #[must_use]
     pub fn work(&self) -> PathBuf {
         self.dir.join(WORK)
     }
 
-    /// Returns the arguments with which rustdoc keeps what it would run with these: all tests, or those whose
-    /// names have one of the words. `search` has the crates on which the library depends unsaid.
+    /// Turns recorded rustdoc arguments into arguments that keep the tests instead of running them. `words`
+    /// filters tests by name; no words keep all. `search` is the directory of indirect dependencies, which
+    /// the recorded arguments do not name.
     #[must_use]
     pub fn rustdoc_arguments(&self, recorded: &[OsString], search: &Path, words: &[String]) -> Vec<OsString> {
         let mut args = Vec::with_capacity(recorded.len() + 8);
@@ -122,7 +123,7 @@ impl DoctestDirectory {
         args
     }
 
-    /// Keeps what rustdoc has printed.
+    /// Stores rustdoc's output and removes its temporary files.
     ///
     /// # Errors
     /// The file can't be written.
@@ -131,7 +132,7 @@ impl DoctestDirectory {
         fs::write(self.dir.join(OUTPUT), output)
     }
 
-    /// Reads what is kept; `None` if rustdoc has not come as far as to run tests.
+    /// Reads the kept tests; `None` if rustdoc failed before running tests.
     ///
     /// # Errors
     /// A file can't be read.
@@ -142,7 +143,7 @@ impl DoctestDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => read?,
         };
-        // Where all tests are in programs of several, it prints nothing itself.
+        // rustdoc itself prints nothing if all tests are in multi-test programs.
         if !report.has_run && order.is_empty() {
             return Ok(None);
         }
@@ -165,7 +166,7 @@ impl DoctestDirectory {
         Ok(Some(kept))
     }
 
-    /// Adds the tests that are programs of their own.
+    /// Adds the tests that have a program of their own.
     fn add_singles(&self, report: &RustdocReport, order: &[&str], kept: &mut KeptDoctests) {
         let mut marked = BTreeSet::new();
         for (name, programs) in &report.kept {
@@ -174,7 +175,7 @@ impl DoctestDirectory {
                 kept.tests.push(self.single(name, program, false));
             }
         }
-        // What has failed here as it should have.
+        // `should_panic` tests: the keeper's failure counts as their pass, so rustdoc hides their output.
         let passed = report.tests.iter().filter(|test| {
             test.result == PrintedResult::Passed
                 && !test.is_never_run
@@ -190,7 +191,7 @@ impl DoctestDirectory {
         }
     }
 
-    /// Adds the tests that were compiled again one after the other.
+    /// Adds the tests that were recompiled one after the other.
     fn add_in_order(&self, kept: &mut KeptDoctests) -> io::Result<()> {
         let in_order = match self.in_order().read() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -215,7 +216,7 @@ impl DoctestDirectory {
 }
 
 impl KeptDoctests {
-    /// Adds the tests of a program of several, in whose listing each is in the place of its number.
+    /// Adds the tests of a multi-test program. The position in its listing is the test's number.
     fn add_several(&mut self, program: &Path, listing: &str) {
         let report = RustdocReport::parse(listing);
         let mut numbers: BTreeMap<&str, _> =
@@ -227,7 +228,7 @@ impl KeptDoctests {
             let said = numbers.get_mut(test.name.as_str()).and_then(Iterator::next).copied();
             let number = match (said, test.is_said_to_panic) {
                 (Some(number), _) => number,
-                // It has failed as it should have, and its output is not shown.
+                // The keeper's failure made this `should_panic` test pass, so its output is hidden.
                 (None, true) => place,
                 (None, false) => continue,
             };
@@ -240,17 +241,18 @@ impl KeptDoctests {
         }
     }
 
-    /// Returns words for rustdoc by which tests whose program is not known are among those that it runs.
+    /// Returns filters that make rustdoc run at least the unassigned tests.
     #[must_use]
     pub fn words_of_unassigned(&self) -> Vec<String> {
-        // It splits names at white space: the last word of `src/lib.rs - item (line 12)` differs most.
+        // rustdoc splits filters at white space, so only one word of `src/lib.rs - item (line 12)` can be
+        // used. The last one differs most.
         let words = self.unassigned.iter().filter_map(|name| name.split_whitespace().next_back());
         words.map(str::to_owned).collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
 
 impl KeptDoctest {
-    /// Returns the file of the test, as Cargo names it, and its line.
+    /// Returns the test's file, as Cargo names it, and its line.
     #[must_use]
     pub fn place(&self) -> Option<(&str, u32)> {
         place_in_name(&self.name)

@@ -1,8 +1,9 @@
-//! Documentation tests as programs: what rustdoc compiles is kept instead of run, and which test it is.
+//! Turns documentation tests into programs: keeps what rustdoc compiles instead of running it, and matches
+//! each program with its test.
 //!
-//! - `keeper`: the role in which this program takes the place of what rustdoc would run.
-//! - `report`: what rustdoc prints about tests.
-//! - `kept`: the directory of kept programs, and the tests that they are.
+//! - `keeper`: the program that rustdoc starts in place of a test.
+//! - `report`: parses rustdoc's output.
+//! - `kept`: the directory of kept programs.
 
 mod keeper;
 mod kept;

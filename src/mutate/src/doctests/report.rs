@@ -1,21 +1,21 @@
-//! What rustdoc prints about documentation tests: a line for each, and what those that failed have written.
+//! Parses rustdoc's output about documentation tests: one line per test, and the output of failed tests.
 
 use std::collections::BTreeMap;
 
 use super::keeper::{KEPT_MARK, NUMBER_MARK};
 
-/// What rustdoc says where a test does not compile.
+/// rustdoc's message for a test that does not compile.
 const NOT_COMPILED: &str = "Couldn't compile the test.";
 
-/// A line of a test.
+/// One `test NAME ... RESULT` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PrintedTest {
-    /// Without what is said behind it.
+    /// Name without the remark behind it.
     pub(super) name: String,
     pub(super) result: PrintedResult,
-    /// It is compiled and not run, or must not compile.
+    /// The test is only compiled, or must not compile.
     pub(super) is_never_run: bool,
-    /// It is said of it that it has to panic, which is not said of all that have to.
+    /// The line says `should panic`. rustdoc does not say so for every such test.
     pub(super) is_said_to_panic: bool,
 }
 
@@ -26,24 +26,24 @@ pub(super) enum PrintedResult {
     Ignored,
 }
 
-/// What is printed about the tests of a library, or of a program of several.
+/// The parsed output for a library's tests, or for one multi-test program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RustdocReport {
     pub(super) tests: Vec<PrintedTest>,
-    /// The names under which programs are kept, by test; several tests may have the same name.
+    /// Names of kept programs by test name, which several tests can share.
     pub(super) kept: BTreeMap<String, Vec<String>>,
-    /// The numbers of tests, by test.
+    /// Test numbers by test name.
     pub(super) numbers: BTreeMap<String, Vec<usize>>,
-    /// The first error of the compiler, by test that does not compile.
+    /// First compiler error by test that does not compile.
     pub(super) uncompiled: BTreeMap<String, String>,
-    /// Tests have been run, of which there may be none.
+    /// Whether rustdoc got as far as running tests, even if there were none.
     pub(super) has_run: bool,
 }
 
 impl RustdocReport {
     pub(super) fn parse(output: &str) -> Self {
         let mut report = Self::default();
-        // The test whose output follows, and the first error in it.
+        // The test whose output follows, and the first error in that output.
         let mut current: Option<(&str, Option<&str>)> = None;
         for line in output.lines() {
             if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
@@ -72,7 +72,7 @@ impl RustdocReport {
     }
 }
 
-/// Reads `test NAME ... RESULT`.
+/// Parses `test NAME ... RESULT`.
 fn parse_test(line: &str) -> Option<PrintedTest> {
     let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let result = match result.split([',', ' ']).next()? {
@@ -90,7 +90,7 @@ fn parse_test(line: &str) -> Option<PrintedTest> {
     })
 }
 
-/// What is said behind the name of a test.
+/// The remark behind a test name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remark {
     CompileFail,
@@ -109,7 +109,7 @@ fn without_remark(name: &str) -> (&str, Option<Remark>) {
     found.unwrap_or((name, None))
 }
 
-/// Returns the file and line in a name such as `src/lib.rs - module::function (line 12)`.
+/// Extracts file and line from a name such as `src/lib.rs - module::function (line 12)`.
 pub(super) fn place_in_name(name: &str) -> Option<(&str, u32)> {
     let (file, rest) = name.split_once(" - ")?;
     let (_, line) = rest.rsplit_once("(line ")?;
