@@ -1,24 +1,24 @@
-//! What Python says about guarded sources, as `compile_sources.py` writes it.
+//! Parses the output of `compile_sources.py`: Python's errors in guarded sources.
 
 use std::path::PathBuf;
 
 use heeler_mutant::compiler::{CompilerError, ErrorPlace, ErrorSpan};
 
-/// The answer of an interpreter that has compiled guarded sources.
+/// The output of an interpreter that compiled the guarded sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PythonCompilation {
-    /// Its name, version and directory.
+    /// The interpreter's name, version and directory.
     pub version: String,
-    /// Where it looks for modules.
+    /// The interpreter's module search path.
     pub search_path: Vec<PathBuf>,
-    /// Errors of guarded sources whose originals it compiles.
+    /// Errors in guarded sources whose originals compile.
     pub errors: Vec<CompilerError>,
-    /// Sources that it can't compile without a mutant either, by path, with its words.
+    /// Sources whose originals do not compile either, by path, with Python's message.
     pub broken: Vec<(String, String)>,
 }
 
 impl PythonCompilation {
-    /// Reads the answer; `None` if it is not whole.
+    /// Parses the output; `None` if it is incomplete.
     #[must_use]
     pub fn read(output: &str) -> Option<Self> {
         let mut compilation = Self::default();
@@ -42,7 +42,7 @@ impl PythonCompilation {
                     });
                 }
                 ["end"] => is_whole = true,
-                // What a module of the user writes when the interpreter starts.
+                // Output of a user module that runs when the interpreter starts.
                 _ => {}
             }
         }

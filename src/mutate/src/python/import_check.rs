@@ -1,24 +1,24 @@
-//! Modules that tests import from elsewhere than the copy with mutants, as the runtime has noted them.
+//! Reads the runtime's notes about modules that tests imported from outside the mutated copy.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// What the names of the runtime's notes end with, beside the files in which it counts.
+/// Extension of the runtime's note files, which are beside the coverage files.
 const NOTES: &str = "imports";
 
-/// A module of the project that was not imported from its copy.
+/// A project module that was not imported from the copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignModule {
     pub name: String,
-    /// Where it was imported from.
+    /// Path of the module that was imported.
     pub path: PathBuf,
-    /// The source of the project that should have been imported, by its path below the root.
+    /// Path below the root of the source that should have been imported.
     pub source: String,
 }
 
-/// Returns what processes that counted in a directory have noted.
+/// Returns the notes of all processes that wrote coverage to a directory.
 ///
 /// # Errors
 /// The directory or a file can't be read.

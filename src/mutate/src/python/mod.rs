@@ -1,5 +1,5 @@
-//! Projects in Python: which of their sources have mutants, what their tests load at the start of an
-//! interpreter, and what Python says about guarded sources.
+//! Python projects: finding mutated sources, the runtime that interpreters load, and compile errors of
+//! guarded sources.
 
 mod compilation;
 mod import_check;

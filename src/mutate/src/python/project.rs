@@ -1,4 +1,4 @@
-//! The sources of a project in Python that have mutants, and where their modules are imported from.
+//! Finds the Python sources to mutate, and the directories that their modules are imported from.
 
 use std::{
     collections::BTreeSet,
@@ -13,9 +13,9 @@ use crate::{
     source_tree::{find_files, search_sources},
 };
 
-/// Files by which a project in Python is known.
+/// Files that mark a directory as a Python project.
 const PROJECT_FILES: [&str; 4] = ["pyproject.toml", "setup.cfg", "setup.py", "pytest.ini"];
-/// Directories whose sources are no part of the product, wherever they are.
+/// Names of directories that hold no product sources, at any depth.
 const OTHER_DIRECTORIES: [&str; 15] = [
     "_vendor",
     "bench",
@@ -33,34 +33,34 @@ const OTHER_DIRECTORIES: [&str; 15] = [
     "third_party",
     "vendor",
 ];
-/// Directories beside the product, where they are at the root.
+/// Names of directories that hold no product sources if they are at the root.
 const OTHER_ROOT_DIRECTORIES: [&str; 6] = ["bin", "ci", "build", "dist", "scripts", "tools"];
-/// Sources by which a project is configured, built and tested.
+/// Sources that configure, build or test the project.
 const OTHER_FILES: [&str; 4] = ["conftest.py", "noxfile.py", "setup.py", "sitecustomize.py"];
-/// Files by which directories are known that a tool has made.
+/// Files that mark a directory as tool output.
 const MADE: [&str; 2] = ["CACHEDIR.TAG", "pyvenv.cfg"];
 const CACHE: &str = "__pycache__";
 const SOURCES: &str = "src";
 const PACKAGE: &str = "__init__.py";
 
-/// Where the modules of a project are.
+/// The modules of a project, and where they are imported from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PythonLayout {
-    /// Directories from which they are imported, relative to the root.
+    /// Import roots, relative to the project root.
     pub roots: Vec<PathBuf>,
-    /// Their full names and the paths of their sources.
+    /// Full module names, with the paths of their sources.
     pub modules: Vec<(String, String)>,
 }
 
-/// Returns whether a directory is that of a project in Python.
+/// Returns whether a directory contains a Python project.
 #[must_use]
 pub fn is_python_project(directory: &Path) -> bool {
     PROJECT_FILES.iter().any(|name| directory.join(name).is_file())
 }
 
-/// Reads the Python sources below a directory and searches those that are selected for mutants: sources of
-/// tests, examples and libraries of others, and what is in `ignored`, only if a word of the selection names
-/// them. In a project with a directory `src`, the product is there. Blocks, on several cores.
+/// Reads the Python sources below a directory and searches the selected ones for mutants. Sources of tests,
+/// examples and third-party libraries, and paths in `ignored`, are searched only if the selection names
+/// them. If there are sources below `src`, only these are product sources. Blocks, on several cores.
 ///
 /// # Errors
 /// A directory or a selected source can't be read.
@@ -86,14 +86,14 @@ pub fn find_python_sources(
             paths.retain(|path| path.starts_with(&sources));
         }
     }
-    // Python reads others than UTF-8 in encodings of their own.
+    // Sources in other encodings than UTF-8 are skipped: Python reads each in its declared encoding.
     let sources = search_sources(root, selection, paths, |_| Language::Python)?;
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
 impl PythonLayout {
-    /// Returns the layout of a project. `search_path` is where an interpreter looks for modules: what is
-    /// below the root is so in the copy as well.
+    /// Returns the layout of a project. `search_path` is the interpreter's module search path; its entries
+    /// below the root are searched in the copy too.
     #[must_use]
     pub fn read(project: &MutatedProject, search_path: &[PathBuf]) -> Self {
         let root = &project.root;
@@ -109,7 +109,7 @@ impl PythonLayout {
             let path = Path::new(&*source.source.file().path);
             let directory = path.parent().unwrap_or(Path::new(""));
             let base = package_root(root, directory);
-            // A module in a directory that is no package may be a script, which is imported by nothing.
+            // A module outside of packages may be a script that nothing imports.
             if base != directory || [Path::new(""), Path::new(SOURCES)].contains(&base) {
                 add(base.to_owned());
             }
@@ -119,13 +119,13 @@ impl PythonLayout {
             let name = name.strip_suffix(".__init__").unwrap_or(&name).to_owned();
             modules.push((name, path.to_string_lossy().into_owned()));
         }
-        // Last: a directory of an installation may have links to the original.
+        // Last, because an installation directory can contain links to the originals.
         search_path.iter().filter_map(below).for_each(&mut add);
         Self { roots, modules }
     }
 }
 
-/// Returns the directory from which the packages around a directory are imported.
+/// Returns the directory from which the package that contains `directory` is imported.
 fn package_root<'a>(root: &Path, directory: &'a Path) -> &'a Path {
     let mut base = directory;
     while base != Path::new("") && root.join(base).join(PACKAGE).is_file() {
@@ -134,8 +134,8 @@ fn package_root<'a>(root: &Path, directory: &'a Path) -> &'a Path {
     base
 }
 
-/// Returns the directories below a root that are no part of a project: those that tools have made. What else
-/// Git ignores may be a part that was built, such as extension modules.
+/// Returns the directories below a root that are tool output. Other paths that Git ignores may be built
+/// parts of the project, such as extension modules.
 #[must_use]
 pub fn python_left_out(root: &Path, ignored: &[PathBuf]) -> Vec<PathBuf> {
     let is_built = |path: &&PathBuf| {
@@ -148,7 +148,7 @@ pub fn python_left_out(root: &Path, ignored: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn add_made(directory: &Path, found: &mut Vec<PathBuf>) {
-    // A directory that can't be read is an error of whoever copies it.
+    // Copying the tree reports unreadable directories.
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || found.contains(&path) {
@@ -167,7 +167,7 @@ fn is_made(directory: &Path) -> bool {
     MADE.iter().any(|name| directory.join(name).exists())
 }
 
-/// Returns whether a source belongs to tests or tools, by its path below the root.
+/// Returns whether a source belongs to tests or tools, judged by its path below the root.
 fn is_of_tests(below: &Path) -> bool {
     let name = below.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.trim_end_matches(".py");

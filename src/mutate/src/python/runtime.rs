@@ -1,4 +1,4 @@
-//! What interpreters load at their start while tests of guarded sources run.
+//! The runtime that Python interpreters load at startup while guarded sources are tested.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,13 +9,13 @@ use std::{
 use super::project::PythonLayout;
 use crate::tree_copy::{remove, write_changed};
 
-/// The directory of the runtime below that of the project's mutants.
+/// Directory of the runtime, below the working directory of the mutation run.
 const DIRECTORY: &str = "heeler-python";
 const RUNTIME: &str = "sitecustomize.py";
 const RUNTIME_TEXT: &str = include_str!("sitecustomize.py");
 const COMPILER: &str = "compile_sources.py";
 const COMPILER_TEXT: &str = include_str!("compile_sources.py");
-/// The modules of the project with their paths, and the sources to compile.
+/// File with the project's modules and the paths of their sources.
 const SOURCES: &str = "sources";
 const COMPILED: &str = "compiled";
 
@@ -26,7 +26,8 @@ pub struct PythonRuntime {
 }
 
 impl PythonRuntime {
-    /// Writes the runtime for a project in `root` with its copy in `tree`, both below no symbolic link.
+    /// Writes the runtime for a project in `root` whose copy is in `tree`. Neither path may contain symbolic
+    /// links.
     ///
     /// # Errors
     /// A file can't be written.
@@ -38,7 +39,7 @@ impl PythonRuntime {
             .replace("\"@PLACE@\"", &literal(place))
             .replace("\"@TREE@\"", &literal(tree));
         if write_changed(&runtime.dir.join(RUNTIME), text.as_bytes())? {
-            // Bytecode is known by time and size only.
+            // Python checks bytecode only by time and size, so it could miss the change.
             remove(&runtime.dir.join("__pycache__"))?;
         }
         write_changed(&runtime.dir.join(COMPILER), COMPILER_TEXT.as_bytes())?;
@@ -47,11 +48,10 @@ impl PythonRuntime {
         Ok(runtime)
     }
 
-    /// Writes the list of sources that are to be compiled; returns the arguments of the interpreter that
-    /// compiles them.
+    /// Writes the list of sources to compile; returns the interpreter arguments that compile them.
     ///
     /// # Errors
-    /// It can't be written.
+    /// The list can't be written.
     pub fn compiler_arguments<'a>(
         &self,
         root: &Path,
@@ -64,8 +64,8 @@ impl PythonRuntime {
         Ok(vec![self.dir.join(COMPILER).into_os_string(), list.into_os_string()])
     }
 
-    /// Returns the value of `PYTHONPATH` with which interpreters load the runtime, and import the project
-    /// from its copy.
+    /// Returns the `PYTHONPATH` that makes interpreters load the runtime and import the project from its
+    /// copy.
     #[must_use]
     pub fn search_path(&self, tree: &Path, roots: &[PathBuf], inherited: Option<&OsStr>) -> OsString {
         let mut value = self.dir.clone().into_os_string();
@@ -81,7 +81,7 @@ impl PythonRuntime {
     }
 }
 
-/// Returns a path as a literal of Python.
+/// Returns a path as a Python string literal.
 fn literal(path: &Path) -> String {
     format!("\"{}\"", path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\""))
 }
