@@ -1,13 +1,13 @@
-//! The variables of a process of a guarded program.
+//! The environment variables that control a process of a guarded program.
 
 use std::path::{Path, PathBuf};
 
-/// The code with which a process exits that has reached its mutant too often.
+/// Exit code of a process that reached its mutant too often.
 pub(crate) const HIT_LIMIT_EXIT_CODE: i32 = 87;
-/// The code with which a process exits that has reached too many places.
+/// Exit code of a process that reached too many places.
 pub(crate) const STEP_LIMIT_EXIT_CODE: i32 = 88;
 
-/// The codes with which a process exits at its limits.
+/// Exit codes of processes that reached a limit.
 pub const LIMIT_EXIT_CODES: [i32; 2] = [HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE];
 
 const MUTANT: &str = "HEELER_MUTANT";
@@ -16,43 +16,43 @@ const STEPS: &str = "HEELER_MUTANT_STEPS";
 const COVERAGE: &str = "HEELER_MUTANT_COVERAGE";
 const EACH: &str = "HEELER_MUTANT_EACH";
 
-/// What a process of a guarded program does.
+/// How a process of a guarded program behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardMode {
-    /// What the original does.
+    /// Behaves like the original.
     Original,
-    /// What the original does, and what it reaches is counted in a file.
+    /// Behaves like the original, and counts what it reaches in a file.
     Counting { file: PathBuf },
-    /// The same, and each test runs in a child that counts in a file whose name is `each`, a hyphen and the
-    /// index of the test; what it takes is in one with `.time` behind that.
+    /// Like `Counting`, and each test runs in a child process with a count file of its own: `each`, a hyphen
+    /// and the test's index. The test's duration is in the file with `.time` appended.
     CountingEach { file: PathBuf, each: PathBuf },
-    /// What one mutant does. Its place may be reached `hit_limit` times, and all places together `step_limit`
-    /// times.
+    /// Turns one mutant on. The process may reach its place `hit_limit` times, and all places together
+    /// `step_limit` times.
     Mutant { number: u32, hit_limit: u64, step_limit: u64 },
 }
 
-/// Returns the variables of a process; `None` unsets one.
+/// Returns the variables for a mode; `None` unsets a variable.
 #[must_use]
 pub fn guard_environment(mode: &GuardMode) -> Vec<(&'static str, Option<String>)> {
     let path = |path: &Path| Some(path.to_string_lossy().into_owned());
     let (mutant, hits, steps, coverage) = match mode {
-        // A process without any would search for those of the processes above it.
+        // Without any variable, the process would take over those of its ancestors.
         GuardMode::Original => (Some("0".to_owned()), None, None, None),
         GuardMode::Counting { file } | GuardMode::CountingEach { file, .. } => (None, None, None, path(file)),
         GuardMode::Mutant { number, hit_limit, step_limit } => {
             (Some(number.to_string()), Some(hit_limit.to_string()), Some(step_limit.to_string()), None)
         }
     };
-    // A stack for each failed test takes far longer than most tests.
+    // Printing a stack trace for each failed test takes far longer than most tests.
     let backtrace = ("RUST_BACKTRACE", Some("0".to_owned()));
     let each = if let GuardMode::CountingEach { each, .. } = mode { path(each) } else { None };
     vec![(MUTANT, mutant), (HITS, hits), (STEPS, steps), (COVERAGE, coverage), (EACH, each), backtrace]
 }
 
-/// Returns the content of the file in which a process counts before it begins: zeros for so many mutants.
+/// Returns the initial content of a coverage file: zeros for this many mutants.
 #[must_use]
 pub fn coverage_file_bytes(mutants: u32) -> Vec<u8> {
-    // Numbers begin at 1.
+    // Mutant numbers begin at 1; count 0 is for all places together.
     vec![0; (mutants as usize + 1) * 4]
 }
 

@@ -1,16 +1,17 @@
-//! The runtime of guarded sources: which mutant is on in this process, how often places are reached, and the
-//! limit of that. It is compiled once, optimised, and linked to every crate with guards. It has no unsafe
-//! code and no dependencies.
+//! The runtime of guarded sources: turns a mutant on in this process, counts how often places are reached,
+//! and enforces the limits. It is compiled once, with optimisation, and linked to every crate with guards.
+//! It has no unsafe code and no dependencies.
 //!
 //! - `HEELER_MUTANT`: the number of the mutant that is on; none by default.
-//! - `HEELER_MUTANT_HITS`: how often its place may be reached; then the process exits with [`EXIT_CODE`].
-//! - `HEELER_MUTANT_STEPS`: how often places may be reached, whichever they are; then it exits with
+//! - `HEELER_MUTANT_HITS`: how often its place may be reached before the process exits with [`EXIT_CODE`].
+//! - `HEELER_MUTANT_STEPS`: how often all places together may be reached before the process exits with
 //!   [`STEPS_EXIT_CODE`].
-//! - `HEELER_MUTANT_COVERAGE`: a file of 32-bit little-endian numbers, one for each mutant, and before them
-//!   one for all places together. What is reached is counted there at each power of two, so that the counts
-//!   survive however the process ends.
+//! - `HEELER_MUTANT_COVERAGE`: a file of 32-bit little-endian counts, one per mutant, preceded by one for
+//!   all places together. A count is written whenever it reaches a power of two, so it survives any end of
+//!   the process.
 //!
-//! A process that has neither the first nor the last of them has those of the next process above it that has.
+//! A process with neither the first nor the last variable takes the variables of its nearest ancestor that
+//! has one.
 
 use std::{
     cell::Cell,
@@ -23,18 +24,18 @@ use std::{
     },
 };
 
-/// The code with which a process exits that has reached its mutant too often.
+/// Exit code of a process that reached its mutant too often.
 pub const EXIT_CODE: i32 = 87;
-/// The code with which a process exits that has reached too many places.
+/// Exit code of a process that reached too many places.
 pub const STEPS_EXIT_CODE: i32 = 88;
 
-/// No mutant has this number; the environment has not been read.
+/// The environment has not been read yet. No mutant has this number.
 const UNREAD: u32 = u32::MAX;
-/// No mutant is on, and places are counted.
+/// No mutant is on; places are counted.
 const COUNTING: u32 = u32::MAX - 1;
 /// No mutant is on.
 const OFF: u32 = u32::MAX - 2;
-/// How many processes above this one may be asked for their variables.
+/// Maximum number of ancestor processes whose environment is searched.
 const ANCESTORS: usize = 16;
 
 static ACTIVE: AtomicU32 = AtomicU32::new(UNREAD);
@@ -45,18 +46,19 @@ static STEP_LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 static COVERAGE: OnceLock<Option<Coverage>> = OnceLock::new();
 
 thread_local! {
-    /// Whether this thread is in the runtime, whose own work may reach places: those of an allocator.
+    /// Whether this thread is inside the runtime, whose own work may reach places, for example in a mutated
+    /// allocator.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Coverage {
     file: File,
-    /// By the first mutant of a place; the first is that of all places together.
+    /// By the number of a place's first mutant; index 0 is for all places together.
     counts: Box<[AtomicU32]>,
 }
 
-/// Returns which mutant of a place is on, from 1; 0 for the original. The place's mutants have the numbers
-/// from `base` on. A place without mutants is a call of a function, or with `at(0, 0)` a round of a loop.
+/// Returns which mutant of a place is on, from 1; 0 for the original. The place's mutants are numbered from
+/// `base`. A place without mutants is a function call or, with `at(0, 0)`, a loop iteration.
 #[inline(never)]
 pub fn at(base: u32, count: u32) -> u32 {
     let active = ACTIVE.load(Relaxed);
@@ -67,7 +69,7 @@ pub fn at(base: u32, count: u32) -> u32 {
     if active >= OFF {
         return if active == OFF { 0 } else { rare(active, base, count) };
     }
-    // Threads may overwrite each other's counts: an endless loop has enough of them.
+    // Racing threads may lose counts. An endless loop produces more than enough.
     let steps = STEPS.load(Relaxed) + 1;
     STEPS.store(steps, Relaxed);
     if steps > STEP_LIMIT.load(Relaxed) {
@@ -76,7 +78,8 @@ pub fn at(base: u32, count: u32) -> u32 {
     0
 }
 
-/// Ends the process; returns only from inside of that, where handlers of the exit reach places.
+/// Exits the process. Returns only if called again while the process is exiting, by an exit handler that
+/// reaches a place.
 #[cold]
 fn end(code: i32) {
     if !IS_INSIDE.replace(true) {
@@ -126,11 +129,12 @@ impl Coverage {
 
     fn note(&self, number: u32, reached: u32) {
         let place = u64::from(number) * 4;
-        // Another process may have the same file, and have reached the place more often.
+        // Another process may share the file and have a higher count.
         let mut noted = [0; 4];
         let _read = self.file.read_exact_at(&mut noted, place);
         if u32::from_le_bytes(noted) < reached {
-            // Without the file, the place counts as not reached, which is noticed: the test reaches nothing.
+            // If the write fails, the place counts as not reached. The baseline then shows a test that
+            // reaches nothing.
             let _written = self.file.write_all_at(&reached.to_le_bytes(), place);
         }
     }
@@ -149,16 +153,16 @@ fn read_environment() {
     ACTIVE.store(active.unwrap_or(if is_counting { COUNTING } else { OFF }), Relaxed);
 }
 
-/// Where the variables are.
+/// Source of the environment variables.
 enum Variables {
     Own,
-    /// The environment of a process as the system has it.
+    /// The environment of a process, as read from `/proc`.
     OfAncestor(Vec<u8>),
 }
 
 impl Variables {
-    /// Returns those of this process; if it has none, those of the next process above it that has: tests
-    /// start programs with an environment of their own.
+    /// Returns this process's variables or, if it has none, those of the nearest ancestor that does: tests
+    /// can start programs with a clean environment.
     fn of_this_process() -> Self {
         let names = ["HEELER_MUTANT", "HEELER_MUTANT_COVERAGE"];
         if names.iter().any(|name| std::env::var_os(name).is_some()) {

@@ -1,9 +1,9 @@
-//! What guarded sources are linked to, and the compiler that links it.
+//! The runtime that guarded Rust sources are linked to, and the rustc wrapper that links it.
 //!
-//! - `heeler_guard.rs`: the runtime itself, a crate of its own, which is compiled on the user's machine by
-//!   the user's compiler.
-//! - `environment`: how a process of a guarded program is told what to do.
-//! - `wrapper`: the role in which this program starts the compiler.
+//! - `heeler_guard.rs`: the runtime, a separate crate that the user's compiler compiles on the user's
+//!   machine.
+//! - `environment`: variables that control a process of a guarded program.
+//! - `wrapper`: the rustc wrapper.
 
 mod environment;
 mod wrapper;

@@ -1,5 +1,5 @@
-//! The role in which this program starts the compiler for Cargo: with the runtime of guards for crates of the
-//! workspace, so that no manifest has to name it.
+//! The rustc wrapper that Cargo starts for workspace crates. It adds the guard runtime to the compiler's
+//! arguments, so no manifest has to name it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,30 +11,30 @@ use std::{
 use crate::tree_copy::link_to;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
-/// The name under which this program starts the compiler.
+/// Name under which this program acts as the rustc wrapper.
 const WRAPPER: &str = "heeler-rustc";
-/// The compiled runtime, beside the wrapper.
+/// File name of the compiled runtime, beside the wrapper.
 const RLIB: &str = "libheeler_guard.rlib";
 const SOURCE: &str = "heeler_guard.rs";
 const SOURCE_TEXT: &str = include_str!("heeler_guard.rs");
 
-/// The directory of the runtime as one compiler compiles it. Another compiler, or another runtime, has
-/// another one, and with its path another wrapper, after which Cargo compiles again.
+/// Directory of the runtime for one compiler version. A new compiler or runtime gets a new directory, and so
+/// a new wrapper path, which makes Cargo recompile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardRuntime {
     dir: PathBuf,
 }
 
 impl GuardRuntime {
-    /// Returns the runtime for a compiler that describes itself in this way.
+    /// Returns the runtime below a directory for a compiler with this version text.
     #[must_use]
     pub fn below(dir: &Path, compiler_version: &str) -> Self {
         let hash = crate::fingerprint::Fingerprint::of([SOURCE_TEXT.as_bytes(), compiler_version.as_bytes()]);
         Self { dir: dir.join(format!("runtime-{hash}")) }
     }
 
-    /// Makes the directory, if it is missing; returns the arguments of the compiler that make the runtime, if
-    /// it is still to be made.
+    /// Creates the directory if missing; returns the compiler arguments that build the runtime, unless it is
+    /// built already.
     ///
     /// # Errors
     /// A file can't be written.
@@ -59,20 +59,20 @@ impl GuardRuntime {
         &self.dir
     }
 
-    /// Returns the program that starts the compiler.
+    /// Returns the path of the rustc wrapper.
     #[must_use]
     pub fn wrapper(&self) -> PathBuf {
         self.dir.join(WRAPPER)
     }
 }
 
-/// Returns whether a process is to start the compiler, by the name under which it was started.
+/// Returns whether the process was started under the wrapper's name.
 #[must_use]
 pub fn is_rustc_wrapper(own_name: &OsStr) -> bool {
     Path::new(own_name).file_name() == Some(OsStr::new(WRAPPER))
 }
 
-/// Becomes the compiler that the arguments name. Returns only if there is none.
+/// Replaces this process with the compiler named in the arguments; returns only on failure.
 #[must_use]
 pub fn run_rustc_wrapper() -> ExitCode {
     let mut words = std::env::args_os();
@@ -88,8 +88,8 @@ pub fn run_rustc_wrapper() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Returns the arguments of a compiler, with the runtime for whatever it compiles: build scripts may include
-/// modules of the product.
+/// Adds the runtime to the compiler's arguments, for build scripts too: they may include modules of the
+/// product.
 fn with_runtime(mut args: Vec<OsString>, dir: &Path) -> Vec<OsString> {
     let crate_name = args.iter().position(|word| word == "--crate-name").and_then(|at| args.get(at + 1));
     let is_compiled = crate_name.is_some_and(|name| name != "___");
@@ -100,9 +100,9 @@ fn with_runtime(mut args: Vec<OsString>, dir: &Path) -> Vec<OsString> {
     external.push(dir.join(RLIB));
     let mut search = OsString::from("dependency=");
     search.push(dir);
-    // Crates that have no guard of their own load those that have.
+    // Crates without guards also need the path, to load crates with guards.
     args.extend(["--extern".into(), external, "-L".into(), search]);
-    // Mutants are allowed what the code is not.
+    // Mutants may violate lints that the project denies.
     args.extend(["--cap-lints".into(), "allow".into()]);
     args
 }
