@@ -1,7 +1,7 @@
-//! What tests took and reached in an earlier run, and of which tests that still holds.
+//! Durations and coverage of tests from an earlier run, and which of them are still valid.
 //!
 //! A test runs again if a function that it calls has changed, or anything outside of functions with mutants.
-//! A function whose calls are not all seen may be called by every test.
+//! If not all calls of a changed function are counted, every test may call it, so all tests run again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,39 +26,39 @@ use crate::{
     plan::{ALL_PLACES, Baseline, TestIndex},
 };
 
-/// A test of an earlier run without a mutant.
+/// A test's baseline from an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptTest {
     pub duration: Duration,
     pub is_flaky: bool,
-    /// How often it reached places, whichever they are.
+    /// Number of times the test reached any place.
     pub steps: u32,
     pub reached: Vec<(MutantNumber, u32)>,
 }
 
-/// The tests of an earlier run that need not run again without a mutant.
+/// The tests of an earlier run whose baseline is still valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptBaseline {
     /// By uid.
     tests: BTreeMap<String, KeptTest>,
-    /// What processes take beside their tests, by suite.
+    /// Process time besides the tests, by suite.
     starts: BTreeMap<String, Duration>,
     /// Suites whose tests fail in forks.
     unforkable: BTreeSet<String>,
-    /// Number of mutants that the file knows.
+    /// Number of mutants in the file.
     mutants: usize,
 }
 
-/// The tests of a program, for the file.
+/// A program's suite and test uids, as written to the file.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramUids<'a> {
     pub suite: &'a str,
-    /// By the tests' places in the listing.
+    /// In listing order.
     pub uids: &'a [String],
 }
 
 impl KeptBaseline {
-    /// Reads the file of an earlier run: nothing, if it is missing, damaged or of something else.
+    /// Reads the file of an earlier run; empty if the file is missing, damaged or has another fingerprint.
     #[must_use]
     pub fn read(path: &Path, fingerprint: Fingerprint, built: &BuiltProject) -> Self {
         let read = File::open(path).ok().and_then(|file| CachedBaseline::read(BufReader::new(file)));
@@ -66,10 +66,10 @@ impl KeptBaseline {
         cached.and_then(|cached| Self::of(cached, built)).unwrap_or_default()
     }
 
-    /// Returns the tests that still hold; `None` if none does.
+    /// Returns the tests that are still valid; `None` if none is.
     fn of(cached: CachedBaseline, built: &BuiltProject) -> Option<Self> {
         let changed = changed_functions(&cached, built)?;
-        // By place in the file: whether its function has changed.
+        // Whether the function of a mutant, given by its index in the file, has changed.
         let is_of_changed = |mutant: &u32| {
             let function = cached.mutants.get(*mutant as usize).map(|mutant| mutant.function);
             function.and_then(|function| changed.get(function)).copied().unwrap_or(true)
@@ -111,7 +111,7 @@ impl KeptBaseline {
         self.tests.remove(uid)
     }
 
-    /// Returns what a process of a suite takes beside its tests.
+    /// Returns the time that a process of a suite takes besides its tests.
     #[must_use]
     pub fn start(&self, suite: &str) -> Duration {
         self.starts.get(suite).copied().unwrap_or_default()
@@ -123,7 +123,7 @@ impl KeptBaseline {
         self.unforkable.contains(suite)
     }
 
-    /// Writes what the tests took and reached, unless the file knows of more mutants.
+    /// Writes durations and coverage, unless the file already covers more mutants.
     ///
     /// # Errors
     /// The file can't be written.
@@ -139,7 +139,7 @@ impl KeptBaseline {
         if places.mutants.len() < self.mutants {
             return Ok(());
         }
-        // Of a process that was killed while it wrote.
+        // A leftover of a process that was killed while writing.
         let _none = std::fs::remove_file(path.with_added_extension("part"));
         stream_file_atomically(path, |file| {
             write_baseline(file, places, fingerprint, &WrittenPrograms { programs, baseline })
@@ -147,7 +147,7 @@ impl KeptBaseline {
     }
 }
 
-/// Returns which of the functions of a file have changed; `None` if any test may call one of them.
+/// Returns which functions of a file have changed; `None` if any test may call a changed function.
 fn changed_functions(cached: &CachedBaseline, built: &BuiltProject) -> Option<Vec<bool>> {
     let now = functions(built);
     let keys: BTreeSet<_> = cached.functions.iter().map(|one| (one.path.as_str(), one.place)).collect();
@@ -173,7 +173,7 @@ fn changed_functions(cached: &CachedBaseline, built: &BuiltProject) -> Option<Ve
     built.written().all(is_known).then_some(changed)
 }
 
-/// Returns the numbers that the mutants of a file, and calls of functions, have now.
+/// Returns the present numbers of the file's mutants and function calls.
 fn numbers(mutants: &[CachedMutant], built: &BuiltProject) -> Vec<Option<MutantNumber>> {
     let written: BTreeMap<MutantId, MutantNumber> =
         built.written().map(|one| (one.found.mutant.id, one.number)).collect();
@@ -186,14 +186,14 @@ fn numbers(mutants: &[CachedMutant], built: &BuiltProject) -> Vec<Option<MutantN
     mutants.iter().map(number).collect()
 }
 
-/// Returns the hashes of all functions with mutants, by path and place.
+/// Returns the hashes of all functions with mutants, by path and index.
 fn functions(built: &BuiltProject) -> BTreeMap<(&str, usize), Fingerprint> {
     let path = |id: FunctionId| &*built.project().sources[id.source].source.file().path;
     let all = built.function_fingerprints().into_iter();
     all.map(|(id, code)| ((path(id), id.function), code)).collect()
 }
 
-/// Returns the id of the calls of a function among those of mutants.
+/// Returns the id for a function's call counter, which the file stores like a mutant id.
 fn entry_id(built: &BuiltProject, function: FunctionId) -> Box<str> {
     let path = &built.project().sources[function.source].source.file().path;
     format!("call {} {path}", function.function).into()
@@ -203,7 +203,7 @@ fn entry_id(built: &BuiltProject, function: FunctionId) -> Box<str> {
 struct CachedPlaces {
     functions: Vec<CachedFunction>,
     mutants: Vec<CachedMutant>,
-    /// Places in `mutants`, by number.
+    /// Indices into `mutants`, by number.
     by_number: Vec<Option<u32>>,
 }
 
@@ -234,7 +234,7 @@ impl CachedPlaces {
     }
 }
 
-/// The programs and what their tests took and reached.
+/// Programs with the durations and coverage of their tests.
 struct WrittenPrograms<'a> {
     programs: &'a [ProgramUids<'a>],
     baseline: &'a Baseline,
@@ -248,6 +248,7 @@ fn write_baseline(
 ) -> io::Result<()> {
     let WrittenPrograms { programs, baseline } = measured;
     let CachedPlaces { functions, mutants, by_number } = places;
+    // Look up coverage and duration of one test.
     let reached = baseline.coverage.by_test();
     let counts = |program: usize, test: Option<usize>| {
         let counts = reached.of(program, test);
@@ -268,6 +269,7 @@ fn write_baseline(
             reached,
         })
     };
+    // Stream the programs one test at a time, because the whole file can be large.
     let tests_of = |place: usize| {
         let uids = programs[place].uids.iter().enumerate();
         uids.filter_map(move |(number, uid)| Some((uid, test(place, number)?)))

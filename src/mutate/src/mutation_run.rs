@@ -1,21 +1,22 @@
-//! The mutants of a run, from the first process to the verdict of each: which processes run next, and what
-//! their ends mean. It starts nothing itself.
+//! The state machine of a mutation run: decides which processes run next, and turns their ends into
+//! verdicts. It starts no process itself.
 //!
 //! ```text
 //! waiting ──► in progress ──passed──► waiting for its next process, or survived
 //!    ▲             ├─ a test failed, it died early, too many hits ──► verdict
-//!    │             └─ silent, or ended by a signal of another process ──► waits to run alone, with double time
-//!    └──── passed ─────────────────────────────────────────────────────────┘└── the same again ──► verdict
+//!    │             └─ silent, or possibly killed from outside ──► waits to run alone, with double time
+//!    └──── passed ─────────────────────────────────────────────────┘└── the same again ──► verdict
 //! ```
 //!
-//! A signal that another process may have sent decides only if the mutant ends by one
-//! [`CONFIRMED_FAILURES`] times in a row.
+//! A signal that another process may have sent counts only if the mutant ends by one [`CONFIRMED_FAILURES`]
+//! times in a row.
 //!
-//! A mutant under which one test does not end and another fails is killed, whichever runs first: behind a
-//! test that reached too many places, the others run, until eight of them did.
+//! If one test of a mutant does not end and another fails, the mutant is killed, whichever test runs first.
+//! Therefore, after a test reaches a limit, the remaining tests still run, until eight tests have reached
+//! one.
 //!
 //! A test that is flaky without a mutant kills only if it fails [`CONFIRMED_FAILURES`] times in a row, alone
-//! from the second time on. If it passes before, the other tests decide.
+//! from the second time on. If it passes in between, the other tests decide.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -27,17 +28,17 @@ use crate::{
     step_outcome::StepOutcome,
 };
 
-/// How often a flaky test must fail, with nothing else between, until the mutant counts as killed by it.
+/// Number of consecutive failures before a flaky test counts as killing the mutant.
 pub const CONFIRMED_FAILURES: u32 = 3;
 
-/// How often a process may end without a sign of what it did until its mutant stays without a verdict: its
-/// worker or watchdog has died.
+/// Number of process ends of unknown cause (the worker or watchdog died) before the mutant is given up
+/// without a verdict.
 pub const MAX_UNKNOWN: u32 = 3;
 
-/// How many tests of a mutant may reach too many places until no other runs.
+/// Number of tests of a mutant that may reach a limit before its other tests are skipped.
 const MAX_LIMITS: u32 = 8;
 
-/// What became of a mutant.
+/// The result of testing a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutantVerdict {
     pub number: MutantNumber,
@@ -45,25 +46,25 @@ pub struct MutantVerdict {
     pub reason: Option<String>,
     pub covered_by: Vec<TestIndex>,
     pub killed_by: Option<TestIndex>,
-    /// The number of tests that ended, the failed one included, as the framework runs them in order.
+    /// Number of tests that ended in framework order, including the failed one.
     pub tests_completed: Option<u32>,
     pub is_static: bool,
-    /// How long its processes ran.
+    /// Total run time of the mutant's processes.
     pub duration: Duration,
 }
 
-/// A process that is to run.
+/// A process to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedStep {
     pub number: MutantNumber,
     pub step: PlanStep,
 }
 
-/// How many processes are ordered together.
+/// How many processes to order at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderLimit {
     pub steps: usize,
-    /// The tests of all of them, unless one alone has more.
+    /// Maximum total number of tests; a single process may exceed it.
     pub tests: usize,
 }
 
@@ -77,52 +78,50 @@ struct RunMutant {
 #[derive(Debug)]
 enum RunMutantState {
     Waiting,
-    /// A process was ordered.
     Begun(Box<MutantProgress>),
-    /// It has its verdict.
     Over,
 }
 
-/// What the processes of a mutant have shown.
+/// The results of a mutant's processes so far.
 #[derive(Debug, Default)]
 struct MutantProgress {
-    /// Made when its first process is ordered, from what is known by then.
+    /// Made when the first process is ordered, to use what is known about killers by then.
     plan: MutantPlan,
     next_step: usize,
     completed: u32,
     duration: Duration,
     is_alone: bool,
-    /// How often the flaky test that runs next has failed in a row.
+    /// Consecutive failures of the flaky test that runs next.
     failures: u32,
-    /// How often its process has ended by a signal of another process in a row.
+    /// Consecutive ends by a signal that another process may have sent.
     signals: u32,
-    /// How often it was not known what its process did.
+    /// Ends of unknown cause.
     unknown: u32,
     /// Flaky tests that failed and then passed.
     dismissed: Vec<String>,
-    /// How many tests reached too many places, and of the first what it reached.
+    /// Number of tests that reached a limit; `limited` is the reason of the first.
     limits: u32,
     limited: Option<String>,
 }
 
-/// The mutants of a run.
+/// All mutants of a run and their progress.
 #[derive(Debug)]
 pub struct MutationRun<'a> {
     baseline: &'a Baseline,
-    /// In the order of their numbers.
+    /// Ordered by number.
     mutants: Vec<RunMutant>,
-    /// Indices of mutants.
+    /// Indices of mutants whose next process is due.
     waiting: VecDeque<usize>,
-    /// Those that wait until nothing else runs.
+    /// Indices of mutants that must run while no other process does.
     unconfirmed: VecDeque<usize>,
     in_progress: usize,
     killers: KnownKillers,
-    /// How long all processes take one after the other if no test fails.
+    /// Run time of all processes in sequence if no test fails.
     longest: Duration,
 }
 
 impl<'a> MutationRun<'a> {
-    /// Returns the run of these mutants, and the verdicts of those that no test reaches.
+    /// Begins the run of these mutants, and returns the verdicts of those that no test reaches.
     pub fn begin(
         baseline: &'a Baseline,
         mutants: impl IntoIterator<Item = (MutantNumber, FunctionId)>,
@@ -151,19 +150,19 @@ impl<'a> MutationRun<'a> {
         (run, uncovered)
     }
 
-    /// Returns how long all processes take one after the other if no test fails.
+    /// Returns the run time of all processes in sequence if no test fails.
     pub fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// Has mutants begin in the order of these keys, if none has begun: what is known when a run ends early
-    /// should not be about the first sources only.
+    /// Sorts waiting mutants by these keys, if none has begun. A run that ends early should not cover the
+    /// first sources only.
     pub fn begin_by(&mut self, key: impl Fn(MutantNumber) -> u64) {
         let mutants = &self.mutants;
         self.waiting.make_contiguous().sort_by_key(|&index| key(mutants[index].number));
     }
 
-    /// Notes a test that failed under a mutant of a function in an earlier run.
+    /// Records a test that killed a mutant of this function in an earlier run.
     pub fn note_killer(&mut self, test: TestIndex, function: FunctionId) {
         self.killers.note(test, function);
     }
@@ -178,7 +177,7 @@ impl<'a> MutationRun<'a> {
         self.waiting.len() + self.unconfirmed.len() + self.in_progress
     }
 
-    /// Returns the processes that run next, beside each other.
+    /// Returns the next processes, which may run in parallel.
     pub fn next_steps(&mut self, limit: OrderLimit) -> Vec<OrderedStep> {
         let (mut steps, mut tests) = (Vec::new(), 0);
         while steps.len() < limit.steps {
@@ -186,7 +185,8 @@ impl<'a> MutationRun<'a> {
             let ordered = self.order(index);
             tests += ordered.step.tests.len();
             if tests > limit.tests && !steps.is_empty() {
-                // By the time it is ordered, more is known.
+                // More will be known about killers by the time the mutant is ordered, so its plan is
+                // dropped.
                 if self.begin_mutant(index).is_new() {
                     self.mutants[index].state = RunMutantState::Waiting;
                 }
@@ -199,7 +199,7 @@ impl<'a> MutationRun<'a> {
         steps
     }
 
-    /// Returns a process that runs while no other does, if it is time for one.
+    /// Returns a process that must run while no other does, if none is running or waiting.
     pub fn next_alone(&mut self) -> Option<OrderedStep> {
         if !self.waiting.is_empty() || self.in_progress > 0 {
             return None;
@@ -211,7 +211,7 @@ impl<'a> MutationRun<'a> {
         Some(OrderedStep { number, step: step.with_double_time() })
     }
 
-    /// Takes the end of a mutant's process; returns its verdict, if that decides.
+    /// Records the end of a mutant's process; returns the mutant's verdict if there is one.
     pub fn on_ended(
         &mut self,
         number: MutantNumber,
@@ -237,7 +237,7 @@ impl<'a> MutationRun<'a> {
                 }
                 return Some(progress.verdict(number, status, reason, killed_by));
             }
-            // Before others begin, so that a mutant that has begun ends.
+            // A mutant that has begun finishes before others begin.
             NextForMutant::Process => self.waiting.push_front(index),
             NextForMutant::Confirmation => self.unconfirmed.push_back(index),
         }
@@ -251,6 +251,7 @@ impl<'a> MutationRun<'a> {
         number: MutantNumber,
         outcome: StepOutcome,
     ) -> NextForMutant {
+        // An end that another process may have caused is confirmed alone first.
         let step = progress.plan.steps[progress.next_step].clone();
         let names = &self.baseline.programs[step.program].names;
         let was_alone = std::mem::take(&mut progress.is_alone);
@@ -259,6 +260,7 @@ impl<'a> MutationRun<'a> {
             Some(outcome) => outcome,
             None => return NextForMutant::Confirmation,
         };
+        // Turn the outcome into the next process or a verdict.
         match outcome {
             StepOutcome::Passed => {
                 progress.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);
@@ -313,7 +315,7 @@ impl<'a> MutationRun<'a> {
         }
     }
 
-    /// Has the tests run that had not, behind one that reached too many places.
+    /// Runs the remaining tests after one that reached a limit, unless too many have.
     fn on_limit(
         &self,
         progress: &mut MutantProgress,
@@ -339,8 +341,8 @@ impl<'a> MutationRun<'a> {
         NextForMutant::Verdict(MutantStatus::Timeout, Some(reason), None)
     }
 
-    /// Has a flaky test that failed run again, unless it has failed often enough: before the tests that had
-    /// not run. `place` is its place in the step.
+    /// Schedules another run of a failed flaky test before the remaining tests, unless it has failed often
+    /// enough. `place` is the test's index in the step.
     fn runs_again(&self, progress: &mut MutantProgress, number: MutantNumber, place: usize) -> bool {
         let step = &progress.plan.steps[progress.next_step];
         let test = step.tests[place];
@@ -360,7 +362,7 @@ impl<'a> MutationRun<'a> {
         true
     }
 
-    /// Returns what is known of a mutant that is to run, which has no verdict.
+    /// Returns the progress of a mutant without a verdict, and plans its tests if it has not begun.
     fn begin_mutant(&mut self, index: usize) -> &mut MutantProgress {
         let RunMutant { number, function, state } = &mut self.mutants[index];
         if !matches!(state, RunMutantState::Begun(_)) {
@@ -381,13 +383,13 @@ impl<'a> MutationRun<'a> {
     }
 }
 
-/// What follows from the end of a process.
+/// What to do after a process has ended.
 enum NextForMutant {
-    /// A further process.
+    /// Run another process.
     Process,
-    /// The same process, when it is alone.
+    /// Run the same process again while no other runs.
     Confirmation,
-    /// A verdict, with its reason and the test that failed.
+    /// The verdict, its reason and the test that failed.
     Verdict(MutantStatus, Option<String>, Option<TestIndex>),
 }
 
@@ -397,8 +399,7 @@ impl MutantProgress {
         self.next_step == 0 && self.failures == 0 && self.limits == 0
     }
 
-    /// Returns what an end of the process says of the mutant; `None` as long as another process may have
-    /// caused it.
+    /// Returns the outcome to judge the mutant by; `None` while another process may have caused the end.
     fn confirmed(&mut self, outcome: StepOutcome) -> Option<StepOutcome> {
         let StepOutcome::Signalled { test, reason } = outcome else {
             self.signals = 0;
@@ -416,7 +417,7 @@ impl MutantProgress {
         })
     }
 
-    /// Says which tests failed and do not count.
+    /// Lists the tests whose failures did not count.
     fn dismissal(&self) -> Option<String> {
         let names = self.dismissed.join(", ");
         (!names.is_empty()).then(|| format!("failed once and passed when it ran again: {names}"))
@@ -444,7 +445,7 @@ impl MutantProgress {
 }
 
 impl MutantVerdict {
-    /// Returns that of a mutant that no test reaches.
+    /// Returns the verdict for a mutant that no test reaches.
     fn uncovered(number: MutantNumber) -> Self {
         Self {
             number,

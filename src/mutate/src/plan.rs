@@ -1,5 +1,5 @@
-//! Which tests run for a mutant, in which processes, and within which limits: from what the tests reach
-//! without any mutant.
+//! Plans the tests of each mutant: which processes run them, and within which limits. Based on what the
+//! tests reach without a mutant.
 
 use std::{
     cmp::Reverse,
@@ -12,44 +12,44 @@ use heeler_protocol::control::ForkPoint;
 
 use crate::built_project::{FunctionId, MutantNumber};
 
-/// Hits that a mutant's process may have, as a multiple of those without the mutant, and beyond it: an
-/// endless loop is found by its number of rounds, whatever the load of the machine.
+/// Allowed hits of the mutant's place: this factor times the hits without the mutant, plus the constant.
+/// Counting iterations detects endless loops independently of machine load.
 const HITS_FACTOR: u64 = 100;
 const HITS_BEYOND: u64 = 100;
-/// Hits that a mutant's process may have in any case, if its tests reach so many places without the mutant.
-/// What runs once because of what it does, such as the first initialization, runs at every call without its
-/// effect, and its tests are none the slower.
+/// Minimum hit limit: the number of all places that the tests reach without the mutant, up to this maximum.
+/// A mutant that disables lazy initialisation makes it run at every call, which is harmless and must not
+/// count as a timeout.
 const MOST_HITS_OF_REACHED: u64 = 1_000_000;
-/// The same for all places together: a mutant is often beside the loop that it makes endless. A tenth of a
-/// second has more.
+/// Allowed hits of all places together, beyond the factor. The mutant is often outside of the loop that it
+/// makes endless. Such a loop exceeds the limit within a tenth of a second.
 const STEPS_BEYOND: u64 = 1_000_000;
-/// Silence of a mutant's process, as a multiple of the slowest covering test's time, and at least. Of tests
-/// that take minutes, a multiple of ten would be the longest part of a run.
+/// Idle timeout of a mutant's process: a multiple of the slowest covering test's time, and its minimum. For
+/// tests that take minutes, ten times would dominate the run, so a smaller factor plus a constant applies.
 const SILENCE_FACTOR: u32 = 10;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 const LONG_SILENCE_FACTOR: u32 = 2;
 const LONG_SILENCE_BEYOND: Duration = Duration::from_secs(30);
-/// Time of all tests of a process that writes again and again: as a multiple of what they took, and beyond
-/// it.
+/// Total timeout, for processes that keep writing: a multiple of the tests' expected time, plus a constant.
+/// Long tests have the smaller factor.
 const TOTAL_FACTOR: u32 = 20;
 const TOTAL_BEYOND: Duration = Duration::from_secs(30);
 const LONG_TOTAL_FACTOR: u32 = 3;
 const LONG_TOTAL_BEYOND: Duration = Duration::from_secs(60);
-/// From this time of the covering tests on, the likeliest killer runs in a process of its own first: a start
-/// takes a few milliseconds.
+/// Expected test time from which the likeliest killer runs first in its own process. Below, an extra start
+/// of a few milliseconds does not pay off.
 const LIKELIEST_ALONE_FROM: Duration = Duration::from_millis(40);
 
-/// A test: the indices of its program and its place in the listing.
+/// A test, by program index and index in the program's listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TestIndex {
     pub program: usize,
     pub test: usize,
 }
 
-/// In the place of a mutant's number: all places together.
+/// Stands for all places together where a mutant number is expected.
 pub(crate) const ALL_PLACES: MutantNumber = MutantNumber(0);
 
-/// How often a test, or a program outside of its tests, reached a mutant's place.
+/// Hit count of a place, for one test or for a program outside of its tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reached {
     program: usize,
@@ -58,48 +58,46 @@ struct Reached {
     noted: u32,
 }
 
-/// Place of a [`ReachedList`] among all, from 1.
+/// Index of a [`ReachedList`], from 1.
 type ListIndex = NonZeroU32;
 
-/// All that reaches a place: how often the last test that was added did, and the rest as another list.
+/// Everything that reaches a place, as a linked list: the count of the test added last, and the rest.
 #[derive(Clone, Copy, Debug)]
 struct ReachedList {
     noted: u32,
     rest: Option<ListIndex>,
 }
 
-/// A test that was added, or a program outside of its tests.
+/// An added test, or a program outside of its tests.
 #[derive(Clone, Copy, Debug)]
 struct AddedTest {
     program: usize,
     test: Option<usize>,
-    /// The first list that ends with it; those that follow do as well, up to that of the next test.
+    /// The first list whose head belongs to this test. All lists up to the next test's first one do too.
     first_list: usize,
 }
 
-/// What the tests reach. Counts are noted at powers of two: what was reached 5 times counts as 4.
+/// Which tests reach which places. Counts are rounded down to powers of two: 5 hits count as 4.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     added: Vec<AddedTest>,
-    /// Lists that begin with the same tests share them, and mutants of one place share their list: there may
-    /// be as many pairs of a test and a mutant that it reaches as tests times mutants.
+    /// Lists share tails, and mutants at one place share a list. Otherwise memory would grow with tests
+    /// times mutants.
     lists: Vec<ReachedList>,
-    /// By the number of the mutant.
+    /// By mutant number.
     by_mutant: Vec<Option<ListIndex>>,
 }
 
 impl Coverage {
-    /// Adds the file that a guarded program wrote: 32-bit numbers by mutant, and before them one for all
-    /// places together. What is missing was not reached.
-    /// `test` is `None` for a process that ran no test.
+    /// Adds a coverage file of a guarded program: 32-bit counts by mutant number, preceded by one for all
+    /// places together. Missing counts are zero. `test` is `None` for a process that ran no test.
     pub fn add(&mut self, program: usize, test: Option<usize>, file: &[u8]) {
         let (numbers, _rest) = file.as_chunks::<4>();
         let numbers = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes));
         self.add_reached(program, test, (0..).map(MutantNumber).zip(numbers));
     }
 
-    /// Adds what a test reached in an earlier run: how often places, whichever they are, and which mutants'
-    /// places.
+    /// Adds a test's coverage from an earlier run: hits of all places together, and hits per mutant.
     pub fn add_counts(
         &mut self,
         program: usize,
@@ -117,7 +115,7 @@ impl Coverage {
         counts: impl Iterator<Item = (MutantNumber, u32)>,
     ) {
         self.added.push(AddedTest { program, test, first_list: self.lists.len() });
-        // Mutants with the same list and the same count have the same list again.
+        // Mutants with equal list and count share the new list, too.
         let mut lists: HashMap<(Option<ListIndex>, u32), Option<ListIndex>> = HashMap::new();
         for (number, noted) in counts.filter(|(_, noted)| *noted > 0) {
             let place = number.0 as usize;
@@ -132,7 +130,7 @@ impl Coverage {
         }
     }
 
-    /// Returns what reaches a mutant's place, the last first.
+    /// Returns what reaches a mutant's place, added last first.
     fn of(&self, number: MutantNumber) -> impl Iterator<Item = Reached> + '_ {
         self.of_list(self.by_mutant.get(number.0 as usize).copied().flatten())
     }
@@ -147,7 +145,7 @@ impl Coverage {
         })
     }
 
-    /// Returns the same by program and test.
+    /// Returns the counts grouped by program and test.
     pub(crate) fn by_test(&self) -> CoverageByTest {
         let mut places: BTreeMap<ListIndex, Vec<MutantNumber>> = BTreeMap::new();
         for (list, number) in self.by_mutant.iter().zip(0..) {
@@ -166,21 +164,21 @@ impl Coverage {
     }
 }
 
-/// The index of a place, and how often it was reached.
+/// Index of a place, and its hit count.
 type PlaceCount = (u32, u32);
 
-/// Counts of mutants' places by program and test.
+/// Hit counts by program and test.
 #[derive(Debug, Default)]
 pub(crate) struct CoverageByTest {
-    /// Mutants that the same tests reach equally often.
+    /// Mutants grouped by place: the same tests reach each group equally often.
     places: Vec<Vec<MutantNumber>>,
-    /// By program and test, `None` outside of tests.
+    /// By program and test (`None` outside of tests).
     counts: BTreeMap<(usize, Option<usize>), Vec<PlaceCount>>,
 }
 
 impl CoverageByTest {
-    /// Returns how often a test, or a program outside of its tests, reached places, in the order of their
-    /// numbers; that of all places has the number 0.
+    /// Returns the hit counts of a test, or of a program outside of its tests, ordered by number. Number 0
+    /// is all places together.
     pub(crate) fn of(&self, program: usize, test: Option<usize>) -> Vec<(MutantNumber, u32)> {
         let counts = self.counts.get(&(program, test)).map_or(&[][..], Vec::as_slice);
         let places = counts.iter().flat_map(|&(place, noted)| {
@@ -193,75 +191,74 @@ impl CoverageByTest {
 }
 
 impl Reached {
-    /// Returns the greatest number of times that the place may have been reached.
+    /// Returns the largest hit count that rounds down to `noted`.
     fn most(self) -> u64 {
         (u64::from(self.noted) * 2).saturating_sub(1)
     }
 }
 
-/// A program's tests without any mutant.
+/// A program's baseline: its tests without a mutant.
 #[derive(Clone, Debug, Default)]
 pub struct BaselineProgram {
-    /// What its framework calls the tests.
+    /// Test names, as the framework prints them.
     pub names: Vec<String>,
-    /// How long each took; `None` for those that its framework skips.
+    /// Test durations; `None` for skipped tests.
     pub durations: Vec<Option<Duration>>,
-    /// What a process takes besides its tests, where their durations do not include it.
+    /// Process time besides the tests, if their durations do not include it.
     pub start: Duration,
-    /// What the name of each takes of `selection_budget`.
+    /// Share of `selection_budget` that each test name uses.
     pub selection_costs: Vec<usize>,
-    /// How much names of one process may take; `None` where they do not travel on the command line.
+    /// Space for test names per process; `None` if names are not passed on the command line.
     pub selection_budget: Option<usize>,
-    /// Whether a process runs one test, and can't run several.
+    /// Whether a process can run only one test.
     pub is_one_test: bool,
-    /// Whether its tests may run in a fork of a process that has loaded it.
+    /// Whether the tests may run in forks of a process that has loaded the program.
     pub is_forkable: bool,
-    /// They do not pass in one.
+    /// Whether the tests were seen to fail in forks.
     pub fails_in_forks: bool,
 }
 
-/// All programs without any mutant.
+/// The baseline of all programs.
 #[derive(Clone, Debug, Default)]
 pub struct Baseline {
     pub programs: Vec<BaselineProgram>,
     pub coverage: Coverage,
-    /// Tests that failed without a mutant and then passed: what they say of a mutant is to be confirmed.
+    /// Tests that failed and then passed without a mutant. Their failures under a mutant need confirmation.
     pub flaky: BTreeSet<TestIndex>,
 }
 
-/// The tests of a mutant.
+/// The processes and tests planned for a mutant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MutantPlan {
-    /// The processes that run for it, one after the other, until one of them decides. Without any, no test
-    /// reaches the mutant.
+    /// Processes to run in sequence until one decides. Empty if no test reaches the mutant.
     pub steps: Vec<PlanStep>,
     pub covered_by: Vec<TestIndex>,
-    /// Whether the place is reached outside of tests: then all tests of the program run.
+    /// Whether the place is reached outside of tests. All tests of the program run then.
     pub is_static: bool,
 }
 
-/// The tests that run for a mutant in one process, which ends with the first that fails.
+/// Tests of a mutant that run in one process, which ends at the first failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
     pub program: usize,
-    /// In the order of their framework.
+    /// In framework order.
     pub tests: Vec<usize>,
-    /// How often the place may be reached.
+    /// Allowed hits of the mutant's place.
     pub hit_limit: u64,
-    /// How often places may be reached, whichever they are.
+    /// Allowed hits of all places together.
     pub step_limit: u64,
-    /// How long nothing may be heard of the process. It counts double when the mutant is confirmed alone.
+    /// Idle timeout. Doubled when the mutant is confirmed alone.
     pub silence: Duration,
-    /// How long the process may take.
+    /// Total timeout.
     pub total: Duration,
-    /// How long the tests take without the mutant.
+    /// Expected time without the mutant.
     pub expected: Duration,
-    /// Of which process they may run in a fork: one that has loaded the program only if the mutant is reached
-    /// nowhere but in tests.
+    /// Where a process may fork to run these tests. After loading the program is allowed only if the mutant
+    /// is reached nowhere outside of tests.
     pub fork_point: Option<ForkPoint>,
 }
 
-/// Tests that failed under mutants of this run, which fail again most likely.
+/// Tests that killed mutants in this run, and are likely to kill others.
 #[derive(Clone, Debug, Default)]
 pub struct KnownKillers {
     last: BTreeMap<TestIndex, u64>,
@@ -270,14 +267,14 @@ pub struct KnownKillers {
 }
 
 impl KnownKillers {
-    /// Notes that a test failed under a mutant of a function.
+    /// Records that a test failed under a mutant of a function.
     pub fn note(&mut self, test: TestIndex, function: FunctionId) {
         self.count += 1;
         self.last.insert(test, self.count);
         self.by_function.entry(function).or_default().insert(test, self.count);
     }
 
-    /// Returns how likely a test is to fail: greater is likelier.
+    /// Returns how likely a test is to fail; greater is likelier.
     fn rank(&self, test: TestIndex, function: FunctionId) -> (u64, u64) {
         let here = self.by_function.get(&function).and_then(|tests| tests.get(&test));
         (here.copied().unwrap_or(0), self.last.get(&test).copied().unwrap_or(0))
@@ -285,7 +282,7 @@ impl KnownKillers {
 }
 
 impl Baseline {
-    /// Returns the tests that reach a mutant; all of a program where it is reached outside of them.
+    /// Returns the tests that reach a mutant; all tests of a program that reaches it outside of tests.
     #[must_use]
     pub fn covering(&self, number: MutantNumber) -> BTreeSet<TestIndex> {
         let mut covering = BTreeSet::new();
@@ -300,8 +297,8 @@ impl Baseline {
         covering
     }
 
-    /// Returns the processes of a mutant of a function. Programs with tests that failed under mutants of the
-    /// same function come first, then those with tests that failed under others, then the fastest.
+    /// Plans the processes of a mutant. Programs with tests that killed mutants of the same function come
+    /// first, then programs with other killers, then the fastest.
     #[must_use]
     pub fn plan(&self, number: MutantNumber, function: FunctionId, killers: &KnownKillers) -> MutantPlan {
         let covering = self.covering(number);
@@ -325,7 +322,7 @@ impl Baseline {
         MutantPlan { steps, covered_by: covering.into_iter().collect(), is_static }
     }
 
-    /// Returns all tests of each program that run, in as many processes as one command line has names for.
+    /// Returns all tests of each program, grouped so that the names of each group fit on one command line.
     #[must_use]
     pub fn all_groups(&self) -> Vec<Vec<Vec<usize>>> {
         let groups = |program: usize| {
@@ -337,8 +334,8 @@ impl Baseline {
         (0..self.programs.len()).map(groups).collect()
     }
 
-    /// Divides the tests of a program among processes. Those that need one each run in the order in which
-    /// they fail most likely.
+    /// Groups the tests of a program by process. Tests that need a process each are ordered by how likely
+    /// they fail.
     fn groups(
         &self,
         program: usize,
@@ -348,6 +345,7 @@ impl Baseline {
     ) -> Vec<Vec<usize>> {
         let mut groups = Vec::new();
         let mut rest = tests;
+        // One process per test: likeliest killer first, then fastest.
         if self.programs[program].is_one_test {
             let index = |test: usize| TestIndex { program, test };
             rest.sort_by_cached_key(|&test| {
@@ -355,6 +353,7 @@ impl Baseline {
             });
             return rest.into_iter().map(|test| vec![test]).collect();
         }
+        // Run the likeliest killer alone first, if that can save enough time.
         let start = self.programs[program].start;
         let of_tests = self.expected(program, &rest).saturating_sub(start);
         if rest.len() > 1 && of_tests >= LIKELIEST_ALONE_FROM.max(start) {
@@ -365,6 +364,7 @@ impl Baseline {
                 rest.retain(|&test| test != likeliest);
             }
         }
+        // Fill each process up to the space for names on its command line.
         let one = &self.programs[program];
         let budget = one.selection_budget.unwrap_or(usize::MAX);
         let (mut group, mut taken) = (Vec::new(), 0_usize);
@@ -381,7 +381,7 @@ impl Baseline {
         groups
     }
 
-    /// Returns the process of a mutant with some tests of a program.
+    /// Returns the process that runs some tests of a program under a mutant, with its limits.
     pub(crate) fn step(&self, number: MutantNumber, program: usize, tests: Vec<usize>) -> PlanStep {
         let is_own = |reached: &Reached| {
             reached.program == program && reached.test.is_none_or(|test| tests.binary_search(&test).is_ok())
@@ -416,13 +416,13 @@ impl Baseline {
         }
     }
 
-    /// Returns whether tests of a program may run in a fork of a process that has loaded it.
+    /// Returns whether tests of a program may run in forks of a process that has loaded it.
     #[must_use]
     pub fn is_forkable(&self, program: usize) -> bool {
         self.programs[program].is_forkable && !self.programs[program].fails_in_forks
     }
 
-    /// Returns how long the processes of these tests take without a mutant.
+    /// Returns the expected time of these tests and their processes without a mutant.
     #[must_use]
     pub(crate) fn expected_of(&self, tests: &BTreeSet<TestIndex>) -> Duration {
         let mut expected = Duration::ZERO;
@@ -437,7 +437,7 @@ impl Baseline {
         expected
     }
 
-    /// Returns how long tests take without a mutant.
+    /// Returns the expected time of one process with these tests without a mutant.
     #[must_use]
     pub fn expected(&self, program: usize, tests: &[usize]) -> Duration {
         let one = &self.programs[program];
@@ -447,7 +447,7 @@ impl Baseline {
 }
 
 impl PlanStep {
-    /// Returns the same with double time and a process of its own, for a mutant that runs alone.
+    /// Returns the step with doubled timeouts and without forking, for a mutant that runs alone.
     #[must_use]
     pub(crate) fn with_double_time(&self) -> Self {
         let (silence, total) = (self.silence.saturating_mul(2), self.total.saturating_mul(2));

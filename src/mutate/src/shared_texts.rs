@@ -1,13 +1,13 @@
-//! Texts that are the same for many mutants, each once.
+//! Interns texts that many mutants share.
 
 use std::{collections::HashSet, sync::Arc};
 
-/// Texts that are held.
+/// A set of interned texts.
 #[derive(Debug, Default)]
 pub struct SharedTexts(HashSet<Arc<str>>);
 
 impl SharedTexts {
-    /// Returns the text that is held already, if it is the same.
+    /// Returns the interned copy of a text.
     pub fn share(&mut self, text: impl Into<Arc<str>>) -> Arc<str> {
         let text = text.into();
         if let Some(known) = self.0.get(&text) {

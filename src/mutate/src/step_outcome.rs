@@ -1,4 +1,4 @@
-//! What the end of a mutant's process means for the mutant.
+//! Interprets the end of a mutant's process.
 
 use heeler_core::{Outcome, TestResult};
 
@@ -7,11 +7,11 @@ use crate::runtime::{HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE};
 /// Maximum number of characters of a reason that is kept.
 const REASON_CHARS: usize = 1000;
 
-/// The signals by which a program in C ends at these limits.
+/// Signals that end a C program at its limits.
 const HIT_LIMIT_SIGNAL: &str = "SIGVTALRM";
 const STEP_LIMIT_SIGNAL: &str = "SIGPROF";
-/// Signals that another process may have sent: an operator, the kernel that is out of memory, or a script
-/// that cleans up. Programs rarely end themselves by one.
+/// Signals that may come from another process: an operator, the kernel's out-of-memory killer, or a cleanup
+/// script. Programs rarely end themselves with one.
 const FOREIGN_SIGNALS: [&str; 5] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
 /// How a process with a mutant ended.
@@ -21,28 +21,28 @@ pub enum StepOutcome {
     Passed,
     /// A test failed, or the process died in it.
     Failed { test: String, reason: String },
-    /// The process died by a signal that another process may have sent; the running test if known.
+    /// The process died from a signal that another process may have sent, in this test if known.
     Signalled { test: Option<String>, reason: String },
-    /// It reached the place too often, in this test if it is known.
+    /// The process reached its mutant too often, in this test if known.
     HitLimit { test: Option<String> },
-    /// It reached too many places.
+    /// The process reached too many places, in this test if known.
     StepLimit { test: Option<String> },
-    /// Nothing was heard of it for too long.
+    /// The process was idle for too long, or ran out of its total time.
     Silent { reason: String },
-    /// It died before its first test.
+    /// The process died before its first test.
     DiedEarly { reason: String },
-    /// What it did is not known: it did not run, or was cancelled.
+    /// The cause is unknown: the process did not run, or was cancelled.
     Unknown { reason: String },
 }
 
 impl StepOutcome {
-    /// Returns the outcome of a process by the result of its tests as one.
+    /// Returns the outcome of a process from the combined result of its tests.
     #[must_use]
     pub fn of(result: &TestResult) -> Self {
         let reason = || cut(result.message().as_deref().unwrap_or_else(|| result.outcome.label()));
         let code = result.exit_reason.as_ref().and_then(|exit| exit.code);
         let signal = result.exit_reason.as_ref().and_then(|exit| exit.signal.as_deref());
-        // The test that failed, or that ran when the process ended.
+        // The failed test, or the test that was running when the process ended.
         let test = result.parts.last().map(|part| part.name.clone());
         match result.outcome {
             Outcome::Passed | Outcome::Flaky => Self::Passed,
@@ -73,7 +73,7 @@ impl StepOutcome {
     }
 }
 
-/// Returns a text that is not too long, without blank ends.
+/// Trims a text and limits its length.
 fn cut(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(REASON_CHARS) {

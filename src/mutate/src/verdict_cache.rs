@@ -1,8 +1,9 @@
-//! Verdicts of earlier runs, and which of them still hold.
+//! Verdicts of earlier runs, and which of them are still valid.
 //!
-//! A mutant is tested again unless its function's code is the same, everything outside of such functions is
-//! (tests, types, manifests, data), and the same tests reach it. What another function's new code may change
-//! beyond that is not noticed. A time-out is never taken over: it may be the machine's.
+//! A verdict is reused only if the code of the mutant's function, everything outside of functions with
+//! mutants (tests, types, manifests, data) and the set of covering tests are all unchanged. Effects of
+//! changes in other functions go unnoticed. Timeouts are never reused, because the machine may have caused
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,16 +21,17 @@ use heeler_protocol::mutation::{
 
 use crate::{fingerprint::Fingerprint, shared_texts::SharedTexts};
 
-/// What a verdict depends on, of one mutant.
+/// What the verdict of one mutant depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerdictBasis {
     pub function: Fingerprint,
-    /// A hash of the tests that reach it.
+    /// A hash of the covering tests' uids.
     pub covering: Fingerprint,
 }
 
 impl VerdictBasis {
-    /// Returns the basis of a mutant of a function, with the uids of the tests that reach it in any order.
+    /// Returns the basis for a mutant of a function; `covering` has the uids of the covering tests, in any
+    /// order.
     #[must_use]
     pub fn new<'a>(function: Fingerprint, covering: impl IntoIterator<Item = &'a str>) -> Self {
         let uids: BTreeSet<&str> = covering.into_iter().collect();
@@ -37,18 +39,18 @@ impl VerdictBasis {
     }
 }
 
-/// A verdict that may be taken over.
+/// A verdict that later runs may reuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptVerdict {
     pub status: MutantStatus,
     pub reason: Option<Arc<str>>,
-    /// Uid of the test that failed.
+    /// Uid of the failed test.
     pub killed_by: Option<Arc<str>>,
     pub tests_completed: Option<u32>,
     pub duration_us: u64,
 }
 
-/// The verdicts of earlier runs and of this one.
+/// Verdicts of earlier runs and of this run.
 #[derive(Debug)]
 pub struct VerdictCache {
     verdicts: CachedVerdicts,
@@ -56,7 +58,7 @@ pub struct VerdictCache {
 }
 
 impl VerdictCache {
-    /// Reads the file of an earlier run: nothing, if it is missing, damaged or of something else.
+    /// Reads the file of an earlier run; empty if the file is missing, damaged or has another fingerprint.
     #[must_use]
     pub fn read(path: &Path, fingerprint: Fingerprint) -> Self {
         let fingerprint = HexHash::from(fingerprint);
@@ -66,7 +68,7 @@ impl VerdictCache {
             fingerprint,
             mutants: BTreeMap::new(),
         });
-        // A test fails under many mutants, often with the same message.
+        // A test kills many mutants, often with the same message.
         let mut texts = SharedTexts::default();
         for verdict in verdicts.mutants.values_mut() {
             for text in [&mut verdict.reason, &mut verdict.killed_by].into_iter().flatten() {
@@ -76,7 +78,7 @@ impl VerdictCache {
         Self { verdicts, is_changed: false }
     }
 
-    /// Returns the verdict about a mutant that still holds, if there is one.
+    /// Returns the verdict of a mutant, if it is still valid.
     #[must_use]
     pub fn get(&self, id: MutantId, basis: VerdictBasis) -> Option<KeptVerdict> {
         let cached = self.verdicts.mutants.get(&HexHash(id.0))?;
@@ -91,7 +93,7 @@ impl VerdictCache {
         })
     }
 
-    /// Adds a verdict, if it is one that may be taken over.
+    /// Adds a verdict; removes the old one if the new one can't be reused.
     pub fn add(&mut self, id: MutantId, basis: VerdictBasis, verdict: KeptVerdict) {
         let id = HexHash(id.0);
         let Some(status) = kept_name(verdict.status) else {
@@ -111,13 +113,13 @@ impl VerdictCache {
         self.is_changed = true;
     }
 
-    /// Writes what has changed, so that the file is always whole.
+    /// Writes the file atomically, if anything has changed.
     ///
     /// # Errors
     /// The file can't be written.
     pub fn write(&mut self, path: &Path) -> io::Result<()> {
         if std::mem::take(&mut self.is_changed) {
-            // Of a process that was killed while it wrote.
+            // A leftover of a process that was killed while writing.
             let _none = std::fs::remove_file(path.with_added_extension("part"));
             heeler_sys::dirs::stream_file_atomically(path, |file| self.verdicts.write(file))?;
         }
@@ -125,13 +127,14 @@ impl VerdictCache {
     }
 }
 
-/// Returns the name of a status that a later run may take over.
+/// Returns the name of a status that later runs may reuse.
 fn kept_name(status: MutantStatus) -> Option<StatusName> {
     match status {
         MutantStatus::Killed => Some(StatusName::Killed),
         MutantStatus::Survived => Some(StatusName::Survived),
         MutantStatus::RuntimeError => Some(StatusName::RuntimeError),
-        // Known again as soon as the tests have run once.
+        // Never reused: the next baseline or build finds these again, and timeouts may be the machine's
+        // fault.
         MutantStatus::NoCoverage
         | MutantStatus::Timeout
         | MutantStatus::CompileError
