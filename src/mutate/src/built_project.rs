@@ -1,4 +1,4 @@
-//! A project whose programs are built: which mutants are in them, and under which numbers.
+//! A compiled project: which mutants its programs contain, and their numbers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use crate::{fingerprint::Fingerprint, module_tree::MutatedProject};
 pub struct MutantNumber(pub u32);
 
 impl MutantNumber {
-    /// Returns the number of a mutant by its place behind the first one of its source.
+    /// Numbers a mutant by its index in its source; `first` is the number of the source's first mutant.
     pub(crate) fn of(first: u32, place: usize) -> Self {
         Self(first.saturating_add(u32::try_from(place).unwrap_or(u32::MAX)))
     }
@@ -26,27 +26,27 @@ impl MutantNumber {
 pub struct NumberedMutant<'a> {
     pub number: MutantNumber,
     pub found: &'a FoundMutant,
-    /// Its function among all functions of the project.
+    /// The function that contains the mutant.
     pub function: FunctionId,
 }
 
-/// A function: its source and its place there.
+/// A function, by source index and index within the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId {
     pub source: usize,
     pub function: usize,
 }
 
-/// What of a source is in the programs.
+/// The mutants and functions of one source that the programs contain.
 #[derive(Debug)]
 pub(crate) struct WrittenSource {
-    /// Indices of its mutants, in rising order.
+    /// Indices of the mutants, ascending.
     pub(crate) mutants: Vec<usize>,
-    /// Functions whose calls are counted under numbers of their own.
+    /// Functions whose calls have their own counter numbers.
     pub(crate) entries: Vec<usize>,
 }
 
-/// A project whose programs are built.
+/// A project whose programs are compiled.
 #[derive(Debug)]
 pub struct BuiltProject {
     pub(crate) project: MutatedProject,
@@ -68,17 +68,17 @@ impl BuiltProject {
         self.total
     }
 
-    /// Returns the mutants that do not compile, with the compiler's words.
+    /// Returns the mutants that do not compile, with the compiler message.
     pub fn uncompiled(&self) -> &BTreeMap<MutantId, Arc<str>> {
         &self.uncompiled
     }
 
-    /// Returns why mutants that were selected are in no program, though nothing is wrong with them.
+    /// Returns the reason for each selected, valid mutant that no program contains.
     pub fn left_out(&self) -> &BTreeMap<MutantId, &'static str> {
         &self.left_out
     }
 
-    /// Returns the mutants that are in the programs, in the order of their numbers.
+    /// Returns the mutants in the programs, ordered by number.
     pub fn written(&self) -> impl Iterator<Item = NumberedMutant<'_>> {
         let sources = self.written.iter().enumerate();
         sources.flat_map(move |(source, written)| {
@@ -86,7 +86,7 @@ impl BuiltProject {
         })
     }
 
-    /// Returns the mutant with a number, if it is in the programs.
+    /// Returns the mutant with a number, if the programs contain it.
     pub fn written_mutant(&self, number: MutantNumber) -> Option<NumberedMutant<'_>> {
         let source = self.first_numbers.partition_point(|&first| first <= number.0).checked_sub(1)?;
         let mutant = (number.0 - self.first_numbers[source]) as usize;
@@ -100,7 +100,7 @@ impl BuiltProject {
         NumberedMutant { number: MutantNumber::of(self.first_numbers[source], mutant), found, function }
     }
 
-    /// Returns a hash of each function that has mutants: of its code.
+    /// Returns a hash of the code of each function with mutants.
     pub fn function_fingerprints(&self) -> BTreeMap<FunctionId, Fingerprint> {
         let mut found = BTreeMap::new();
         for (source, one) in self.project.sources.iter().enumerate() {
@@ -113,14 +113,14 @@ impl BuiltProject {
         found
     }
 
-    /// Returns the functions of which every call is seen.
+    /// Returns the functions whose every call is counted.
     pub(crate) fn functions_with_seen_entries(&self) -> BTreeSet<FunctionId> {
         let is_at_entry = |one: &NumberedMutant<'_>| one.found.mutant.mutator == Mutator::FUNCTION_VALUE;
         let by_mutants = self.written().filter(is_at_entry).map(|one| one.function);
         by_mutants.chain(self.entries().map(|(_, function)| function)).collect()
     }
 
-    /// Returns the functions whose calls are counted under numbers of their own.
+    /// Returns the functions whose calls have their own counter numbers.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (MutantNumber, FunctionId)> + '_ {
         self.written.iter().enumerate().flat_map(move |(source, written)| {
             let mutants = self.project.sources[source].source.mutants().len();

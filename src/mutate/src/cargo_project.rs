@@ -1,4 +1,4 @@
-//! The crates of a workspace, as `cargo metadata` describes them.
+//! Reads the crates of a workspace from the output of `cargo metadata`.
 
 use std::{
     collections::BTreeSet,
@@ -8,31 +8,32 @@ use std::{
 use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
 use heeler_mutant::Configuration;
 
-/// The crates of a workspace can't be found.
+/// Error while finding the crates of a workspace.
 #[derive(Debug, thiserror::Error)]
 pub enum CargoProjectError {
-    /// What `cargo metadata` writes can't be used.
+    /// The output of `cargo metadata` can't be parsed.
     #[error("read the output of cargo metadata")]
     Metadata(#[source] cargo_metadata::Error),
     #[error("find the package \"{name}\": expected the name of a package of the workspace, or NAME@VERSION")]
     UnknownPackage { name: String },
 }
 
-/// The root source of a crate, with the configuration that it is compiled with.
+/// The root source of a crate, and the configuration it is compiled with.
 #[derive(Clone, Debug)]
 pub(crate) struct CrateRoot {
     pub(crate) path: PathBuf,
     pub(crate) configuration: Configuration,
 }
 
-/// The crates of a workspace that are mutated: libraries and programs. Procedural macros run in the
-/// compiler, so that no test process could turn one of their mutants on.
+/// The libraries and programs of a workspace that are mutated. Procedural macros are excluded: they run in
+/// the compiler, where no test process could turn a mutant on.
 #[derive(Clone, Debug)]
 pub struct CargoProject {
     root: PathBuf,
     target_directory: PathBuf,
     pub(crate) crates: Vec<CrateRoot>,
-    /// A library of the packages has documentation tests, unless it has none in its sources.
+    /// Whether a selected package has a library with documentation tests enabled; its sources may still
+    /// contain none.
     has_doctests: bool,
     members: Vec<WorkspaceMember>,
 }
@@ -45,11 +46,11 @@ struct WorkspaceMember {
     specification: String,
     home: PathBuf,
     has_doctests: bool,
-    /// Dependencies by path, with their directories.
+    /// Path dependencies, with their directories.
     path_dependencies: Vec<(String, PathBuf)>,
 }
 
-/// A dependency whose sources are not in the workspace, and so not in a copy of it.
+/// A path dependency outside the workspace, and therefore missing from a copy of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideDependency {
     pub package: String,
@@ -57,50 +58,48 @@ pub struct OutsideDependency {
     pub path: PathBuf,
 }
 
-/// The features that a user selects for the packages that are tested.
+/// The features selected by the user for the tested packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureSelection {
-    /// As Cargo takes them: `FEATURE`, `PACKAGE/FEATURE`, several with commas or spaces.
+    /// In Cargo's syntax: `FEATURE`, `PACKAGE/FEATURE`, several separated by commas or spaces.
     pub named: Vec<String>,
     pub has_all: bool,
     pub has_no_default: bool,
 }
 
-/// Which packages of a workspace are mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PackageChoice<'a> {
     All,
-    /// Those with these names.
+    /// The packages with these names.
     Named(&'a [String]),
-    /// Those that Cargo tests in this directory.
+    /// The packages that `cargo test` tests in this directory.
     AsTestedIn(&'a Path),
 }
 
 impl CargoProject {
-    /// Reads the output of `cargo metadata --no-deps --format-version 1`, and that of `rustc --print cfg`.
-    /// The crates are those of the package around `directory`, otherwise those that Cargo tests without
-    /// further words.
+    /// Reads the output of `cargo metadata --no-deps --format-version 1` and of `rustc --print cfg`. Mutates
+    /// the package around `directory`, or else the workspace members that `cargo test` tests by default.
     ///
     /// # Errors
-    /// The output is not that of a version of Cargo that is supported.
+    /// The output does not match a supported version of Cargo.
     pub fn read(metadata: &str, cfg: &str, directory: &Path) -> Result<Self, CargoProjectError> {
         let features = FeatureSelection::default();
         Self::choose(metadata, cfg, PackageChoice::AsTestedIn(directory), &features)
     }
 
-    /// Reads the same with the crates of all packages of the workspace.
+    /// Like [`Self::read`], but mutates all packages of the workspace.
     ///
     /// # Errors
-    /// The output is not that of a version of Cargo that is supported.
+    /// The output does not match a supported version of Cargo.
     pub fn read_workspace(metadata: &str, cfg: &str) -> Result<Self, CargoProjectError> {
         Self::choose(metadata, cfg, PackageChoice::All, &FeatureSelection::default())
     }
 
-    /// Reads the same with features that the user selects, and the crates of the named packages; without any,
-    /// those that Cargo tests in `directory`, or of all packages if there is none.
+    /// Like [`Self::read`], with selected features and only the named packages. Without names, mutates what
+    /// Cargo tests in `directory`, or all packages if there is no directory.
     ///
     /// # Errors
-    /// A package has no such name, or as [`Self::read`].
+    /// A package name is unknown, or as for [`Self::read`].
     pub fn read_selected(
         metadata: &str,
         cfg: &str,
@@ -116,18 +115,18 @@ impl CargoProject {
         Self::choose(metadata, cfg, choice, features)
     }
 
-    /// Returns the root directory of the workspace, to which the paths of mutants are relative.
+    /// Returns the workspace root, which mutant paths are relative to.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the directory of what Cargo builds.
+    /// Returns Cargo's target directory.
     pub fn target_directory(&self) -> &Path {
         &self.target_directory
     }
 
-    /// Returns whether Cargo runs documentation tests of these packages; without any, of those whose crates
-    /// are mutated.
+    /// Returns whether Cargo runs documentation tests of these packages, or of the mutated packages if none
+    /// are named.
     pub fn has_doctests(&self, packages: &[String]) -> bool {
         if packages.is_empty() {
             return self.has_doctests;
@@ -137,7 +136,7 @@ impl CargoProject {
         self.members.iter().any(|member| member.has_doctests && names.contains(&member.name))
     }
 
-    /// Returns a dependency by path that is outside of the workspace, if there is one.
+    /// Returns a path dependency outside the workspace, if any.
     pub fn outside_dependency(&self) -> Option<OutsideDependency> {
         self.members.iter().find_map(|member| {
             let outside = member.path_dependencies.iter().find(|(_, path)| !path.starts_with(&self.root));
@@ -149,8 +148,8 @@ impl CargoProject {
         })
     }
 
-    /// Returns the packages that sources belong to, which are given by paths relative to the root, as
-    /// [`Self::specifications`] has them.
+    /// Returns the packages that contain the given sources, as `NAME@VERSION`. Source paths are relative to
+    /// the root.
     pub fn packages_of<'a>(&self, sources: impl IntoIterator<Item = &'a str>) -> BTreeSet<&str> {
         let package_of = |source: &str| {
             let path = self.root.join(source);
@@ -160,8 +159,8 @@ impl CargoProject {
         sources.into_iter().filter_map(package_of).map(|member| member.specification.as_str()).collect()
     }
 
-    /// Returns named packages as `NAME@VERSION`: a dependency may have the name of a package of the
-    /// workspace.
+    /// Converts package names to `NAME@VERSION`, because a dependency can have the same name as a workspace
+    /// package.
     pub fn specifications(&self, packages: &[String]) -> Vec<String> {
         let specification = |name: &String| {
             let members = self.members.iter().filter(|member| member.name == *name);
@@ -249,7 +248,7 @@ fn chosen<'a>(
     })
 }
 
-/// Returns the packages that Cargo tests in a directory.
+/// Returns the packages that `cargo test` tests in a directory.
 fn tested_in<'a>(metadata: &'a Metadata, members: Vec<&'a Package>, directory: &Path) -> Vec<&'a Package> {
     let home = |package: &Package| {
         let home = package.manifest_path.parent().filter(|home| directory.starts_with(home))?;
@@ -257,7 +256,7 @@ fn tested_in<'a>(metadata: &'a Metadata, members: Vec<&'a Package>, directory: &
     };
     let around = members.iter().filter(|package| home(package).is_some()).max_by_key(|package| home(package));
     match around {
-        // In the root of a workspace, Cargo tests the default members, of which its own package may be one.
+        // In a workspace root, Cargo tests the default members, which may include the root's own package.
         Some(package) if package.manifest_path.parent() != Some(metadata.workspace_root.as_path()) => {
             vec![package]
         }
@@ -266,9 +265,8 @@ fn tested_in<'a>(metadata: &'a Metadata, members: Vec<&'a Package>, directory: &
     }
 }
 
-/// Returns the features with which Cargo compiles a package that it is asked to test: its default ones or
-/// those that are selected, and those that they imply. Dependencies are not resolved for it, which might
-/// write a lock file or need a network.
+/// Returns the features that Cargo enables for a tested package: the default or selected ones, and what they
+/// imply. Dependencies are not resolved, because resolving could write a lock file or need a network.
 fn features<'a>(package: &'a Package, selection: &'a FeatureSelection) -> BTreeSet<&'a str> {
     let mut enabled = BTreeSet::new();
     let mut open = Vec::new();
@@ -293,8 +291,8 @@ fn features<'a>(package: &'a Package, selection: &'a FeatureSelection) -> BTreeS
     enabled
 }
 
-/// Returns the feature of the same package that a word enables: `serde/std` enables that of the optional
-/// dependency `serde`, which `dep:serde` and `serde?/std` do not.
+/// Returns the feature of the same package that `word` enables: `serde/std` also enables the optional
+/// dependency `serde`, while `dep:serde` and `serde?/std` do not.
 fn implied_feature(word: &str) -> Option<&str> {
     match word.split_once('/') {
         _ if word.starts_with("dep:") => None,

@@ -1,25 +1,26 @@
-//! The lines of sources that have changed, as `git diff --unified=0` reports them.
+//! The changed lines of sources, as `git diff --unified=0` reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heeler_mutant_model::Mutant;
 
-/// Lines that have changed, by paths relative to the directory of the comparison.
+/// Changed lines, by path relative to the directory of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangedLines {
-    /// First and last line of each change, in rising order.
+    /// First and last line of each change, ascending.
     changes: BTreeMap<String, Vec<(u32, u32)>>,
-    /// Files that are new as a whole.
+    /// Files that are entirely new.
     new_files: BTreeSet<String>,
 }
 
 impl ChangedLines {
-    /// Reads the output of `git diff --unified=0 --no-prefix`. What is no part of one is ignored.
+    /// Parses the output of `git diff --unified=0 --no-prefix`. Ignores lines that do not belong to a diff.
     #[must_use]
     pub fn read(diff: &str) -> Self {
         let mut changed = Self::default();
         let mut path = None;
-        // Lines of the files, which may look like anything.
+        // Remaining content lines of the hunk. They can look like diff headers, so they are skipped by
+        // count.
         let mut content = 0_u32;
         for line in diff.lines() {
             if content > 0 {
@@ -36,12 +37,12 @@ impl ChangedLines {
         changed
     }
 
-    /// Adds files that are new as a whole, one a line.
+    /// Adds entirely new files, one per line.
     pub fn add_new_files(&mut self, lines: &str) {
         self.new_files.extend(lines.lines().map(unquoted));
     }
 
-    /// Returns whether a change is inside of what a mutant replaces, or around it.
+    /// Returns whether a change overlaps the code that a mutant replaces.
     #[must_use]
     pub fn touch(&self, mutant: &Mutant) -> bool {
         let path: &str = mutant.path();
@@ -52,13 +53,13 @@ impl ChangedLines {
     }
 }
 
-/// The head of a change: `@@ -1,2 +3,4 @@`.
+/// The header of a hunk: `@@ -1,2 +3,4 @@`.
 struct Hunk {
-    /// Number of lines that it removes.
+    /// Number of removed lines.
     removed: u32,
-    /// The first line that it adds.
+    /// First added line.
     first: u32,
-    /// Number of lines that it adds.
+    /// Number of added lines.
     added: u32,
 }
 
@@ -74,14 +75,14 @@ impl Hunk {
         Some(Self { removed, first, added })
     }
 
-    /// Returns the first and the last line that it adds, if it adds any.
+    /// Returns the first and last added line, if any.
     fn lines(&self) -> Option<(u32, u32)> {
         let last = self.first.checked_add(self.added)?.checked_sub(1)?;
         (self.added > 0).then_some((self.first, last))
     }
 }
 
-/// Returns a path as Git quotes it if it has quotes, backslashes or control characters.
+/// Undoes Git's quoting of paths with quotes, backslashes or control characters.
 fn unquoted(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return name.to_owned();

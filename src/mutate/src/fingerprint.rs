@@ -1,4 +1,4 @@
-//! Hashes by which it is known whether something has changed: the same on every machine and in every version.
+//! Hashes that detect changes; equal on every machine and in every version.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use heeler_protocol::mutation::HexHash;
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// A hash of pieces of text, by their order and borders (FNV-1a, 64 bits).
+/// An FNV-1a hash (64 bits) of pieces of text; their order and boundaries count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(u64);
 
@@ -22,7 +22,7 @@ impl Fingerprint {
         pieces.into_iter().fold(Self::default(), Self::with)
     }
 
-    /// Returns the hash with a further piece.
+    /// Returns the hash extended by one piece.
     #[must_use]
     pub fn with(self, piece: &[u8]) -> Self {
         let length = (piece.len() as u64).to_le_bytes();

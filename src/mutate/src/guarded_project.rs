@@ -1,4 +1,4 @@
-//! All sources of a project with their guards, and which of their mutants compile.
+//! The guarded sources of a project, and which of their mutants compile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,10 @@ use crate::{
     module_tree::{MutatedProject, ProjectSource},
 };
 
-/// Why mutants are in no program.
+/// Reasons why no program contains a mutant.
 const TAKEN_OUT: &str = "not compiled: the preprocessor takes it out";
 const CONSTANT: &str = "in a const fn that must be one: the compiler calls it, or another const fn does";
-/// Why a mutant is not written into a source.
+/// Reason why a mutant is not written into its source.
 const NOT_WRITTEN: &str = "its code breaks the syntax of the source";
 
 /// The sources of a project with guards for the selected mutants.
@@ -34,24 +34,25 @@ pub struct GuardedProject {
     total: u32,
     rollback: Rollback,
     emitted: Vec<EmittedSource>,
-    /// Mutants that are known to be left out of what is emitted, by source.
+    /// Mutants to leave out of the emitted sources, by source.
     left_out: Vec<BTreeSet<usize>>,
-    /// Mutants that are in no program, because the preprocessor takes them out.
+    /// Mutants that no program contains, because the preprocessor removes their guards.
     taken_out: BTreeSet<MutantKey>,
 }
 
 impl GuardedProject {
-    /// Numbers the mutants, and writes the guarded sources. Mutants in `not_tested` are left out.
+    /// Numbers the mutants and writes the guarded sources, without the mutants in `not_tested`.
     #[must_use]
     pub fn new(project: MutatedProject, not_tested: &BTreeSet<MutantId>) -> Self {
+        // Number the mutants. Function calls get the numbers behind the mutants of their source.
         let mut first_numbers = Vec::with_capacity(project.sources.len());
         let mut next = 1_u32;
         for source in &project.sources {
             first_numbers.push(next);
-            // Calls of functions are counted behind the mutants.
             let numbers = source.source.mutants().len() + source.source.functions().len();
             next = next.saturating_add(u32::try_from(numbers).unwrap_or(u32::MAX));
         }
+        // Leave out the mutants that are not selected or not tested.
         let left_out: Vec<BTreeSet<usize>> = project
             .sources
             .iter()
@@ -64,6 +65,7 @@ impl GuardedProject {
                 mutants.filter(is_left_out).map(|(index, _)| index).collect()
             })
             .collect();
+        // Register the remaining mutants, and write the first guarded sources.
         let keys = project.sources.iter().zip(&left_out).enumerate().flat_map(|(source, (one, left_out))| {
             let mutants = one.source.mutants().iter().enumerate();
             let written =
@@ -87,7 +89,7 @@ impl GuardedProject {
         guarded
     }
 
-    /// Leaves out mutants that are known not to compile, with the compiler's words.
+    /// Leaves out mutants that are known not to compile, with the compiler message.
     #[must_use]
     pub fn without(mut self, uncompiled: &BTreeMap<MutantId, String>) -> Self {
         for (source, one) in self.project.sources.iter().enumerate() {
@@ -105,13 +107,13 @@ impl GuardedProject {
         &self.project
     }
 
-    /// Returns the number of rounds of the compiler so far.
+    /// Returns the number of compiler rounds so far.
     pub fn rounds(&self) -> u32 {
         self.rollback.rounds()
     }
 
-    /// Returns the guarded sources, by paths relative to the root of the project. Sources without a mutant
-    /// are not among them, unless a crate begins with them: it has to know the runtime.
+    /// Returns the guarded sources, by path relative to the project root. Sources without a mutant are
+    /// absent, except crate roots, which must declare the runtime.
     pub fn texts(&self) -> BTreeMap<PathBuf, &str> {
         let sources = self.project.sources.iter().zip(&self.emitted);
         sources
@@ -119,7 +121,7 @@ impl GuardedProject {
             .collect()
     }
 
-    /// Ends the search for mutants that compile: the guarded sources are not needed any more.
+    /// Ends the search for mutants that compile, and drops the guarded texts.
     #[must_use]
     pub fn into_built(self) -> BuiltProject {
         let uncompiled = self.rollback.withdrawn().iter();
@@ -147,7 +149,7 @@ impl GuardedProject {
         }
     }
 
-    /// Takes the errors of a round, and writes the sources of the next one.
+    /// Processes the errors of one compiler round, and writes the sources of the next round.
     pub fn next_round(&mut self, errors: &[CompilerError]) -> RollbackStep {
         let sources: Vec<CompiledSource<'_>> = self
             .project
@@ -172,7 +174,7 @@ impl GuardedProject {
         step
     }
 
-    /// Returns the mutants that are written where the preprocessor may take them out.
+    /// Returns the written mutants in code that the preprocessor may remove.
     fn conditional(&self) -> Vec<MutantKey> {
         let mut found = Vec::new();
         for (source, (one, emitted)) in self.project.sources.iter().zip(&self.emitted).enumerate() {
@@ -184,13 +186,13 @@ impl GuardedProject {
         found
     }
 
-    /// Returns whether the preprocessor may take out some of the mutants.
+    /// Returns whether the preprocessor may remove any of the mutants.
     pub fn has_conditional(&self) -> bool {
         !self.conditional().is_empty()
     }
 
-    /// Notes which mutants the preprocessor has taken out everywhere: those of files that were compiled,
-    /// without their guards. Of a file that no compilation has read, nothing is known.
+    /// Records the mutants that the preprocessor removed: their file was compiled, but never with their
+    /// guard. Mutants of files that no compilation read are not recorded.
     pub fn note_compiled(&mut self, compiled: &CompiledGuards) {
         let mut taken_out = self.conditional();
         taken_out.retain(|key| {
@@ -200,7 +202,8 @@ impl GuardedProject {
         self.taken_out = taken_out.into_iter().collect();
     }
 
-    /// Leaves out all mutants of a source that does not compile without any, and writes it as it is.
+    /// Leaves out all mutants of a source that does not compile even without mutants, and restores the
+    /// original.
     pub fn withdraw_source(&mut self, path: &str, words: &str) {
         let is_named = |source: &ProjectSource| &*source.source.file().path == path;
         let Some(source) = self.project.sources.iter().position(is_named) else { return };
@@ -210,13 +213,13 @@ impl GuardedProject {
         self.emit();
     }
 
-    /// Returns the mutants that do not compile, with the compiler's words.
+    /// Returns the mutants that do not compile, with the compiler message.
     pub fn uncompiled(&self) -> BTreeMap<MutantId, String> {
         let withdrawn = self.rollback.withdrawn().iter();
         withdrawn.map(|(key, words)| (self.found(*key).mutant.id, words.clone())).collect()
     }
 
-    /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.
+    /// Returns a hash of everything outside of function bodies: tests, types and constants.
     pub fn rest_fingerprint(&self) -> Fingerprint {
         self.project.rest_fingerprint()
     }

@@ -1,24 +1,24 @@
-//! Mutation testing of projects: reads the sources that belong to the product and searches them for mutants,
-//! and decides which tests run for each and what their results mean. No process is started here but the
-//! compilers for which this program stands in, and programs of several documentation tests, which list them:
-//! what Cargo and rustc say is handed in, and so are the results of tests.
+//! Mutation testing of projects: finds mutants in product sources, chooses the tests for each, and
+//! interprets their results. Callers run Cargo, rustc and the tests, and pass in the output. The only
+//! processes started here are the wrapped compilers, and multi-test documentation test programs to list
+//! their tests.
 //!
 //! - [`CargoProject`]: the crates of a workspace, as `cargo metadata` describes them.
-//! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the sources, places and mutants that a user
-//!   names.
+//! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the user's selection of sources, lines and
+//!   mutants.
 //! - [`find_mutated_sources`], [`find_c_sources`], [`find_python_sources`]: the selected sources with their
 //!   mutants.
-//! - [`GuardedProject`]: the same with guards, and which mutants compile; [`BuiltProject`]: what of it is in
-//!   the programs that are tested.
-//! - [`TreeCopy`]: the copy of a workspace in which they are built.
-//! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so;
-//!   [`PythonRuntime`]: what interpreters load.
-//! - [`DoctestDirectory`]: documentation tests as programs, which rustdoc compiles and does not run.
-//! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
-//! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
-//! - [`SharedTexts`]: messages that are the same for many mutants.
-//! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold;
-//!   [`names_for_later_runs`]: what tests are called there.
+//! - [`GuardedProject`]: sources with guards, and which mutants compile; [`BuiltProject`]: the mutants in
+//!   the compiled programs.
+//! - [`TreeCopy`]: the copy of a workspace in which guarded sources are built.
+//! - [`GuardRuntime`], [`CompilerShims`]: the guard runtime, and the compiler wrappers that link it;
+//!   [`PythonRuntime`]: the runtime that Python interpreters load.
+//! - [`DoctestDirectory`]: documentation tests, compiled by rustdoc and kept as programs.
+//! - [`Baseline`]: durations and coverage of tests without a mutant, and the test plan of each mutant.
+//! - [`MutationRun`]: the state machine from the first process to the verdict of each mutant.
+//! - [`SharedTexts`]: interned messages that many mutants share.
+//! - [`VerdictCache`], [`KeptBaseline`]: verdicts and coverage of earlier runs that are still valid;
+//!   [`names_for_later_runs`]: test names that stay stable between runs.
 
 mod built_project;
 mod c;

@@ -1,5 +1,5 @@
-//! The sources of crates: from their roots along their modules, as the compiler reads them. Sources that no
-//! crate has, such as those of tests, examples and build scripts, have no mutants.
+//! Finds Rust sources the way the compiler does: from crate roots along module declarations. Sources of
+//! tests, examples and build scripts belong to no mutated crate, and have no mutants.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,18 +25,18 @@ pub struct ReadSourceError {
     pub(crate) source: io::Error,
 }
 
-/// The sources of a project with mutants.
+/// The sources of a project, with their mutants.
 #[derive(Debug)]
 pub struct MutatedProject {
     pub root: PathBuf,
-    /// Sorted by path; those without a selected mutant are among them.
+    /// Sorted by path, including sources without selected mutants.
     pub sources: Vec<ProjectSource>,
-    /// Words of the selection that name no source of the project.
+    /// User selections that match no source of the project.
     pub unmatched: Vec<String>,
 }
 
 impl MutatedProject {
-    /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.
+    /// Returns a hash of everything outside of function bodies: tests, types and constants.
     pub(crate) fn rest_fingerprint(&self) -> Fingerprint {
         self.sources.iter().fold(Fingerprint::default(), |hash, one| {
             let hash = hash.with(one.source.file().path.as_bytes());
@@ -45,7 +45,7 @@ impl MutatedProject {
     }
 }
 
-/// A source with the mutants that are selected.
+/// A source and its selected mutants.
 #[derive(Debug)]
 pub struct ProjectSource {
     pub source: MutatedSource,
@@ -59,8 +59,8 @@ impl ProjectSource {
         self.selected.iter().map(|&index| &self.source.mutants()[index])
     }
 
-    /// Returns the pieces that are in no function with mutants, and constant functions: by what the compiler
-    /// computes with them, they change other code as well.
+    /// Returns the text outside of functions with mutants, plus `const fn`s: the compiler evaluates them, so
+    /// a change in one can affect other code.
     fn rest(&self) -> Vec<&str> {
         let text = &self.source.file().text;
         let mut pieces = Vec::new();
@@ -74,17 +74,17 @@ impl ProjectSource {
     }
 }
 
-/// A source that is to be read.
+/// A source to read.
 #[derive(Clone, Debug)]
 struct OpenSource {
     path: PathBuf,
     configuration: Arc<Configuration>,
-    /// Whether its modules are beside it, and not in a directory of its name.
+    /// Whether submodules are beside the file, rather than in a directory of its name.
     owns_directory: bool,
     ignored: Option<Arc<str>>,
 }
 
-/// Reads the sources of a project and searches those that are selected for mutants. Blocks, on several cores.
+/// Reads the sources of a project and searches the selected ones for mutants. Blocks, on several cores.
 ///
 /// # Errors
 /// A source that the compiler reads can't be read.
@@ -105,8 +105,9 @@ pub fn find_mutated_sources(
     let mut known = BTreeSet::new();
     let mut sources = BTreeMap::new();
     while !open.is_empty() {
-        // A module that several crates share is a source once.
+        // Crates can share a module; read it once.
         open.retain(|source| known.insert(source.path.clone()));
+        // Read one level of modules in parallel, then queue the modules that these declare.
         let read = heeler_sys::cpu_pool::map(std::mem::take(&mut open), |source| {
             search(&source, project.root()).map(|found| (source, found))
         });
@@ -132,7 +133,7 @@ pub fn find_mutated_sources(
     })
 }
 
-/// Searches a source; `None` if it is outside of the workspace, whose files are not ours to change.
+/// Searches a source; `None` if it is outside of the workspace, where Heeler changes no files.
 fn search(source: &OpenSource, root: &Path) -> Result<Option<MutatedSource>, ReadSourceError> {
     let Ok(below) = source.path.strip_prefix(root) else { return Ok(None) };
     let failed = |error| ReadSourceError { path: source.path.clone(), source: error };
@@ -146,7 +147,7 @@ fn search(source: &OpenSource, root: &Path) -> Result<Option<MutatedSource>, Rea
     Ok(Some(MutatedSource::search(file, Arc::clone(&source.configuration))))
 }
 
-/// Returns the source of a module; `None` if there is none, as for modules that a build script writes.
+/// Returns the source of a module; `None` if there is none, as for modules that a build script generates.
 fn open_module(parent: &OpenSource, module: &ModuleDeclaration) -> Option<OpenSource> {
     let beside = parent.path.parent()?;
     let inside = module.inside.split("::").filter(|name| !name.is_empty());

@@ -1,11 +1,11 @@
-//! The sources and places that a user names: paths, directories, globs, ranges, and what is left out.
+//! The user's selection of sources and lines: paths, directories, globs, ranges and exclusions.
 
 use std::path::{Component, Path, PathBuf};
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
 use heeler_mutant_model::{Mutant, OperatorLevel, Position};
 
-/// A word of a user names no sources.
+/// Error in a selection that the user wrote.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectionError {
     #[error("read the glob \"{word}\"")]
@@ -16,7 +16,7 @@ pub enum SelectionError {
     Range { word: String },
 }
 
-/// The sources and places that a user names. Without words, all sources.
+/// The sources and ranges that the user selected. An empty selection selects all sources.
 #[derive(Clone, Debug, Default)]
 pub struct SourceSelection {
     included: Vec<SelectedPlace>,
@@ -26,10 +26,10 @@ pub struct SourceSelection {
 
 #[derive(Clone, Debug)]
 struct SelectedPlace {
-    /// As the user wrote it.
+    /// The selection as the user wrote it.
     word: String,
     path: PathPattern,
-    /// Both ends included, as a cursor selects.
+    /// Both ends inclusive, like a cursor selection.
     range: Option<(Position, Position)>,
 }
 
@@ -41,11 +41,11 @@ enum PathPattern {
 }
 
 impl SourceSelection {
-    /// Reads words: paths and globs, relative to `directory` or absolute, each with a range behind it or not;
-    /// `!` before a word leaves out what it names.
+    /// Parses paths and globs, absolute or relative to `directory`, each with an optional range. A leading
+    /// `!` excludes what the word matches.
     ///
     /// # Errors
-    /// A glob or range can't be read.
+    /// A glob or range is invalid.
     pub fn read(words: &[String], directory: &Path) -> Result<Self, SelectionError> {
         let mut selection = Self::default();
         for word in words {
@@ -57,19 +57,19 @@ impl SourceSelection {
         Ok(selection)
     }
 
-    /// Returns the selection with another set of operators.
+    /// Returns the selection with another operator level.
     #[must_use]
     pub fn with_operators(self, operators: OperatorLevel) -> Self {
         Self { operators, ..self }
     }
 
-    /// Returns which operators make mutants.
+    /// Returns the level of mutation operators in use.
     pub fn operators(&self) -> OperatorLevel {
         self.operators
     }
 
-    /// Returns the absolute paths of files and directories outside of which nothing is selected; `None` if
-    /// they are not known.
+    /// Returns the absolute paths that contain everything selected; `None` if globs are used or everything
+    /// is selected.
     pub fn named_paths(&self) -> Option<Vec<PathBuf>> {
         let path = |place: &SelectedPlace| match &place.path {
             PathPattern::Path(path) => Some(path.clone()),
@@ -83,20 +83,20 @@ impl SourceSelection {
         self.included.is_empty() && self.excluded.is_empty()
     }
 
-    /// Returns the words that name none of these sources.
+    /// Returns the selection words that match none of these sources.
     pub fn unmatched<'a>(&self, sources: impl Iterator<Item = &'a Path> + Clone) -> Vec<String> {
         let is_unmatched = |place: &&SelectedPlace| !sources.clone().any(|path| place.path.is_match(path));
         self.included.iter().filter(is_unmatched).map(|place| place.word.clone()).collect()
     }
 
-    /// Returns whether mutants of a source may be selected. The path is absolute.
+    /// Returns whether any mutant of a source may be selected. The path is absolute.
     pub(crate) fn may_select(&self, path: &Path) -> bool {
         let is_named = |place: &SelectedPlace| place.path.is_match(path);
         (self.included.is_empty() || self.included.iter().any(is_named))
             && !self.excluded.iter().any(|place| place.range.is_none() && is_named(place))
     }
 
-    /// Returns whether a mutant of a source with this absolute path is selected.
+    /// Returns whether a mutant of the source with this absolute path is selected.
     pub fn selects(&self, path: &Path, mutant: &Mutant) -> bool {
         let is_named = |place: &SelectedPlace| place.path.is_match(path) && place.contains(mutant);
         (self.included.is_empty() || self.included.iter().any(is_named))
@@ -138,7 +138,7 @@ impl PathPattern {
     }
 }
 
-/// Splits `FILE:10:1-80:1` into path and range; `None` if what looks like a range is none.
+/// Splits `FILE:10:1-80:1` into path and range; `None` if the range is malformed.
 fn split_range(word: &str) -> Option<(&str, Option<(Position, Position)>)> {
     let is_range = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit());
     let Some((at, _)) = word.match_indices(':').find(|(at, _)| is_range(&word[at + 1..])) else {
@@ -159,7 +159,7 @@ fn position(text: &str, column: u32) -> Option<Position> {
     Some(Position { line: line.parse().ok()?, column })
 }
 
-/// Returns a path without `.` and `..`, without asking the file system.
+/// Resolves `.` and `..` without accessing the file system.
 pub(crate) fn normalized(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path.components() {

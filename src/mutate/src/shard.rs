@@ -1,10 +1,10 @@
-//! A part of the mutants, which are divided among machines by their ids.
+//! Shards: mutants divided among machines by id.
 
 use std::{num::NonZeroU32, str::FromStr};
 
 use heeler_mutant_model::MutantId;
 
-/// One of several parts of all mutants. A mutant is in the same part whatever others there are.
+/// One shard of the mutants. A mutant stays in its shard whatever other mutants exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutantShard {
     /// From 1.
@@ -12,7 +12,7 @@ pub struct MutantShard {
     count: NonZeroU32,
 }
 
-/// A text that names no part.
+/// The text is not a valid shard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected K/N, the part K of N with K from 1 to N, got \"{0}\"")]
 pub struct ParseShardError(String);
@@ -33,7 +33,7 @@ impl FromStr for MutantShard {
 impl MutantShard {
     #[must_use]
     pub fn contains(self, id: MutantId) -> bool {
-        // The ids are hashes, of which the low bits are as good as any.
+        // Ids are hashes, so the remainder spreads them evenly.
         id.0 % u64::from(self.count.get()) == u64::from(self.number - 1)
     }
 }

@@ -1,4 +1,4 @@
-//! The sources below a directory, of languages whose compilers do not say which there are.
+//! Searches the sources below a directory, for languages without a build tool that lists them.
 
 use std::{
     io,
@@ -14,8 +14,7 @@ use crate::{
     selection::SourceSelection,
 };
 
-/// Adds the files below a directory that are looked for. Hidden directories and those that tools have made
-/// are not entered.
+/// Collects the matching files below a directory. Skips hidden directories and build output.
 pub(crate) fn find_files(
     directory: &Path,
     is_made: &dyn Fn(&Path) -> bool,
@@ -36,8 +35,8 @@ pub(crate) fn find_files(
     Ok(())
 }
 
-/// Searches sources for mutants, and selects them. Those that are no UTF-8 have none, and are errors if the
-/// selection names sources. Blocks, on several cores.
+/// Searches sources for mutants and applies the selection. Skips files that are not UTF-8, or fails on them
+/// if the selection names sources. Blocks, on several cores.
 pub(crate) fn search_sources(
     root: &Path,
     selection: &SourceSelection,

@@ -1,5 +1,5 @@
-//! A copy of a source tree with other contents for some files. What is there already stays as it is, so that
-//! build tools find only what has changed.
+//! Copies a source tree, with other contents for some files. Unchanged files keep their modification times,
+//! so build tools rebuild only what changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,16 +10,16 @@ use std::{
 
 use crate::fingerprint::Fingerprint;
 
-/// Directories that no build reads, wherever they are.
+/// Directories that no build reads, at any depth.
 const LEFT_OUT: [&str; 5] = [".git", ".hg", ".jj", ".svn", "node_modules"];
-/// The file by which directories are known that can be made again, such as those of build tools.
+/// File that marks a directory as a cache, such as build output.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
-/// The first bytes of programs and object files, and of archives of them. Their copies keep the modification
-/// time: make would take a copy that is newer than the guarded sources for what they are built into.
+/// Magic numbers of ELF files and archives. Their copies keep the original modification time: with a newer
+/// one, make would think that they were already built from the guarded sources.
 const COMPILED: [&[u8]; 2] = [b"\x7fELF", b"!<arch>\n"];
 
-/// A tree can't be copied.
+/// Error while copying a tree.
 #[derive(Debug, thiserror::Error)]
 #[error("copy {}", path.display())]
 pub struct TreeCopyError {
@@ -32,40 +32,40 @@ pub struct TreeCopyError {
 pub struct TreeCopy<'a> {
     pub original: &'a Path,
     pub copy: &'a Path,
-    /// Directories of the original that are not copied.
+    /// Directories not to copy.
     pub left_out: &'a [PathBuf],
     pub left_out_files: &'a [PathBuf],
-    /// Names in the copy that stay although the original has none: build tools make them.
+    /// Names at the top of the copy that stay although the original lacks them, because build tools create
+    /// them.
     pub kept: &'a [&'a str],
-    /// What was copied before, for a build that writes into the copy: what it has made there stays, and only
-    /// these are removed with their originals. `None` for a copy in which everything else is removed.
+    /// Paths copied before, for builds that write into the copy: only these paths are removed when their
+    /// originals are gone, and build output stays. `None` removes everything without an original.
     pub copied_before: Option<&'a BTreeSet<PathBuf>>,
-    /// Contents in place of the original's, by paths relative to the tree.
+    /// Replacement contents, by path relative to the tree.
     pub replaced: &'a BTreeMap<PathBuf, &'a str>,
 }
 
-/// What is in a copy.
+/// The result of updating a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopiedTree {
-    /// The number of files and links that were written.
+    /// Number of files and links written.
     pub written: usize,
-    /// The number of files, links and directories that were removed.
+    /// Number of files, links and directories removed.
     pub removed: usize,
-    /// A hash of all files whose contents are the original's, with their paths.
+    /// A hash of paths and contents of all files that were not replaced.
     pub unchanged: Fingerprint,
-    /// All files, links and directories that are copies, by paths relative to the tree.
+    /// All copied files, links and directories, relative to the tree.
     pub paths: BTreeSet<PathBuf>,
 }
 
 impl<'a> TreeCopy<'a> {
-    /// Returns the copy of a tree in which nothing is left out and nothing else is kept.
+    /// Returns a copy without exclusions and without kept files.
     #[must_use]
     pub fn new(original: &'a Path, copy: &'a Path, replaced: &'a BTreeMap<PathBuf, &'a str>) -> Self {
         Self { original, copy, left_out: &[], left_out_files: &[], kept: &[], copied_before: None, replaced }
     }
 
-    /// Makes the copy equal to the original, and the replaced files equal to their contents. Nothing is
-    /// written to the original.
+    /// Makes the copy match the original, apart from the replaced files. Never writes to the original.
     ///
     /// # Errors
     /// A file can't be read or written.
@@ -75,7 +75,7 @@ impl<'a> TreeCopy<'a> {
         Ok(copied)
     }
 
-    /// Writes only the replaced files.
+    /// Writes only the replaced files; returns how many changed.
     ///
     /// # Errors
     /// A file can't be written.
@@ -89,6 +89,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     fn update_directory(&self, below: &Path, copied: &mut CopiedTree) -> Result<(), TreeCopyError> {
+        // Create the directory, and list what to copy into it.
         let (original, copy) = (below_root(self.original, below), below_root(self.copy, below));
         if !is_directory(&copy) {
             remove(&copy).map_err(failed(&copy))?;
@@ -104,6 +105,7 @@ impl<'a> TreeCopy<'a> {
             let path = original.join(name);
             !self.is_left_out(&path) && !self.left_out_files.contains(&path)
         });
+        // Copy the entries.
         for name in &names {
             let below = below.join(name);
             copied.paths.insert(below.clone());
@@ -116,6 +118,7 @@ impl<'a> TreeCopy<'a> {
                 self.update_file(&below, &kind, copied)?;
             }
         }
+        // Remove everything else from the copy, except kept names and build output.
         for entry in fs::read_dir(&copy).map_err(failed(&copy))? {
             let entry = entry.map_err(failed(&copy))?;
             let is_kept =
@@ -132,7 +135,7 @@ impl<'a> TreeCopy<'a> {
 
     fn is_left_out(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
-        // The copy may be inside of the original.
+        // The copy may be inside the original.
         let is_copy = || same_directory(path, self.copy);
         let is_known = LEFT_OUT.iter().any(|one| name == *one) || self.left_out.iter().any(|one| one == path);
         path.is_dir() && (is_known || path.join(CACHE_TAG).is_file() || is_copy())
@@ -168,7 +171,7 @@ impl<'a> TreeCopy<'a> {
             }),
         };
         copied.written += usize::from(is_written.map_err(failed(&copy))?);
-        // A file that can't be written could not be written again.
+        // Keep the copy writable, or the next update would fail.
         let mode = (kind.permissions().mode() & 0o777) | 0o600;
         fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).map_err(failed(&copy))
     }
@@ -192,12 +195,12 @@ fn same_directory(one: &Path, other: &Path) -> bool {
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Returns a path below a root; the root itself without a slash at its end.
+/// Joins a path to a root; returns the root without a trailing slash for an empty path.
 fn below_root(root: &Path, below: &Path) -> PathBuf {
     if below == Path::new("") { root.to_owned() } else { root.join(below) }
 }
 
-/// Makes a symbolic link in place of what is there, unless it is this link. Returns whether it was made.
+/// Replaces whatever is at `path` with a symbolic link. Returns whether the link was missing.
 pub(crate) fn link_to(path: &Path, target: &Path) -> io::Result<bool> {
     if fs::read_link(path).ok().as_deref() == Some(target) {
         return Ok(false);
@@ -207,7 +210,7 @@ pub(crate) fn link_to(path: &Path, target: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes what is there, if something is.
+/// Removes a file or directory tree, if it exists.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let removed = if is_directory(path) { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
@@ -216,7 +219,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file unless it has this content. Returns whether it was written.
+/// Writes a file unless it has this content already. Returns whether it was written.
 pub(crate) fn write_changed(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let has_length = fs::metadata(path).is_ok_and(|kind| kind.len() == bytes.len() as u64);
     if has_length && fs::read(path)? == bytes {
