@@ -1,4 +1,4 @@
-//! A client of StrykerJS: one request at a time, and its answer.
+//! A client of StrykerJS that sends one request at a time.
 
 use std::{future::pending, num::NonZeroUsize, time::Duration};
 
@@ -21,46 +21,45 @@ use super::{
     process::{ProcessEvent, StrykerProcess},
 };
 
-/// Time limit of the first answer, before which Node loads the modules of StrykerJS.
+/// Timeout of the first answer, which includes loading the modules of StrykerJS.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(60);
-/// Time limit for all mutants of a project to be found.
+/// Timeout for discovering all mutants of a project.
 const DISCOVER_LIMIT: Duration = Duration::from_secs(600);
-/// Time without a result after which StrykerJS is taken for hung. It ends tests that hang by itself, those
-/// without a mutant after five minutes unless its configuration has another limit.
+/// Time without a result after which StrykerJS counts as hung. StrykerJS itself ends hanging tests; without
+/// a mutant after five minutes by default.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// A client of a running StrykerJS.
 pub(super) struct StrykerClient {
     process: StrykerProcess,
     next_id: u64,
-    /// Tests run since the first result of the request.
+    /// Whether the current request has had a result.
     has_results: bool,
     /// The request in progress.
     open: Option<(RequestId, &'static str)>,
-    /// When it has taken too long.
+    /// When the request times out, and its timeout.
     deadline: Option<(Instant, Duration)>,
 }
 
-/// What StrykerJS says while it tests mutants.
+/// An event while StrykerJS tests mutants.
 pub(super) enum TestEvent {
     Results(MutationTestResult),
     /// All selected mutants have been tested.
     Done,
 }
 
-/// A message that concerns the request in progress.
+/// A message about the request in progress.
 enum StrykerMessage {
     Answer(Option<Box<RawValue>>),
     Results(MutationTestResult),
 }
 
 impl StrykerClient {
-    /// Starts StrykerJS and agrees on the version of the protocol.
+    /// Starts StrykerJS and checks its protocol version.
     ///
     /// # Errors
-    /// It can't be started, or speaks another version.
+    /// StrykerJS can't be started, or speaks another protocol version.
     ///
-    /// Cancel safe: yes, because a process ends with its guard's connection.
+    /// Cancel safe: yes, because the process ends when the connection of its guard closes.
     pub(super) async fn start(
         package: &StrykerPackage,
         concurrency: Option<NonZeroUsize>,
@@ -85,12 +84,12 @@ impl StrykerClient {
         if is_known { Ok(()) } else { Err(StrykerError::Version { version }) }
     }
 
-    /// Returns the mutants of files and directories; `None` finds all of the package.
+    /// Returns the mutants of files and directories; `None` stands for the whole package.
     ///
     /// # Errors
-    /// StrykerJS refuses, ends, or answers in another form.
+    /// StrykerJS refuses, ends, or sends an invalid answer.
     ///
-    /// Cancel safe: no, because a later answer would not be that of a later request.
+    /// Cancel safe: no, because the next request would get the answer of this one.
     pub(super) async fn discover(
         &mut self,
         files: Option<Vec<FileRange>>,
@@ -101,7 +100,7 @@ impl StrykerClient {
             .map_err(|source| StrykerError::Answer { method: method::DISCOVER, source })
     }
 
-    /// Begins to test the mutants of files and places; `None` tests all.
+    /// Starts testing the mutants of files and ranges; `None` tests all.
     ///
     /// Cancel safe: no, as [`Self::discover`].
     pub(super) async fn begin_tests(&mut self, files: Option<Vec<FileRange>>) {
@@ -110,12 +109,12 @@ impl StrykerClient {
         self.ask(&ClientRequest::MutationTest(params), SILENCE_LIMIT).await;
     }
 
-    /// Returns what it says next about the mutants.
+    /// Waits for the next event of the tests.
     ///
     /// # Errors
-    /// StrykerJS refuses, ends, or answers in another form.
+    /// StrykerJS refuses, ends, or sends an invalid answer.
     ///
-    /// Cancel safe: yes, because what was read is kept.
+    /// Cancel safe: yes, because received data is kept.
     pub(super) async fn next_test_event(&mut self) -> Result<TestEvent, StrykerError> {
         if self.open.is_none() {
             return Ok(TestEvent::Done);
@@ -129,7 +128,7 @@ impl StrykerClient {
                 Ok(TestEvent::Results(results))
             }
             StrykerMessage::Answer(answer) => {
-                // The specification lets results also come with the answer.
+                // The protocol allows results in the answer too.
                 let results: MutationTestResult = read_result(answer.as_deref())
                     .map_err(|source| StrykerError::Answer { method: method::MUTATION_TEST, source })?;
                 Ok(TestEvent::Results(results))
@@ -142,7 +141,7 @@ impl StrykerClient {
         self.process.pause().await;
     }
 
-    /// Continues after [`Self::pause`]; the time between does not count.
+    /// Continues after [`Self::pause`], and restarts the timeout.
     ///
     /// Cancel safe: yes, as [`StrykerProcess::resume`].
     pub(super) async fn resume(&mut self) {
@@ -157,7 +156,7 @@ impl StrykerClient {
         self.process.terminate().await;
     }
 
-    /// Ends StrykerJS. Nothing of it runs when this returns.
+    /// Ends StrykerJS. None of its processes runs when this returns.
     ///
     /// Cancel safe: yes, as [`StrykerProcess::end`].
     pub(super) async fn end(self) {
@@ -172,12 +171,11 @@ impl StrykerClient {
         self.deadline = Some((Instant::now() + limit, limit));
     }
 
-    /// Waits for the answer to the request in progress.
     async fn answer(&mut self) -> Result<Option<Box<RawValue>>, StrykerError> {
         loop {
             match self.next_message().await? {
                 StrykerMessage::Answer(answer) => return Ok(answer),
-                // Results of no request.
+                // Results without a request.
                 StrykerMessage::Results(_) => {}
             }
         }
@@ -222,7 +220,7 @@ impl StrykerClient {
                     (self.open, self.deadline) = (None, None);
                     Ok(Some(StrykerMessage::Answer(result)))
                 }
-                // An error without an id is that of a request that could not be read.
+                // An error without an id is about a request that StrykerJS could not parse.
                 (Some((open, method)), Err(error)) if *open == id || id == RequestId::Null => {
                     let (method, message) = (*method, error.message);
                     (self.open, self.deadline) = (None, None);
@@ -236,7 +234,7 @@ impl StrykerClient {
     }
 }
 
-/// Waits until a deadline has passed, and returns its limit; forever without one.
+/// Waits until a deadline, and returns its timeout. Without one, waits forever.
 async fn expired(deadline: Option<(Instant, Duration)>) -> Duration {
     match deadline {
         Some((at, limit)) => {

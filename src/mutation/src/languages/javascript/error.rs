@@ -1,4 +1,4 @@
-//! Errors of the conversation with StrykerJS.
+//! Errors in the communication with StrykerJS.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use heeler_transport::LinkError;
 
 use crate::error::MutateError;
 
-/// Why StrykerJS does not find or test mutants.
+/// Why StrykerJS failed to find or test mutants.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StrykerError {
     #[error("connect to the process of StrykerJS")]
@@ -20,12 +20,12 @@ pub(super) enum StrykerError {
     Stream { stderr: String, source: LinkError<FrameError> },
     #[error("read a message of StrykerJS: {problem}")]
     Message { problem: String },
-    /// It has answered in another form than that of the protocol.
+    /// The answer does not match the protocol.
     #[error("read the answer of StrykerJS to {method}")]
     Answer { method: &'static str, source: serde_json::Error },
     #[error("use this StrykerJS: expected version 0.4 of the Mutation Server Protocol, got {version:?}")]
     Version { version: String },
-    /// Its own words are the reason.
+    /// `message` is StrykerJS's own error message.
     #[error("get a result of StrykerJS for {method}: {message}")]
     Refused { method: &'static str, message: String, stderr: String },
     #[error("get an answer of StrykerJS to {method}: it ended with {end}")]
@@ -40,12 +40,12 @@ pub(super) enum StrykerError {
     Source { path: PathBuf, source: io::Error },
 }
 
-/// What StrykerJS says where the tests fail without a mutant. Its errors have no codes.
+/// StrykerJS's message if the tests fail without a mutant. Its errors have no codes.
 const RED_TESTS: &str = "failed tests in the initial test run";
 
 impl StrykerError {
-    /// Returns the error and its causes with the end of what StrykerJS has written to its standard error,
-    /// which is too long to be repeated for every mutant.
+    /// Returns the error chain followed by the end of StrykerJS's standard error. Too long to repeat for
+    /// every mutant.
     fn text_with_output(&self) -> String {
         let text = heeler_core::error_chain(self);
         match self {

@@ -1,12 +1,12 @@
-//! Mutants of JavaScript and TypeScript: StrykerJS finds and tests them, as a child process that serves
-//! version 0.4 of the Mutation Server Protocol on its standard streams.
+//! JavaScript and TypeScript mutants, found and tested by StrykerJS. StrykerJS runs as a child process that
+//! speaks version 0.4 of the Mutation Server Protocol on its standard streams.
 //!
 //! - `package`: finds the package and its StrykerJS.
-//! - `process`: the child process, below a guard.
-//! - `client`: requests to it and its answers.
-//! - `mutants`: its mutants and results as ours.
-//! - `run`: the tests of its mutants, from the request to the verdicts.
-//! - `error`: what goes wrong.
+//! - `process`: the child process and its guard.
+//! - `client`: requests and answers.
+//! - `mutants`: converts StrykerJS's mutants and results to Heeler's.
+//! - `run`: a test run, from request to verdicts.
+//! - `error`: errors.
 
 mod client;
 mod error;

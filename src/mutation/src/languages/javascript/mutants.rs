@@ -1,5 +1,5 @@
-//! Mutants and results of StrykerJS as ours: with paths relative to the project, places in the text, and ids
-//! that stay the same from run to run.
+//! Converts StrykerJS's mutants and results to Heeler's, with paths relative to the project, byte positions,
+//! and ids that stay the same between runs.
 
 use std::{
     collections::BTreeMap,
@@ -20,19 +20,19 @@ use heeler_protocol::mutation::{
 
 use super::error::StrykerError;
 
-/// Characters of globs that can't be escaped for StrykerJS: where a path has one, all mutants are tested.
+/// Glob characters that can't be escaped for StrykerJS. If a path contains one, all mutants are tested.
 const UNSELECTABLE: [char; 6] = ['{', '}', '(', ')', '!', '\\'];
 
-/// Where StrykerJS searches for mutants in a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SearchedPaths {
     All,
-    /// In files and directories (`/` at the end), as StrykerJS reads them. It need not be started for none.
+    /// Files and directories (with a trailing `/`), as globs. If empty, StrykerJS need not start.
     Only(Vec<String>),
 }
 
 impl SearchedPaths {
-    /// Returns the paths that can have mutants of a package, of paths relative to the project's directory.
+    /// Filters the named paths, which are relative to the project, for those that can contain mutants of a
+    /// package.
     pub(super) fn new(named: Option<&[String]>, package: &Path, project: &Path) -> Self {
         let Some(named) = named.filter(|paths| !paths.iter().any(|path| path.contains(UNSELECTABLE))) else {
             return Self::All;
@@ -41,7 +41,7 @@ impl SearchedPaths {
         let mut paths = Vec::new();
         for path in named {
             match path.strip_prefix(prefix.as_str()) {
-                // The package, or a directory around it.
+                // The package itself, or a directory around it.
                 Some("" | "/") => return Self::All,
                 None if path.ends_with('/') && prefix.starts_with(path.trim_start_matches('/')) => {
                     return Self::All;
@@ -53,7 +53,7 @@ impl SearchedPaths {
         Self::Only(paths)
     }
 
-    /// Returns the parameter of a request.
+    /// Returns the paths as a request parameter.
     pub(super) fn files(&self) -> Option<Vec<FileRange>> {
         match self {
             Self::All => None,
@@ -65,35 +65,33 @@ impl SearchedPaths {
     }
 }
 
-/// Returns whether a source is of a language that StrykerJS does not mutate.
+/// Returns whether a source is in a language that StrykerJS does not mutate.
 fn is_built_here(path: &str) -> bool {
     !matches!(Language::of_path(path), None | Some(Language::JavaScript | Language::TypeScript))
 }
 
-/// Returns a package's directory relative to the project's, with `/` at its end; nothing if they are the
-/// same.
+/// Returns the package's directory relative to the project, with a trailing `/`; empty if they are the same.
 fn prefix(package: &Path, project: &Path) -> String {
     let below = package.strip_prefix(project).unwrap_or(Path::new("")).to_string_lossy();
     if below.is_empty() { String::new() } else { format!("{below}/") }
 }
 
-/// The mutants that StrykerJS has found in a package.
+/// The mutants that StrykerJS found in a package.
 #[derive(Debug)]
 pub(super) struct StrykerMutants {
-    /// The package's directory relative to the project's, with `/` at its end; empty if they are the same.
+    /// The package's directory relative to the project, with a trailing `/`; empty if they are the same.
     prefix: String,
-    /// By the paths of the mutants.
+    /// By mutant path.
     sources: BTreeMap<Arc<str>, StrykerSource>,
-    /// Those of each source in the order of their places.
+    /// Sorted by position within each source.
     mutants: Vec<SelectableMutant>,
-    /// Whether the package may have other sources with mutants.
+    /// Whether only part of the package was searched, so other sources may have mutants.
     is_part: bool,
 }
 
 #[derive(Debug)]
 struct StrykerSource {
     text: Arc<str>,
-    /// Indices of its mutants.
     mutants: Range<usize>,
 }
 
@@ -104,10 +102,10 @@ struct SelectableMutant {
 }
 
 impl StrykerMutants {
-    /// Reads what StrykerJS has found in a package, which is in the project's directory. All are selected.
+    /// Converts the mutants found in a package inside the project's directory. All are selected.
     ///
     /// # Errors
-    /// A source can't be read, is not in the package, or has no such place.
+    /// A source can't be read, is outside the package, or lacks a mutant's position.
     pub(super) fn read(
         found: DiscoverResult,
         searched: &SearchedPaths,
@@ -140,9 +138,9 @@ impl StrykerMutants {
         let text = fs::read_to_string(&file).map_err(|source| StrykerError::Source { path: file, source })?;
         let source = ForeignSource {
             path: format!("{}{path}", self.prefix).into(),
-            // What is neither, such as a component of a framework, holds JavaScript.
+            // Other files, such as components of a framework, contain JavaScript.
             language: Language::of_path(path).unwrap_or(Language::JavaScript),
-            // StrykerJS does not count it.
+            // StrykerJS does not count the byte order mark.
             text: text.strip_prefix('\u{feff}').unwrap_or(&text).into(),
         };
         let mutants = foreign_mutants(found, &source).map_err(StrykerError::Place)?;
@@ -154,26 +152,24 @@ impl StrykerMutants {
         Ok(())
     }
 
-    /// Takes mutants out of the selection.
+    /// Removes mutants from the selection.
     pub(super) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
         for one in &mut self.mutants {
             one.is_selected &= is_selected(&one.mutant);
         }
     }
 
-    /// Returns the selected mutants.
     pub(super) fn selected(&self) -> impl Iterator<Item = &Arc<Mutant>> {
         self.mutants.iter().filter(|one| one.is_selected).map(|one| &one.mutant)
     }
 
-    /// Returns the texts of the sources, by the paths of the mutants.
+    /// Returns the source texts, by mutant path.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         self.sources.iter().map(|(path, source)| (path, &source.text))
     }
 
-    /// Returns the files and places that select the selected mutants; `None` selects all of the package. A
-    /// place also selects the mutants inside of it, because StrykerJS knows no other selection of single
-    /// mutants.
+    /// Returns files and ranges that cover the selected mutants; `None` covers the whole package. A range
+    /// also covers other mutants inside it, because StrykerJS can't select single mutants.
     pub(super) fn selected_places(&self) -> Option<Vec<FileRange>> {
         let is_plain = self.sources.keys().all(|path| !path.contains(UNSELECTABLE));
         if !is_plain || (!self.is_part && self.mutants.iter().all(|one| one.is_selected)) {
@@ -197,7 +193,7 @@ impl StrykerMutants {
         Some(places)
     }
 
-    /// Returns the results of selected mutants, each with its number among all mutants.
+    /// Returns the results of selected mutants, with each mutant's index.
     pub(super) fn results(&self, tested: MutationTestResult) -> Vec<(usize, MutantResult)> {
         let mut results = Vec::new();
         for (path, file) in tested.files {
@@ -212,8 +208,8 @@ impl StrykerMutants {
         results
     }
 
-    /// Returns the number of the mutant that has this place and this change in a file, as StrykerJS calls it:
-    /// its ids are others in each answer.
+    /// Returns the index of the mutant with this file, range and replacement. StrykerJS's ids can't be used,
+    /// because they differ in each answer.
     fn number_of(&self, path: &str, tested: &TestedMutant) -> Option<usize> {
         let source = self.sources.get(format!("{}{path}", self.prefix).as_str())?;
         let mutants = &self.mutants[source.mutants.clone()];
@@ -225,12 +221,13 @@ impl StrykerMutants {
                 .then_with(|| mutant.mutator.name().cmp(&tested.mutator_name))
                 .then_with(|| (*mutant.replacement()).cmp(&tested.replacement))
         };
-        // Of equal ones, the last.
+        // The last of equal mutants.
         let place = mutants.partition_point(|one| order(one).is_le()).checked_sub(1)?;
         order(&mutants[place]).is_eq().then(|| source.mutants.start + place)
     }
 
-    /// Returns the results of all selected mutants, those that are not known as pending for a reason.
+    /// Returns the results of all selected mutants. Mutants without a known result are pending, for this
+    /// reason.
     pub(super) fn all_results(
         &self,
         known: &mut BTreeMap<usize, MutantResult>,
@@ -248,7 +245,7 @@ impl StrykerMutants {
     }
 }
 
-/// Returns a path as a glob that matches it only: StrykerJS takes paths for globs.
+/// Returns a glob that matches only this path, because StrykerJS treats paths as globs.
 fn escaped(path: &str) -> String {
     let mut glob = String::with_capacity(path.len());
     for letter in path.chars() {

@@ -1,4 +1,4 @@
-//! Finds the package of a directory and its StrykerJS, as Node finds modules.
+//! Finds the package of a directory and its StrykerJS, following Node's module lookup.
 
 use std::{
     ffi::OsStr,
@@ -14,16 +14,16 @@ use heeler_config::Config;
 
 use crate::languages::served_language::{MissingServer, ServedLanguage, ServedProject};
 
-/// The program of StrykerJS in a directory of modules.
+/// Path of StrykerJS's program from a directory with `node_modules`.
 const SCRIPT: &str = "node_modules/@stryker-mutator/core/bin/stryker.js";
-/// The same in the directory of StrykerJS.
+/// Path of the program within StrykerJS's own directory.
 const OWN_SCRIPT: &str = "bin/stryker.js";
-/// The name of its package.
+/// Name of StrykerJS's package.
 const PACKAGE: &str = "@stryker-mutator/core";
-/// How the names of its configuration files begin.
+/// Prefixes of StrykerJS's configuration file names.
 const CONFIG_NAMES: [&str; 4] = ["stryker.conf.", "stryker.config.", ".stryker.conf.", ".stryker.config."];
 
-/// JavaScript and TypeScript: a directory in a package with StrykerJS.
+/// JavaScript and TypeScript: directories in a package with StrykerJS.
 pub(in crate::languages) struct JavaScript;
 
 impl ServedLanguage for JavaScript {
@@ -43,19 +43,19 @@ impl ServedLanguage for JavaScript {
     }
 }
 
-/// A package whose mutants StrykerJS finds and tests.
+/// A package that StrykerJS mutates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StrykerPackage {
-    /// The absolute directory of its `package.json`.
+    /// Absolute directory of `package.json`.
     pub(super) dir: PathBuf,
     pub(super) script: PathBuf,
     pub(super) node: PathBuf,
 }
 
-/// Why a package has no StrykerJS that can be started.
+/// Why StrykerJS can't be started for a package.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum MissingStryker {
-    /// The package does not ask for it.
+    /// The package does not use StrykerJS.
     #[error(
         "find StrykerJS for the package in {}: install it with npm install --save-dev {PACKAGE}, and the plugin \
          of the test runner, such as @stryker-mutator/jest-runner",
@@ -70,7 +70,7 @@ enum MissingStryker {
         dir.display()
     )]
     NoNode { dir: PathBuf },
-    /// The configuration is wrong.
+    /// The `stryker` key in heeler.toml is wrong.
     #[error("find StrykerJS in {}, which \"stryker\" in heeler.toml names: it has no {OWN_SCRIPT}", dir.display())]
     NotNamed { dir: PathBuf },
     #[error("read {}: {problem}", path.display())]
@@ -78,8 +78,8 @@ enum MissingStryker {
 }
 
 impl StrykerPackage {
-    /// Finds the nearest package, in a directory or above it up to `top`; `None` if there is none. Its
-    /// StrykerJS is in the directory `named`, otherwise where Node finds it.
+    /// Finds the nearest package in a directory or its parents, up to `top`; `None` if there is none.
+    /// StrykerJS is taken from the directory `named`, or else from where Node finds it.
     fn find(
         directory: &Path,
         top: Option<&Path>,
@@ -108,7 +108,7 @@ impl StrykerPackage {
 }
 
 impl MissingStryker {
-    /// Returns whether the package is to be mutated, and can't be.
+    /// Returns whether the user expects the package to be mutated.
     fn is_wanted(&self) -> bool {
         match self {
             Self::Unused { .. } => false,
@@ -120,7 +120,7 @@ impl MissingStryker {
     }
 }
 
-/// Returns the script in the directory that the configuration names.
+/// Returns the script in the configured directory.
 fn named_script(named: &Path) -> Result<PathBuf, MissingStryker> {
     let dir = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
     let script = dir.join(OWN_SCRIPT);
@@ -136,7 +136,7 @@ fn missing(dir: &Path) -> MissingStryker {
     }
 }
 
-/// Returns whether a package depends on StrykerJS, or has a configuration for it.
+/// Returns whether a package depends on StrykerJS or has a configuration file for it.
 fn names_stryker(dir: &Path) -> Result<bool, MissingStryker> {
     let path = dir.join("package.json");
     let wrong = |problem: String| MissingStryker::Manifest { path: path.clone(), problem };

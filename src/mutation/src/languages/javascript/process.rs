@@ -1,5 +1,5 @@
-//! The process of StrykerJS. It runs below a guard, which ends it with all that it has started, escaped or
-//! busy processes as well: when it is asked to, and when this process is gone for any reason.
+//! The StrykerJS process and its guard. The guard ends StrykerJS with all its descendants, escaped or busy
+//! ones included, on request or when this process is gone.
 
 use std::{
     collections::BTreeSet,
@@ -40,34 +40,33 @@ use tokio::{
 
 use super::{error::StrykerError, package::StrykerPackage};
 
-/// The role of a guard.
+/// Hidden role of the guard.
 const GUARD_ROLE: &str = "__guard";
-/// Time for StrykerJS to remove its temporary files after SIGTERM. With it everything is gone within a
-/// second.
+/// Time for StrykerJS to remove its temporary files after SIGTERM. Short enough that everything is gone
+/// within a second.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
-/// Time for the guard to end what is left, which it does in less than a second once it may.
+/// Time for the guard to end the remaining processes, which normally takes less than a second.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Size of the kept end of standard error: the last screen or two.
+/// Bytes kept of the end of standard error: a screen or two.
 const STDERR_BYTES: usize = 8 << 10;
-/// Time for the end of standard error, which a process that escaped may hold.
+/// Time to wait for the end of standard error, which an escaped process may hold open.
 const STDERR_LIMIT: Duration = Duration::from_secs(1);
 
-/// How the names of the copies of packages begin in which StrykerJS runs tests.
+/// Name prefix of the package copies in which StrykerJS runs tests.
 const SANDBOX: &str = "sandbox-";
 
-/// What happens to the process.
+/// An event of the process.
 pub(super) enum ProcessEvent {
     Body(Bytes),
-    /// It has ended, with everything that it had started.
+    /// The process has ended, with everything that it had started.
     Ended(String),
     Unreadable(LinkError<FrameError>),
 }
 
-/// Guards whose exits were not waited for, because their users were dropped. They are reaped at the next
-/// start.
+/// Guards that were dropped before they exited. The next start reaps them.
 static UNREAPED: Mutex<Vec<SpawnedChild>> = Mutex::new(Vec::new());
 
-/// A guard, which is reaped also after its user was dropped.
+/// A guard that is reaped even if its owner is dropped.
 struct GuardChild(Option<SpawnedChild>);
 
 impl GuardChild {
@@ -93,7 +92,6 @@ impl Drop for GuardChild {
     }
 }
 
-/// A running StrykerJS.
 pub(super) struct StrykerProcess {
     guard: GuardChild,
     guard_exit: ProcessExitWatch,
@@ -102,21 +100,21 @@ pub(super) struct StrykerProcess {
     control_task: LinkTask,
     outbox: Outbox,
     inbox: Inbox<FrameDecoder>,
-    /// Writes to standard input as long as it is kept.
+    /// Dropping the task would stop writing to standard input.
     _input_task: LinkTask,
     stderr: Arc<Mutex<Vec<u8>>>,
     stderr_task: JoinSet<()>,
-    /// Its process group.
+    /// Process group of StrykerJS.
     group: Option<Pid>,
     package: PathBuf,
     started: SystemTime,
-    /// Copies of the package in which its tests run, which it leaves behind when it is ended.
+    /// Copies of the package in which tests run. StrykerJS leaves them behind when it is killed.
     sandboxes: BTreeSet<PathBuf>,
     is_output_over: bool,
     end: Option<String>,
 }
 
-/// Our ends of its standard streams.
+/// Our ends of the process's standard streams.
 struct StandardStreams {
     stdin: OwnedFd,
     stdout: OwnedFd,
@@ -124,22 +122,24 @@ struct StandardStreams {
 }
 
 impl StrykerProcess {
-    /// Starts StrykerJS as a server on its standard streams, with a number of processes for tests or that of
-    /// its configuration.
+    /// Starts StrykerJS as a server on its standard streams. `concurrency` is the number of test processes;
+    /// `None` leaves it to the configuration.
     ///
     /// # Errors
-    /// The system refuses a process or its pipes.
+    /// The system refuses a process or a pipe.
     ///
-    /// Cancel safe: yes, because a guard ends with its connection.
+    /// Cancel safe: yes, because the guard ends when its connection closes.
     pub(super) async fn start(
         package: &StrykerPackage,
         concurrency: Option<NonZeroUsize>,
     ) -> Result<Self, StrykerError> {
+        // Create the channel to the guard and the standard streams.
         GuardChild::reap_earlier();
         let (control, their_control) = socket_pair().map_err(StrykerError::Connect)?;
         let (their_stdin, stdin) = pipe().map_err(StrykerError::Connect)?;
         let (stdout, their_stdout) = pipe().map_err(StrykerError::Connect)?;
         let (stderr, their_stderr) = pipe().map_err(StrykerError::Connect)?;
+        // Start the guard, which then starts StrykerJS.
         let guard = spawn(SpawnOptions {
             args: [GUARD_ROLE, CHANNEL_ARGUMENT].map(Into::into).to_vec(),
             stdin: ChildStdio::Fd(their_control),
@@ -152,7 +152,7 @@ impl StrykerProcess {
         let streams = StandardStreams { stdin, stdout, stderr };
         let process = Self::connect(guard, control, streams, package.dir.clone());
         let process = process.map_err(StrykerError::Connect)?;
-        // A guard that is gone already is noticed by the end of its connection.
+        // If the guard is gone already, its connection will report the end.
         let command = ToGuard::Exec(command(package, concurrency));
         let (Ok(()) | Err(_)) = process.control.send(&command).await;
         Ok(process)
@@ -194,17 +194,16 @@ impl StrykerProcess {
         })
     }
 
-    /// Sends a frame. A process that is gone is noticed by its end.
+    /// Sends a frame. Errors are ignored, because the end of the process is reported as an event.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(super) async fn send(&mut self, frame: Bytes) {
         let (Ok(()) | Err(_)) = self.outbox.send(frame).await;
     }
 
-    /// Returns what happens next. The end comes after everything that the process has written, and again on
-    /// every later call.
+    /// Waits for the next event. The end comes after all output, and is returned again by every later call.
     ///
-    /// Cancel safe: yes, because everything that was read is kept.
+    /// Cancel safe: yes, because received data is kept.
     pub(super) async fn next_event(&mut self) -> ProcessEvent {
         loop {
             if self.is_output_over
@@ -238,8 +237,8 @@ impl StrykerProcess {
             // Nothing else was requested.
             Some(ReceivedPacket::Message(_) | ReceivedPacket::Forward { .. }) => {}
             None => {
-                // With the guard its child has died, which leads the group of all others. As long as one of
-                // them lives, no other process can have the group's number.
+                // The guard's child died with it, and leads the group of the remaining processes. While one
+                // of them lives, the group's number can't be reused, so killing the group is safe.
                 if let Some(group) = self.group {
                     let _gone = kill_group(group, Signal::KILL);
                 }
@@ -248,9 +247,9 @@ impl StrykerProcess {
         }
     }
 
-    /// Stops the process and all that it has started, until [`Self::resume`].
+    /// Stops the process and all its descendants, until [`Self::resume`].
     ///
-    /// Cancel safe: no, because it may stay stopped.
+    /// Cancel safe: no, because the process may stay stopped.
     pub(super) async fn pause(&mut self) {
         let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Pause).await;
         while self.end.is_none() {
@@ -267,12 +266,11 @@ impl StrykerProcess {
         let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Resume).await;
     }
 
-    /// Notes in which copies of the package tests run, so that they are removed if the process does not do
-    /// that.
+    /// Records the package copies in which tests run, to remove them if StrykerJS does not.
     pub(super) fn note_sandboxes(&mut self) {
         let directories = descendants(self.guard.pid()).into_iter().filter_map(working_directory);
         let copies = directories.filter_map(|directory| sandbox_of(&directory, &self.package));
-        // A directory of the user is older, whatever its name is.
+        // An older directory belongs to the user, whatever its name.
         let is_new = |copy: &PathBuf| {
             let made = fs::metadata(copy).and_then(|found| found.created());
             made.is_ok_and(|made| made >= self.started)
@@ -280,7 +278,7 @@ impl StrykerProcess {
         self.sandboxes.extend(copies.filter(is_new));
     }
 
-    /// Asks the process to end, and ends it with all that it has started if it does not.
+    /// Asks the process to end; the guard kills it with all its descendants after the grace period.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(super) async fn terminate(&mut self) {
@@ -289,13 +287,13 @@ impl StrykerProcess {
         let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Terminate { grace_ms }).await;
     }
 
-    /// Returns the end of what it has written to its standard error, to be added to an error.
+    /// Returns the end of standard error, for an error message.
     ///
-    /// Cancel safe: yes, because what was read is kept.
+    /// Cancel safe: yes, because received data is kept.
     pub(super) async fn stderr(&mut self) -> String {
         if self.end.is_some() {
             let read = async { while self.stderr_task.join_next().await.is_some() {} };
-            // What has not come by then is written by a process that escaped.
+            // Later output would come from an escaped process.
             let (Ok(()) | Err(_)) = timeout(STDERR_LIMIT, read).await;
         }
         let kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
@@ -304,9 +302,9 @@ impl StrykerProcess {
         if text.is_empty() { String::new() } else { format!("\n{text}") }
     }
 
-    /// Ends the process with all that it has started. Nothing of it runs when this returns.
+    /// Ends the process with all its descendants. None of them runs when this returns.
     ///
-    /// Cancel safe: yes, because a guard ends everything with its connection.
+    /// Cancel safe: yes, because the guard ends everything when its connection closes.
     pub(super) async fn end(mut self) {
         self.terminate().await;
         let ended = async {
@@ -320,7 +318,7 @@ impl StrykerProcess {
         }
         let sandboxes = std::mem::take(&mut self.sandboxes);
         if !sandboxes.is_empty() {
-            // A task that fails has said why.
+            // A failing task has logged its error.
             let (Ok(()) | Err(_)) = spawn_blocking(move || remove_sandboxes(&sandboxes)).await;
         }
         self.control_task.cut().await;
@@ -328,14 +326,14 @@ impl StrykerProcess {
         if timeout(END_LIMIT, self.guard_exit.wait()).await.is_err() {
             tracing::warn!("the guard of StrykerJS did not exit and is killed");
             let _gone = self.guard.0.as_ref().map(|guard| guard.signal(Signal::KILL));
-            // It is reaped later.
+            // Reaped later if it does not exit even now.
             let (Ok(()) | Err(_)) = timeout(END_LIMIT, self.guard_exit.wait()).await;
         }
     }
 }
 
-/// Returns the copy of the package that a working directory belongs to. It is below a directory of its own in
-/// the package, with six random characters in its name.
+/// Returns the package copy that contains a working directory. Copies are in a separate directory inside the
+/// package, and their names end with six random characters.
 fn sandbox_of(directory: &Path, package: &Path) -> Option<PathBuf> {
     let is_sandbox = |dir: &&Path| {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -346,7 +344,7 @@ fn sandbox_of(directory: &Path, package: &Path) -> Option<PathBuf> {
     directory.ancestors().find(is_sandbox).map(Path::to_owned)
 }
 
-/// Removes copies of the package, and the directory around them if it has no others.
+/// Removes package copies, and their parent directory if it is then empty.
 fn remove_sandboxes(sandboxes: &BTreeSet<PathBuf>) {
     for sandbox in sandboxes.iter().filter(|sandbox| sandbox.exists()) {
         if let Err(error) = fs::remove_dir_all(sandbox) {
@@ -356,7 +354,8 @@ fn remove_sandboxes(sandboxes: &BTreeSet<PathBuf>) {
     }
 }
 
-/// Returns the command of a server. What it copies is removed at the end, also after an error.
+/// Returns the command that starts the server. `--cleanTempDir always` removes the package copies even after
+/// an error.
 fn command(package: &StrykerPackage, concurrency: Option<NonZeroUsize>) -> TestCommand {
     let text = |text: std::ffi::OsString| OsText::from(text.as_os_str());
     let env = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
@@ -384,7 +383,7 @@ fn describe(exit: &ProcessExit) -> String {
     }
 }
 
-/// Reads to the end, and keeps the last bytes.
+/// Reads until the end, and keeps the last bytes.
 async fn keep_end(mut from: Receiver, kept: Arc<Mutex<Vec<u8>>>) {
     let mut bytes = [0; 4096];
     while let Ok(count) = from.read(&mut bytes).await

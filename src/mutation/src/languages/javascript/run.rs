@@ -1,4 +1,4 @@
-//! What StrykerJS finds, and the tests of its mutants from the request to the verdicts.
+//! Finds and tests mutants with StrykerJS, from the request to the verdicts.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Why a mutant has no result of a StrykerJS that says that it has tested all.
+/// Reason for a mutant without a result although StrykerJS finished.
 const NOT_REPORTED: &str = "StrykerJS reported no result for it";
 
 /// A running StrykerJS and the mutants that it has found.
@@ -33,7 +33,6 @@ struct FoundByStryker {
     mutants: StrykerMutants,
 }
 
-/// What the tests wait for.
 enum RunStep {
     Event(Result<TestEvent, StrykerError>),
     Request(ObserverRequest),
@@ -44,7 +43,7 @@ impl ServedProject for StrykerPackage {
         &self.dir
     }
 
-    /// StrykerJS says nothing about sources without mutants.
+    /// Returns the named sources that exist: StrykerJS does not report sources without mutants.
     fn named_sources(&self, selection: &SourceSelection) -> Vec<PathBuf> {
         let is_source = |path: &PathBuf| {
             let language = Language::of_path(&path.to_string_lossy());
@@ -105,12 +104,11 @@ impl ServedMutants for FoundByStryker {
     }
 }
 
-/// Tests in progress.
 struct StrykerRun<'o> {
     client: StrykerClient,
     mutants: StrykerMutants,
     observer: &'o mut dyn MutationObserver,
-    /// Results by the numbers of their mutants.
+    /// Results by mutant index.
     known: BTreeMap<usize, MutantResult>,
     unfinished: Option<Unfinished>,
 }
@@ -131,7 +129,7 @@ impl StrykerRun<'_> {
                     }
                 }
                 RunStep::Event(Ok(TestEvent::Done)) => break None,
-                // It was ended.
+                // The error is a consequence of ending StrykerJS.
                 RunStep::Event(Err(_)) if self.unfinished.is_some() => break None,
                 RunStep::Event(Err(error)) => break Some(error),
                 RunStep::Request(ObserverRequest::Tick) => self.observer.tick(),
@@ -148,7 +146,7 @@ impl StrykerRun<'_> {
         Some(self.finish(error).await)
     }
 
-    /// Keeps the first result of a mutant.
+    /// Keeps only the first result of a mutant.
     async fn on_result(&mut self, number: usize, result: MutantResult) {
         if !self.known.contains_key(&number) {
             self.observer.on_result(&result).await;
@@ -156,7 +154,7 @@ impl StrykerRun<'_> {
         }
     }
 
-    /// Stops StrykerJS and then this process, as Ctrl-Z does, until the user continues it.
+    /// Stops StrykerJS and then this process, like Ctrl-Z, until the user continues it.
     async fn pause(&mut self) {
         self.client.pause().await;
         self.observer.pause();
