@@ -1,6 +1,6 @@
-//! What is kept of a build by a command for the next one: which mutants do not compile, and for which sources
-//! that is known. With the same sources, the next build begins with what this one ends with, and makes
-//! nothing again; with others, a build that does not know what its sources include must not keep anything.
+//! Remembers which mutants did not compile in the last build by a command, and for which sources. With the
+//! same sources, the next build starts from there and recompiles nothing. With other sources all outputs
+//! must go, because the build may not track which headers a source includes.
 
 use std::{
     collections::BTreeMap,
@@ -11,21 +11,21 @@ use std::{
 use heeler_mutant_model::MutantId;
 use heeler_mutate::{Fingerprint, MutatedProject, find_build_inputs};
 
-/// The file, beside the copy: a line with the hash of the sources, then one for each mutant that does not
+/// File beside the copy: a line with the hash of the sources, then one line per mutant that does not
 /// compile.
 const FILE: &str = "uncompiled";
 
-/// What is known of the sources of a build.
 #[derive(Debug)]
 pub(super) struct KeptBuild {
     file: PathBuf,
     sources: Fingerprint,
-    /// The mutants that do not compile, with the compiler's words; `None` if the sources have changed.
+    /// Mutants that do not compile, with the compiler message; `None` if the sources have changed.
     pub(super) uncompiled: Option<BTreeMap<MutantId, String>>,
 }
 
 impl KeptBuild {
-    /// Reads what is known of a project that this command builds. What can't be read is not known.
+    /// Reads what the last build of this project by this command recorded. An unreadable file counts as
+    /// missing.
     pub(super) fn read(dir: &Path, project: &MutatedProject, command: &str) -> Self {
         let file = dir.join(FILE);
         let sources = fingerprint(project, command);
@@ -40,7 +40,7 @@ impl KeptBuild {
         Self { file, sources, uncompiled }
     }
 
-    /// Forgets it, until the build has ended.
+    /// Removes the record until the build has ended.
     ///
     /// # Errors
     /// The file can't be removed.
@@ -51,7 +51,7 @@ impl KeptBuild {
         }
     }
 
-    /// Keeps the mutants of a build that has ended.
+    /// Records the mutants that did not compile in a finished build.
     ///
     /// # Errors
     /// The file can't be written.
@@ -64,7 +64,7 @@ impl KeptBuild {
     }
 }
 
-/// Returns a hash of what decides which mutants are in the sources and which of them compile.
+/// Returns a hash of everything that decides which mutants exist and compile.
 fn fingerprint(project: &MutatedProject, command: &str) -> Fingerprint {
     let mut hash = Fingerprint::of([env!("CARGO_PKG_VERSION").as_bytes(), command.as_bytes()]);
     for source in &project.sources {

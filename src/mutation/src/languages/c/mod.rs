@@ -1,7 +1,7 @@
-//! Projects in C and C++, which a command of the user builds.
+//! C and C++ projects, which are built by a command of the user.
 //!
-//! - `options`: what the user says about it; `project`: the project, its guarded copy and its tests.
-//! - `kept_build`: what the next build knows of it.
+//! - `options`: the user's options; `project`: the project, its guarded copy and its tests.
+//! - `kept_build`: what is remembered for the next build.
 
 mod kept_build;
 mod options;

@@ -1,20 +1,21 @@
-//! What a user says about a build by a command.
+//! The user's options for a build by a command.
 
 use std::path::PathBuf;
 
-/// How a project in C or C++ is built and tested.
+/// How to build and test a C or C++ project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandProject {
-    /// For the shell.
+    /// A shell command.
     pub build: String,
     pub tests: BuiltTests,
 }
 
-/// The tests that a build makes, with paths relative to the project's directory.
+/// The tests that a build makes. Paths are relative to the project's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuiltTests {
-    /// Those that CTest knows in a directory.
+    /// The tests that CTest lists in a directory.
     Ctest(PathBuf),
-    /// Programs: paths and globs. Those without a test framework are tests, whose exit code decides.
+    /// Programs, by paths and globs. A program without a test framework is one test, and its exit code
+    /// decides.
     Programs(Vec<String>),
 }

@@ -1,4 +1,4 @@
-//! A project in C or C++, its guarded copy, which a command of the user builds, and its tests.
+//! A C or C++ project, its guarded copy, which a command of the user builds, and its tests.
 
 use std::{
     ffi::OsString,
@@ -30,10 +30,10 @@ use crate::{
     test_finder::TestFinder,
 };
 
-/// The variable with options of make.
+/// Variable with make's options.
 const MAKE_FLAGS: &str = "MAKEFLAGS";
 
-/// C and C++: a command builds a directory only where the user names it.
+/// C and C++. A directory is a project only if the user names a build command.
 pub(in crate::languages) struct CommandLanguage;
 
 impl GuardedLanguage for CommandLanguage {
@@ -48,7 +48,7 @@ impl GuardedLanguage for CommandLanguage {
     }
 }
 
-/// Returns the build file of another build tool in this directory, and the options that test its mutants.
+/// Returns the directory's build file, if any, and example options for testing its mutants.
 fn example_of_build(directory: &Path) -> Option<(&'static str, &'static str)> {
     const CMAKE: &str = "--build 'cmake -B build && cmake --build build' --ctest build";
     const MESON: &str = "--build 'test -d build || meson setup build; ninja -C build' --test 'build/*_test'";
@@ -65,7 +65,6 @@ fn example_of_build(directory: &Path) -> Option<(&'static str, &'static str)> {
     files.into_iter().find(|(file, _)| directory.join(file).is_file())
 }
 
-/// A directory that a command builds.
 #[derive(Debug, Clone)]
 struct CommandDirectory {
     command: CommandProject,
@@ -94,16 +93,19 @@ impl GuardedBuilder for CommandDirectory {
         context: &mut GuardContext<'_>,
     ) -> Result<(Box<dyn GuardedCopy>, GuardedProject), MutateError> {
         let root = guarded.project().root.clone();
+        // Leave out the mutants that did not compile in the last build.
         let own = context.place.directory();
         let kept = KeptBuild::read(own, guarded.project(), &self.command.build);
         let guarded = match &kept.uncompiled {
             Some(uncompiled) => guarded.without(uncompiled),
             None => guarded,
         };
+        // Copy the project without build output.
         let mut left_out = ignored_files(&root).map_err(MutateError::Cargo)?;
         add_built_files(&root, &mut left_out);
         left_out.push(context.place.state_dir().to_owned());
         let unchanged = copy_kept(&root, context.place, &left_out, &guarded)?.unchanged;
+        // Put the compiler shims first in `PATH`.
         let failed = |source| MutateError::Runtime { path: own.to_owned(), source };
         let shims =
             CompilerShims::prepare(own, &heeler_sys::process::shared_program_path()).map_err(failed)?;
@@ -112,6 +114,7 @@ impl GuardedBuilder for CommandDirectory {
             (OsString::from("PATH"), shims.path_variable(path.as_deref())),
             (OsString::from(MAKE_FLAGS), make_flags(std::env::var_os(MAKE_FLAGS))),
         ];
+        // Other sources: the build must recompile everything.
         if kept.uncompiled.is_none() {
             shims.remove_outputs(&context.place.tree()).map_err(failed)?;
         }
@@ -121,11 +124,10 @@ impl GuardedBuilder for CommandDirectory {
     }
 }
 
-/// The guarded copy of a directory.
 struct CommandCopy {
     command: CommandProject,
     kept: KeptBuild,
-    /// A hash of what is copied as it is.
+    /// A hash of the files that are copied unchanged.
     unchanged: Fingerprint,
     shims: CompilerShims,
     variables: [(OsString, OsString); 2],
@@ -147,7 +149,8 @@ impl GuardedCopy for CommandCopy {
             errors = self.shims.errors(&tree).map_err(failed)?;
             if errors.is_empty() {
                 let command = self.command.build.clone();
-                // The name of the runtime's functions, which the stand-ins have the compiler include.
+                // The compiler shims include the runtime, so its function names are undefined only for
+                // another compiler.
                 let is_without_runtime = output.contains("__hg");
                 return Err(match is_without_runtime {
                     true => MutateError::OtherCompiler { command, output },
@@ -182,16 +185,15 @@ impl GuardedCopy for CommandCopy {
     }
 }
 
-/// Has make go on after an error, to report those of all sources in one round.
+/// Makes `make` continue after errors, so that one round reports the errors of all sources.
 fn make_flags(inherited: Option<OsString>) -> OsString {
     let mut flags = inherited.unwrap_or_default();
     flags.push(if flags.is_empty() { "-k" } else { " -k" });
     flags
 }
 
-/// Returns the programs with the tests, one for each test that is a process of its own: they are run for a
-/// mutant one after the other, until one fails. A program in which a test framework is found has the tests
-/// that it lists.
+/// Returns the test programs, with one entry for each test that is a process of its own: these run one after
+/// the other for a mutant, until one fails. A program with a test framework has the tests that it lists.
 fn programs(
     tests: &BuiltTests,
     tree: &Path,
@@ -224,7 +226,7 @@ fn programs(
     Ok(found.into_iter().flat_map(single).collect())
 }
 
-/// Returns the program of a test of its own, if a test framework is found in it.
+/// Returns the program of a single-process test, if it contains a test framework.
 fn framework_program(entry: &ListedTest, tree: &Path, finder: &dyn TestFinder) -> Option<TestProgram> {
     let path = Path::new(entry.file.as_deref()?);
     finder.has_framework(path).then(|| TestProgram::new(entry.name.clone(), path, tree))

@@ -1,6 +1,6 @@
-//! Projects in Python, whose tests pytest runs.
+//! Python projects, whose tests pytest runs.
 //!
-//! - `options`: what the user says about them; `project`: the project, its guarded copy and its tests.
+//! - `options`: the user's options; `project`: the project, its guarded copy and its tests.
 
 mod options;
 mod project;

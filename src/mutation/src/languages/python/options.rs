@@ -1,12 +1,12 @@
-//! What a user says about tests by pytest.
+//! The user's pytest options.
 
 use std::path::PathBuf;
 
-/// How a project in Python is tested.
+/// How to test a Python project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PytestProject {
-    /// What pytest collects, relative to the directory.
+    /// Path that pytest collects tests from, relative to the directory.
     pub path: PathBuf,
-    /// The interpreter, if it is named.
+    /// The interpreter, if the user names one.
     pub python: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! A project in Python, its guarded copy, and its tests. Nothing is built, but every guarded source is
-//! compiled by the interpreter that runs the tests: what it refuses is left out.
+//! A Python project, its guarded copy, and its tests. Nothing is built, but the interpreter that runs the
+//! tests compiles every guarded source, and mutants that it rejects are left out.
 
 use std::{
     collections::BTreeSet,
@@ -31,16 +31,15 @@ use crate::{
 };
 
 const SEARCH_PATH: &str = "PYTHONPATH";
-/// With it, the order of sets is the same in all processes, and so are the tests that are made of them.
+/// Fixes the iteration order of sets, so parametrised tests are the same in all processes.
 const HASH_SEED: &str = "PYTHONHASHSEED";
-/// Without bytecode, every process would compile all sources of the tests again.
+/// Variable that disables bytecode. Unset for the tests, or every process would recompile all test sources.
 const WITHOUT_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
 const MANIFEST: &str = "Cargo.toml";
 
-/// The source of tests.
 const PYTEST: &str = "pytest";
 
-/// Python: a directory with the files of a project, in no cargo package, or one that the user names.
+/// Python: a directory that the user names, or one with Python project files outside of any Cargo package.
 pub(in crate::languages) struct Python;
 
 impl GuardedLanguage for Python {
@@ -55,7 +54,6 @@ impl GuardedLanguage for Python {
     }
 }
 
-/// A directory with sources of Python.
 #[derive(Debug, Clone)]
 struct PythonDirectory {
     tests: PytestProject,
@@ -91,7 +89,7 @@ impl GuardedBuilder for PythonDirectory {
         let mut left_out = python_left_out(&root, &ignored_files(&root).map_err(MutateError::Cargo)?);
         left_out.push(context.place.state_dir().to_owned());
         let unchanged = copy_kept(&root, context.place, &left_out, &guarded)?.unchanged;
-        // As modules say where they are.
+        // Modules report their canonical paths, so the paths given to the runtime must be canonical too.
         let own = context.place.directory().canonicalize();
         let own = own.map_err(|source| {
             let path = context.place.directory().to_owned();
@@ -105,23 +103,23 @@ impl GuardedBuilder for PythonDirectory {
     }
 }
 
-/// The guarded copy of a directory.
 struct PythonCopy {
     tests: PytestProject,
     python: PathBuf,
     root: PathBuf,
     own: PathBuf,
     tree: PathBuf,
-    /// A hash of what is copied as it is.
+    /// A hash of the files that are copied unchanged.
     unchanged: Fingerprint,
-    /// Sources that Python does not compile without a mutant either: those of other versions, or templates.
+    /// Sources that do not compile even without a mutant, such as templates or code for other Python
+    /// versions.
     broken: BTreeSet<String>,
-    /// The last answer of Python.
+    /// Output of the last compilation.
     compiled: PythonCompilation,
 }
 
 impl GuardedCopy for PythonCopy {
-    /// Compiling takes a moment, and was shown before the first round.
+    /// Shows nothing: compiling is fast, and was announced before the first round.
     fn show_round(&self, _guarded: &GuardedProject, _context: &mut GuardContext<'_>) {}
 
     fn compile(
@@ -145,6 +143,7 @@ impl GuardedCopy for PythonCopy {
         guarded: GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<GuardedBuild, MutateError> {
+        // Everything but the mutated functions decides whether earlier verdicts are still valid.
         let Self { tests, python, root, own, tree, unchanged, compiled: compilation, .. } = *self;
         let fingerprint = guarded
             .rest_fingerprint()
@@ -152,6 +151,7 @@ impl GuardedCopy for PythonCopy {
             .with(compilation.version.as_bytes())
             .with(tests.path.as_os_str().as_encoded_bytes())
             .with(env!("CARGO_PKG_VERSION").as_bytes());
+        // Write the runtime, and point the tests at it and at the copy.
         let layout = PythonLayout::read(guarded.project(), &compilation.search_path);
         let runtime = PythonRuntime::prepare(&own, &root, &tree, &layout);
         let failed = |source| MutateError::Runtime { path: context.place.directory().to_owned(), source };
@@ -172,7 +172,7 @@ impl GuardedCopy for PythonCopy {
 }
 
 impl PythonCopy {
-    /// Has Python compile the sources.
+    /// Compiles the guarded sources with Python.
     fn ask(
         &self,
         guarded: &GuardedProject,
@@ -192,14 +192,14 @@ impl PythonCopy {
     }
 }
 
-/// Returns the name of the tests: that of the directory or file that is named.
+/// Returns the suite name: the name of the test directory or file.
 fn suite_name(root: &Path, path: &Path) -> String {
     let tests = root.join(path);
     let tests = tests.canonicalize().unwrap_or(tests);
     tests.file_stem().map_or_else(|| PYTEST.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Returns the path of tests relative to the root of the project: only what is below it is in the copy.
+/// Returns the path of the tests relative to the project root. Tests elsewhere would not be in the copy.
 fn below_root(root: &Path, path: &Path) -> Result<PathBuf, MutateError> {
     let tests = root.join(path);
     let found = tests.canonicalize().map_err(|source| MutateError::Tests { path: tests.clone(), source })?;
@@ -211,7 +211,6 @@ fn below_root(root: &Path, path: &Path) -> Result<PathBuf, MutateError> {
     }
 }
 
-/// Returns the program that runs the tests of the copy.
 fn programs(
     path: &Path,
     python: &Path,
