@@ -1,4 +1,4 @@
-//! What a user says about builds.
+//! Build options of the user.
 
 use super::{
     c::{BuiltTests, CommandProject},
@@ -7,22 +7,22 @@ use super::{
 };
 use crate::error::MutateError;
 
-/// How the user says that a project is built and tested. Without a word, its files decide.
+/// How to build and test a project. Without options, the project's files decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// A command builds it.
+    /// Build with a command.
     pub command: Option<CommandProject>,
-    /// Nothing is built, and pytest runs the tests.
+    /// Build nothing, and run the tests with pytest.
     pub pytest: Option<PytestProject>,
-    /// For builds by Cargo.
+    /// Options for Cargo builds.
     pub cargo: CargoOptions,
 }
 
 impl BuildOptions {
-    /// Checks that a project with a build command has tests.
+    /// Checks that a build command comes with tests.
     ///
     /// # Errors
-    /// It names none.
+    /// No tests are named.
     pub fn check_tests(&self) -> Result<(), MutateError> {
         match &self.command {
             Some(project) if project.tests == BuiltTests::Programs(Vec::new()) => Err(MutateError::NoTests),

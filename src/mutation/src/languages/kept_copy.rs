@@ -1,4 +1,4 @@
-//! The copy of a project whose builds make files beside the sources.
+//! Copies projects whose builds write files beside the sources.
 
 use std::{
     collections::BTreeSet,
@@ -10,11 +10,11 @@ use heeler_mutate::{CopiedTree, GuardedProject, TreeCopy};
 
 use crate::{error::MutateError, work_place::WorkPlace};
 
-/// The list of the paths that were copied, beside the copy.
+/// File beside the copy with the paths that were copied.
 const COPIED: &str = "copied";
 
-/// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a
-/// newer object file would be taken for that of a guarded source. What else is in the copy already stays.
+/// Copies what a build reads, except `left_out`. C builds must leave out all build output: make would take a
+/// newer object file for one that was built from a guarded source. Build output in the copy stays.
 pub(super) fn copy_kept(
     root: &Path,
     place: &WorkPlace,

@@ -1,4 +1,4 @@
-//! How projects of a language are found, guarded, compiled and tested.
+//! Traits of languages that Heeler builds: how projects are found, guarded, compiled and tested.
 
 use std::{
     fmt,
@@ -18,21 +18,20 @@ use crate::{error::MutateError, test_finder::TestFinder, work_place::WorkPlace};
 
 /// A language whose guarded sources are built here.
 pub(super) trait GuardedLanguage: Sync {
-    /// Returns the project of a directory, if the options name one or its files show that there is one.
+    /// Returns the project of a directory, if the options or the directory's files say that there is one.
     fn project(&self, options: &BuildOptions, directory: &Path) -> Option<Arc<dyn LanguageProject>>;
 
     /// Explains why a directory without any project has none of this language.
     ///
     /// # Errors
-    /// The user may expect one.
+    /// The user may expect a project of this language.
     fn explain_absence(&self, _directory: &Path) -> Result<(), MutateError> {
         Ok(())
     }
 }
 
-/// A project of a language.
 pub(crate) trait LanguageProject: fmt::Debug + Send + Sync {
-    /// Returns the directory to which the paths of mutants are relative.
+    /// Returns the directory that mutant paths are relative to.
     ///
     /// # Errors
     /// There is no package.
@@ -49,16 +48,14 @@ pub(crate) trait LanguageProject: fmt::Debug + Send + Sync {
     ) -> Result<FoundProject, MutateError>;
 }
 
-/// Which packages of a workspace are searched.
+/// Which packages of a workspace to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SearchedPackages {
     /// The packages that are tested in the directory, unless the user names sources.
     Directory,
-    /// All packages of the workspace.
     Workspace,
 }
 
-/// A project and its mutants.
 pub(crate) struct FoundProject {
     pub(crate) builder: Box<dyn GuardedBuilder>,
     pub(crate) mutated: MutatedProject,
@@ -70,7 +67,7 @@ impl FoundProject {
         self.mutated.sources.iter().any(|source| !source.selected.is_empty())
     }
 
-    /// Takes mutants out of the selection.
+    /// Removes mutants from the selection.
     pub(crate) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
         for source in &mut self.mutated.sources {
             let mutants = source.source.mutants();
@@ -79,21 +76,21 @@ impl FoundProject {
     }
 }
 
-/// Where and how a project is built.
+/// Where and how to build a project.
 pub(crate) struct GuardContext<'a> {
     pub(crate) place: &'a WorkPlace,
     pub(crate) supervision: BuildSupervision<'a>,
     pub(crate) finder: &'a dyn TestFinder,
-    /// Shows what is being done.
+    /// Shows the current step to the user.
     pub(crate) show_phase: &'a mut dyn FnMut(&str, &str),
 }
 
 /// Builds a project whose mutants were found.
 pub(crate) trait GuardedBuilder: Send {
-    /// Copies the project with guarded sources, of which mutants may be taken out.
+    /// Copies the project with guarded sources. May leave out some mutants.
     ///
     /// # Errors
-    /// It can't be copied, or a tool is missing.
+    /// The project can't be copied, or a tool is missing.
     fn guard(
         self: Box<Self>,
         guarded: GuardedProject,
@@ -101,17 +98,17 @@ pub(crate) trait GuardedBuilder: Send {
     ) -> Result<(Box<dyn GuardedCopy>, GuardedProject), MutateError>;
 }
 
-/// Result of compiling all tests once.
+/// The result of compiling all tests once.
 pub(crate) struct CompileRound {
-    /// Errors of the compiler; empty if the tests were built.
+    /// Compiler errors; empty if the tests were built.
     pub(crate) errors: Vec<CompilerError>,
-    /// Sources were taken out for other reasons, so that all is compiled once more.
+    /// Sources were left out for other reasons, so everything must be compiled once more.
     pub(crate) is_repeated: bool,
 }
 
 /// The guarded copy of a project.
 pub(crate) trait GuardedCopy {
-    /// Shows that the tests are compiled once more.
+    /// Shows that another compiler round begins.
     fn show_round(&self, guarded: &GuardedProject, context: &mut GuardContext<'_>) {
         (context.show_phase)("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
     }
@@ -119,15 +116,15 @@ pub(crate) trait GuardedCopy {
     /// Compiles the tests once.
     ///
     /// # Errors
-    /// The build fails without an error of the compiler, or was cancelled.
+    /// The build fails without a compiler error, or was cancelled.
     fn compile(
         &mut self,
         guarded: &mut GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<CompileRound, MutateError>;
 
-    /// Compiles further tests, after all others: they are left out where they do not compile. Returns whether
-    /// all is built; otherwise mutants were withdrawn, and all is compiled once more.
+    /// Compiles optional tests after all others; tests that do not compile are left out. Returns whether the
+    /// build is complete. Otherwise mutants were withdrawn, and everything must be compiled once more.
     ///
     /// # Errors
     /// The build was cancelled.
@@ -142,7 +139,7 @@ pub(crate) trait GuardedCopy {
     /// Returns the tests of the last build.
     ///
     /// # Errors
-    /// They can't be found.
+    /// The tests can't be found.
     fn tests(
         self: Box<Self>,
         guarded: GuardedProject,
@@ -150,22 +147,22 @@ pub(crate) trait GuardedCopy {
     ) -> Result<GuardedBuild, MutateError>;
 }
 
-/// The test programs of a guarded workspace.
+/// The test programs of a guarded project.
 #[derive(Debug)]
 pub(crate) struct GuardedBuild {
     pub(crate) guarded: BuiltProject,
     pub(crate) programs: Vec<TestProgram>,
-    /// The places of programs with documentation tests, which are left out where they fail.
+    /// Indices of documentation test programs, whose failing tests are left out.
     pub(crate) doctests: Range<usize>,
-    /// What the user should know of the tests.
+    /// Notes about the tests for the user.
     pub(crate) notes: Vec<String>,
-    /// A hash of everything but the code of functions with mutants.
+    /// A hash of everything except the code of functions with mutants.
     pub(crate) fingerprint: Fingerprint,
     pub(crate) counting: TestCounting,
 }
 
 impl GuardedBuild {
-    /// Returns a build without what only Cargo has.
+    /// Returns a build without documentation tests and notes.
     pub(crate) fn new(
         guarded: BuiltProject,
         programs: Vec<TestProgram>,
@@ -176,11 +173,11 @@ impl GuardedBuild {
     }
 }
 
-/// How it is counted what each test reaches.
+/// How to count what each test reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestCounting {
-    /// Each test in a process of its own.
+    /// Each test runs in a process of its own.
     Alone,
-    /// Each in a child that is forked by a process of several tests, which has loaded all they need.
+    /// Each test runs in a forked child of a process that has loaded everything the tests need.
     Forked,
 }

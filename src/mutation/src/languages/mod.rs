@@ -1,12 +1,13 @@
-//! Languages. Each is a folder here, and a line in `registry`; nothing else matches on languages.
+//! Supported languages. A language is a folder here and a line in `registry`; no other code matches on
+//! languages.
 //!
-//! - `language`: the traits of languages that are built here.
-//! - `served_language`: the traits of languages with mutation servers of their own.
+//! - `language`: traits of languages that Heeler builds.
+//! - `served_language`: traits of languages with their own mutation server.
 //! - `registry`: all languages.
-//! - `build_options`: what a user says about builds.
-//! - `kept_copy`: the copy of a project whose builds make files beside the sources.
+//! - `build_options`: the user's build options.
+//! - `kept_copy`: copies projects whose builds write files beside the sources.
 //! - `c`: C and C++, built by a command; `python`: tested by pytest; `rust`: built by Cargo.
-//! - `javascript`: JavaScript and TypeScript, whose mutants StrykerJS finds and tests.
+//! - `javascript`: JavaScript and TypeScript, mutated by StrykerJS.
 
 mod build_options;
 mod c;

@@ -1,5 +1,5 @@
-//! All languages. A new language is a folder, and a line here: a [`GuardedLanguage`] gives the parts of the
-//! engine, a [`ServedLanguage`] a whole mutation server.
+//! All languages. To add one, create a folder and add a line here. A [`GuardedLanguage`] provides the
+//! language-specific parts of the engine, a [`ServedLanguage`] a complete mutation server.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,17 +16,18 @@ use super::{
 };
 use crate::error::MutateError;
 
-/// Languages whose guarded sources are built here. The first that has a project in a directory mutates it.
+/// Languages whose guarded sources are built here. The first with a project in the directory is used.
 static GUARDED: &[&dyn GuardedLanguage] = &[&CommandLanguage, &Python, &Rust];
-/// Languages with mutation servers of their own. The first that has a project mutates it as well.
+/// Languages with their own mutation server. The first with a project is used, in addition to a built
+/// language.
 static SERVED: &[&dyn ServedLanguage] = &[&JavaScript];
 
-/// Returns the project of a directory; `None` if nothing is built here.
+/// Returns the project to build in a directory, if any.
 pub(crate) fn project_of(options: &BuildOptions, directory: &Path) -> Option<Arc<dyn LanguageProject>> {
     GUARDED.iter().find_map(|language| language.project(options, directory))
 }
 
-/// Returns the project with a mutation server that is nearest to a directory, not above `top`.
+/// Returns the served project nearest to a directory, not above `top`.
 pub(crate) fn served_project_of(
     directory: &Path,
     top: Option<&Path>,
@@ -38,7 +39,7 @@ pub(crate) fn served_project_of(
 /// Explains why a directory has no project.
 ///
 /// # Errors
-/// A language says what it misses.
+/// A language is missing something that the user may expect.
 pub(crate) fn explain_absence(directory: &Path) -> Result<(), MutateError> {
     GUARDED.iter().try_for_each(|language| language.explain_absence(directory))
 }

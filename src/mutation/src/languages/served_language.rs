@@ -1,4 +1,4 @@
-//! How a language is mutated whose mutants an external mutation server finds and tests.
+//! Traits of languages whose mutants an external mutation server finds and tests.
 
 use std::{
     fmt,
@@ -14,12 +14,12 @@ use heeler_mutate::SourceSelection;
 
 use crate::{error::MutateError, observer::MutationObserver, unfinished::Unfinished};
 
-/// An answer of a mutation server, which may take time.
+/// A pending answer of a mutation server.
 pub(crate) type ServedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A language whose mutants an external mutation server finds and tests.
 pub(super) trait ServedLanguage: Sync {
-    /// Returns the nearest project, in a directory or above it up to `top`; `None` if there is none.
+    /// Returns the nearest project in a directory or its parents, up to `top`; `None` if there is none.
     fn project(
         &self,
         directory: &Path,
@@ -33,9 +33,9 @@ pub(super) trait ServedLanguage: Sync {
 pub(crate) struct MissingServer {
     /// The languages that are left out.
     pub(crate) languages: &'static str,
-    /// Why, as it reads after "failed to".
+    /// Reason, worded to follow "failed to".
     pub(crate) reason: String,
-    /// The project names the server, so that the user may expect its mutants.
+    /// Whether the project names the server, so the user may expect its mutants.
     pub(crate) is_wanted: bool,
 }
 
@@ -44,16 +44,16 @@ pub(crate) trait ServedProject: fmt::Debug + Send + Sync {
     /// Returns the absolute directory of the project.
     fn dir(&self) -> &Path;
 
-    /// Returns the named sources of the project, also those without mutants.
+    /// Returns the project's named sources, including those without mutants.
     fn named_sources(&self, selection: &SourceSelection) -> Vec<PathBuf>;
 
-    /// Starts the server and finds mutants, with paths relative to the directory `root`; `None` if the named
-    /// paths can have none. Paths are named relative to `root`; without any, all mutants are found.
+    /// Starts the server and finds mutants in the named paths, or all mutants if none are named. Named paths
+    /// and mutant paths are relative to `root`. Returns `None` if the named paths can't contain mutants.
     ///
     /// # Errors
-    /// The server can't be started, fails, or answers in another form.
+    /// The server can't be started, fails, or sends an invalid answer.
     ///
-    /// Cancel safe: yes, because the server ends with its guard's connection.
+    /// Cancel safe: yes, because the server ends when the connection of its guard closes.
     fn find<'a>(
         &'a self,
         root: &'a Path,
@@ -62,9 +62,8 @@ pub(crate) trait ServedProject: fmt::Debug + Send + Sync {
     ) -> ServedFuture<'a, Result<Option<Box<dyn ServedMutants>>, MutateError>>;
 }
 
-/// Mutants that a running mutation server has found.
+/// Mutants found by a running mutation server.
 pub(crate) trait ServedMutants: Send {
-    /// Returns the selected mutants.
     fn selected(&self) -> Vec<Arc<Mutant>>;
 
     /// Returns whether any mutant is selected.
@@ -72,36 +71,36 @@ pub(crate) trait ServedMutants: Send {
         !self.selected().is_empty()
     }
 
-    /// Takes mutants out of the selection.
+    /// Removes mutants from the selection.
     fn retain(&mut self, is_selected: &dyn Fn(&Mutant) -> bool);
 
-    /// Returns the texts of the sources, by the paths of their mutants.
+    /// Returns the source texts, by mutant path.
     fn sources(&self) -> Vec<(Arc<str>, Arc<str>)>;
 
-    /// Tests the selected mutants, and ends the server; `None` if the observer does not wait for the end of
-    /// what runs, which ends with this process.
+    /// Tests the selected mutants and ends the server. Returns `None` if the observer will not wait for
+    /// running processes, which then end with this process.
     ///
-    /// Cancel safe: no, because verdicts would be lost; what runs ends.
+    /// Cancel safe: no, because verdicts would be lost; running processes are ended.
     fn test(self: Box<Self>, observer: &mut dyn MutationObserver) -> ServedFuture<'_, Option<ServedTests>>;
 
-    /// Ends the server. Nothing of it runs when this returns.
+    /// Ends the server. None of its processes runs when this returns.
     ///
-    /// Cancel safe: yes, because the server ends with its guard's connection.
+    /// Cancel safe: yes, because the server ends when the connection of its guard closes.
     fn end(self: Box<Self>) -> ServedFuture<'static, ()>;
 }
 
-/// What the tests of a mutation server have shown.
+/// The results of testing with a mutation server.
 pub(crate) struct ServedTests {
-    /// Results of all selected mutants, in the order of their places.
+    /// Results of all selected mutants, sorted by position.
     pub(crate) results: Vec<MutantResult>,
-    /// Why some of them are pending.
+    /// Why some of the results are pending.
     pub(crate) error: Option<MutateError>,
-    /// Why the observer has ended the tests before all mutants had verdicts.
+    /// Why the observer ended the tests before all mutants had verdicts.
     pub(crate) unfinished: Option<Unfinished>,
 }
 
 impl ServedTests {
-    /// Returns whether anything is known that would be lost with an error.
+    /// Returns whether there are verdicts that an error must not discard.
     pub(crate) fn has_verdicts(&self) -> bool {
         self.results.iter().any(|result| result.status != MutantStatus::Pending)
     }

@@ -1,4 +1,4 @@
-//! What the user says about a build by Cargo.
+//! The user's options for Cargo builds.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use heeler_mutate::FeatureSelection;
 /// Which packages Cargo builds and tests, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CargoOptions {
-    /// Packages of the workspace, instead of those of the directory.
+    /// Workspace packages to use instead of the directory's.
     pub packages: Vec<String>,
     pub features: FeatureSelection,
     pub doctests: DoctestUse,
@@ -22,7 +22,7 @@ pub enum DoctestUse {
 }
 
 impl CargoOptions {
-    /// Returns the options of Cargo that select features.
+    /// Returns Cargo's feature selection arguments.
     pub(super) fn feature_arguments(&self) -> Vec<OsString> {
         let FeatureSelection { named, has_all, has_no_default } = &self.features;
         let named = named.iter().flat_map(|name| ["--features".to_owned(), name.clone()]);

@@ -1,6 +1,6 @@
-//! The documentation tests of guarded libraries as programs: rustdoc compiles each once, with all mutants in
-//! the library, and each is a command with its exit code. It reads the user's sources, whose lines are in the
-//! names of the tests.
+//! Compiles the documentation tests of guarded libraries. rustdoc compiles each test once, against the
+//! library with all mutants; each becomes a command test. rustdoc reads the user's sources rather than the
+//! copy, because test names contain line numbers.
 
 use std::{
     ffi::OsString,
@@ -15,35 +15,36 @@ use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, OsText, Te
 use crate::{error::MutateError, work_place::WorkPlace};
 use heeler_cargo::{BuildSupervision, CargoProgram, doctests::run_rustdoc};
 
-/// What the kept tests were compiled from, beside them.
+/// File beside the kept tests with a hash of what they were compiled from.
 const KEY: &str = "key";
-/// The directory in which a test runs.
+/// rustdoc's option for the directory in which tests run.
 const RUN_DIRECTORY: &str = "--test-run-directory";
-/// Number of tests that a note names.
+/// Maximum number of tests named in a note.
 const NAMED_TESTS: usize = 3;
 
 /// Compiles the documentation tests of a workspace.
 pub(super) struct DoctestCompiler<'a> {
     pub(super) place: &'a WorkPlace,
-    /// The user's workspace.
+    /// Root of the user's workspace.
     pub(super) root: &'a Path,
-    /// The directory of the runtime, which guarded libraries depend on.
+    /// Directory of the guard runtime, which guarded libraries depend on.
     pub(super) runtime: &'a Path,
-    /// Everything that tests depend on but the library itself.
+    /// A hash of everything the tests depend on except the library itself.
     pub(super) fingerprint: Fingerprint,
     pub(super) supervision: BuildSupervision<'a>,
 }
 
 /// The documentation tests of a library.
 pub(super) struct CompiledDoctests {
-    /// `None` if there are none.
+    /// `None` if the library has no tests.
     pub(super) program: Option<TestProgram>,
-    /// Which are left out, and why.
+    /// Notes about tests that were left out.
     pub(super) notes: Vec<String>,
 }
 
 impl DoctestCompiler<'_> {
-    /// Compiles the tests of a library, unless they are there; `library` is rustdoc as Cargo starts it.
+    /// Compiles the tests of a library, or reuses an earlier build. `library` is the rustdoc command that
+    /// Cargo would run.
     ///
     /// # Errors
     /// A file can't be written, or the build is cancelled.
@@ -73,7 +74,7 @@ impl DoctestCompiler<'_> {
         Ok(CompiledDoctests { program, notes: notes(suite, &kept) })
     }
 
-    /// Runs rustdoc; returns what it has said if it keeps no tests.
+    /// Runs rustdoc; returns its error message if it keeps no tests.
     fn run(
         &self,
         library: &CargoProgram,
@@ -115,27 +116,27 @@ impl DoctestCompiler<'_> {
         }))
     }
 
-    /// Returns a path of the copy as one of the user's workspace; others stay as they are.
+    /// Maps a path in the copy to the user's workspace; other paths stay as they are.
     fn in_root(&self, path: &Path) -> PathBuf {
         self.below_tree(path).map_or_else(|| path.to_owned(), |below| self.root.join(below))
     }
 
-    /// Returns a path relative to the copy; `None` if it is not there.
+    /// Returns a path relative to the copy; `None` if it is outside.
     fn below_tree(&self, path: &Path) -> Option<PathBuf> {
         let tree = self.place.tree();
-        // A process sees its directory without symbolic links.
+        // Processes report their working directory without symbolic links.
         let seen = tree.canonicalize().unwrap_or_else(|_| tree.clone());
         path.strip_prefix(&tree).or_else(|_| path.strip_prefix(&seen)).ok().map(Path::to_owned)
     }
 
-    /// Has rustdoc read the user's source in the place of its copy.
+    /// Replaces the path of a copied source with that of the user's source.
     fn in_root_source(&self, word: &OsString) -> OsString {
         let path = Path::new(word);
         let is_source = path.is_absolute() && path.extension().is_some_and(|extension| extension == "rs");
         if is_source { self.in_root(path).into_os_string() } else { word.clone() }
     }
 
-    /// Returns a hash of what the tests are compiled from. A library that has been built again is another.
+    /// Returns a hash of what the tests are compiled from. Rebuilding the library changes the hash.
     fn key(&self, library: &CargoProgram) -> Fingerprint {
         let mut hash = self.fingerprint.with(library.path.as_os_str().as_encoded_bytes());
         for word in &library.args {
@@ -151,7 +152,7 @@ impl DoctestCompiler<'_> {
         })
     }
 
-    /// Returns the program whose tests are commands of their own.
+    /// Returns a program whose entries are the tests, as commands.
     fn program(&self, library: &CargoProgram, tests: &[KeptDoctest]) -> TestProgram {
         let run_directory = run_directory(library);
         let cwd = self.below_tree(&library.cwd).map(|below| self.place.tree().join(below));
@@ -189,13 +190,13 @@ impl DoctestCompiler<'_> {
     }
 }
 
-/// Returns the directory in which Cargo has the tests of a library run.
+/// Returns the directory in which Cargo runs the tests of a library.
 fn run_directory(library: &CargoProgram) -> PathBuf {
     let mut args = library.args.iter().skip_while(|word| *word != RUN_DIRECTORY);
     args.nth(1).map_or_else(|| library.cwd.clone(), |path| library.cwd.join(path))
 }
 
-/// Returns which tests are left out, and why.
+/// Returns notes about the tests that were left out.
 fn notes(suite: &str, kept: &KeptDoctests) -> Vec<String> {
     let named = |names: Vec<String>| {
         let more = names.len().saturating_sub(NAMED_TESTS);

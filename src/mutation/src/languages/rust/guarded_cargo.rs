@@ -1,4 +1,4 @@
-//! The guarded copy of a cargo workspace, as Cargo builds it.
+//! The guarded copy of a Cargo workspace.
 
 use std::{
     ffi::OsString,
@@ -25,18 +25,18 @@ use crate::{
     work_place::WorkPlace,
 };
 
-/// The file that Cargo makes where a workspace has none.
+/// The lock file, which Cargo may create in the copy.
 const LOCK_FILE: &str = "Cargo.lock";
-/// Debug information of the original's lines is of no use, and takes half of the time of small builds.
+/// Variables that turn off debug information, which takes half the time of small builds and is useless here.
 const WITHOUT_DEBUG_INFORMATION: [&str; 2] = ["CARGO_PROFILE_DEV_DEBUG", "CARGO_PROFILE_TEST_DEBUG"];
 
 /// Copies a workspace whose mutants were found.
 pub(super) struct CargoBuilder {
     pub(super) cargo: CargoProject,
     pub(super) options: CargoOptions,
-    /// The directory of this process.
+    /// Working directory of this process.
     pub(super) directory: PathBuf,
-    /// Whether the arguments name sources, and not the packages of the directory.
+    /// Whether the arguments name sources, rather than packages of the directory.
     pub(super) has_named_sources: bool,
 }
 
@@ -46,10 +46,12 @@ impl GuardedBuilder for CargoBuilder {
         guarded: GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<(Box<dyn GuardedCopy>, GuardedProject), MutateError> {
+        // A path dependency outside the workspace would be missing from the copy.
         let Self { cargo, options, directory, has_named_sources } = *self;
         if let Some(outside) = cargo.outside_dependency() {
             return Err(MutateError::OutsideDependency(outside));
         }
+        // Test the packages that the user names or that contain the selected sources.
         let packages = match options.packages.is_empty() {
             true if has_named_sources => {
                 let sources = &guarded.project().sources;
@@ -60,6 +62,7 @@ impl GuardedBuilder for CargoBuilder {
             true => Vec::new(),
             false => cargo.specifications(&options.packages),
         };
+        // Copy the workspace and compile the guard runtime.
         let place = context.place;
         let unchanged = update_tree(&cargo, place, &guarded)?;
         let compiler = read_rustc_version(&directory).map_err(MutateError::Cargo)?;
@@ -110,7 +113,6 @@ fn prepare_runtime(place: &WorkPlace, compiler: &str) -> Result<GuardRuntime, Mu
     Ok(runtime)
 }
 
-/// Returns the arguments for Cargo.
 fn cargo_arguments(place: &WorkPlace, packages: &[String], options: &CargoOptions) -> Vec<OsString> {
     let mut target = OsString::from("--target-dir=");
     target.push(place.directory().join("target"));
@@ -133,13 +135,12 @@ struct GuardedCargo {
     variables: Vec<(OsString, OsString)>,
     /// Whether there are libraries with documentation tests.
     has_doctests: bool,
-    /// A hash of what is copied as it is.
+    /// A hash of the files that are copied unchanged.
     unchanged: Fingerprint,
     compiler: String,
     runtime: GuardRuntime,
-    /// What Cargo has built.
     result: CargoBuildResult,
-    /// The libraries with documentation tests: rustdoc as Cargo starts it for them.
+    /// rustdoc commands for the libraries with documentation tests, as Cargo would run them.
     libraries: Vec<CargoProgram>,
     notes: Vec<String>,
 }
@@ -177,8 +178,8 @@ impl GuardedCopy for GuardedCargo {
         Ok(CompileRound { errors, is_repeated: false })
     }
 
-    /// Builds the libraries with documentation tests as these see them, in the same way. Without them, the
-    /// other tests still run.
+    /// Builds the libraries for their documentation tests with the same options. If that fails, the
+    /// documentation tests are left out and the other tests still run.
     fn compile_optional(
         &mut self,
         guarded: &mut GuardedProject,
@@ -187,6 +188,7 @@ impl GuardedCopy for GuardedCargo {
         if !self.has_doctests || self.options.doctests == DoctestUse::LeftOut {
             return Ok(true);
         }
+        // Build, and record how Cargo would run rustdoc.
         let tail = OutputTail::default();
         let recording = DoctestRecording {
             dir: &self.dir,
@@ -201,6 +203,7 @@ impl GuardedCopy for GuardedCargo {
         let recorded = recording.build(|line| {
             errors.extend(compiler::rustc::error_of_line(&String::from_utf8_lossy(line)));
         });
+        // Withdraw mutants that broke the build, or give up on documentation tests.
         let reason = match recorded {
             Ok(libraries) => {
                 self.libraries = libraries;
@@ -245,6 +248,7 @@ impl GuardedCopy for GuardedCargo {
             has_doctests,
             ..
         } = *self;
+        // Everything but the mutated functions decides whether earlier verdicts are still valid.
         let fingerprint = guarded
             .rest_fingerprint()
             .with(unchanged.to_string().as_bytes())
@@ -253,6 +257,7 @@ impl GuardedCopy for GuardedCargo {
             .with(env!("CARGO_PKG_VERSION").as_bytes());
         let words = options.feature_arguments();
         let fingerprint = words.iter().fold(fingerprint, |hash, word| hash.with(word.as_encoded_bytes()));
+        // Collect the test programs, with the documentation tests last.
         let mut programs: Vec<TestProgram> =
             result.programs.into_iter().map(CargoProgram::into_test_program).collect();
         let first_doctest = programs.len();

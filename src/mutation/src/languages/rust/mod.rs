@@ -1,8 +1,8 @@
 //! Cargo packages.
 //!
-//! - `project`: the project and its mutants; `guarded_cargo`: its guarded copy, as Cargo builds it.
-//! - `cargo_options`: what the user says about a build by Cargo.
-//! - `doctest_build`: documentation tests.
+//! - `project`: the project and its mutants; `guarded_cargo`: the guarded copy and its build.
+//! - `cargo_options`: the user's options for Cargo builds.
+//! - `doctest_build`: compiles documentation tests.
 
 mod cargo_options;
 mod doctest_build;

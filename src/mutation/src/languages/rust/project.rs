@@ -1,4 +1,4 @@
-//! A cargo package or workspace and its mutants.
+//! A Cargo package or workspace and its mutants.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Rust: a directory in a cargo package.
+/// Rust: directories in a Cargo package.
 pub(in crate::languages) struct Rust;
 
 impl GuardedLanguage for Rust {
@@ -28,19 +28,17 @@ impl GuardedLanguage for Rust {
     }
 
     fn explain_absence(&self, directory: &Path) -> Result<(), MutateError> {
-        // Cargo says what it misses.
+        // Cargo's own error explains what is missing.
         workspace_root(directory).map(|_root| ())
     }
 }
 
-/// Returns the root of the workspace around a directory.
 fn workspace_root(directory: &Path) -> Result<PathBuf, MutateError> {
     let metadata = read_cargo_metadata(directory).map_err(MutateError::Cargo)?;
     let cargo = CargoProject::read_workspace(&metadata, "").map_err(MutateError::Project)?;
     Ok(cargo.root().to_owned())
 }
 
-/// A directory in a cargo package.
 #[derive(Debug, Clone)]
 struct PackageDirectory {
     options: CargoOptions,
