@@ -1,5 +1,5 @@
-//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child
-//! of a process of several; and all tests of a program in one process, as mutants are tested.
+//! Runs the tests without a mutant. Each test runs alone, or in a forked child, to count what it reaches;
+//! then all tests of a program run in one process, as they do for mutants.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,45 +24,44 @@ use crate::{
     session::{LeftAtOnce, MutantSession},
 };
 
-/// Limits of tests without a mutant. They are generous: nothing is known of them yet.
+/// Time limits without a mutant. Generous, because no test has been measured yet.
 const LIMITS: VariantLimits =
     VariantLimits { silence: Duration::from_secs(300), total: Duration::from_secs(1800) };
-/// What a test takes, for the order of processes, before it has run.
+/// Assumed duration of unmeasured tests, which orders the processes.
 const UNKNOWN_DURATION: Duration = Duration::from_millis(1);
 
-/// Where programs note what they reach.
+/// Directory of the files in which programs count what they reach.
 pub(crate) struct CoverageFiles {
     dir: PathBuf,
-    /// Number of mutants.
     total: u32,
 }
 
-/// What a process has measured in its children.
+/// Result of a process that measured tests in forked children.
 struct TakenTests {
     is_any_measured: bool,
-    /// The test that has failed in a child.
+    /// The test that failed in a child.
     failed: Option<usize>,
 }
 
-/// The programs whose tests are measured.
+/// The programs to measure.
 pub(crate) struct MeasuredPrograms<'a> {
     pub(crate) programs: &'a [ListedProgram],
-    /// What the tests are called for later runs, by program.
+    /// Test names that stay stable between runs, by program.
     pub(crate) kept_names: &'a [Vec<String>],
-    /// The places of programs whose tests are left out where they fail.
+    /// Indices of programs whose failing tests are left out instead of ending the run.
     pub(crate) may_fail: Range<usize>,
 }
 
-/// How the measurement ended, unless with an error.
+/// How the measurement ended.
 pub(crate) enum MeasuredBaseline {
     Green(Baseline),
-    /// The user has ended it.
+    /// The user ended the run.
     Cancelled,
     Left(LeftAtOnce),
 }
 
 impl CoverageFiles {
-    /// Makes the directory, without the files of an earlier run.
+    /// Creates the directory, and removes files of an earlier run.
     pub(crate) fn create(dir: PathBuf, total: u32) -> Result<Self, MutateError> {
         let made = match fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -72,7 +71,7 @@ impl CoverageFiles {
         Ok(Self { dir, total })
     }
 
-    /// Has programs note what they reach while they list their tests: what they reach outside of any.
+    /// Makes programs count what they reach while they list their tests, which is outside of any test.
     pub(crate) fn watch_listings(&self, programs: &mut [TestProgram]) -> Result<(), MutateError> {
         for (place, program) in programs.iter_mut().enumerate() {
             program.env.extend(variables(&GuardMode::Counting { file: self.create_file(place, None)? }));
@@ -91,7 +90,7 @@ impl CoverageFiles {
         Ok(path)
     }
 
-    /// Returns a test alone in its process, which notes what it reaches.
+    /// Returns the process that runs one test alone and counts what it reaches.
     fn alone(&self, TestIndex { program, test }: TestIndex) -> Variant {
         let file = self.path(program, Some(test));
         Variant {
@@ -110,8 +109,8 @@ impl CoverageFiles {
             .map_err(|source| MutateError::WriteFile { path: path.to_owned(), source })
     }
 
-    /// Returns these tests of each program, divided among as many processes as there are slots, which fork a
-    /// child for each test.
+    /// Returns processes that fork a child per test. The tests of each program are divided among as many
+    /// processes as there are slots.
     fn forked_variants(
         &self,
         open: &[Vec<usize>],
@@ -134,7 +133,7 @@ impl CoverageFiles {
         Ok(variants)
     }
 
-    /// Takes what the children of a process have counted: each that has ended well.
+    /// Takes durations and counts from each child that ended well.
     fn take_forked(
         &self,
         variant: &Variant,
@@ -161,7 +160,7 @@ impl CoverageFiles {
         Ok(TakenTests { is_any_measured: of_tests > Duration::ZERO, failed })
     }
 
-    /// Refuses tests that import what has mutants from elsewhere.
+    /// Fails if tests imported mutated sources from outside the copy.
     fn check_imports(&self) -> Result<(), MutateError> {
         let found = foreign_modules(&self.dir);
         let found = found.map_err(|source| MutateError::Coverage { path: self.dir.clone(), source })?;
@@ -173,7 +172,7 @@ impl CoverageFiles {
         }
     }
 
-    /// Adds what tests have reached, and what so many programs have reached outside of them.
+    /// Reads the counts of these tests, and of this many programs outside of their tests.
     fn read(
         &self,
         run: &BTreeSet<TestIndex>,
@@ -193,12 +192,12 @@ impl CoverageFiles {
 
 impl Drop for CoverageFiles {
     fn drop(&mut self) {
-        // They are removed by the next run at the latest.
+        // The next run removes a leftover directory.
         let _stays = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// Returns the variables of a process as its program takes them.
+/// Returns the environment variables of a guard mode.
 pub(crate) fn variables(mode: &GuardMode) -> Vec<(OsText, Option<OsText>)> {
     let variables = guard_environment(mode).into_iter();
     variables.map(|(name, value)| (OsText::from(name), value.map(OsText::from))).collect()
@@ -211,7 +210,7 @@ fn is_run(program: &ListedProgram, test: usize) -> bool {
 /// Runs the tests without a mutant. A test that fails and then passes is flaky.
 ///
 /// # Errors
-/// A test fails again and again, or what they reach can't be read.
+/// A test fails repeatedly, or the counts can't be read.
 ///
 /// Cancel safe: no, because the tests go on.
 pub(crate) async fn measure(
@@ -246,7 +245,7 @@ pub(crate) async fn measure(
     Ok(ended.unwrap_or(MeasuredBaseline::Green(baseline)))
 }
 
-/// Takes over what tests took and reached in an earlier run. Returns the tests that run.
+/// Reuses durations and counts of an earlier run. Returns the tests that must run.
 fn take_kept(
     measured: &MeasuredPrograms<'_>,
     kept: &mut KeptBaseline,
@@ -271,7 +270,7 @@ fn take_kept(
     run
 }
 
-/// Runs each test alone, and those that fail again. Returns how the measurement ended, if it has.
+/// Runs each test alone, and repeats failing tests. Returns how the measurement ended early, if it did.
 async fn run_alone(
     session: &mut MutantSession<'_>,
     measured: &MeasuredPrograms<'_>,
@@ -280,7 +279,7 @@ async fn run_alone(
     baseline: &mut Baseline,
 ) -> Result<Option<MeasuredBaseline>, MutateError> {
     let uid = |program: usize, test: usize| measured.programs[program].uids[test].as_str();
-    // Also what has failed in a child: threads that were there before are not in it.
+    // Includes tests that failed in a forked child, which lacks the threads of its parent.
     let is_open = |one: &TestIndex| baseline.programs[one.program].durations[one.test].is_none();
     let mut waiting: Vec<TestIndex> = run.iter().copied().filter(is_open).collect();
     for test in &waiting {
@@ -288,7 +287,7 @@ async fn run_alone(
     }
     let mut red = RedTests::new(&measured.may_fail);
     for round in 0..CONFIRMED_FAILURES {
-        // How each test ended: its failure, or none.
+        // The failure of each ended test; `None` if it passed.
         let mut ended: BTreeMap<TestIndex, Option<String>> = BTreeMap::new();
         let mut take = |place: usize, result: Box<TestResult>| {
             let TestIndex { program, test } = waiting[place];
@@ -305,6 +304,7 @@ async fn run_alone(
         if session.is_ended() {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
+        // Repeat failed tests; note the flaky ones.
         red = RedTests::new(&measured.may_fail);
         waiting.retain(|test| {
             let no_result =
@@ -328,8 +328,8 @@ async fn run_alone(
     Ok(None)
 }
 
-/// Runs all tests of each program in one process, where one of them has run, and those of which one failed
-/// again. Returns how the measurement ended, if it has.
+/// Runs all tests of each program in one process, and repeats processes in which a test failed. Skips
+/// programs whose tests were all reused. Returns how the measurement ended early, if it did.
 async fn run_together(
     session: &mut MutantSession<'_>,
     measured: &MeasuredPrograms<'_>,
@@ -351,6 +351,7 @@ async fn run_together(
         if session.is_ended() {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
+        // Decide about each process: done, repeated, or red.
         let mut red = RedTests::new(&measured.may_fail);
         let mut results = results.into_iter();
         waiting.retain_mut(|variant| {
@@ -362,7 +363,7 @@ async fn run_together(
             let Some(result) = results.next().flatten() else { return false };
             let Some(failure) = failure(&what, &result) else { return false };
             if variant.fork_point.take().is_some() {
-                // Perhaps something of the process that was forked: a process of its own decides.
+                // Possibly an effect of forking: run in a new process to find out.
                 baseline.programs[variant.program].fails_in_forks = true;
                 return true;
             }
@@ -395,12 +396,12 @@ async fn run_together(
         failures.retain(|index, _| !red.is_left_out(*index));
         red.leave_out(session, baseline)?;
     }
-    // All have passed in the end.
+    // Every process passed in the end, so the tests that failed before are flaky.
     baseline.flaky.extend(failures.into_keys());
     Ok(None)
 }
 
-/// Measures tests in forked children. Those that fail there, and what never ran because of them, stay open.
+/// Measures tests in forked children. Tests that failed or never ran there remain unmeasured.
 ///
 /// Cancel safe: no, because the tests go on.
 async fn measure_forked(
@@ -418,6 +419,7 @@ async fn measure_forked(
                 && is_run(&programs[program], test)
                 && !failed.contains(&(program, test))
         };
+        // Run the unmeasured tests until a round measures none.
         let open: Vec<Vec<usize>> = (0..programs.len())
             .map(|program| {
                 (0..programs[program].tests.len()).filter(|&test| is_open(program, test)).collect()
@@ -433,6 +435,7 @@ async fn measure_forked(
             return Ok(Some(left));
         }
         files.check_imports()?;
+        // Record the durations and the failed tests.
         let mut is_any_measured = false;
         for (variant, result) in forked.iter().zip(results) {
             let taken = files.take_forked(variant, result.as_deref(), baseline)?;
@@ -469,7 +472,7 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
     }
 }
 
-/// Returns all tests of each program together, in as many processes as one command line has names for.
+/// Returns processes that each run as many tests of a program as fit on one command line.
 fn together_variants(baseline: &Baseline) -> Vec<Variant> {
     let mut variants = Vec::new();
     for (program, groups) in baseline.all_groups().into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! From the built programs to the verdicts: the session, the tests without a mutant, and the tests with each.
+//! From compiled programs to verdicts: starts the session, runs the baseline, and tests the mutants.
 
 use std::{
     collections::BTreeMap,
@@ -27,39 +27,38 @@ use crate::{
     work_place::WorkPlace,
 };
 
-/// Tests the mutants of built programs.
 pub(crate) struct MutantEngine<'a> {
     pub(crate) settings: &'a ResolvedSettings,
     pub(crate) place: &'a WorkPlace,
-    /// How long finding the mutants and building took.
+    /// Time spent on finding mutants and building.
     pub(crate) setup: Duration,
 }
 
-/// What the tests have shown.
+/// The result of testing.
 #[derive(Default)]
 pub(crate) struct TestedRun {
     pub(crate) tested: TestedMutants,
-    /// Where the tests begin, by uid.
+    /// Where each test is defined, by uid.
     pub(crate) tests: BTreeMap<Arc<str>, TestPlace>,
     pub(crate) phases: Option<MutationPhases>,
-    /// Why it ended before all mutants had verdicts.
+    /// Why the run ended before all mutants had verdicts.
     pub(crate) unfinished: Option<Unfinished>,
 }
 
 impl MutantEngine<'_> {
-    /// Tests the mutants; `None` if the observer does not wait for the end of what runs, which ends with this
-    /// process.
+    /// Tests the mutants. Returns `None` if the observer will not wait for running processes, which then end
+    /// with this process.
     ///
     /// # Errors
     /// The tests fail without a mutant, can't be listed, or can't be run.
     ///
-    /// Cancel safe: no, because verdicts that are not written are lost; what runs ends.
+    /// Cancel safe: no, because unwritten verdicts are lost; running processes are ended.
     pub(crate) async fn test(
         &self,
         build: &mut GuardedBuild,
         observer: &mut dyn MutationObserver,
     ) -> Result<Option<TestedRun>, MutateError> {
-        // That of the guarded sources and of the compiler's messages.
+        // Memory of the guarded sources and compiler messages.
         return_freed_memory();
         let files = CoverageFiles::create(self.place.coverage(), build.guarded.total())?;
         let slots = match build.counting {
@@ -70,6 +69,7 @@ impl MutantEngine<'_> {
         files.watch_listings(&mut programs)?;
         let state_dir = self.place.session();
         let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
+        // Programs that turn out to be one test each are listed again as commands.
         let mut listed = session.list().await;
         if let Ok(first) = &listed
             && let Some(again) = with_commands(session.programs(), first)
@@ -78,6 +78,7 @@ impl MutantEngine<'_> {
             session = MutantSession::start(self.settings, &state_dir, again, observer).await?;
             listed = session.list().await;
         }
+        // Run the tests, then end the session.
         let tested = match listed {
             Ok(_) if session.is_ended() => Ok(Some(TestedRun::default())),
             Ok(listed) => self.test_in(&mut session, listed, build, &files, slots).await,
@@ -89,7 +90,7 @@ impl MutantEngine<'_> {
         let unfinished = session.unfinished;
         session.shut_down().await;
         return_freed_memory();
-        // Nothing of it is left but what could not be removed.
+        // Only files that could not be removed are left.
         let _stays = std::fs::remove_dir_all(&state_dir);
         Ok(tested?.map(|tested| TestedRun { unfinished, ..tested }))
     }
@@ -103,10 +104,12 @@ impl MutantEngine<'_> {
         files: &CoverageFiles,
         forking_slots: Option<NonZeroUsize>,
     ) -> Result<Option<TestedRun>, MutateError> {
+        // Select the tests.
         let began = Instant::now();
         session.check_listed(&programs)?;
         leave_out_unselected(&mut programs, self.settings)?;
         let tests = test_places(&programs, &self.place.tree());
+        // Measure the baseline, or reuse the measurements of an earlier run.
         let mut kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
         let kept_names: Vec<_> = programs.iter().map(|one| names_for_later_runs(&one.uids)).collect();
         let measured = MeasuredPrograms {
@@ -129,6 +132,7 @@ impl MutantEngine<'_> {
         }
         return_freed_memory();
         let initial_run = began.elapsed();
+        // Test the mutants.
         let verdicts = self.place.verdicts();
         let testing = MutantTesting::new(&build.guarded, &measured, &baseline, build.fingerprint, &verdicts);
         let began = Instant::now();
@@ -139,7 +143,7 @@ impl MutantEngine<'_> {
     }
 }
 
-/// Leaves out the tests that the user's filters do not select.
+/// Marks the tests that the user's filters exclude as skipped.
 fn leave_out_unselected(
     programs: &mut [ListedProgram],
     settings: &ResolvedSettings,
@@ -169,7 +173,7 @@ fn leave_out_unselected(
     if all > 0 && selected == 0 { Err(MutateError::NoTestSelected { tests: all }) } else { Ok(()) }
 }
 
-/// Returns where the tests begin, by uid, with paths relative to the workspace.
+/// Returns where each test is defined, by uid, with paths relative to the workspace.
 fn test_places(programs: &[ListedProgram], tree: &Path) -> BTreeMap<Arc<str>, TestPlace> {
     let place = |(test, uid): (&Arc<ListedTest>, &String)| {
         let file = Path::new(test.file.as_ref()?);

@@ -1,12 +1,12 @@
-//! Programs that list no tests: each is one test, with its exit code. The listing decides which these are, as
-//! for `heeler run`.
+//! Programs that list no tests: each is one test, judged by its exit code. As for `heeler run`, the listing
+//! decides which programs these are.
 
 use heeler_mutate::LIMIT_EXIT_CODES;
 use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, TestProgram};
 use heeler_server::variants::ListedProgram;
 
-/// Returns the programs with a command in place of each program that is one test, because only a command
-/// knows the exit codes of a mutant that was ended before its time; `None` if there is no such program.
+/// Replaces each program that is one test with a command, because only commands interpret the limits' exit
+/// codes. Returns `None` if there is no such program.
 pub(crate) fn with_commands(programs: &[TestProgram], listed: &[ListedProgram]) -> Option<Vec<TestProgram>> {
     // A program with a framework is a command already.
     let is_to_change =

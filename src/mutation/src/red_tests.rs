@@ -7,21 +7,21 @@ use heeler_mutate::{Baseline, StepOutcome, TestIndex};
 
 use crate::{error::MutateError, session::MutantSession};
 
-/// Number of lines of a test's failure that an error shows.
+/// Maximum number of lines shown of a failure.
 const SHOWN_LINES: usize = 4;
-/// Number of failed tests that an error names.
+/// Maximum number of failed tests named in an error.
 const NAMED_TESTS: usize = 10;
 
-/// Tests that fail again and again without a mutant.
+/// Tests that fail repeatedly without a mutant.
 pub(crate) struct RedTests<'a> {
     may_fail: &'a Range<usize>,
-    /// How those have failed that may not.
+    /// Failures of tests that must pass.
     failures: Vec<String>,
-    /// The tests that are left out, with how they have failed.
+    /// Tests that are left out, with their failures.
     left_out: Vec<(TestIndex, String)>,
 }
 
-/// Returns how a test failed, if it did.
+/// Returns a description of a test's failure, if it failed.
 pub(crate) fn failure(what: &str, result: &TestResult) -> Option<String> {
     let reason = match StepOutcome::of(result) {
         StepOutcome::Passed => return None,
@@ -57,10 +57,10 @@ impl<'a> RedTests<'a> {
         self.left_out.iter().any(|(one, _)| *one == test)
     }
 
-    /// Leaves out the tests that may fail, and shows them.
+    /// Leaves out failing tests that may fail, and warns about them.
     ///
     /// # Errors
-    /// Another test has failed.
+    /// A test that must pass has failed.
     pub(crate) fn leave_out(
         self,
         session: &mut MutantSession<'_>,
@@ -68,7 +68,7 @@ impl<'a> RedTests<'a> {
     ) -> Result<(), MutateError> {
         let Self { failures: mut red, left_out, .. } = self;
         for (place, (test, failure)) in left_out.iter().enumerate() {
-            // A test without a duration runs for none of the mutants.
+            // Without a duration, the test is not planned for any mutant.
             baseline.programs[test.program].durations[test.test] = None;
             baseline.flaky.remove(test);
             if place < NAMED_TESTS {

@@ -1,5 +1,4 @@
-//! The session in which tests run, without a mutant and with each: its events and the requests of its
-//! observer, one at a time.
+//! The session in which tests run. Handles the session's events and the observer's requests one at a time.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -26,52 +25,50 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Time limit for an orderly shutdown.
+/// Timeout of an orderly shutdown.
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Number of processes that are ordered together: enough that a run of them takes far longer than its start
-/// and end, and few, so that what is known of killers is soon used, and little is planned ahead.
+/// Number of processes ordered together. Large enough that starting and ending a run costs little; small
+/// enough that little is planned ahead, so new knowledge about killers is used soon.
 pub(crate) const ORDERED_TOGETHER: usize = 64;
-/// Further processes are ordered when fewer than this are left, so that no slot is ever idle.
+/// More processes are ordered when fewer than this are left, so no slot is ever idle.
 pub(crate) const LOW_ORDERS: usize = 32;
 
-/// Ticks between two counts of files.
+/// Number of ticks between two counts of finished children.
 const TICKS_OF_COUNT: u32 = 10;
-/// How often a session begins anew because its processes have died too often. A run of hours may lose some.
+/// How often a session is restarted after its processes died too often. A run of hours may lose some.
 const MAX_RENEWALS: u32 = 10;
 
-/// A session of this process and its observer.
+/// A test session and its observer.
 pub(crate) struct MutantSession<'o> {
     client: VariantClient,
     scheduler: SchedulerTask,
-    /// For a session in its place.
+    /// Used to restart the session.
     settings: ResolvedSettings,
     state_dir: PathBuf,
     programs: Vec<TestProgram>,
-    /// The names of the tests of each program, as they were listed.
+    /// Test names of each program, as listed.
     listed: Vec<Vec<String>>,
     renewals: u32,
     pub(crate) observer: &'o mut dyn MutationObserver,
-    /// What the observer knows: each run warns of the same.
+    /// Warnings shown so far, because each run repeats them.
     told: BTreeSet<String>,
-    /// Where children of processes note how long their tests took: by their number, the progress is known.
+    /// Directory where forked children record durations. The number of files shows the progress.
     pub(crate) counted: Option<PathBuf>,
     ticks_since_count: u32,
-    /// Why the observer has requested the end.
+    /// Why the observer requested the end.
     pub(crate) unfinished: Option<Unfinished>,
 }
 
-/// What a session waits for.
 enum SessionStep {
     Event(Option<VariantEvent>),
     Request(ObserverRequest),
 }
 
-/// The user does not wait any longer, and the session is left as it is: its processes end with this one.
+/// The user will not wait: the session's processes are left, and end with this process.
 pub(crate) struct LeftAtOnce;
 
 impl<'o> MutantSession<'o> {
-    /// Starts a session of test programs.
     pub(crate) async fn start(
         settings: &ResolvedSettings,
         state_dir: &Path,
@@ -99,7 +96,7 @@ impl<'o> MutantSession<'o> {
         &self.programs
     }
 
-    /// Returns the number of processes that run at the same time.
+    /// Returns the number of parallel processes.
     pub(crate) fn slots(&self) -> NonZeroUsize {
         self.settings.run.jobs.slots()
     }
@@ -108,8 +105,8 @@ impl<'o> MutantSession<'o> {
         self.unfinished.is_some()
     }
 
-    /// Starts new processes after the processes of the session could not run variants. Returns whether
-    /// variants may run again: the same programs list the same tests.
+    /// Restarts the processes after they failed to run variants. Returns whether variants may run again,
+    /// which needs an unchanged listing.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -139,10 +136,10 @@ impl<'o> MutantSession<'o> {
         }
     }
 
-    /// Lists the programs.
+    /// Lists the tests of the programs.
     ///
     /// # Errors
-    /// The scheduler is gone, or has no listing.
+    /// The scheduler is gone, or the listing failed.
     ///
     /// Cancel safe: no, because the listing goes on.
     pub(crate) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
@@ -167,10 +164,10 @@ impl<'o> MutantSession<'o> {
         Ok(programs)
     }
 
-    /// Shows the programs that can't be listed, which have no tests.
+    /// Warns about programs that can't be listed, and whose tests are left out.
     ///
     /// # Errors
-    /// None can be listed.
+    /// No program can be listed.
     pub(crate) fn check_listed(&mut self, programs: &[ListedProgram]) -> Result<(), MutateError> {
         if let Some(error) = programs.first().and_then(|first| first.error.as_ref())
             && programs.iter().all(|program| program.error.is_some())
@@ -184,12 +181,12 @@ impl<'o> MutantSession<'o> {
         Ok(())
     }
 
-    /// Starts a run of variants.
     pub(crate) async fn run(&mut self, variants: &[Variant], slots: VariantSlots) -> Result<(), MutateError> {
         self.client.run(variants, slots).await.map(|_number| ()).map_err(MutateError::RunDirectory)
     }
 
-    /// Returns the next event of the runs. After the first request to end, those are of cancelled runs.
+    /// Waits for the next event of the runs. After the first request to end, events belong to cancelled
+    /// runs.
     pub(crate) async fn next_event(&mut self) -> Result<Result<VariantEvent, LeftAtOnce>, MutateError> {
         loop {
             let step = tokio::select! {
@@ -223,9 +220,9 @@ impl<'o> MutantSession<'o> {
         }
     }
 
-    /// Runs variants to their ends, some at a time: there may be many thousands. `take` receives the index
-    /// and the result of each variant; variants of an ended session may have no result. `shown` returns the
-    /// test of a variant whose time is shown.
+    /// Runs variants to their ends, a limited number at a time because there may be many thousands. `take`
+    /// receives each variant's index and result; after a cancellation, some variants have no result. `shown`
+    /// returns the test whose time to show for a variant.
     ///
     /// Cancel safe: no, because the tests go on.
     pub(crate) async fn run_all(
@@ -236,12 +233,13 @@ impl<'o> MutantSession<'o> {
     ) -> Result<Option<LeftAtOnce>, MutateError> {
         let mut variants = variants.enumerate();
         let mut in_progress: HashMap<String, (usize, Variant)> = HashMap::new();
-        // Variants that the processes of this session could not run; a new session runs them again.
+        // Variants that the session's processes could not run. A restarted session runs them again.
         let mut failed: Vec<(usize, Variant, Box<TestResult>)> = Vec::new();
         let mut again: Vec<(usize, Variant)> = Vec::new();
         let mut failures: HashMap<usize, u32> = HashMap::new();
         let mut runs = 0;
         loop {
+            // Keep enough processes ordered.
             while in_progress.len() < LOW_ORDERS && !self.is_ended() && failed.is_empty() {
                 let count = again.len().min(ORDERED_TOGETHER);
                 let mut next: Vec<(usize, Variant)> = again.drain(..count).collect();
@@ -254,6 +252,7 @@ impl<'o> MutantSession<'o> {
                 runs += 1;
                 self.run(&ordered, VariantSlots::All).await?;
             }
+            // Nothing runs any more: finish, or restart the session for the variants that it could not run.
             if runs == 0 {
                 if failed.is_empty() {
                     return Ok(None);
@@ -270,6 +269,7 @@ impl<'o> MutantSession<'o> {
                 }
                 continue;
             }
+            // Handle the next event.
             match self.next_event().await? {
                 Ok(VariantEvent::Ended { name, result, .. }) => {
                     let Some((place, variant)) = in_progress.remove(&name) else { continue };
@@ -294,24 +294,24 @@ impl<'o> MutantSession<'o> {
         }
     }
 
-    /// Shows how many tests have ended in children of processes.
+    /// Shows how many tests have ended in forked children.
     pub(crate) fn count_children(&mut self) {
         self.ticks_since_count = 0;
         let Some(dir) = &self.counted else { return };
-        // A directory that can't be read is an error of whoever takes the counts.
+        // Reading the counts later reports an unreadable directory.
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
         let ended = files.filter(|file| file.path().extension().is_some_and(|end| end == "time")).count();
         self.observer.set_original(ended);
     }
 
-    /// Ends the session; returns the observer when nothing of it runs any more.
+    /// Ends the session; returns the observer when no process of the session runs any more.
     pub(crate) async fn shut_down(self) -> &'o mut dyn MutationObserver {
         self.client.leave().await;
         self.scheduler.join(EXIT_DEADLINE).await;
         self.observer
     }
 
-    /// Stops all test processes and then this process, as Ctrl-Z does, until the user continues it.
+    /// Stops all test processes and then this process, like Ctrl-Z, until the user continues it.
     async fn pause(&mut self) {
         self.client.pause().await;
         self.observer.pause();
@@ -319,12 +319,12 @@ impl<'o> MutantSession<'o> {
     }
 }
 
-/// Returns whether a variant did not run to an end of its own.
+/// Returns whether a variant was lost, interrupted or never run.
 fn is_unknown(result: &TestResult) -> bool {
     matches!(result.outcome, Outcome::Lost | Outcome::Interrupted | Outcome::NotRun(_))
 }
 
-/// Starts a scheduler with a client of programs.
+/// Starts a scheduler with a client for the programs.
 async fn start_client(
     settings: &ResolvedSettings,
     state_dir: &Path,

@@ -1,4 +1,4 @@
-//! The tests with each mutant: orders processes, takes their results, and keeps verdicts for later runs.
+//! Tests each mutant: orders processes, collects results, and stores verdicts for later runs.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,25 +23,24 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Processes that are ordered together.
+/// Limits of one order of processes.
 const ORDER_LIMIT: OrderLimit = OrderLimit { steps: ORDERED_TOGETHER, tests: 20_000 };
-/// How often verdicts are written: as much is lost if this process is killed.
+/// Interval between writes of the verdicts. A kill loses at most this much.
 const WRITTEN_EVERY: Duration = Duration::from_secs(1);
 
-/// The verdicts of a run of mutants.
+/// The verdicts of a run.
 #[derive(Default)]
 pub(crate) struct TestedMutants {
-    /// In the order in which they became known.
+    /// In order of completion.
     pub(crate) results: Vec<MutantResult>,
-    /// Number of verdicts of earlier runs.
+    /// Number of verdicts reused from earlier runs.
     pub(crate) kept: usize,
-    /// Why verdicts could not be kept for later runs.
+    /// Why verdicts could not be stored for later runs.
     pub(crate) cache_error: Option<std::io::Error>,
     /// Uids of the tests that are flaky without a mutant.
     pub(crate) flaky: Vec<Arc<str>>,
 }
 
-/// Tests the mutants of a built project.
 pub(crate) struct MutantTesting<'a> {
     built: &'a BuiltProject,
     baseline: &'a Baseline,
@@ -49,21 +48,21 @@ pub(crate) struct MutantTesting<'a> {
     cache: VerdictCache,
     cache_file: PathBuf,
     tests: TestNames,
-    /// Messages of failed tests, each once: a test fails under many mutants.
+    /// Interned failure messages, because a test fails under many mutants.
     reasons: SharedTexts,
     tested: TestedMutants,
     written: Instant,
 }
 
-/// The tests of all programs, as results name them.
+/// Names and numbers of the tests of all programs.
 struct TestNames {
-    /// The uids of all tests, one program after the other.
+    /// Uids of all tests, program by program.
     uids: Arc<[Arc<str>]>,
-    /// The names of the same tests for later runs.
+    /// Stable names of the same tests.
     kept: Vec<Arc<str>>,
-    /// The place of each program's first test.
+    /// Index of each program's first test.
     first_of_program: Vec<usize>,
-    /// Each set of tests that reaches a mutant, once.
+    /// Interned sets of covering tests.
     coverings: HashSet<Arc<[u32]>>,
 }
 
@@ -82,7 +81,7 @@ impl TestNames {
         Self { uids: uids.into(), kept, first_of_program, coverings: HashSet::new() }
     }
 
-    /// Returns all tests by their names for later runs.
+    /// Returns all tests by stable name.
     fn by_kept_name(&self) -> HashMap<Arc<str>, TestIndex> {
         let ends = self.first_of_program.iter().skip(1).copied().chain([self.kept.len()]);
         let programs = self.first_of_program.iter().zip(ends).enumerate();
@@ -137,11 +136,11 @@ impl<'a> MutantTesting<'a> {
         }
     }
 
-    /// Runs the tests with each mutant whose verdict is not known. After a cancellation, those without a
-    /// verdict are not among the results.
+    /// Tests each mutant without a known verdict. After a cancellation, the results lack the untested
+    /// mutants.
     ///
     /// # Errors
-    /// The scheduler is gone, or no directory for a run can be made.
+    /// The scheduler is gone, or the run's directory can't be created.
     ///
     /// Cancel safe: no, because the tests go on.
     pub(crate) async fn run(
@@ -158,7 +157,7 @@ impl<'a> MutantTesting<'a> {
         let (mut run, uncovered) = MutationRun::begin(self.baseline, open);
         drop(kept);
         if session.observer.has_time_limit() {
-            // Ids are hashes: any part of the mutants is a random sample.
+            // Ids are hashes, so a run that ends early has tested a random sample.
             let id = |number| self.built.written_mutant(number).map_or(0, |one| one.found.mutant.id.0);
             run.begin_by(id);
         }
@@ -176,7 +175,8 @@ impl<'a> MutantTesting<'a> {
         Ok((self.tested, left?))
     }
 
-    /// Takes over verdicts that still hold. Returns which tests killed mutants of a function.
+    /// Reuses verdicts that are still valid. Returns the tests that killed mutants, with the mutants'
+    /// functions.
     fn take_kept(&mut self) -> Vec<(TestIndex, FunctionId)> {
         let indices = self.tests.by_kept_name();
         let mut killers = Vec::new();
@@ -207,12 +207,13 @@ impl<'a> MutantTesting<'a> {
     ) -> Result<Option<LeftAtOnce>, MutateError> {
         let mut ordered = 0_usize;
         let mut runs = 0_usize;
-        // The processes of the session have died too often: what they could not run runs in another one.
+        // The session's processes died too often. The affected steps need a restarted session.
         let mut has_failed = false;
         loop {
             if runs == 0 && std::mem::take(&mut has_failed) {
                 session.renew().await?;
             }
+            // Keep enough processes ordered.
             while ordered < LOW_ORDERS && !session.is_ended() && !has_failed {
                 let (steps, slots) = next_orders(run);
                 if steps.is_empty() {
@@ -228,6 +229,7 @@ impl<'a> MutantTesting<'a> {
                 }
                 return Ok(None);
             }
+            // Handle the next event.
             match session.next_event().await? {
                 Ok(VariantEvent::Ended { name, result, .. }) => {
                     ordered = ordered.saturating_sub(1);
@@ -253,7 +255,7 @@ impl<'a> MutantTesting<'a> {
         }
     }
 
-    /// Keeps a verdict; returns the result, if there is one.
+    /// Stores a verdict; returns the result, if the mutant exists.
     fn take_verdict(&mut self, verdict: MutantVerdict) -> Option<&MutantResult> {
         let mutant = self.built.written_mutant(verdict.number)?;
         let id = mutant.found.mutant.id;
@@ -299,8 +301,8 @@ impl<'a> MutantTesting<'a> {
         self.written = Instant::now();
     }
 
-    /// Returns the results of all selected mutants, in the order of their places: those that were not tested
-    /// as what is known of them, and why if the run has ended early. The others are taken.
+    /// Returns the results of all selected mutants, sorted by position. Untested mutants get their known
+    /// status, or the reason why the run ended early. Empties the results in `tested`.
     pub(crate) fn all_results(
         built: &BuiltProject,
         tested: &mut TestedMutants,
@@ -337,7 +339,7 @@ impl<'a> MutantTesting<'a> {
     }
 }
 
-/// Returns the processes that run next, and in how many slots.
+/// Returns the processes to run next, and in how many slots.
 fn next_orders(run: &mut MutationRun<'_>) -> (Vec<OrderedStep>, VariantSlots) {
     let steps = run.next_steps(ORDER_LIMIT);
     if !steps.is_empty() {
@@ -346,7 +348,7 @@ fn next_orders(run: &mut MutationRun<'_>) -> (Vec<OrderedStep>, VariantSlots) {
     (run.next_alone().into_iter().collect(), VariantSlots::One)
 }
 
-/// Returns the process of a mutant as a variant, which has the mutant's number as its name.
+/// Returns a mutant's process as a variant, named after the mutant's number.
 fn variant(ordered: &OrderedStep) -> Variant {
     let OrderedStep { number, step } = ordered;
     Variant {

@@ -1,4 +1,4 @@
-//! Why a run ended before all mutants had verdicts.
+//! The reasons for a run to end early.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use heeler_report::rough_duration;
 /// Why a run ended before all mutants had verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfinished {
-    /// The user or client has ended it.
+    /// The user or client ended the run.
     Cancelled,
     /// The user's time limit was reached.
     TimeLimit(Duration),
@@ -22,7 +22,7 @@ impl Unfinished {
         }
     }
 
-    /// Returns why a mutant has no verdict.
+    /// Returns the reason for a mutant without a verdict.
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Cancelled => "not tested: the run was cancelled".to_owned(),
@@ -33,7 +33,7 @@ impl Unfinished {
     }
 }
 
-/// How long a command may take, builds included.
+/// Time limit of a command, builds included.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeLimit {
     limit: Duration,
@@ -41,12 +41,12 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// Returns the limit of a command that began then.
+    /// Returns the limit of a command that began at `began`.
     pub fn new(limit: Duration, began: Instant) -> Self {
         Self { limit, began }
     }
 
-    /// Waits until it is reached.
+    /// Waits until the limit is reached.
     ///
     /// Cancel safe: yes, because nothing is lost.
     pub async fn reached(self) -> Unfinished {
