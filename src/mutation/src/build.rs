@@ -1,4 +1,4 @@
-//! Builds the guarded copy of a project until all mutants in it compile. The project itself is only read.
+//! Builds the guarded copy of a project until all mutants in it compile. Only reads the project itself.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -36,7 +36,7 @@ pub(crate) fn build_guarded(
     }
 }
 
-/// Writes the guarded sources of a project to its copy.
+/// Updates the guarded sources in the project's copy.
 fn write_guarded(guarded: &GuardedProject, tree: &Path) -> Result<(), MutateError> {
     let replaced = guarded.texts();
     let copy = TreeCopy::new(&guarded.project().root, tree, &replaced);

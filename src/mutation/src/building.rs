@@ -1,4 +1,4 @@
-//! A build that its observer follows, and may end.
+//! Runs a build while forwarding its progress to the observer, which may cancel it.
 
 use std::os::fd::AsFd as _;
 
@@ -15,26 +15,25 @@ use crate::{
 };
 use heeler_cargo::{BuildScope, BuildSupervision};
 
-/// Phases that wait to be shown: a build has one every second at most, and waits for none.
+/// Capacity of the progress queue. A build reports at most once a second, and never waits for the observer.
 const SHOWN_LATER: usize = 16;
 
-/// How a build ended, unless with an error.
+/// How a build ended.
 pub(crate) enum BuildEnd {
     Built(Box<GuardedBuild>, WorkPlace),
-    /// The observer has ended it, and nothing of it runs any more.
+    /// The observer cancelled the build, and none of its processes runs any more.
     Ended(Unfinished),
-    /// The observer does not wait for the end of what runs, which ends with this process.
+    /// The observer asked a second time: what still runs ends with this process.
     Left,
 }
 
-/// Next event of a build.
 enum BuildStep {
     Phase(String, String),
     Done(Box<Result<(GuardedBuild, WorkPlace), MutateError>>),
     Request(ObserverRequest),
 }
 
-/// What is built, and where.
+/// A build and its surroundings.
 pub(crate) struct FollowedBuild {
     pub(crate) project: FoundProject,
     pub(crate) place: WorkPlace,
@@ -42,7 +41,7 @@ pub(crate) struct FollowedBuild {
 }
 
 impl FollowedBuild {
-    /// Builds until it is done. Blocks.
+    /// Runs the build to its end. Blocks.
     fn build(
         self,
         supervision: BuildSupervision<'_>,
@@ -54,7 +53,7 @@ impl FollowedBuild {
     }
 }
 
-/// Builds the tests with guards.
+/// Builds the guarded tests, while the observer follows.
 ///
 /// # Errors
 /// The project can't be copied or built.
@@ -64,7 +63,7 @@ pub(crate) async fn build_followed(
     request: FollowedBuild,
     observer: &mut dyn MutationObserver,
 ) -> Result<BuildEnd, MutateError> {
-    // Dropping this end makes the other end readable.
+    // Dropping the canceller closes the pipe, which the build notices.
     let (cancelled, canceller) = heeler_sys::io::pipe().map_err(MutateError::Pipe)?;
     let mut canceller = Some(canceller);
     let (phases, mut shown) = mpsc::channel::<(String, String)>(SHOWN_LATER);
@@ -75,7 +74,7 @@ pub(crate) async fn build_followed(
             ..BuildSupervision::default()
         };
         let mut say = |label: &str, words: &str| {
-            // An observer that is gone sees nothing.
+            // The observer is gone, so nothing needs to be shown.
             let _gone = phases.blocking_send((label.to_owned(), words.to_owned()));
         };
         request.build(supervision, &mut say)
@@ -95,14 +94,14 @@ pub(crate) async fn build_followed(
             BuildStep::Phase(label, words) => observer.show_phase(&label, &words),
             BuildStep::Done(built) => {
                 return match (unfinished, *built) {
-                    // A cancelled build reports errors of the processes that the cancellation ended.
+                    // A cancelled build reports the processes that were killed as errors.
                     (Some(unfinished), _) => Ok(BuildEnd::Ended(unfinished)),
                     (None, Ok((build, place))) => Ok(BuildEnd::Built(Box::new(build), place)),
                     (None, Err(error)) => Err(error),
                 };
             }
             BuildStep::Request(ObserverRequest::Pause) => observer.pause(),
-            // Only a new phase changes what is shown.
+            // The display changes only with a new phase.
             BuildStep::Request(ObserverRequest::Tick) => {}
             BuildStep::Request(ObserverRequest::End(_)) if unfinished.is_some() => return Ok(BuildEnd::Left),
             BuildStep::Request(ObserverRequest::End(why)) => {

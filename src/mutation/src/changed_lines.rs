@@ -1,4 +1,4 @@
-//! The lines that have changed since a commit.
+//! Asks Git for the lines changed since a commit.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use heeler_mutate::ChangedLines;
 
 use crate::error::MutateError;
 
-/// Asks Git for the lines that differ from a commit, new files included.
+/// Returns the lines that differ from a commit. New files count as changed.
 ///
 /// # Errors
 /// Git fails.

@@ -1,4 +1,4 @@
-//! Errors that end mutation testing.
+//! Errors that end a mutation run.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub enum MutateError {
     Selection(SelectionError),
     #[error(transparent)]
     Source(ReadSourceError),
-    /// A word that names nothing is a mistake.
+    /// A selection word that matches nothing is probably a typo.
     #[error("find \"{word}\": no source of the libraries and programs here has this path")]
     Unmatched { word: String },
     #[error("compare with \"{reference}\"")]
@@ -46,15 +46,15 @@ pub enum MutateError {
     Runtime { path: PathBuf, source: std::io::Error },
     #[error("compile the runtime of guarded sources")]
     CompileRuntime(#[source] CargoError),
-    /// The compiler's errors are those of the original, or of no mutant.
+    /// The errors are in the original code, or can't be blamed on a mutant.
     #[error("build the tests, which do not compile:\n{}", errors.join("\n"))]
     NotCompiled { errors: Vec<String> },
     #[error("build the tests with cargo:\n{output}")]
     Build { output: String },
-    /// Not because of a mutant: the compiler has reported no error.
+    /// The build failed without any compiler error, so no mutant caused it.
     #[error("build the tests with {command:?}, without an error of cc or c++:\n{output}")]
     BuildCommand { command: String, output: String },
-    /// A source with mutants was compiled without the runtime of guards.
+    /// A mutated source was compiled without the guard runtime.
     #[error(
         "build the tests with {command:?}: expected cc, gcc, c99, c11, c++ or g++, by name and as PATH has them, \
          as the compiler of all sources with mutants; got another one:\n{output}"
@@ -71,7 +71,7 @@ pub enum MutateError {
     NoTests,
     #[error("{reason}")]
     MissingServer { reason: String },
-    /// With the end of what the mutation server has said.
+    /// `text` includes the end of the server's output.
     #[error("{text}")]
     MutationServer { text: String, is_red: bool },
     #[error("reach the scheduler, which has failed")]
@@ -88,14 +88,14 @@ pub enum MutateError {
     Doctests { path: PathBuf, source: std::io::Error },
     #[error("read what the tests reach from {}", path.display())]
     Coverage { path: PathBuf, source: std::io::Error },
-    /// A test that fails without a mutant says nothing about one.
+    /// A test that fails without a mutant can't show anything about mutants.
     #[error("test mutants: the tests fail without any\n{}", tests.join("\n"))]
     RedTests { tests: Vec<String> },
     #[error("find the tests in {}", path.display())]
     Tests { path: PathBuf, source: std::io::Error },
     #[error("copy the tests in {}: expected a path below {}", path.display(), root.display())]
     TestsOutside { path: PathBuf, root: PathBuf },
-    /// What the tests of an interpreter import decides what is tested.
+    /// Importing the original would test unmutated code.
     #[error(
         "test mutants of {source_path}: the tests import {name} from {}, and not from the project's copy, which \
          PYTHONPATH names first; expected no other path to it in conftest.py, in pytest's configuration or in the \

@@ -1,4 +1,4 @@
-//! What a run has found out about its mutants, and its reports.
+//! Collects the verdicts of a run, and writes the reports.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -17,25 +17,25 @@ use crate::{
     unfinished::Unfinished,
 };
 
-/// Number of flaky tests that a note names.
+/// Maximum number of flaky tests named in a note.
 const NAMED_TESTS: usize = 5;
 
-/// What is known of the mutants of a run.
+/// The results of a run so far.
 #[derive(Debug, Default)]
 pub struct FinishedMutants {
     root: PathBuf,
-    /// Texts of the sources, by the paths of their mutants.
+    /// Source texts, by mutant path.
     sources: BTreeMap<Arc<str>, Arc<str>>,
     results: Vec<MutantResult>,
     tests: BTreeMap<Arc<str>, TestPlace>,
     phases: Option<MutationPhases>,
-    /// Number of verdicts of earlier runs.
+    /// Number of verdicts reused from earlier runs.
     kept: usize,
-    /// What the user should know of the verdicts.
+    /// Warnings about the verdicts for the user.
     notes: Vec<String>,
     /// Why the run ended before all mutants had verdicts.
     unfinished: Option<Unfinished>,
-    /// The list of reports for later runs.
+    /// File that lists the written reports for later runs.
     report_list: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl FinishedMutants {
         Self { root: found.root.clone(), sources: found.texts(), ..Self::default() }
     }
 
-    /// Notes the reports in a list for later runs.
+    /// Makes later runs know the reports, by recording them in `list`.
     pub(crate) fn note_reports_in(&mut self, list: PathBuf) {
         self.report_list = Some(list);
     }
@@ -64,7 +64,7 @@ impl FinishedMutants {
         self.unfinished = self.unfinished.or(unfinished);
     }
 
-    /// Adds mutants of a build that was ended.
+    /// Adds the mutants of a cancelled build.
     pub(crate) fn add_unbuilt(&mut self, mutants: Vec<FoundMutant>, unfinished: Unfinished) {
         let why: Arc<str> = unfinished.reason().into();
         let results = mutants.into_iter().map(|found| MutantResult {
@@ -80,7 +80,7 @@ impl FinishedMutants {
             tested.results.iter().flat_map(|result| result.covered_by.iter().chain(&result.killed_by));
         for uid in named {
             if !self.tests.contains_key(uid) {
-                // Some test runners begin names with the file; of others it is not known.
+                // Some test runners begin test names with the file. Otherwise the file is unknown.
                 let file =
                     uid.split_once('#').map(|(file, _)| file).filter(|file| self.root.join(file).is_file());
                 let place = TestPlace { file: file.unwrap_or_default().to_owned(), line: None };
@@ -91,7 +91,7 @@ impl FinishedMutants {
         self.unfinished = self.unfinished.or(tested.unfinished);
     }
 
-    /// Adds mutants that are not tested any more.
+    /// Adds mutants that will not be tested any more.
     pub(crate) fn add_untested(&mut self, mutants: Vec<Arc<Mutant>>) {
         let why: Option<Arc<str>> = self.unfinished.map(|unfinished| unfinished.reason().into());
         let pending = |mutant| MutantResult::new(mutant, MutantStatus::Pending, why.clone());
@@ -102,7 +102,7 @@ impl FinishedMutants {
         self.unfinished.is_some()
     }
 
-    /// Returns whether anything is known that would be lost with an error.
+    /// Returns whether there are results that an error must not discard.
     pub(crate) fn has_verdicts(&self) -> bool {
         !self.results.is_empty()
     }
@@ -125,21 +125,22 @@ impl FinishedMutants {
         if let Some(list) = report_list.filter(|_| !files.is_empty())
             && let Err(error) = KeptReports::read(&list).add(&reports.paths()).write(&list)
         {
-            // The next run begins anew if the reports are in the project.
+            // Without the list, reports inside the project count as changed sources, so the next run starts
+            // anew.
             tracing::warn!(%error, "the list of reports can't be written");
         }
         Ok(ReportedMutants { root, results, kept, notes, unfinished, files })
     }
 }
 
-/// The mutants of a run, of which reports are written.
+/// The results of a run after its reports were written.
 #[derive(Debug)]
 pub struct ReportedMutants {
     root: PathBuf,
     pub results: Vec<MutantResult>,
-    /// Number of verdicts of earlier runs.
+    /// Number of verdicts reused from earlier runs.
     pub kept: usize,
-    /// What the user should know of the verdicts.
+    /// Warnings about the verdicts for the user.
     pub notes: Vec<String>,
     /// Why the run ended before all mutants had verdicts.
     pub unfinished: Option<Unfinished>,
@@ -148,14 +149,14 @@ pub struct ReportedMutants {
 }
 
 impl ReportedMutants {
-    /// Returns the annotations of survivors and of code that no test reaches, each a line.
+    /// Returns one annotation line per surviving or uncovered mutant.
     pub fn annotations(&self) -> Vec<String> {
         let repository = self.root.ancestors().find(|dir| dir.join(".git").exists());
         mutant_annotations(&self.results, &self.root, repository.unwrap_or(&self.root))
     }
 }
 
-/// Says which tests are flaky without a mutant.
+/// Returns a note that names the tests that are flaky without a mutant.
 fn flaky_note(flaky: &[Arc<str>]) -> Option<String> {
     let named: Vec<&str> = flaky.iter().take(NAMED_TESTS).map(|uid| &**uid).collect();
     let more = flaky.len() - named.len();

@@ -28,39 +28,39 @@ use crate::{
 
 /// The mutants of a directory.
 pub struct FoundMutants {
-    /// The directory to which the paths of all mutants are relative.
+    /// The directory that mutant paths are relative to.
     pub(crate) root: PathBuf,
     built: Option<FoundProject>,
     served: Option<Box<dyn ServedMutants>>,
 }
 
-/// Which mutants are searched.
+/// Which mutants to search for.
 #[derive(Debug, Clone)]
 pub struct MutantSearch {
     selection: SourceSelection,
     packages: SearchedPackages,
-    /// Files and directories (`/` at the end) outside of which nothing is needed, relative to the project's
-    /// directory, where they are known.
+    /// Files and directories (with a trailing `/`) to search, relative to the project's directory; `None` if
+    /// unknown.
     named: Option<Vec<String>>,
-    /// Number of test processes that the user wants at the same time.
+    /// Number of parallel test processes that the user configured.
     jobs: JobCount,
 }
 
-/// What is in a directory: at least one of both.
+/// The projects of a directory: built by Heeler, served by a mutation server, or both.
 #[derive(Debug, Clone)]
 pub struct SearchedProject {
     root: PathBuf,
     built: Option<Arc<dyn LanguageProject>>,
     served: Option<Arc<dyn ServedProject>>,
-    /// Which languages are left out and why, if the user may expect them.
+    /// Languages that are skipped although the user may expect them, and why.
     left_out: Option<String>,
 }
 
 impl SearchedProject {
-    /// Looks at a directory, without a search for mutants. Blocks.
+    /// Looks for projects in a directory, without searching for mutants. Blocks.
     ///
     /// # Errors
-    /// There is nothing to mutate.
+    /// The directory has nothing to mutate.
     pub fn open(options: &BuildOptions, directory: &Path, config: &Config) -> Result<Self, MutateError> {
         let built = project_of(options, directory);
         let built_root = built.as_ref().map(|project| project.root()).transpose()?;
@@ -85,19 +85,19 @@ impl SearchedProject {
         Ok(Self { root, built, served, left_out })
     }
 
-    /// Returns the directory to which the paths of all mutants are relative.
+    /// Returns the directory that mutant paths are relative to.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns which languages are left out and why, if the user may expect them.
+    /// Returns which languages are skipped although the user may expect them, and why.
     pub fn left_out(&self) -> Option<&str> {
         self.left_out.as_deref()
     }
 }
 
 impl MutantSearch {
-    /// Returns a search for mutants that a user names in a project.
+    /// Returns a search for mutants selected by the user.
     pub fn of_user(selection: SourceSelection, project: &SearchedProject, jobs: JobCount) -> Self {
         let named = selection.named_paths().map(|paths| {
             let relative = paths.iter().filter_map(|path| relative_path(path, &project.root));
@@ -106,7 +106,7 @@ impl MutantSearch {
         Self { selection, packages: SearchedPackages::Directory, named, jobs }
     }
 
-    /// Returns a search of a whole workspace, in which nothing is needed outside of the named paths.
+    /// Returns a search of a whole workspace, limited to the named paths if there are any.
     pub(crate) fn of_workspace(named: Option<Vec<String>>, jobs: JobCount) -> Self {
         let selection = SourceSelection::default();
         Self { selection, packages: SearchedPackages::Workspace, named, jobs }
@@ -115,11 +115,12 @@ impl MutantSearch {
     /// Finds the mutants of a project.
     ///
     /// # Errors
-    /// Sources can't be read, a word of the selection names none, or a mutation server fails.
+    /// Sources can't be read, a selection word matches none, or a mutation server fails.
     ///
-    /// Cancel safe: yes, because a server ends with its guard's connection.
+    /// Cancel safe: yes, because a server ends when the connection of its guard closes.
     pub async fn run(self, project: &SearchedProject) -> Result<FoundMutants, MutateError> {
         let Self { selection, packages, named, jobs } = self;
+        // Find mutants in the sources that Heeler builds.
         let built = match &project.built {
             Some(built) => {
                 let (built, selection) = (Arc::clone(built), selection.clone());
@@ -130,19 +131,20 @@ impl MutantSearch {
             }
             None => None,
         };
-        // The trees of parsers are many times as large as what was found in them.
+        // Syntax trees are far larger than the mutants found in them.
         return_freed_memory();
         let mut served = match &project.served {
             Some(server) => {
                 let concurrency = match jobs {
                     JobCount::Count(count) => Some(count),
-                    // Its configuration says how many.
+                    // The server's own configuration decides.
                     JobCount::Cpus => None,
                 };
                 server.find(&project.root, named.as_deref(), concurrency).await?
             }
             None => None,
         };
+        // Reject selection words that match no source of either kind.
         let sources = served.iter().flat_map(|found| found.sources());
         let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&*path)).collect();
         paths.extend(project.served.iter().flat_map(|project| project.named_sources(&selection)));
@@ -160,21 +162,21 @@ impl MutantSearch {
     }
 }
 
-/// Returns a path relative to a directory, with `/` at the end if it is one; `None` if it leads elsewhere.
+/// Returns a path relative to a directory, with a trailing `/` for directories; `None` if it is not below.
 fn relative_path(path: &Path, directory: &Path) -> Option<String> {
     let end = if path.is_dir() { "/" } else { "" };
-    // A directory around it has all of it.
+    // A parent directory includes the whole directory.
     let below = if directory.starts_with(path) { Ok(Path::new("")) } else { path.strip_prefix(directory) };
     Some(format!("{}{end}", below.ok()?.to_string_lossy()))
 }
 
 impl FoundMutants {
-    /// Returns the directory to which the paths of all mutants are relative.
+    /// Returns the directory that mutant paths are relative to.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Takes mutants out of the selection.
+    /// Removes mutants from the selection.
     pub fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
         if let Some(built) = &mut self.built {
             built.retain(&is_selected);
@@ -184,7 +186,7 @@ impl FoundMutants {
         }
     }
 
-    /// Returns the selected mutants with what is known of them without a test.
+    /// Returns the selected mutants with their results before any test.
     pub fn untested(&self) -> Vec<MutantResult> {
         let sources = self.built.iter().flat_map(|built| &built.mutated.sources);
         let built = sources.flat_map(|source| source.mutants().map(untested));
@@ -199,7 +201,7 @@ impl FoundMutants {
             || self.served.as_ref().is_some_and(|found| found.has_selected())
     }
 
-    /// Returns the sources that can't be parsed as a whole, with the line of the first error.
+    /// Returns the sources with syntax errors, with the line of the first error.
     pub fn syntax_errors(&self) -> Vec<(Arc<str>, usize)> {
         let sources = self.built.iter().flat_map(|built| &built.mutated.sources);
         let first = sources.filter_map(|source| {
@@ -209,7 +211,7 @@ impl FoundMutants {
         first.collect()
     }
 
-    /// Returns the texts of all sources, by the paths of their mutants.
+    /// Returns the texts of all sources, by mutant path.
     pub(crate) fn texts(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let sources = self.built.iter().flat_map(|built| &built.mutated.sources);
         let built = sources.map(|source| {
@@ -219,7 +221,7 @@ impl FoundMutants {
         built.chain(self.served.iter().flat_map(|found| found.sources())).collect()
     }
 
-    /// Writes the mutants as a report.
+    /// Writes the mutants as a mutation testing report without verdicts.
     ///
     /// # Errors
     /// The writer fails.
@@ -235,9 +237,9 @@ impl FoundMutants {
         write_elements(&report, writer)
     }
 
-    /// Returns the projects with selected mutants. A mutation server that has none is ended.
+    /// Returns the projects with selected mutants. Ends a mutation server without any.
     ///
-    /// Cancel safe: yes, because a server ends with its guard's connection.
+    /// Cancel safe: yes, because a server ends when the connection of its guard closes.
     pub(crate) async fn into_selected(self) -> (Option<FoundProject>, Option<Box<dyn ServedMutants>>) {
         let built = self.built.filter(FoundProject::has_selected);
         match self.served {
@@ -249,9 +251,9 @@ impl FoundMutants {
         }
     }
 
-    /// Ends what was started to find them.
+    /// Ends the mutation server, if one runs.
     ///
-    /// Cancel safe: yes, because a server ends with its guard's connection.
+    /// Cancel safe: yes, because a server ends when the connection of its guard closes.
     pub async fn end(self) {
         if let Some(served) = self.served {
             served.end().await;
@@ -259,7 +261,7 @@ impl FoundMutants {
     }
 }
 
-/// Returns what is known of a mutant that has not been tested.
+/// Returns the result of a mutant before any test.
 pub(crate) fn untested(found: &FoundMutant) -> MutantResult {
     let status = if found.ignored.is_some() { MutantStatus::Ignored } else { MutantStatus::Pending };
     MutantResult::new(found.mutant.clone(), status, found.ignored.clone())

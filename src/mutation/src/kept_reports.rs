@@ -1,5 +1,5 @@
-//! Reports that runs have written. A report below the project is not a source file, so writing one does not
-//! discard the verdicts of earlier runs.
+//! Remembers the reports that runs have written. A report below the project is not a source file, so writing
+//! one does not discard the verdicts of earlier runs.
 
 use std::{
     fs, io,
@@ -8,17 +8,16 @@ use std::{
 
 use heeler_mutate::Fingerprint;
 
-/// Reports that are remembered, the last ones.
+/// Number of most recent reports to remember.
 const MAX_REPORTS: usize = 64;
 
-/// The reports that runs have written, with hashes of their contents: what the user writes in their place is
-/// a part of the project.
+/// Written reports with hashes of their contents. A file that the user changed since is part of the project.
 pub(crate) struct KeptReports {
     reports: Vec<(String, PathBuf)>,
 }
 
 impl KeptReports {
-    /// Reads a list; without it, none is known.
+    /// Reads a list; empty if it is missing.
     pub(crate) fn read(list: &Path) -> Self {
         let text = fs::read_to_string(list).unwrap_or_default();
         let report = |line: &str| {
@@ -28,7 +27,7 @@ impl KeptReports {
         Self { reports: text.lines().filter_map(report).collect() }
     }
 
-    /// Returns the reports that are as they were written.
+    /// Returns the reports that have not been modified since.
     pub(crate) fn unchanged(self) -> Vec<PathBuf> {
         let reports = self.reports.into_iter();
         reports.filter(|(hash, path)| hash_of(path).as_ref() == Some(hash)).map(|(_, path)| path).collect()

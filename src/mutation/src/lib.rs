@@ -1,21 +1,21 @@
-//! Runs mutation testing: from a directory to the verdicts of its mutants. The command line and the server of
-//! mutants call this with settings, and follow it as observers.
+//! Runs mutation testing, from a directory to the verdicts of its mutants. The command line and the mutation
+//! server pass settings, and follow the run as observers.
 //!
-//! - `languages`: the registry of languages, one folder for each.
-//! - `found`: the mutants of a directory, as they are selected; `changed_lines`: lines that have changed.
-//! - `work_place`: the directory of a project's mutants; `build`: the guarded copy and its test programs;
-//!   `building`: the same while somebody waits for it.
-//! - `test_finder`: finds tests as `heeler run` does.
-//! - `observer`: who follows the tests; `session`: the session in which they run.
-//! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
+//! - `languages`: supported languages, one folder each.
+//! - `found`: finds and selects the mutants of a directory; `changed_lines`: lines changed since a commit.
+//! - `work_place`: working directory of a project; `build`: the guarded copy and its test programs;
+//!   `building`: a build that an observer can follow and cancel.
+//! - `test_finder`: finds tests like `heeler run`.
+//! - `observer`: follows and ends the tests; `session`: the session in which tests run.
+//! - `baseline`: tests without a mutant: whether they pass, how long they take, and what they reach.
 //! - `red_tests`: tests that fail without a mutant.
-//! - `testing`: the tests with each mutant.
+//! - `testing`: tests with each mutant.
 //! - `unfinished`: why a run ended before all mutants had verdicts.
-//! - `one_test_programs`: programs that list no tests.
-//! - `engine`: all of these, from the built programs to the verdicts; `run`: the same for all mutants found.
-//! - `finished`: what a run has found out, and its reports.
-//! - `report_files`: what is written at the end; `kept_reports`: where it was written, for later runs.
-//! - `service`: the same for clients of the Mutation Server Protocol.
+//! - `one_test_programs`: programs without a test listing.
+//! - `engine`: from compiled programs to verdicts; `run`: a whole run, mutation servers included.
+//! - `finished`: the results of a run.
+//! - `report_files`: writes the reports; `kept_reports`: remembers them for later runs.
+//! - `service`: mutation testing for clients of the Mutation Server Protocol.
 
 mod baseline;
 mod build;

@@ -1,4 +1,4 @@
-//! Who follows the tests of mutants, and ends them: a user at a terminal, or a client of a server.
+//! The observer of a mutation run: a terminal user, or a client of the mutation server.
 
 use std::{pin::Pin, time::Duration};
 
@@ -6,22 +6,22 @@ use heeler_mutant_model::MutantResult;
 
 use crate::unfinished::Unfinished;
 
-/// Request of an observer.
+/// A request of the observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObserverRequest {
     End(Unfinished),
     /// Ctrl-Z.
     Pause,
-    /// The display is due.
+    /// The display is due for an update.
     Tick,
 }
 
-/// An answer of an observer that may take time.
+/// A pending answer of an observer.
 pub type ObserverFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who follows the tests of mutants. What an observer does not show, it ignores.
+/// Follows a mutation run, and can end it. By default, nothing is shown.
 pub trait MutationObserver: Send {
-    /// Waits for the next request. After `is_cancelled`, only a user's signals and ticks come again.
+    /// Waits for the next request. Once `is_cancelled`, only the user's signals and ticks are returned.
     ///
     /// Cancel safe: yes, because a request stays until it is returned.
     fn next_request(&mut self, is_cancelled: bool) -> ObserverFuture<'_, ObserverRequest>;
@@ -29,10 +29,10 @@ pub trait MutationObserver: Send {
     /// Shows a warning.
     fn warn(&mut self, text: &str);
 
-    /// Begins the mutants that tests run for, and which take at most so long, if that is known. Others are
-    /// known already.
+    /// Announces the number of mutants to test, the longest possible duration if known, and the results
+    /// known so far.
     ///
-    /// Cancel safe: no, because some of those that are known may be lost.
+    /// Cancel safe: no, because known results may be lost.
     fn begin<'a>(
         &'a mut self,
         total: usize,
@@ -40,31 +40,31 @@ pub trait MutationObserver: Send {
         known: &'a [MutantResult],
     ) -> ObserverFuture<'a, ()>;
 
-    /// Takes the result of a mutant.
+    /// Receives the result of a mutant.
     ///
     /// Cancel safe: no, because the result may be lost.
     fn on_result<'a>(&'a mut self, result: &'a MutantResult) -> ObserverFuture<'a, ()>;
 
-    /// Returns whether the run may end before all mutants are tested.
+    /// Returns whether a time limit may end the run before all mutants are tested.
     fn has_time_limit(&self) -> bool {
         false
     }
 
-    /// Shows what is being done before the tests run.
+    /// Shows the current step before the tests run.
     fn show_phase(&mut self, _label: &str, _words: &str) {}
 
-    /// Begins the tests without a mutant.
+    /// Announces the tests without a mutant.
     fn begin_original(&mut self, _tests: usize) {}
 
-    /// Notes how many tests without a mutant have ended so far.
+    /// Reports the total number of ended tests without a mutant.
     fn set_original(&mut self, _tests: usize) {}
 
-    /// Notes that tests without a mutant have ended, and how long the slowest of them took.
+    /// Reports further ended tests without a mutant, and the slowest of them.
     fn on_original(&mut self, _tests: usize, _slowest: Option<(&str, Duration)>) {}
 
-    /// Notes that time has passed.
+    /// Reports that time has passed.
     fn tick(&mut self) {}
 
-    /// Stops this process until the user continues it. Test processes are stopped before.
+    /// Stops this process until the user continues it. The test processes are stopped already.
     fn pause(&mut self) {}
 }

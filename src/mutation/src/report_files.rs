@@ -1,4 +1,4 @@
-//! The files that are written at the end of a run of mutants.
+//! Writes the reports of a mutation run.
 
 use std::{
     collections::BTreeMap,
@@ -18,25 +18,24 @@ use heeler_report::{
 
 use crate::error::MutateError;
 
-/// The files that are written at the end.
+/// The report files to write at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportFiles {
-    /// The report schema of mutation testing tools.
+    /// Report in the mutation testing report schema.
     pub json: Option<PathBuf>,
-    /// A page.
+    /// HTML page.
     pub html: Option<PathBuf>,
-    /// For code scanning.
+    /// SARIF, for code scanning.
     pub sarif: Option<PathBuf>,
 }
 
 impl ReportFiles {
-    /// Returns the paths of all.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         [&self.json, &self.html, &self.sarif].into_iter().flatten().cloned().collect()
     }
 }
 
-/// What the reports of a run are written from.
+/// The input of the reports.
 pub(crate) struct ReportedRun<'a> {
     pub(crate) results: &'a [MutantResult],
     pub(crate) sources: &'a BTreeMap<Arc<str>, Arc<str>>,
@@ -76,7 +75,8 @@ impl ReportedRun<'_> {
     }
 }
 
-/// Writes a file as a whole, and makes its directory. What is no regular file, such as a pipe, is written to.
+/// Writes a file atomically, and creates its directory. Writes directly to anything that is not a regular
+/// file, such as a pipe.
 fn write_file(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> Result<(), ReportError>,
@@ -98,7 +98,7 @@ fn write_file(
             let partial = path.with_file_name(name);
             let written = write_to(File::create(&partial)?).and_then(|()| Ok(fs::rename(&partial, path)?));
             written.inspect_err(|_| {
-                // The reason for the failure is reported; the partial file is useless.
+                // The error is reported, and the partial file is useless.
                 let _stays = fs::remove_file(&partial);
             })
         }

@@ -1,4 +1,4 @@
-//! A run of mutants: of sources that are built here, and then those that a mutation server has found.
+//! A run of all mutants: first of sources that are built here, then of mutants from a mutation server.
 
 use std::time::Instant;
 
@@ -23,21 +23,21 @@ use crate::{
 pub struct MutantRun<'a> {
     pub settings: &'a ResolvedSettings,
     pub finder: &'static dyn TestFinder,
-    /// The files that are written at the end.
+    /// The report files to write at the end.
     pub reports: &'a ReportFiles,
     pub began: Instant,
 }
 
-/// The observer does not wait for the end of what runs, which ends with this process.
+/// The observer will not wait for running processes, which end with this process.
 struct Left;
 
 impl MutantRun<'_> {
-    /// Tests the mutants that were found; `None` if the observer does not wait for the end.
+    /// Tests the mutants that were found; `None` if the observer will not wait for running processes.
     ///
     /// # Errors
     /// The tests can't be built or run, or fail without a mutant.
     ///
-    /// Cancel safe: no, because verdicts that are not written are lost; what runs ends.
+    /// Cancel safe: no, because unwritten verdicts are lost; running processes are ended.
     pub async fn test(
         &self,
         found: FoundMutants,
@@ -58,7 +58,7 @@ impl MutantRun<'_> {
         Ok(Some(finished))
     }
 
-    /// Tests mutants of sources that are built here.
+    /// Tests the mutants of sources that are built here.
     async fn test_built(
         &self,
         project: FoundProject,
@@ -88,7 +88,7 @@ impl MutantRun<'_> {
     }
 }
 
-/// Tests mutants that a mutation server has found.
+/// Tests the mutants of a mutation server, unless the run has ended.
 async fn test_served(
     mutants: Box<dyn ServedMutants>,
     observer: &mut dyn MutationObserver,

@@ -1,5 +1,4 @@
-//! Mutation testing for clients of the Mutation Server Protocol: what the command finds in the server's
-//! directory.
+//! Mutation testing for clients of the Mutation Server Protocol, in the server's directory.
 
 use std::{
     collections::BTreeSet,
@@ -30,22 +29,21 @@ use crate::{
     work_place::WorkPlace,
 };
 
-/// How long a build waits for that of a request that has just been cancelled.
+/// How long a build waits for the working directory, which a cancelled request may still be using.
 const WORK_PLACE_WAIT: Duration = Duration::from_secs(5);
 const WORK_PLACE_POLL: Duration = Duration::from_millis(20);
 
-/// Tests mutants of what is around a directory.
+/// Tests the mutants of the project around a directory.
 pub struct DirectoryMutationService {
     pub directory: PathBuf,
-    /// How the user builds the sources.
+    /// The user's build options.
     pub build: BuildOptions,
     pub finder: &'static dyn TestFinder,
-    /// The configuration file that the command line names.
+    /// The configuration file named on the command line.
     pub config_file: Option<PathBuf>,
     pub command_line: CommandLineSettings,
 }
 
-/// A project with its settings.
 #[derive(Clone)]
 struct DirectoryMutationProject {
     searched: SearchedProject,
@@ -127,7 +125,6 @@ impl MutationProject for DirectoryMutationProject {
 }
 
 impl DirectoryMutationProject {
-    /// Finds the selected mutants.
     async fn find(
         &self,
         selection: &MutantSelection,
@@ -143,7 +140,7 @@ impl DirectoryMutationProject {
         Ok(found)
     }
 
-    /// Tests mutants of sources that are built here.
+    /// Tests the mutants of sources that are built here.
     async fn test_built(
         &self,
         project: FoundProject,
@@ -160,7 +157,7 @@ impl DirectoryMutationProject {
             // The next request builds in the same directory.
             BuildEnd::Ended(_) | BuildEnd::Left => return Err(MutationServiceError::Cancelled),
         };
-        // What is known without a test.
+        // Send the results that need no test.
         let known = MutantTesting::all_results(&build.guarded, &mut TestedMutants::default(), None);
         let written: BTreeSet<_> = build.guarded.written().map(|one| one.found.mutant.id).collect();
         for result in known.into_iter().filter(|result| !written.contains(&result.mutant.id)) {
@@ -179,7 +176,7 @@ impl DirectoryMutationProject {
     }
 }
 
-/// A client of a session. The queue is bounded: a client that reads slowly slows the tests.
+/// Sends results to a client of a session. The queue is bounded, so a slow client slows down the tests.
 struct ClientObserver {
     results: mpsc::Sender<MutantResult>,
     cancellation: Cancellation,
@@ -224,7 +221,7 @@ impl MutationObserver for ClientObserver {
     }
 }
 
-/// Tests mutants that a mutation server has found.
+/// Tests the mutants of a mutation server.
 async fn test_served(
     mutants: Box<dyn ServedMutants>,
     client: &mut ClientObserver,
@@ -233,7 +230,7 @@ async fn test_served(
     if tested.unfinished.is_some() {
         return Err(MutationServiceError::Cancelled);
     }
-    // Their reasons are those of the error, or that there is none.
+    // Pending results carry the error, or say that there was no result.
     for result in tested.results.iter().filter(|result| result.status == MutantStatus::Pending) {
         client.on_result(result).await;
     }
@@ -255,7 +252,7 @@ async fn open_work_place(state_dir: &Path, root: &Path) -> Result<WorkPlace, Mut
     }
 }
 
-/// Returns the error, whose text reads after "failed to".
+/// Converts the error. Its text is worded to follow "failed to".
 fn failed(error: &MutateError) -> MutationServiceError {
     MutationServiceError::Failed(error_chain(error))
 }

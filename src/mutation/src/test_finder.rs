@@ -1,4 +1,4 @@
-//! Finds tests as `heeler run` does. What knows the sources of tests is the command line.
+//! Finds tests like `heeler run`. Implemented by the command line, which knows the test sources.
 
 use std::{
     error::Error,
@@ -8,23 +8,23 @@ use std::{
 use heeler_core::SourceRequest;
 use heeler_protocol::control::TestProgram;
 
-/// Why tests are not found. The text reads after "failed to".
+/// Error while finding tests, worded to follow "failed to".
 pub type TestSearchError = Box<dyn Error + Send + Sync>;
 
-/// Finds tests as `heeler run` does. Blocks.
+/// Finds tests like `heeler run`. Blocks.
 pub trait TestFinder: Sync {
-    /// Returns the programs of a source of tests, in a directory.
+    /// Returns the test programs of a source in a directory.
     ///
     /// # Errors
-    /// They can't be found.
+    /// The tests can't be found.
     fn find(&self, directory: &Path, request: SourceRequest) -> Result<Vec<TestProgram>, TestSearchError>;
 
-    /// Returns the interpreter of Python that is named, relative to a directory, or that of the environment.
+    /// Returns the named Python interpreter, relative to a directory, or the environment's interpreter.
     ///
     /// # Errors
     /// There is no such program.
     fn find_python(&self, named: Option<&str>, directory: &Path) -> Result<PathBuf, TestSearchError>;
 
-    /// Returns whether a test framework is found in a program.
+    /// Returns whether a program contains a test framework.
     fn has_framework(&self, program: &Path) -> bool;
 }

@@ -1,4 +1,4 @@
-//! The directory of the mutants of a project, below the state directory: the copy, and what is kept for later
+//! The working directory of a project's mutants, below the state directory: the copy, and files for later
 //! runs.
 
 use std::{
@@ -10,28 +10,28 @@ use heeler_sys::liveness_lock::{self, LivenessLock};
 
 use crate::{error::MutateError, kept_reports::KeptReports};
 
-/// The list of reports that were written, beside the copy.
+/// File beside the copy that lists the written reports.
 const REPORTS: &str = "reports";
 
-/// The directory of the mutants of one workspace, which no other process uses at the same time.
+/// The working directory of one project. No other process uses it at the same time.
 #[derive(Debug)]
 pub(crate) struct WorkPlace {
     dir: PathBuf,
-    /// The state directory of the user, which is not copied.
+    /// The user's state directory, which is not copied.
     state_dir: PathBuf,
-    /// Files that are not copied: the reports of this run and of earlier ones.
+    /// Files not to copy: the reports of this run and of earlier runs.
     reports: Vec<PathBuf>,
     _lock: LivenessLock,
 }
 
 impl WorkPlace {
-    /// Makes the directory of a workspace below the state directory.
+    /// Creates the working directory of a project below the state directory.
     ///
     /// # Errors
-    /// It can't be made, or another process uses it.
+    /// The directory can't be created, or another process uses it.
     pub(crate) fn open(state_dir: &Path, root: &Path) -> Result<Self, MutateError> {
         let state_dir = std::path::absolute(state_dir).unwrap_or_else(|_| state_dir.to_owned());
-        // Several workspaces may share a state directory.
+        // Several projects may share a state directory.
         let name = root.file_name().unwrap_or_default().to_string_lossy();
         let id = heeler_run_store::unpredictable_name(&[root.as_os_str().as_encoded_bytes()]);
         let dir = state_dir.join("mutate").join(format!("{name}-{id}"));
@@ -50,12 +50,12 @@ impl WorkPlace {
         Ok(Self { dir, state_dir, reports, _lock: held })
     }
 
-    /// Leaves files out of the copy that are written at the end: what they say changes no test.
+    /// Excludes report files from the copy, because their contents do not affect any test.
     pub(crate) fn leave_out_reports(&mut self, files: Vec<PathBuf>) {
         self.reports.extend(files.into_iter().map(|file| std::path::absolute(&file).unwrap_or(file)));
     }
 
-    /// Returns the list of reports that were written.
+    /// Returns the file that lists the written reports.
     pub(crate) fn reports(&self) -> PathBuf {
         self.dir.join(REPORTS)
     }
@@ -65,7 +65,6 @@ impl WorkPlace {
         &self.reports
     }
 
-    /// Returns the state directory of the user.
     pub(crate) fn state_dir(&self) -> &Path {
         &self.state_dir
     }
@@ -83,17 +82,17 @@ impl WorkPlace {
         self.dir.join("verdicts.json")
     }
 
-    /// Returns the file of what the tests reach, for later runs.
+    /// Returns the file of durations and coverage for later runs.
     pub(crate) fn baseline(&self) -> PathBuf {
         self.dir.join("baseline.json")
     }
 
-    /// Returns the directory of runs in progress.
+    /// Returns the directory for runs in progress.
     pub(crate) fn session(&self) -> PathBuf {
         self.dir.join("session")
     }
 
-    /// Returns the directory in which tests note what they reach.
+    /// Returns the directory in which tests count what they reach.
     pub(crate) fn coverage(&self) -> PathBuf {
         self.dir.join("coverage")
     }
