@@ -1,20 +1,16 @@
-//! Which mutants are withdrawn until the rest compiles.
+//! Withdraws mutants until the rest compiles. After each round of the compiler:
 //!
-//! ```text
-//!            errors point at mutants: withdrawn for good; at functions that the compiler must be able to run:
-//!            their mutants are taken out for good
-//!          ┌──────────────────────────────┐
-//!   check ─┤ errors point at functions:   ├─► check …
-//!          │ all their mutants are taken out,
-//!          │ then let in again by halves  │
-//!          └──────────────────────────────┘
-//!   no errors, nothing to let in: done     errors although all are out: the sources themselves do not compile
-//! ```
+//! - Errors point at mutants: these are withdrawn for good.
+//! - Errors point at functions that must stay `const`: all their mutants are left out for good.
+//! - Errors point at other functions: all their mutants are left out, then added back by halves.
+//! - No errors, and nothing to add back: done.
+//! - Errors although everything is left out: the sources themselves do not compile.
 
 use crate::compiler::{Blame, FunctionKey, MutantKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rounds in which errors are followed one by one. Compilers report one borrow error of a function at a time.
+/// Rounds that withdraw only mutants with errors. Compilers report one borrow error per function at a time,
+/// so later rounds bisect.
 const ROUNDS: u32 = 10;
 
 /// What to do after a round.
@@ -22,18 +18,18 @@ const ROUNDS: u32 = 10;
 pub enum RollbackStep {
     /// Compile again, without the withdrawn mutants.
     Check,
-    /// It compiles.
+    /// Done: the sources compile.
     Done,
     /// The sources do not compile, whatever is withdrawn.
     Broken(Vec<String>),
 }
 
-/// The mutants of a function that are let in again by halves, to find those that do not compile.
+/// The mutants of a function that are added back by halves, to find those that do not compile.
 #[derive(Debug, Default)]
 struct Bisection {
-    /// Those that are in, and may not compile.
+    /// Mutants in the current round, which may not compile.
     trying: Vec<MutantKey>,
-    /// Those that are out, in groups.
+    /// Groups of mutants that are still left out.
     waiting: Vec<Vec<MutantKey>>,
     summary: String,
 }
@@ -44,14 +40,14 @@ pub struct Rollback {
     /// All mutants that may be tested, with their functions.
     mutants: BTreeMap<MutantKey, FunctionKey>,
     withdrawn: BTreeMap<MutantKey, String>,
-    /// Mutants of functions that the compiler must be able to run.
+    /// Mutants of functions that must stay `const`.
     constant: BTreeSet<MutantKey>,
     bisections: BTreeMap<FunctionKey, Bisection>,
     rounds: u32,
 }
 
 impl Rollback {
-    /// Begins with all mutants that may be tested. A mutant's function is the index in its source.
+    /// Begins with all mutants that may be tested, each with the index of its function in the same source.
     pub fn new(mutants: impl IntoIterator<Item = (MutantKey, usize)>) -> Self {
         let mutants =
             mutants.into_iter().map(|(key, function)| (key, FunctionKey { source: key.source, function }));
@@ -65,23 +61,23 @@ impl Rollback {
         }
     }
 
-    /// Withdraws a mutant for a reason that no compiler gave.
+    /// Withdraws a mutant for a reason other than a compiler error.
     pub fn withdraw(&mut self, mutant: MutantKey, reason: String) {
         self.withdrawn.entry(mutant).or_insert(reason);
     }
 
-    /// Takes the mutants of a function out that the compiler must be able to run.
+    /// Leaves out the mutants of a function that must stay `const`.
     pub fn keep_constant(&mut self, function: FunctionKey) {
         let of_function = self.mutants.iter().filter(|(_, one)| **one == function);
         self.constant.extend(of_function.map(|(key, _)| *key));
     }
 
-    /// Returns the mutants that do not compile, with the compiler's words.
+    /// Returns the mutants that do not compile, with the compiler message.
     pub fn withdrawn(&self) -> &BTreeMap<MutantKey, String> {
         &self.withdrawn
     }
 
-    /// Returns the mutants of functions that the compiler must be able to run.
+    /// Returns the mutants of functions that must stay `const`.
     pub fn constant(&self) -> &BTreeSet<MutantKey> {
         &self.constant
     }
@@ -91,7 +87,7 @@ impl Rollback {
         self.rounds
     }
 
-    /// Returns the mutants that are not compiled in the next round, by source.
+    /// Returns the mutants of a source that the next round leaves out.
     pub fn left_out(&self, source: usize) -> BTreeSet<usize> {
         let waiting = self.bisections.values().flat_map(|one| one.waiting.iter().flatten());
         let keys =
@@ -99,10 +95,11 @@ impl Rollback {
         keys.map(|key| key.mutant).collect()
     }
 
-    /// Takes the errors of a round.
+    /// Processes the errors of a round.
     pub fn next(&mut self, blame: &Blame) -> RollbackStep {
         self.rounds += 1;
         let points_at_no_mutant = blame.mutants.is_empty() && blame.unexplained.is_empty();
+        // Leave out the mutants of functions that must stay `const`.
         if !blame.constant.is_empty() {
             let known = self.constant.len();
             for function in blame.constant.keys() {
@@ -114,6 +111,7 @@ impl Rollback {
         } else if !blame.foreign.is_empty() && points_at_no_mutant {
             return RollbackStep::Broken(blame.foreign.clone());
         }
+        // Withdraw the blamed mutants; after many rounds, bisect their functions instead.
         let mut failed: BTreeMap<FunctionKey, String> = BTreeMap::new();
         for (key, words) in &blame.mutants {
             match self.mutants.get(key) {
@@ -123,7 +121,7 @@ impl Rollback {
                 _ => self.withdraw(*key, words.clone()),
             }
         }
-        // While errors point at mutants, the others may be their consequences.
+        // While errors point at mutants, the remaining errors may be consequences.
         if (blame.mutants.is_empty() && blame.constant.is_empty()) || self.rounds > ROUNDS {
             for error in &blame.unexplained {
                 let Some(function) = error.function else {
@@ -133,6 +131,7 @@ impl Rollback {
                 failed.entry(key).or_insert_with(|| error.summary.clone());
             }
         }
+        // Bisect the functions with other errors. After a round without errors, add mutants back.
         for (function, words) in &failed {
             if !self.halve(*function, words) {
                 return RollbackStep::Broken(vec![words.clone()]);
@@ -145,7 +144,7 @@ impl Rollback {
         if has_errors || !self.bisections.is_empty() { RollbackStep::Check } else { RollbackStep::Done }
     }
 
-    /// Takes out what may not compile in a function. Returns whether there was something to take out.
+    /// Leaves out the suspects in a function. Returns whether there was anything to leave out.
     fn halve(&mut self, function: FunctionKey, words: &str) -> bool {
         let (withdrawn, constant) = (&self.withdrawn, &self.constant);
         let is_out = |key: &MutantKey| withdrawn.contains_key(key) || constant.contains(key);
@@ -160,7 +159,7 @@ impl Rollback {
                     true
                 }
                 several => {
-                    // Without any of them it has compiled, which need not be tried again.
+                    // The function compiled without any of them, so that need not be tried again.
                     let (first, second) = several.split_at(several.len() / 2);
                     bisection.waiting.push(second.to_vec());
                     bisection.trying = first.to_vec();
@@ -173,7 +172,7 @@ impl Rollback {
         if group.is_empty() {
             return false;
         }
-        // First without any of them: only then is the error known to be theirs.
+        // Start without any of them, to confirm that they cause the error.
         let (first, second) = group.split_at(group.len() / 2);
         let waiting =
             [second, first].into_iter().filter(|half| !half.is_empty()).map(<[_]>::to_vec).collect();
@@ -182,7 +181,7 @@ impl Rollback {
         true
     }
 
-    /// Lets the next group of each function in, after a round without errors.
+    /// After a round without errors, adds back the next group of each function.
     fn let_in(&mut self) {
         for bisection in self.bisections.values_mut() {
             bisection.trying.clear();

@@ -1,10 +1,10 @@
-//! The mutants behind errors.
+//! Finds the mutants that caused compiler errors.
 //!
-//! An error points at the code of a mutant, and then that mutant is to blame; or at the original beside it,
-//! with the mutant's code as the explanation; or, where a variable has no value, or none any more, at its
-//! use, and then the statement that would have given it one was left out. In C++ it may point at the guard
-//! itself, whose branches have no common type, or into a template, which some place with a guard required.
-//! Every other error is only known to be in a function.
+//! An error can point at a mutant's code, which blames that mutant, or at the original beside it while
+//! explaining itself with the mutant's code. If a variable has no value, or no longer has one, the error
+//! points at its use, and the mutant that deletes the assignment is to blame. In C++, an error can also
+//! point at the guard itself, whose branches lack a common type, or into a template that guarded code
+//! instantiates. Any other error is only attributed to a function.
 
 use super::{
     constant::{FunctionKey, constant_functions},
@@ -14,7 +14,7 @@ use crate::{emit::EmittedSource, source::MutatedSource};
 use heeler_mutant_model::{Language, LineIndex, Mutator};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A mutant among several sources.
+/// A mutant, by source index and index within the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MutantKey {
     pub source: usize,
@@ -28,30 +28,30 @@ pub struct CompiledSource<'a> {
     pub emitted: &'a EmittedSource,
 }
 
-/// An error that points at no mutant.
+/// An error that can't be blamed on a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnexplainedError {
     pub source: usize,
-    /// The function that it points at; `None` outside of functions.
+    /// The function that contains the error; `None` outside of functions.
     pub function: Option<usize>,
     pub summary: String,
 }
 
-/// What is known about a round of errors.
+/// The conclusions from the errors of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blame {
-    /// Mutants that do not compile, with the compiler's words.
+    /// Mutants that do not compile, with the compiler message.
     pub mutants: BTreeMap<MutantKey, String>,
-    /// Functions that the compiler must be able to run, with its words.
+    /// Functions that must stay constant, with the compiler message.
     pub constant: BTreeMap<FunctionKey, String>,
-    /// Errors in guarded sources that point at no mutant.
+    /// Errors in guarded sources that can't be blamed on a mutant.
     pub unexplained: Vec<UnexplainedError>,
-    /// Errors in no guarded source.
+    /// Errors outside of guarded sources.
     pub foreign: Vec<String>,
 }
 
-/// Returns the mutants behind errors. `source_of` returns the index of the guarded source that a compiler
-/// calls by this name.
+/// Finds the mutants behind errors. `source_of` maps a compiler's file name to the index of the guarded
+/// source.
 pub fn blame(
     errors: &[CompilerError],
     source_of: &dyn Fn(&str) -> Option<usize>,
@@ -59,11 +59,13 @@ pub fn blame(
 ) -> Blame {
     let mut blame = Blame::default();
     for error in errors {
+        // Calls in constants need functions without guards.
         let constant = constant_functions(error, source_of, sources);
         if !constant.is_empty() {
             blame.constant.extend(constant.into_iter().map(|function| (function, error.summary())));
             continue;
         }
+        // Locate the error in the guarded sources.
         let spans = error.spans.iter().filter_map(|span| Pointed::of(span, source_of, sources));
         let (primary, secondary): (Vec<_>, Vec<_>) = spans.partition(|span| span.is_primary);
         let Some(first) = primary.first().or_else(|| secondary.first()) else {
@@ -71,6 +73,7 @@ pub fn blame(
             continue;
         };
         let compiled = sources[first.source];
+        // Try the specific explanations first.
         let mut guilty = BTreeSet::new();
         match error.code.as_deref() {
             Some("E0381") => guilty = left_out_assignments(error, first, &secondary, compiled),
@@ -94,6 +97,7 @@ pub fn blame(
         if guilty.is_empty() {
             guilty = explained_by(first, &secondary, compiled);
         }
+        // Record the mutants, or the function if no mutant explains the error.
         for mutant in &guilty {
             let key = MutantKey { source: mutant.source, mutant: mutant.mutant };
             blame.mutants.entry(key).or_insert_with(|| error.summary());
@@ -140,14 +144,14 @@ impl CompiledSource<'_> {
     }
 }
 
-/// Returns the mutant whose code a place is in, or the one before whose code it is in its guard.
+/// Returns the mutant whose code contains a place, or whose code follows that place in the same guard.
 fn of_guard(pointed: &Pointed, sources: &[CompiledSource<'_>]) -> BTreeSet<MutantKey> {
     let emitted = sources[pointed.source].emitted;
     let mutant = emitted.arm_at(pointed.byte).or_else(|| emitted.arm_behind(pointed.byte));
     mutant.map(|mutant| MutantKey { source: pointed.source, mutant }).into_iter().collect()
 }
 
-/// Returns the mutants beside the original that an error points at, if it explains itself with their code.
+/// Returns the mutants beside the original at the error, if the error explains itself with their code.
 fn explained_by(
     primary: &Pointed,
     secondary: &[Pointed],
@@ -159,8 +163,8 @@ fn explained_by(
     named.filter_map(|one| compiled.arm(one)).filter(|key| mutants.contains(&key.mutant)).collect()
 }
 
-/// Returns the mutant that leaves out the statement whose guard an error points at: a macro at the end of a
-/// block is its value, even with a semicolon, and an `if` around it has none.
+/// Returns the mutant that deletes the statement at an error. A macro at the end of a block is the block's
+/// value, even with a semicolon, but the guard's `if` around it has no value.
 fn left_out_value(primary: &Pointed, compiled: CompiledSource<'_>) -> BTreeSet<MutantKey> {
     let guard = compiled.emitted.guards.iter().find(|(bytes, _)| bytes.start == primary.byte);
     let mutants = guard.map_or(0..0, |(_, mutants)| mutants.clone());
@@ -169,7 +173,7 @@ fn left_out_value(primary: &Pointed, compiled: CompiledSource<'_>) -> BTreeSet<M
     mutants.filter(is_left_out).map(|mutant| MutantKey { source: primary.source, mutant }).collect()
 }
 
-/// Returns the statements that would have given a variable its value.
+/// Returns the mutants that delete an assignment which would have initialised the variable.
 fn left_out_assignments(
     error: &CompilerError,
     used: &Pointed,
@@ -180,8 +184,8 @@ fn left_out_assignments(
     guilty.map(|mutant| MutantKey { source: used.source, mutant }).collect()
 }
 
-/// Returns the statements that would have given a variable another value, after its value was moved and
-/// before it is used. In a loop, that may be in the round before; what leaves the loop is not meant.
+/// Returns the mutants that delete an assignment between the move of a variable and its use. In a loop, the
+/// assignment may be in the previous iteration. Assignments followed by leaving the loop do not count.
 fn left_out_after_move(
     error: &CompilerError,
     used: &Pointed,
@@ -191,7 +195,7 @@ fn left_out_after_move(
     let used_at = compiled.emitted.original_byte(used.byte);
     let named = secondary.iter().filter(|one| one.source == used.source);
     let moved_at = named.map(|one| compiled.emitted.original_byte(one.byte)).filter(|byte| *byte < used_at);
-    // The last place that is named before is that of the move, or the first of the loop.
+    // The last place named before the use is the move, or the start of the loop.
     let since = moved_at.max().unwrap_or(used_at);
     let goes_on = |mutant: &usize| {
         let end = compiled.source.mutants()[*mutant].mutant.bytes().end;
@@ -201,9 +205,9 @@ fn left_out_after_move(
     guilty.map(|mutant| MutantKey { source: used.source, mutant }).collect()
 }
 
-/// Returns the mutants that leave out a statement `VARIABLE = …`, of the variable that an error names, in the
-/// function of its use, and behind its declaration and a byte of the original: those before the use, if there
-/// are any.
+/// Returns the mutants that delete an assignment `VARIABLE = …` to the variable named in the error. The
+/// assignment must be in the function of the use, after the declaration and after `since`. Assignments
+/// before the use take precedence.
 fn assignments_since(
     since: usize,
     error: &CompilerError,
@@ -230,11 +234,11 @@ fn assignments_since(
     let (before, behind): (Vec<_>, Vec<_>) = written
         .map(|arm| arm.mutant)
         .partition(|&mutant| compiled.source.mutants()[mutant].mutant.bytes().start < used_at);
-    // In a loop, the value may come from behind the use.
+    // In a loop, the value may be assigned after the use.
     if before.is_empty() { behind } else { before }
 }
 
-/// Returns whether the rest of a block, up to its end, has a statement that leaves the loop or the function.
+/// Returns whether the rest of the block contains a statement that leaves the loop or function.
 fn ends_block_by_leaving(rest: &str) -> bool {
     let mut depth = 0_u32;
     let mut is_statement_start = true;

@@ -1,4 +1,4 @@
-//! Functions that the compiler must be able to run, by its errors about their calls.
+//! Finds functions that must stay `const`, from errors about calls in constants.
 
 use super::{
     blame::{CompiledSource, Pointed},
@@ -6,17 +6,18 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// A function among several sources.
+/// A function, by source index and index within the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionKey {
     pub source: usize,
     pub function: usize,
 }
 
-/// The code of errors about calls in constants.
+/// Error code of calls in constants.
 const NOT_CONSTANT_CALL: &str = "E0015";
 
-/// Returns the functions without whose `const` an error is there: what it names, or all that might be meant.
+/// Returns the functions whose lost `const` caused an error: the one that the error names, or all
+/// candidates.
 pub(super) fn constant_functions(
     error: &CompilerError,
     source_of: &dyn Fn(&str) -> Option<usize>,
@@ -36,7 +37,7 @@ pub(super) fn constant_functions(
         return BTreeSet::from([key]);
     }
     let name = error.message.split('`').nth(1).map(segments).unwrap_or_default();
-    // Modules may be left out, and others be named by another crate.
+    // The name may lack modules, or start with another crate's name for them.
     for length in [2, 1] {
         let named = |key: &&FunctionKey| {
             let item = segments(&sources[key.source].source.functions()[key.function].item);
@@ -54,7 +55,7 @@ fn ends_equally(one: &[String], other: &[String], length: usize) -> bool {
     one[one.len() - length..] == other[other.len() - length..]
 }
 
-/// Returns the functions that the compiler could run if they had no mutants.
+/// Returns the functions that lost their `const` because they have mutants.
 fn changed_functions(sources: &[CompiledSource<'_>]) -> BTreeSet<FunctionKey> {
     let mut found = BTreeSet::new();
     for (source, compiled) in sources.iter().enumerate() {
@@ -68,7 +69,7 @@ fn changed_functions(sources: &[CompiledSource<'_>]) -> BTreeSet<FunctionKey> {
     found
 }
 
-/// Returns the parts of a path, without the arguments of generic types.
+/// Splits a path into its parts, without generic arguments.
 fn segments(path: &str) -> Vec<String> {
     let mut plain = String::with_capacity(path.len());
     let mut depth = 0_u32;

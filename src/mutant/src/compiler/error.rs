@@ -1,13 +1,13 @@
-//! Errors of compilers with their places.
+//! Compiler errors and their places.
 
 use std::ops::Range;
 
-/// Where an error is, in a file.
+/// Position of an error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorPlace {
-    /// The line is from 1.
+    /// A byte range. `line` counts from 1.
     Bytes { bytes: Range<usize>, line: usize },
-    /// From 1; the column counts bytes.
+    /// Both count from 1; the column counts bytes.
     Line { line: usize, column: usize },
 }
 
@@ -22,26 +22,26 @@ impl ErrorPlace {
 /// A place that an error names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorSpan {
-    /// The file as the compiler names it.
+    /// The file as named by the compiler.
     pub file: String,
     pub place: ErrorPlace,
-    /// Whether it is where the error is, not only a part of its explanation.
+    /// Whether the error is here, rather than explained by this place.
     pub is_primary: bool,
 }
 
-/// An error of a compiler.
+/// A compiler error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompilerError {
     pub code: Option<String>,
     pub message: String,
-    /// Places in the order in which the compiler names them.
+    /// Places in the compiler's order.
     pub spans: Vec<ErrorSpan>,
-    /// The place of what the error is about, where a note names it, such as the function that is called.
+    /// Definition of the item that the error is about, such as a called function, if a note names it.
     pub defined: Option<ErrorSpan>,
 }
 
 impl CompilerError {
-    /// Returns the error as compilers print it, on one line.
+    /// Returns code and message on one line, as compilers print them.
     pub fn summary(&self) -> String {
         let message = self.message.lines().next().unwrap_or_default();
         match &self.code {
@@ -50,7 +50,7 @@ impl CompilerError {
         }
     }
 
-    /// Returns the same with the file and line of the error, if it has one.
+    /// Returns the summary followed by file and line, if known.
     pub fn summary_with_place(&self) -> String {
         let place = self.spans.iter().find(|span| span.is_primary).or_else(|| self.spans.first());
         match place {

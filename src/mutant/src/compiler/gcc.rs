@@ -1,9 +1,9 @@
-//! Diagnostics of gcc with `-fdiagnostics-format=json`: an array for each file that it compiles.
+//! Parses gcc's output with `-fdiagnostics-format=json`: one array per compiled file.
 
 use super::error::{CompilerError, ErrorPlace, ErrorSpan};
 use serde_json::Value;
 
-/// Returns the errors of a line of standard error; none if it is no array of diagnostics.
+/// Returns the errors of a line of standard error; none if the line is not an array of diagnostics.
 pub fn errors_of_line(line: &str) -> Vec<CompilerError> {
     let Ok(Value::Array(diagnostics)) = serde_json::from_str(line) else { return Vec::new() };
     diagnostics.iter().filter_map(error).collect()
@@ -27,7 +27,7 @@ fn error(diagnostic: &Value) -> Option<CompilerError> {
 fn span(location: &Value, is_primary: bool) -> Option<ErrorSpan> {
     let caret = &location["caret"];
     let number = |name: &str| usize::try_from(caret[name].as_u64()?).ok();
-    // Before version 11 there is only one column, which is that of bytes.
+    // gcc before version 11 reports only one column, which counts bytes.
     let column = number("byte-column").or_else(|| number("column"))?;
     let place = ErrorPlace::Line { line: number("line")?, column };
     Some(ErrorSpan { file: caret["file"].as_str()?.to_owned(), place, is_primary })

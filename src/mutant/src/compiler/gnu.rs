@@ -1,5 +1,5 @@
-//! Diagnostics of g++ as text, in the form that compilers of the GNU project have always had. Those in JSON
-//! do not say for which instantiation of a template they are:
+//! Parses text diagnostics of g++, in the long-standing GNU format. JSON diagnostics do not say which
+//! template instantiation they concern.
 //!
 //! ```text
 //! list.hpp: In instantiation of ‘T sum(T, T) [with T = A]’:
@@ -9,12 +9,12 @@
 
 use super::error::{CompilerError, ErrorPlace, ErrorSpan};
 
-/// Returns the errors of standard error. What the build itself writes between them is left out.
+/// Returns the errors in standard error. Ignores output of the build itself.
 pub fn errors(text: &str) -> Vec<CompilerError> {
     let mut errors: Vec<CompilerError> = Vec::new();
-    // Where the instantiation was required, from the inside out, for the error that follows.
+    // Places that required the template instantiation of the next error, innermost first.
     let mut required = Vec::new();
-    // The places of macros of the last error.
+    // Number of macro places of the last error.
     let mut macros = 0;
     for line in text.lines() {
         let Some((span, message)) = located(line) else {
@@ -30,7 +30,7 @@ pub fn errors(text: &str) -> Vec<CompilerError> {
             macros = 0;
             errors.push(CompilerError { code: None, message: words.to_owned(), spans, defined: None });
         } else if message.starts_with("note: in expansion of macro ") {
-            // Where a macro is used that has the error in it, from the inside out.
+            // Uses of the macro that contains the error, innermost first.
             if let Some(error) = errors.last_mut() {
                 let required = error.spans.iter().filter(|span| !span.is_primary).count() - macros;
                 error.spans.insert(error.spans.len() - required, ErrorSpan { is_primary: false, ..span });
@@ -47,7 +47,7 @@ pub fn errors(text: &str) -> Vec<CompilerError> {
 
 /// Splits `FILE:LINE:COLUMN: MESSAGE`.
 fn located(line: &str) -> Option<(ErrorSpan, &str)> {
-    // A colon may be in the path, and is in the message.
+    // The path may contain colons too, and so may the message.
     for (at, _) in line.match_indices(':') {
         let rest = &line[at + 1..];
         let mut parts = rest.splitn(3, ':');

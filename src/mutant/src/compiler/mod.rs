@@ -1,9 +1,9 @@
-//! Errors of compilers, and the mutants that caused them.
+//! Parses compiler errors and finds the mutants that caused them.
 //!
 //! - `error`: errors with their places.
-//! - [`rustc`], [`gcc`], [`gnu`]: how compilers write them.
-//! - `constant`: functions that the compiler must be able to run.
-//! - [`blame`]: the mutants behind errors. A mutant is blamed only if an error points at it.
+//! - [`rustc`], [`gcc`], [`gnu`]: parsers of compiler output.
+//! - `constant`: finds functions that must stay `const`.
+//! - [`blame`]: finds the mutants behind errors. A mutant is blamed only if an error points at it.
 
 mod blame;
 mod constant;

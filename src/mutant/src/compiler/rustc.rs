@@ -1,16 +1,16 @@
-//! Diagnostics of rustc as JSON, one a line: its own, or inside of Cargo's messages.
+//! Parses rustc's JSON diagnostics, one per line, bare or wrapped in Cargo's messages.
 
 use super::error::{CompilerError, ErrorPlace, ErrorSpan};
 use serde_json::Value;
 
-/// How many macros may be inside of each other.
+/// Maximum depth of nested macro expansions.
 const EXPANSIONS: usize = 64;
-/// Number of lines of notes that are kept.
+/// Maximum number of note lines to keep.
 const NOTE_LINES: usize = 2;
-/// Length from which a line is not kept.
+/// Lines of this length or more are dropped.
 const NOTE_LENGTH: usize = 400;
 
-/// Returns the error of a line; `None` if it is none, or no diagnostic.
+/// Returns the error of a line; `None` if the line is not an error diagnostic.
 pub fn error_of_line(line: &str) -> Option<CompilerError> {
     let value: Value = serde_json::from_str(line).ok()?;
     let diagnostic = if value["reason"] == "compiler-message" { &value["message"] } else { &value };
@@ -18,7 +18,7 @@ pub fn error_of_line(line: &str) -> Option<CompilerError> {
         return None;
     }
     let spans: Vec<_> = diagnostic["spans"].as_array()?.iter().filter_map(span).collect();
-    // The summary of all errors has no place.
+    // "aborting due to" only counts the errors.
     if spans.is_empty() && diagnostic["message"].as_str()?.starts_with("aborting due to") {
         return None;
     }
@@ -34,12 +34,12 @@ pub fn error_of_line(line: &str) -> Option<CompilerError> {
     Some(CompilerError { code, message, spans, defined })
 }
 
-/// Returns lines of the notes of an error without a place, such as what the linker says: its errors, or its
-/// last lines.
+/// Returns note lines of an error without a place, such as linker output: its error lines, or else its last
+/// lines.
 fn notes_of(diagnostic: &Value) -> String {
     let notes = diagnostic["children"].as_array().into_iter().flatten();
     let notes: Vec<&str> = notes.filter_map(|child| child["message"].as_str()).collect();
-    // The command line of a linker is a line of many thousand characters.
+    // A linker's command line can be many thousand characters long.
     let lines = notes.iter().flat_map(|note| note.lines()).map(str::trim);
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && line.len() < NOTE_LENGTH).collect();
     let is_said = |line: &&&str| line.contains("error: ") && !line.starts_with("collect2: ");
@@ -51,7 +51,7 @@ fn notes_of(diagnostic: &Value) -> String {
     shown.iter().flat_map(|line| [": ", line]).collect()
 }
 
-/// Returns a span; that of the call, for code that a macro of another file made.
+/// Returns a span. For code that a macro generated, returns the place of the outermost macro call.
 fn span(value: &Value) -> Option<ErrorSpan> {
     let is_primary = value["is_primary"].as_bool().unwrap_or(false);
     let mut place = value;
