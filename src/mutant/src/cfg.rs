@@ -1,28 +1,28 @@
-//! Conditions of `#[cfg]`, and the configuration that decides them.
+//! Evaluates `#[cfg]` conditions against a configuration.
 
 use heeler_mutant_model::OperatorLevel;
 use std::collections::BTreeSet;
 
-/// What is true of a build: names and `key="value"` pairs, as `rustc --print cfg` writes them.
+/// The configuration of a build: names and `key="value"` pairs in the format of `rustc --print cfg`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     set: BTreeSet<String>,
     operators: OperatorLevel,
 }
 
-/// What conditions say about a piece of code.
+/// Which builds contain a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It is part of the product.
+    /// Part of the product.
     Product,
-    /// It is part of test builds only.
+    /// Part of test builds only.
     TestOnly,
-    /// It is in no build of this configuration.
+    /// In no build of this configuration.
     Absent,
 }
 
 impl Configuration {
-    /// Reads lines as `rustc --print cfg` writes them.
+    /// Parses the output of `rustc --print cfg`.
     pub fn of_rustc(lines: &str) -> Self {
         Self {
             operators: OperatorLevel::default(),
@@ -30,7 +30,7 @@ impl Configuration {
         }
     }
 
-    /// Returns the configuration with another set of operators.
+    /// Returns the configuration with another operator level.
     #[must_use]
     pub fn with_operators(self, operators: OperatorLevel) -> Self {
         Self { operators, ..self }
@@ -44,8 +44,8 @@ impl Configuration {
         self.set.insert(format!("feature=\"{feature}\""));
     }
 
-    /// Returns what a condition says: the text between the parentheses of `#[cfg(…)]`. A condition that
-    /// cannot be read decides nothing.
+    /// Evaluates a condition, given the text between the parentheses of `#[cfg(…)]`. Code with an unreadable
+    /// condition counts as part of the product.
     pub(crate) fn presence(&self, condition: &str) -> Presence {
         let decide = |is_test| Conditions { rest: condition, set: &self.set, is_test }.decide();
         match (decide(false), decide(true)) {
@@ -56,10 +56,10 @@ impl Configuration {
     }
 }
 
-/// How deep conditions may be nested.
+/// Maximum nesting depth of conditions.
 const DEPTH: usize = 32;
 
-/// A reader of conditions.
+/// Parser of conditions.
 struct Conditions<'a> {
     rest: &'a str,
     set: &'a BTreeSet<String>,

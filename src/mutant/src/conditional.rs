@@ -1,10 +1,9 @@
-//! The parts of a source in C or C++ that the preprocessor may take out: what is between `#if` and `#endif`.
-//! The lines are read as they are: parsers understand little of code that is divided in this way.
+//! Finds the parts of C and C++ sources between `#if` and `#endif`, which the preprocessor may remove. Works
+//! on lines, because the parser handles code split by directives badly.
 
 use std::ops::Range;
 
-/// Returns the parts of a text that are compiled under a condition only, the outermost ones. What keeps a
-/// header from being read twice is no condition.
+/// Returns the outermost parts of a text that are compiled conditionally. Include guards do not count.
 pub(crate) fn conditional_parts(text: &str) -> Vec<Range<usize>> {
     let lines = directives(text);
     let guarded = include_guard(&lines, text);
@@ -23,7 +22,7 @@ pub(crate) fn conditional_parts(text: &str) -> Vec<Range<usize>> {
             _ => {}
         }
     }
-    // Without its end, a part is all that follows.
+    // An unterminated part extends to the end.
     parts.extend(open.first().map(|&start| start..text.len()));
     parts
 }
@@ -49,8 +48,8 @@ fn directives(text: &str) -> Vec<Directive<'_>> {
     found
 }
 
-/// Returns the indices of the first and last directive if they keep the source from being read twice:
-/// `#ifndef NAME`, then `#define NAME`, and nothing behind its `#endif`.
+/// Returns the indices of the first and last directive if they form an include guard: `#ifndef NAME`,
+/// `#define NAME`, and nothing after the matching `#endif`.
 fn include_guard(lines: &[Directive<'_>], text: &str) -> Option<(usize, usize)> {
     let is_pragma = |line: &Directive<'_>| line.name == "pragma";
     let first = lines.iter().position(|line| !is_pragma(line))?;

@@ -1,17 +1,17 @@
-//! The guarded source: the original with all its mutants beside it, of which the runtime turns on one in each
+//! Writes the guarded source: the original with all mutants beside it. The runtime turns on one mutant per
 //! process.
 //!
 //! ```text
-//! a < b            (match heeler_guard::at(7,2) { 1 => { ((a) <= (b)) } 2 => { ((a) >= (b)) } _ => { (a < b) } })
-//! f(x);            if heeler_guard::at(9,1)==0 { f(x); }
-//! { body }         { match heeler_guard::at(1,1) { 1 => return 0, _ => {} } body }
-//! { body }         { heeler_guard::at(30,0); body }, where no mutant stands: a call
-//! loop { body }    loop { heeler_guard::at(0,0); body }
+//! a < b          (match heeler_guard::at(7,1) { 1 => { ((a) <= (b)) } _ => { (a < b) } })
+//! f(x);          if heeler_guard::at(9,1)==0 { f(x); }
+//! { body }       { match heeler_guard::at(1,1) { 1 => return 0, _ => {} } body }
+//! { body }       { heeler_guard::at(30,0); body }   without a mutant: counts calls
+//! loop { body }  loop { heeler_guard::at(0,0); body }
 //! ```
 //!
-//! Mutated arms hold pristine text and only the original is guarded further, so that the text does not grow
-//! exponentially. What is written is parsed again: a mutant that breaks the syntax is withdrawn before any
-//! compiler sees it, because one such error hides all others.
+//! Mutants contain unguarded text, and only the original is guarded further; otherwise the text would grow
+//! exponentially. The result is parsed again, and mutants that break the syntax are withdrawn before
+//! compiling, because one syntax error hides all other errors.
 
 mod python;
 mod writer;
@@ -25,7 +25,7 @@ use writer::NumberedMutants;
 pub struct EmittedArm {
     /// Index in [`MutatedSource::mutants`].
     pub mutant: usize,
-    /// Its code in the guarded source. The test of the guard, for a mutant that leaves out a statement.
+    /// The mutant's code in the guarded source; the guard's test for a mutant that deletes a statement.
     pub bytes: Range<usize>,
 }
 
@@ -33,23 +33,23 @@ pub struct EmittedArm {
 #[derive(Debug)]
 pub struct EmittedSource {
     pub text: String,
-    /// The mutants that are in it, in the order of their code.
+    /// The written mutants, ordered by position.
     pub arms: Vec<EmittedArm>,
-    /// Mutants without which it can be parsed: the new ones of this emission.
+    /// Mutants withdrawn in this emission because they broke the syntax.
     pub withdrawn: BTreeSet<usize>,
-    /// Functions of [`MutatedSource::functions`] at whose beginnings no mutant stands: their calls are
-    /// counted under numbers of their own, behind those of all mutants of the source, in the order of the
-    /// functions.
+    /// Functions of [`MutatedSource::functions`] whose body has no mutant at its beginning. Their calls are
+    /// counted under numbers of their own, behind the numbers of all mutants of the source, in function
+    /// order.
     pub entries: Vec<usize>,
-    /// Pieces of the original: where they are in the guarded source, and in the original.
+    /// Start of each piece of the original, in the guarded source and in the original.
     pub(crate) pieces: Vec<(usize, usize)>,
     /// Guards in the guarded source, with the indices of their mutants.
     pub(crate) guards: Vec<(Range<usize>, Range<usize>)>,
 }
 
 impl MutatedSource {
-    /// Writes the guarded source. Its mutants have the numbers from `first` on, from 1, whether they are
-    /// written or not; those that are ignored or in `withdrawn` are not.
+    /// Writes the guarded source. Mutants are numbered from `first`, whether they are written or not.
+    /// Mutants that are ignored or in `withdrawn` are not written.
     pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>) -> EmittedSource {
         let mut parser = SourceParser::new(self.file.language);
         let guards = self.guards(&mut parser);
@@ -70,9 +70,9 @@ impl MutatedSource {
         }
     }
 
-    /// Returns the mutants that have broken the syntax of functions, which are parsed one by one: the tree of
-    /// a whole source is large. `None` if that does not say it: a function can't be understood without what
-    /// is around it, or mutants are outside of functions.
+    /// Returns the mutants that broke the syntax of functions. Parses functions one by one, because the tree
+    /// of a whole source is large. Returns `None` if that can't decide: a function does not parse on its
+    /// own, or mutants are outside of functions.
     fn broken_functions(
         &self,
         emitted: &EmittedSource,
@@ -80,6 +80,7 @@ impl MutatedSource {
     ) -> Option<BTreeSet<usize>> {
         let mut blamed = BTreeSet::new();
         let mut arms = 0;
+        // Compare each function with its original.
         for function in self.outermost_functions() {
             let original = &self.file.text[function.bytes.clone()];
             let bytes = emitted.emitted_bytes(&function.bytes, self.file.text.len());
@@ -98,6 +99,7 @@ impl MutatedSource {
                 of_original if errors.len() <= of_original => continue,
                 _ => return None,
             }
+            // Blame the mutants at the errors, or all mutants of the function.
             let found = errors
                 .iter()
                 .flat_map(|error| emitted.mutants_at(&(bytes.start + error.start..bytes.start + error.end)));
@@ -114,9 +116,9 @@ impl MutatedSource {
     }
 }
 
-/// Returns the mutants that have broken the syntax of a source. What is no code in the original, or none for
-/// the parser, stays so. An error that is in no guard is left to the compiler: what the parser makes of code
-/// that it does not understand depends on all that is around it.
+/// Returns the mutants that broke the syntax of a source. Errors that the original has too are ignored.
+/// Errors outside of guards are left to the compiler, because the parser's recovery depends on all
+/// surrounding code.
 fn broken_whole(
     emitted: &EmittedSource,
     original: &str,
@@ -136,19 +138,19 @@ fn broken_whole(
 }
 
 impl EmittedSource {
-    /// Returns the mutant whose code is around a byte, the innermost one.
+    /// Returns the mutant whose code contains a byte.
     pub fn arm_at(&self, byte: usize) -> Option<usize> {
-        // Arms hold pristine text: none is inside of another.
+        // Mutants hold unguarded text, so they never nest.
         let index = self.arms.partition_point(|arm| arm.bytes.start <= byte).checked_sub(1)?;
         let arm = &self.arms[index];
         (byte < arm.bytes.end).then_some(arm.mutant)
     }
 
-    /// Returns the mutant whose code follows a byte of a guard that is no part of the original.
+    /// Returns the mutant whose code follows a byte of a guard, unless the byte belongs to the original.
     pub(crate) fn arm_behind(&self, byte: usize) -> Option<usize> {
         let index = self.pieces.partition_point(|&(at, _)| at <= byte);
         let (at, original) = *self.pieces.get(index.checked_sub(1)?)?;
-        // Each byte of the original is in one piece, so that the next one begins where this one ends.
+        // The pieces cover the original without gaps, so the next piece begins where this one ends.
         let (next_at, next_original) = *self.pieces.get(index)?;
         if byte < at + (next_original - original) {
             return None;
@@ -157,7 +159,7 @@ impl EmittedSource {
         (arm.bytes.start < next_at).then_some(arm.mutant)
     }
 
-    /// Returns the byte of the original that a byte of the guarded source is made of, or the one before.
+    /// Maps a byte of the guarded source to the original; code of a guard maps to the preceding byte.
     pub fn original_byte(&self, byte: usize) -> usize {
         let index = self.pieces.partition_point(|&(at, _)| at <= byte);
         let Some(&(at, original)) = index.checked_sub(1).and_then(|index| self.pieces.get(index)) else {
@@ -167,8 +169,8 @@ impl EmittedSource {
         (original + (byte - at)).min(end)
     }
 
-    /// Returns where a part of the original is, with all that is written inside, behind what is written
-    /// before its first byte. `length` is that of the original.
+    /// Maps a range of the original to the guarded source, including everything written inside, but not what
+    /// is written before its first byte. `length` is the length of the original.
     fn emitted_bytes(&self, original: &Range<usize>, length: usize) -> Range<usize> {
         let at = |byte: usize| {
             let index = self.pieces.partition_point(|&(_, piece)| piece <= byte);
@@ -181,14 +183,14 @@ impl EmittedSource {
         at(original.start)..at(original.end)
     }
 
-    /// Returns the mutants whose code is in a part of the guarded source.
+    /// Returns the mutants whose code is in a range of the guarded source.
     fn arms_in(&self, bytes: &Range<usize>) -> &[EmittedArm] {
         let index = |byte: usize| self.arms.partition_point(|arm| arm.bytes.start < byte);
         &self.arms[index(bytes.start)..index(bytes.end)]
     }
 
-    /// Returns the mutants that may have broken the syntax at a place: the arm there, or all of the innermost
-    /// guard.
+    /// Returns the mutants that may have broken the syntax at a place: the mutant there, or all mutants of
+    /// the innermost guard.
     fn mutants_at(&self, place: &Range<usize>) -> Vec<usize> {
         if let Some(mutant) = self.arm_at(place.start) {
             return vec![mutant];

@@ -1,49 +1,46 @@
-//! Guards: places of a source where mutants stand beside the original code, as found by the walker and
-//! written by the emitter.
+//! Guards: places where mutants stand beside the original code. The walker finds them, and the emitter
+//! writes them.
 
 use heeler_mutant_model::{Change, Mutator};
 use std::{ops::Range, sync::Arc};
 
-/// How a guard is written.
+/// The form of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GuardForm {
-    // The order in which guards of the same bytes are written.
-    /// In the place of `const` before a function, without a mutant: a constant function can't call the
-    /// runtime.
+    // Guards of the same bytes are written in this order.
+    /// Replaces `const` before a function. Has no mutant. A `const fn` can't call the runtime.
     Constant,
-    /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are
-    /// the body.
+    /// At the beginning of a function's body: mutants return a value. The guard's bytes are the body.
     Body,
-    /// At the beginning of a loop's body, without a mutant: by its rounds an endless loop is noticed. The
-    /// guard's bytes are the body.
+    /// At the beginning of a loop's body, to count iterations and so detect endless loops. Has no mutant.
+    /// The guard's bytes are the body.
     Loop,
-    /// Behind the pattern of an arm of a match, which its one mutant leaves out. The guard's bytes are the
-    /// arm.
+    /// Behind the pattern of a match arm: the mutant disables the arm. The guard's bytes are the arm.
     Arm,
-    /// Before a statement that leaves a loop or begins its next round: its one mutant does the other.
+    /// Before `break` or `continue`: the mutant does the other.
     Jump,
-    /// Around a statement, which its one mutant leaves out.
+    /// Around a statement: the mutant deletes it.
     Statement,
-    /// Around an assignment of Python with an operator, which is no expression there.
+    /// Around a Python augmented assignment, which is not an expression.
     Assignment,
-    /// Around a condition, of which only counts whether it is true: where it may have any type.
+    /// Around a condition of any type: only its truth matters.
     Condition,
     /// Around an expression.
     Expression,
 }
 
-/// One mutant of a guard.
+/// A mutant of a guard.
 #[derive(Debug)]
 pub(crate) struct Arm {
     pub(crate) mutator: Mutator,
-    /// What differs from the guard's bytes, for people.
+    /// Change to the guard's bytes, as shown to the user.
     pub(crate) change: Change,
-    /// What stands for the guard's bytes, for the compiler: operands in parentheses; only the value for a
-    /// body.
+    /// Code to compile in place of the guard's bytes, with operands in parentheses. For a body, only the
+    /// returned value.
     pub(crate) code: String,
-    /// Whether it is a value that the function returns.
+    /// Whether the mutant is a value that the function returns.
     pub(crate) is_value: bool,
-    /// Why it is not tested.
+    /// Why the mutant is not tested.
     pub(crate) ignored: Option<Arc<str>>,
 }
 
@@ -52,25 +49,25 @@ pub(crate) struct Arm {
 pub(crate) struct Guard {
     pub(crate) form: GuardForm,
     pub(crate) bytes: Range<usize>,
-    /// Where a body's guard is written: behind the bytes that must stay first.
+    /// Where to write a body's guard: behind bytes that must stay first.
     pub(crate) insert_at: usize,
     pub(crate) arms: Vec<Arm>,
-    /// Index of the function around it.
+    /// Index of the containing function.
     pub(crate) function: usize,
-    /// Whether the compiler must not compute the value, which it would do without a mutant.
+    /// Whether to prevent the compiler from evaluating the guard, as it would do with the original.
     pub(crate) is_run: bool,
 }
 
-/// What an assignment with an operator consists of.
+/// The parts of an augmented assignment.
 #[derive(Clone, Debug)]
 pub(crate) struct AssignmentParts {
     pub(crate) target: AssignmentTarget,
-    /// Without `=`.
+    /// The operator without `=`.
     pub(crate) operator: String,
     pub(crate) right: Range<usize>,
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Clone, Debug)]
 pub(crate) enum AssignmentTarget {
     Name(Range<usize>),
@@ -78,24 +75,24 @@ pub(crate) enum AssignmentTarget {
     Item { object: Range<usize>, key: Range<usize> },
 }
 
-/// A function of a source that has mutants.
+/// A function in a searched source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name with those of the types, traits, modules and functions around it.
+    /// Qualified name, with types, traits, modules and outer functions.
     pub item: Arc<str>,
     pub bytes: Range<usize>,
-    /// Whether the compiler can run it. With mutants, the program only can.
+    /// Whether the function is `const`. With mutants it can't be.
     pub is_constant: bool,
 }
 
-/// A module of Rust whose source is another file.
+/// A Rust module in another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleDeclaration {
     /// Names of the modules around the declaration in its file, joined by `::`.
     pub inside: Arc<str>,
     pub name: String,
-    /// The value of its `#[path]`.
+    /// The value of `#[path]`.
     pub path: Option<String>,
-    /// Why nothing in it is tested, if so.
+    /// Why nothing in the module is tested, if so.
     pub ignored: Option<Arc<str>>,
 }

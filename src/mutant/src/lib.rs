@@ -1,10 +1,9 @@
-//! Mutation testing as values: no I/O, no clock, no process. Sources in, mutants and guarded sources out.
+//! Mutation testing without I/O, clock or processes: sources in, mutants and guarded sources out.
 //!
-//! - [`Configuration`]: what `#[cfg]` is decided by.
-//! - [`MutatedSource`]: a source with its mutants, and the guarded source in which each stands beside the
-//!   original.
-//! - [`compiler`]: errors of compilers; [`blame`](compiler::blame): the mutants that caused them.
-//! - [`Rollback`]: which mutants are withdrawn until the rest compiles.
+//! - [`Configuration`]: decides `#[cfg]` conditions.
+//! - [`MutatedSource`]: a source with its mutants, and the guarded source that contains them all.
+//! - [`compiler`]: compiler errors; [`blame`](compiler::blame): finds the mutants that caused them.
+//! - [`Rollback`]: withdraws mutants until the rest compiles.
 
 mod cfg;
 pub mod compiler;

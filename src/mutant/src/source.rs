@@ -1,4 +1,4 @@
-//! A source with its mutants.
+//! A source and its mutants.
 
 use crate::{
     cfg::Configuration,
@@ -11,24 +11,24 @@ use heeler_mutant_model::{ByteRange, Description, Language, Mutant, MutantIds, S
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 use tree_sitter::{Node, Parser, Tree};
 
-/// A source and where it is.
+/// A source to search.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Path relative to the workspace, with `/` between its parts.
+    /// Path relative to the workspace, with `/` as separator.
     pub path: Arc<str>,
     pub language: Language,
     pub text: Arc<str>,
-    /// Why nothing in it is tested, if so: its module is not compiled.
+    /// Why nothing in the source is tested, if so: its module is not compiled.
     pub ignored: Option<Arc<str>>,
 }
 
-/// A mutant of a source as found: it is pending or ignored.
+/// A mutant as found: pending or ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundMutant {
     pub mutant: Arc<Mutant>,
-    /// Why it is not tested.
+    /// Why the mutant is not tested.
     pub ignored: Option<Arc<str>>,
-    /// Index of its function in [`MutatedSource::functions`].
+    /// Index in [`MutatedSource::functions`].
     pub function: usize,
 }
 
@@ -36,7 +36,7 @@ pub struct FoundMutant {
 #[derive(Debug)]
 pub struct MutatedSource {
     pub(crate) file: Arc<SourceText>,
-    /// Why nothing in it is tested, if so.
+    /// Why nothing in the source is tested, if so.
     ignored: Option<Arc<str>>,
     configuration: Arc<Configuration>,
     functions: Vec<Function>,
@@ -44,17 +44,17 @@ pub struct MutatedSource {
     mutants: Vec<FoundMutant>,
 }
 
-/// Where the mutants of a source are written. It is found again whenever the source is: it takes several
-/// times as much memory as the mutants, and a parser reads megabytes in a second.
+/// The guards of a source. Found again for each emission instead of stored: guards take several times as
+/// much memory as mutants, and parsing handles megabytes per second.
 #[derive(Debug)]
 pub(crate) struct SourceGuards {
     pub(crate) guards: Vec<Guard>,
-    /// The parts of assignments with guards, by their first byte.
+    /// Parts of guarded assignments, by first byte.
     pub(crate) assignments: BTreeMap<usize, AssignmentParts>,
-    /// Whole lines without code, where statements have lines of their own: without them, what follows is in
-    /// the line of the original again.
+    /// Whole lines without code, for languages where guards add lines. Dropping such a line brings the
+    /// following code back to its original line number.
     pub(crate) empty_lines: Vec<Range<usize>>,
-    /// Number of places that the parser could not parse.
+    /// Number of syntax errors.
     pub(crate) errors: usize,
 }
 
@@ -84,7 +84,7 @@ impl MutatedSource {
         walk_file(syntax, &self.file.text, &self.configuration, root, self.ignored.as_ref())
     }
 
-    /// Finds where the mutants are written.
+    /// Finds the guards of the mutants.
     pub(crate) fn guards(&self, parser: &mut SourceParser) -> SourceGuards {
         let (syntax, text) = (table_of(self.file.language), &*self.file.text);
         let tree = parser.parse(text);
@@ -98,15 +98,15 @@ impl MutatedSource {
         &self.file
     }
 
-    /// Returns the line of the first place that can't be parsed, from 1. Around it, no mutants are found.
+    /// Returns the line of the first syntax error, from 1. No mutants are found around syntax errors.
     pub fn first_syntax_error(&self) -> Option<usize> {
         let tree = SourceParser::new(self.file.language).parse(&self.file.text);
         let first = errors_of(&tree).into_iter().next()?;
         Some(self.file.text.get(..first.start)?.bytes().filter(|byte| *byte == b'\n').count() + 1)
     }
 
-    /// Returns the mutants in the order of their places. A mutant's index here is its number less the first
-    /// number of the source.
+    /// Returns the mutants ordered by position. A mutant's number is its index here plus the first number of
+    /// the source.
     pub fn mutants(&self) -> &[FoundMutant] {
         &self.mutants
     }
@@ -116,7 +116,7 @@ impl MutatedSource {
         &self.functions
     }
 
-    /// Returns the functions that are in no other, in the order of their places.
+    /// Returns the functions outside of other functions, ordered by position.
     pub fn outermost_functions(&self) -> Vec<&Function> {
         let mut functions: Vec<_> = self.functions.iter().collect();
         functions.sort_by_key(|one| (one.bytes.start, std::cmp::Reverse(one.bytes.end)));
@@ -131,14 +131,15 @@ impl MutatedSource {
         functions
     }
 
-    /// Returns the innermost function around a byte; that of the code outside of functions, if there is one.
+    /// Returns the innermost function around a byte, or else the entry for code outside of functions, if
+    /// there is one.
     pub(crate) fn function_at(&self, byte: usize) -> Option<usize> {
         let around = self.functions.iter().enumerate().filter(|(_, one)| one.bytes.contains(&byte));
         let innermost = around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index);
         innermost.or_else(|| self.functions.iter().position(|one| one.item.is_empty()))
     }
 
-    /// Returns the mutants that the preprocessor of C may take out.
+    /// Returns the mutants that the C preprocessor may remove.
     pub fn conditional_mutants(&self) -> Vec<usize> {
         if self.file.language == Language::Rust {
             return Vec::new();
@@ -152,13 +153,13 @@ impl MutatedSource {
         mutants.filter(|(_, found)| is_inside(found)).map(|(index, _)| index).collect()
     }
 
-    /// Returns the modules whose sources are other files. Those of test builds are not among them.
+    /// Returns the modules in other files, without modules of test builds.
     pub fn modules(&self) -> &[ModuleDeclaration] {
         &self.modules
     }
 }
 
-/// A parser of sources of one language.
+/// A parser for one language.
 pub(crate) struct SourceParser {
     syntax: &'static Syntax,
     parser: Parser,
@@ -177,7 +178,7 @@ impl SourceParser {
         self.parser.parse(text, None).expect("a parser with a language and without limits parses everything")
     }
 
-    /// Returns the places of a text that can't be parsed.
+    /// Returns the byte ranges of syntax errors.
     pub(crate) fn errors(&mut self, text: &str) -> Vec<Range<usize>> {
         errors_of(&self.parse(text))
     }
@@ -226,7 +227,8 @@ fn mutants_of(file: &Arc<SourceText>, guards: Vec<Guard>, functions: &[Function]
     mutants
 }
 
-/// Returns the lines, with their ends, that are blank or hold a comment only, and are in no text.
+/// Returns the lines that are blank or contain only a comment, with their line breaks. Lines inside
+/// multi-line strings do not count.
 fn empty_lines(root: Node<'_>, text: &str) -> Vec<Range<usize>> {
     let mut texts = Vec::new();
     each_node(root, &mut |node| {
@@ -243,7 +245,7 @@ fn empty_lines(root: Node<'_>, text: &str) -> Vec<Range<usize>> {
             let behind = texts.partition_point(|one| one.start < at);
             behind.checked_sub(1).is_some_and(|before| at < texts[before].end)
         };
-        // The first lines may say which encoding the source has.
+        // The first two lines may declare the encoding.
         let is_whole = row > 1 && line.ends_with('\n');
         if is_whole && !is_continued && (code.is_empty() || code.starts_with('#')) && !is_in_text() {
             lines.push(at..at + line.len());
@@ -255,7 +257,7 @@ fn empty_lines(root: Node<'_>, text: &str) -> Vec<Range<usize>> {
 }
 
 impl GuardForm {
-    /// Returns whether the form is written around its bytes.
+    /// Returns whether the guard is written around its bytes.
     pub(crate) const fn is_around(self) -> bool {
         match self {
             Self::Constant | Self::Statement | Self::Assignment | Self::Condition | Self::Expression => true,

@@ -1,4 +1,4 @@
-//! Guards of Python.
+//! Writes Python guards.
 //!
 //! ```text
 //! a < b        ((a < b) if not __hg__(7,2) else ((a) <= (b)) if __hg__.on == 7 else ((a) >= (b)))
@@ -13,10 +13,10 @@
 //!     body         __hg__(0,0); body
 //! ```
 //!
-//! `__hg__` is a name of Python's builtins while tests run: a source needs no import, and in classes the name
-//! stays as it is. An assignment with an operator is no expression, and a statement with a condition can't
-//! stand behind another one in its line: so what is assigned is computed by the operator's function, which
-//! does the same. For a line that is added, the next one without code is left out.
+//! While tests run, `__hg__` is a builtin: sources need no import, and classes do not mangle the name. An
+//! augmented assignment is not an expression, and a conditional statement can't follow another statement on
+//! its line, so a function computes the assigned value with either operator. For every added line, the next
+//! line without code is dropped, which keeps line numbers.
 
 use super::writer::{GuardWriter, WrittenArms};
 use crate::guard::{AssignmentTarget, Guard, GuardForm};
@@ -62,12 +62,12 @@ impl GuardWriter<'_> {
                 self.new_line(guard.insert_at);
             }
             GuardForm::Assignment => self.assignment(guard, base, written),
-            // Python has no constant functions, so none of them has mutants.
+            // `Constant` is not used in Python, and the caller writes `Loop`.
             GuardForm::Constant | GuardForm::Loop => {}
         }
     }
 
-    /// Writes the mutants of a guard that has been passed, of which one is on.
+    /// Writes the mutants after the test of a guard; one of them is on.
     fn choice(&mut self, guard: &Guard, base: usize, written: &WrittenArms, shown: fn(&str) -> String) {
         let last = written.len() - 1;
         for (place, &(mutant, number)) in written.iter().enumerate() {
@@ -114,7 +114,7 @@ impl GuardWriter<'_> {
         self.push("))");
     }
 
-    /// Writes what counts the rounds of a loop, unless the guard of its first statement does.
+    /// Counts a loop's iterations, unless the guard of the first statement does.
     pub(super) fn python_round(&mut self, guard: &Guard, index: usize) {
         let source = self.source;
         let next = self.found.guards.get(index + 1).filter(|next| next.bytes.start == guard.insert_at);
@@ -132,7 +132,7 @@ impl GuardWriter<'_> {
         }
     }
 
-    /// Begins a line with the indentation of that of a statement.
+    /// Begins a line with the indentation of a statement's line.
     fn new_line(&mut self, statement: usize) {
         let text = &self.source.file.text;
         let line_start = text[..statement].rfind('\n').map_or(0, |at| at + 1);
@@ -143,7 +143,7 @@ impl GuardWriter<'_> {
     }
 }
 
-/// Returns whether a statement has a block, or may have one.
+/// Returns whether a statement has, or may have, a block.
 fn is_compound(statement: &str) -> bool {
     let words = ["if", "for", "while", "try", "with", "def", "class", "async", "match"];
     let end =

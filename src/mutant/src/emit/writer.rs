@@ -8,21 +8,22 @@ use crate::{
 use heeler_mutant_model::Language;
 use std::{collections::BTreeSet, fmt::Write as _, ops::Range};
 
-/// Which mutants are written, and under which numbers.
+/// Which mutants to write, and their numbers.
 #[derive(Clone, Copy)]
 pub(super) struct NumberedMutants<'a> {
-    /// The number of the first mutant of the source.
+    /// Number of the source's first mutant.
     pub(super) first: u32,
     pub(super) left_out: &'a BTreeSet<usize>,
 }
 
-/// Writes the guarded source with all mutants but those left out.
+/// Writes the guarded source without the mutants that are left out.
 pub(super) fn write(
     source: &MutatedSource,
     found: &SourceGuards,
     mutants: NumberedMutants<'_>,
 ) -> EmittedSource {
     let text = &*source.file.text;
+    // Find the first mutant of each guard.
     let mut begins = Vec::with_capacity(found.guards.len());
     let mut next = 0;
     for guard in &found.guards {
@@ -38,6 +39,7 @@ pub(super) fn write(
         guards: Vec::new(),
     };
     let NumberedMutants { first, left_out } = mutants;
+    // Functions that keep a mutant can't stay `const`.
     let written = found.guards.iter().zip(&begins).filter(|(guard, begin)| {
         (**begin..**begin + guard.arms.len()).any(|mutant| !left_out.contains(&mutant))
     });
@@ -67,17 +69,17 @@ pub(super) struct GuardWriter<'a> {
     pub(super) found: &'a SourceGuards,
     first: u32,
     pub(super) left_out: &'a BTreeSet<usize>,
-    /// Functions with mutants that are written.
+    /// Functions with at least one written mutant.
     mutated: BTreeSet<usize>,
     /// Index of each guard's first mutant.
     pub(super) begins: Vec<usize>,
     next_guard: usize,
-    /// Lines that were added, for which others without code are left out.
+    /// Number of added lines to make up for by dropping lines without code.
     pub(super) owed_lines: usize,
     emitted: EmittedSource,
 }
 
-/// The mutants of a guard that are written: the index of each, and its number within the guard, from 1.
+/// The written mutants of a guard: index, and number within the guard from 1.
 pub(super) type WrittenArms = Vec<(usize, usize)>;
 
 impl GuardWriter<'_> {
@@ -85,7 +87,7 @@ impl GuardWriter<'_> {
         self.emitted.text.push_str(text);
     }
 
-    /// Writes a piece of the original.
+    /// Writes a piece of the original, and drops lines without code for added lines.
     fn piece(&mut self, mut bytes: Range<usize>) {
         let empty = &self.found.empty_lines;
         let mut next = empty.partition_point(|line| line.start < bytes.start);
@@ -105,7 +107,7 @@ impl GuardWriter<'_> {
         }
     }
 
-    /// Writes a range of the original with the guards inside.
+    /// Writes a range of the original, with the guards inside.
     pub(super) fn range(&mut self, bytes: Range<usize>) {
         let mut at = bytes.start;
         while let Some(guard) = self.found.guards.get(self.next_guard) {
@@ -130,6 +132,7 @@ impl GuardWriter<'_> {
             .collect();
         let start = self.emitted.text.len();
         let base = self.first as usize + first;
+        // Guards without mutants count calls and iterations, or are dropped.
         match (guard.form, written.is_empty()) {
             (GuardForm::Constant, _) => {
                 if self.stays_constant(guard.function) {
@@ -175,12 +178,12 @@ impl GuardWriter<'_> {
         if guard.form.is_around() { guard.bytes.end } else { begin }
     }
 
-    /// Returns whether the compiler can run a function: it has no mutant then, and does not call the runtime.
+    /// Returns whether a function stays `const`: without mutants, it does not call the runtime.
     fn stays_constant(&self, function: usize) -> bool {
         self.source.functions()[function].is_constant && !self.mutated.contains(&function)
     }
 
-    /// Writes the beginning of a function's body at which no mutant stands.
+    /// Counts calls of a function whose body has no mutant at its beginning.
     fn entry(&mut self, function: usize) {
         if self.mutated.is_empty() || self.stays_constant(function) {
             return;
@@ -194,7 +197,7 @@ impl GuardWriter<'_> {
         self.emitted.entries.push(function);
     }
 
-    /// Writes the code of a mutant.
+    /// Writes a mutant's code and records its place.
     pub(super) fn arm(&mut self, mutant: usize, code: &str) {
         let start = self.emitted.text.len();
         self.push(code);
@@ -202,7 +205,7 @@ impl GuardWriter<'_> {
     }
 
     pub(super) fn format(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
+        // Writing to a string can't fail.
         let _written = self.emitted.text.write_fmt(text);
     }
 
@@ -218,8 +221,8 @@ impl GuardWriter<'_> {
             }
             GuardForm::Expression | GuardForm::Condition => {
                 self.format(format_args!("(match heeler_guard::at({base},{count}) {{ "));
-                // Without the parentheses, `unsafe { a } == b` would be a statement and a syntax error: an
-                // arm and a block begin as statements do.
+                // Match arms and blocks begin like statements. Without the parentheses, `unsafe { a } == b`
+                // would parse as a statement followed by a syntax error.
                 for &(mutant, number) in written {
                     self.format(format_args!("{number} => {{ "));
                     self.arm(mutant, &format!("({})", guard.arms[number - 1].code));
@@ -242,7 +245,7 @@ impl GuardWriter<'_> {
                 self.push(" if ");
                 self.arm(written[0].0, &format!("heeler_guard::at({base},{count})==0"));
             }
-            // Without a mutant, or written in another language only.
+            // Written by the caller, or used only by other languages.
             GuardForm::Jump | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
@@ -260,7 +263,7 @@ impl GuardWriter<'_> {
             GuardForm::Expression | GuardForm::Condition => {
                 self.push("(");
                 for (place, &(mutant, number)) in written.iter().enumerate() {
-                    // One call for each evaluation: the number of calls is what limits endless loops.
+                    // Call the runtime once per evaluation, because calls count towards the hit limit.
                     match place {
                         0 => self.format(format_args!("__hg({base},{count})=={number} ? (")),
                         _ => self.format(format_args!("__hg_on=={} ? (", base + number - 1)),
@@ -289,13 +292,14 @@ impl GuardWriter<'_> {
                 self.arm(written[0].0, &guard.arms[0].code);
                 self.push(" } else ");
             }
-            // Without a mutant, or written in another language only.
+            // Written by the caller, or used only by other languages.
             GuardForm::Arm | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 
-    /// As in C, with functions that are constant where they must be, for code that the compiler runs, and
-    /// with one that is not where it would run otherwise.
+    /// As in C, except for expressions. The compiler may evaluate `__hg` and `__hg_is`, so constant
+    /// expressions still compile. `__hg_at` only works at run time, which keeps the compiler from evaluating
+    /// the guard.
     fn cpp(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
         if !matches!(guard.form, GuardForm::Expression | GuardForm::Condition) {
             return self.c(guard, base, written);
@@ -310,14 +314,14 @@ impl GuardWriter<'_> {
                 _ => self.format(format_args!("__hg_is({}) ? (", base + number - 1)),
             }
             match guard.arms[number - 1].code.as_str() {
-                // A header that C includes as well may not know the words.
+                // C code that includes the header may not know `true` and `false`.
                 "true" if is_condition => self.arm(mutant, "1"),
                 "false" if is_condition => self.arm(mutant, "0"),
                 code => self.arm(mutant, code),
             }
             self.push(") : ");
         }
-        // Whatever its type, a condition is true or false.
+        // Conditions can have any type; `!!` makes both branches agree.
         self.push(if is_condition { "!!(" } else { "(" });
         self.range(guard.bytes.clone());
         self.push("))");
