@@ -1,4 +1,4 @@
-//! C.
+//! The syntax table of C.
 
 use super::table::{BINARY, BINDINGS_OF_C, COMPOUND, FunctionFacts, Gate, Role, Syntax, text_of};
 use tree_sitter::Node;
@@ -29,7 +29,7 @@ pub(super) const ROLES: &[(&str, Role)] = &[
     ("case_statement", Role::WithoutFields(&["value"])),
     ("preproc_if", Role::WithoutFields(&["condition"])),
     ("preproc_elif", Role::WithoutFields(&["condition"])),
-    // What the compiler computes, and what is no code.
+    // Evaluated by the compiler, or not code.
     ("preproc_def", Role::Skip),
     ("preproc_function_def", Role::Skip),
     ("preproc_call", Role::Skip),
@@ -67,8 +67,8 @@ pub(super) fn table() -> Syntax {
     }
 }
 
-/// Returns the text with line breaks of one byte where `\` continues a line; `None` if it has no others. The
-/// parser takes what follows one of two bytes in a text for code.
+/// Replaces `\` followed by CR LF with a one-byte line break; `None` if there are none. The parser misreads
+/// the code after a two-byte break inside a string. All positions stay the same.
 pub(super) fn with_continued_lines(text: &str) -> Option<String> {
     text.contains("\\\r\n").then(|| text.replace("\\\r\n", " \\\n"))
 }
@@ -91,7 +91,7 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
         ["float" | "double"] | ["long", "double"] => &["0.0", "1.0"],
         ["bool" | "_Bool"] => &["1", "0"],
         _ if words.iter().all(|word| is_integer(word)) => &["0", "1"],
-        // A structure, or a name whose type is not known.
+        // A structure, or a name of unknown type.
         _ => &[],
     };
     let values = values.iter().map(|&value| value.to_owned()).collect();
@@ -99,7 +99,7 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
     Some(FunctionFacts { name, body, is_constant: false, constant_word: None, values })
 }
 
-/// Returns the values without what the function returns anyway.
+/// Removes values that the function returns anyway.
 pub(super) fn without_same(mut values: Vec<String>, body: Node<'_>, text: &str) -> Vec<String> {
     let block = text_of(body, text);
     let statement = block.trim_start_matches('{').trim_end_matches('}').trim();
@@ -132,8 +132,8 @@ fn is_deletable(statement: Node<'_>, text: &str) -> bool {
     }
 }
 
-/// Returns whether a call or declaration is walked: not the arguments of what looks like a macro, which may
-/// need them as constants or as text, and not the values of static variables.
+/// Returns whether to walk a call or declaration. Excludes arguments of likely macros, which may need
+/// constants or plain text, and values of static variables.
 pub(super) fn is_walked(node: Node<'_>, text: &str) -> bool {
     if node.kind() == "call_expression" {
         let Some(name) = node.child_by_field_name("function") else { return false };
@@ -147,8 +147,8 @@ pub(super) fn is_walked(node: Node<'_>, text: &str) -> bool {
     })
 }
 
-/// Returns whether a `break` or `continue` is about the innermost loop. In a `switch`, `break` is about that.
-/// A loop that runs once ends either way.
+/// Returns whether a `break` or `continue` applies to a loop that can run more than once. A `break` in a
+/// `switch` applies to the `switch`; in a loop that runs once, both jumps do the same.
 pub(super) fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
     let around = std::iter::successors(jump.parent(), |node| node.parent());
     let is_end =

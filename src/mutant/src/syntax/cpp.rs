@@ -1,4 +1,4 @@
-//! C++, and headers that C and C++ share: what is written is valid in both where the source is.
+//! C++, and headers shared by C and C++: the code written into a header is valid in both.
 
 use super::{
     c, cpp_constants, cpp_macros, cpp_values,
@@ -12,12 +12,12 @@ const ROLES: &[(&str, Role)] = &[
     ("class_specifier", Role::Container),
     ("struct_specifier", Role::Container),
     ("union_specifier", Role::Container),
-    // What the compiler computes, and what is no code.
+    // Evaluated by the compiler, or not code.
     ("static_assert_declaration", Role::Skip),
     ("template_argument_list", Role::Skip),
     ("template_parameter_list", Role::Skip),
     ("template_instantiation", Role::Skip),
-    // It may declare a class.
+    // May declare a class.
     ("field_declaration", Role::Fields(&["type"])),
     ("bitfield_clause", Role::Skip),
     ("alias_declaration", Role::Skip),
@@ -38,10 +38,10 @@ const ROLES: &[(&str, Role)] = &[
     ("user_defined_literal", Role::Skip),
 ];
 
-/// What looks like a call of a function, and is evaluated by the compiler.
+/// Operators that look like calls, but are evaluated by the compiler.
 const UNEVALUATED: [&str; 4] = ["noexcept", "typeid", "__builtin_constant_p", "__builtin_choose_expr"];
 
-/// Names of streams. Where `<<` writes, its replacement does not compile.
+/// Common names of streams. Replacing `<<` on a stream does not compile.
 const STREAMS: [&str; 15] =
     ["cout", "cerr", "clog", "cin", "os", "oss", "ss", "is", "iss", "in", "out", "ifs", "ofs", "log", "sstr"];
 
@@ -75,20 +75,20 @@ fn readable(text: &str) -> Option<String> {
     cpp_macros::without_specifiers(continued.as_deref().unwrap_or(text)).or(continued)
 }
 
-/// Returns the name of a namespace or class, without arguments of templates.
+/// Returns the name of a namespace or class, without template arguments.
 fn container(node: Node<'_>, text: &str) -> String {
     let Some(name) = node.child_by_field_name("name") else { return String::new() };
     let name = text_of(name, text);
     name.split('<').next().unwrap_or(name).trim().to_owned()
 }
 
-/// Returns the initialisers of a constructor.
+/// Returns the initialiser list of a constructor.
 fn before_body(function: Node<'_>) -> Option<Node<'_>> {
     let mut cursor = function.walk();
     function.children(&mut cursor).find(|child| child.kind() == "field_initializer_list")
 }
 
-/// Returns whether a statement is a call, an assignment, or writes to a stream.
+/// Returns whether a statement is a call, an assignment or a write to a stream.
 fn is_deletable(statement: Node<'_>, text: &str) -> bool {
     if statement.kind() != "expression_statement" {
         return false;
@@ -102,7 +102,8 @@ fn is_deletable(statement: Node<'_>, text: &str) -> bool {
     }
 }
 
-/// Returns whether a call or declaration is walked: as in C, and not what must be a constant.
+/// Returns whether to walk a call or declaration: as in C, except unevaluated calls and constant
+/// declarations.
 fn is_walked(node: Node<'_>, text: &str) -> bool {
     if node.kind() == "call_expression" {
         let name = node.child_by_field_name("function").map(|name| text_of(name, text));
@@ -116,14 +117,14 @@ fn is_walked(node: Node<'_>, text: &str) -> bool {
     !node.children(&mut cursor).any(is_constant) && c::is_walked(node, text)
 }
 
-/// Returns whether another operator can stand for this one: not where nobody uses the value, because that is
-/// a declaration that looks like an expression, and not in a stream.
+/// Returns whether an operator may be replaced. Excludes stream operators, and unused values, which are
+/// really declarations that look like expressions.
 fn is_mutated_operator(node: Node<'_>, text: &str) -> bool {
     let is_statement = || node.parent().is_some_and(|parent| parent.kind() == "expression_statement");
     node.kind() != "binary_expression" || (!is_statement() && !is_stream(node, text))
 }
 
-/// Returns whether `<<` or `>>` writes to a stream or reads from one, as far as that can be seen.
+/// Guesses whether `<<` or `>>` writes to or reads from a stream.
 fn is_stream(node: Node<'_>, text: &str) -> bool {
     let Some(operator) = shift(node, text) else { return false };
     let mut top = node;
@@ -162,7 +163,7 @@ fn is_stream_name(operand: &str) -> bool {
     STREAMS.contains(&name.as_str()) || name.contains("stream")
 }
 
-/// Returns whether an expression is inside of an operator that writes to a stream or reads from one.
+/// Returns whether an expression is inside the definition of a stream operator.
 fn is_stream_operator(node: Node<'_>, text: &str) -> bool {
     let mut around = node.parent();
     while let Some(one) = around {

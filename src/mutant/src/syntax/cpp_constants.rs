@@ -1,13 +1,13 @@
-//! Which of the program and the compiler computes the value of a `const` variable of C++.
+//! Decides whether the compiler or the program evaluates a `const` variable of C++.
 //!
-//! The compiler computes the value of a `const` integer if it can, so that a guard in it would never have an
-//! effect. Unless the value is needed while compiling, the guard is written so that the compiler can't.
+//! The compiler evaluates a `const` integer if it can, and a guard in the value would have no effect. Unless
+//! the value is needed at compile time, the guard is written so that the compiler can't evaluate it.
 
 use super::table::{Evaluation, text_of};
 use std::collections::BTreeSet;
 use tree_sitter::Node;
 
-/// Returns who computes the values of a declaration.
+/// Returns who evaluates the values of a declaration.
 pub(super) fn evaluation(declaration: Node<'_>, text: &str) -> Evaluation {
     if !is_constant(declaration, text) {
         return Evaluation::Usual;
@@ -17,7 +17,7 @@ pub(super) fn evaluation(declaration: Node<'_>, text: &str) -> Evaluation {
         return Evaluation::Usual;
     };
     if has_word(function, text, "constexpr") {
-        // The compiler may run all of the function.
+        // The compiler may evaluate the whole function.
         return Evaluation::Usual;
     }
     let needed = needed_names(function, text);
@@ -31,7 +31,7 @@ fn is_constant(declaration: Node<'_>, text: &str) -> bool {
     declaration.kind() == "declaration" && has_word(declaration, text, "const")
 }
 
-/// Returns whether a word stands before the type of a function or variable, or behind it.
+/// Returns whether a qualifier or specifier appears beside the type of a function or variable.
 fn has_word(node: Node<'_>, text: &str, word: &str) -> bool {
     let mut cursor = node.walk();
     node.children(&mut cursor).any(|child| {
@@ -39,7 +39,6 @@ fn has_word(node: Node<'_>, text: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the variables of a declaration.
 fn names<'text>(declaration: Node<'_>, text: &'text str) -> Vec<&'text str> {
     let mut cursor = declaration.walk();
     let declarators = declaration.children_by_field_name("declarator", &mut cursor);
@@ -52,7 +51,7 @@ fn names<'text>(declaration: Node<'_>, text: &'text str) -> Vec<&'text str> {
     declarators.flat_map(name).collect()
 }
 
-/// Returns the names whose values the compiler needs in a function, with the names in the values of these.
+/// Returns the names whose values a function needs at compile time, including names used in these values.
 fn needed_names<'text>(function: Node<'_>, text: &'text str) -> BTreeSet<&'text str> {
     let mut needed = BTreeSet::new();
     let mut constants = Vec::new();
@@ -81,9 +80,9 @@ fn add_needed<'tree, 'text>(
         "case_statement" => node.child_by_field_name("value"),
         "if_statement" if has_constant_condition(node) => node.child_by_field_name("condition"),
         "declaration" if has_word(node, text, "constexpr") || has_word(node, text, "constinit") => Some(node),
-        // Code inside of a class can't use variables of the function, but for constants.
+        // Code inside a local class can use only constants of the function.
         "class_specifier" | "struct_specifier" | "union_specifier" | "enum_specifier" => Some(node),
-        // And so can't a lambda that captures nothing by itself.
+        // The same applies to a lambda without a default capture.
         "lambda_expression" if !captures_all(node, text) => node.child_by_field_name("body"),
         "template_argument_list"
         | "static_assert_declaration"
@@ -104,7 +103,7 @@ fn add_needed<'tree, 'text>(
     }
 }
 
-/// Returns whether a condition is one of `if constexpr`.
+/// Returns whether a statement is `if constexpr` or `if consteval`.
 pub(super) fn has_constant_condition(node: Node<'_>) -> bool {
     let mut cursor = node.walk();
     node.kind() == "if_statement"
@@ -118,7 +117,7 @@ fn captures_all(lambda: Node<'_>, text: &str) -> bool {
 }
 
 fn add_identifiers<'text>(node: Node<'_>, text: &'text str, found: &mut BTreeSet<&'text str>) {
-    // Among the arguments of a template, the parser takes a variable for a type.
+    // The parser takes a variable in template arguments for a type.
     if matches!(node.kind(), "identifier" | "type_identifier") {
         found.insert(text_of(node, text));
     }

@@ -1,7 +1,7 @@
-//! Macros of C++ that stand where specifiers do, such as `API_EXPORT int f();`: the parser takes them for
-//! types and loses what follows. It reads blanks in their place, so that all positions stay.
+//! Hides C++ macros in the position of specifiers, such as `API_EXPORT int f();`. The parser would take them
+//! for types and misread what follows. Blanks keep all positions.
 
-/// Words that may be before such a macro in its line.
+/// Words that may precede such a macro on its line.
 const KEYWORDS: [&str; 10] = [
     "static",
     "inline",
@@ -15,11 +15,11 @@ const KEYWORDS: [&str; 10] = [
     "public:",
 ];
 
-/// Returns the text with blanks for the macros; `None` if it has none.
+/// Replaces the macros with blanks; `None` if there are none.
 pub(super) fn without_specifiers(text: &str) -> Option<String> {
     let mut blanked: Option<Vec<u8>> = None;
     let mut start = 0;
-    // The last byte of code before a line, to know whether a declaration may begin in it.
+    // The last byte of code before the line shows whether a declaration may begin here.
     let mut before = b';';
     for line in text.split_inclusive('\n') {
         let code = line.trim();
@@ -28,7 +28,7 @@ pub(super) fn without_specifiers(text: &str) -> Option<String> {
             for (at, length) in specifiers(line, rest) {
                 let bytes = blanked.get_or_insert_with(|| text.as_bytes().to_vec());
                 bytes[start + at..start + at + length].fill(b' ');
-                // A macro of its own line leaves the next one at the beginning of a declaration.
+                // After a macro on a line of its own, the next line begins a declaration.
                 if line.trim().len() == length {
                     before = b';';
                 }
@@ -47,7 +47,7 @@ fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Returns the places and lengths of the macros at the beginning of a line.
+/// Returns the offsets and lengths of macros at the beginning of a line.
 fn specifiers(line: &str, rest: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -83,12 +83,12 @@ fn is_macro(word: &str) -> bool {
         && letters.all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == b'_')
 }
 
-/// Returns whether what follows in the line, or in those behind it, is a type and a name, or the name of a
-/// constructor or destructor: a macro that is a type has only a name behind it.
+/// Returns whether the following code is a type and a name, or the name of a constructor or destructor. A
+/// macro that stands for a type has only a name behind it.
 fn is_before_declaration(line: &str, rest: &str) -> bool {
     let here = line.trim();
     if here.is_empty() {
-        // A macro of its own line, without a semicolon.
+        // A macro on a line of its own, without a semicolon.
         let next = rest.trim_start();
         return next.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !is_macro(word(next));
     }
@@ -102,7 +102,7 @@ fn is_before_declaration(line: &str, rest: &str) -> bool {
     }
 }
 
-/// Returns what follows a qualified name with its template arguments; `None` if there is no name.
+/// Returns the text after a qualified name with template arguments; `None` if there is no name.
 fn after_type(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     let mut end = text.len();

@@ -1,4 +1,4 @@
-//! What the walker must know of a function of C++, and the values that it can return instead of running.
+//! Describes C++ functions: name, body, and the values that mutants return.
 
 use super::{
     c::{is_integer, without_same},
@@ -12,25 +12,26 @@ enum Indirection {
     None,
     Pointer,
     Reference,
-    /// It has no type before it, or a type that is not understood.
+    /// No type, or a type that is not understood.
     Unknown,
 }
 
-/// A function as its declarator describes it.
+/// The parts of a declarator.
 struct Declared<'tree> {
     name: Node<'tree>,
     indirection: Indirection,
-    /// The type behind `->`, or that of a conversion.
+    /// Trailing return type, or the target type of a conversion operator.
     own_type: Option<Node<'tree>>,
 }
 
 pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>> {
     let body = node.child_by_field_name("body").filter(|body| body.kind() == "compound_statement")?;
-    // The parser may have added its end.
+    // The parser may have inserted a missing `}`.
     let text_of_body = text_of(body, text);
     if text_of_body.len() < 2 || !text_of_body.ends_with('}') {
         return None;
     }
+    // Determine what the compiler must know about the function.
     let declared = declared(node.child_by_field_name("declarator")?)?;
     let name = text_of(declared.name, text);
     let words = specifiers(node, text);
@@ -40,8 +41,9 @@ pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionF
     let mut cursor = node.walk();
     let is_understood = node.children(&mut cursor).all(|child| child == body || !child.has_error());
     let statement = text_of_body.trim_start_matches('{').trim_start();
-    // In C++11, nothing but the statement can be there.
+    // In C++11, a `constexpr` function may contain only its `return` statement.
     let is_one_statement = has("constexpr") && statement.starts_with("return");
+    // Choose values by return type.
     let mut values = Vec::new();
     if is_understood && !is_one_statement && !has("noreturn") && name != "main" {
         let written = node.child_by_field_name("type");
@@ -55,7 +57,7 @@ pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionF
     Some(FunctionFacts { name: declared.name, body, is_constant, constant_word: None, values })
 }
 
-/// Returns the texts of what stands before a function's type.
+/// Returns the specifiers before a function's type.
 fn specifiers<'text>(node: Node<'_>, text: &'text str) -> Vec<&'text str> {
     let mut cursor = node.walk();
     let is_specifier = |kind: &str| {
@@ -84,7 +86,7 @@ fn declared(declarator: Node<'_>) -> Option<Declared<'_>> {
                 let mut cursor = node.walk();
                 let trailing =
                     node.children(&mut cursor).find(|child| child.kind() == "trailing_return_type");
-                // A function that returns a pointer to a function has its name deeper inside.
+                // The name of a function that returns a function pointer is nested deeper.
                 let is_name = !name.kind().ends_with("_declarator");
                 return Some(Declared {
                     name,
@@ -114,7 +116,7 @@ fn declared(declarator: Node<'_>) -> Option<Declared<'_>> {
     }
 }
 
-/// Returns values of a type; none for types that have no value everybody can make.
+/// Returns values of a type; none if a value can't be made easily.
 fn of_type(returned: Node<'_>, indirection: Indirection, text: &str) -> Vec<String> {
     let mut node = returned;
     let mut indirection = indirection;
@@ -128,7 +130,7 @@ fn of_type(returned: Node<'_>, indirection: Indirection, text: &str) -> Vec<Stri
         node = inner;
     }
     let values: &[&str] = match indirection {
-        // Valid in C as well, which may include the same header.
+        // `0` is valid in C too, which may include the same header.
         Indirection::Pointer => &["0"],
         Indirection::Reference | Indirection::Unknown => &[],
         Indirection::None => match node.kind() {
@@ -136,7 +138,7 @@ fn of_type(returned: Node<'_>, indirection: Indirection, text: &str) -> Vec<Stri
             "type_identifier" | "qualified_identifier" | "template_type" | "dependent_type" => {
                 of_named(text_of(node, text))
             }
-            // Deduced types, and structures in the form of C.
+            // Deduced types, and types written as `struct NAME`.
             _ => &[],
         },
     };

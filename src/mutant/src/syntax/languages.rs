@@ -1,11 +1,11 @@
-//! The languages: a new one is a file with its table, and a line here.
+//! All languages. To add one, create a file with its table and add a line here.
 
 use std::sync::OnceLock;
 
 use super::{c, cpp, python, rust, table::Syntax};
 use heeler_mutant_model::Language;
 
-/// Returns the table of a language, made at its first use.
+/// Returns a language's table, which is built on first use.
 pub(crate) fn table_of(language: Language) -> &'static Syntax {
     static RUST: OnceLock<Syntax> = OnceLock::new();
     static C: OnceLock<Syntax> = OnceLock::new();

@@ -1,12 +1,12 @@
-//! What the walker knows of each language: a table of roles of syntax nodes, operators, and a few functions
-//! for what no table says.
+//! The walker's knowledge of each language: roles of syntax nodes, operators, and functions for what a table
+//! can't express.
 //!
-//! - [`table`]: the form of a table.
+//! - [`table`]: the structure of a table.
 //! - [`rust`], [`c`], [`cpp`], [`python`]: the languages; [`languages`]: their list.
-//! - [`rust_attributes`]: attributes that take code out; [`rust_literals`]: literals that a guard must not
-//!   part from what is around them; [`rust_statements`]: operators that the parser takes for others;
-//!   [`rust_values`], [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that
-//!   the parser does not read; [`cpp_constants`]: variables whose values the compiler computes.
+//! - [`rust_attributes`]: attributes that exclude code; [`rust_literals`]: literals that a guard must not
+//!   separate from their context; [`rust_statements`]: operators that the parser misreads; [`rust_values`],
+//!   [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that confuse the
+//!   parser; [`cpp_constants`]: variables that the compiler evaluates.
 
 mod c;
 mod cpp;

@@ -1,4 +1,4 @@
-//! Python.
+//! The syntax table of Python.
 
 use super::{
     python_values,
@@ -17,7 +17,7 @@ const ROLES: &[(&str, Role)] = &[
     ("unary_operator", Role::Unary),
     ("true", Role::Boolean),
     ("false", Role::Boolean),
-    // Nodes whose parts have no names in the grammar, or whose mutants need a form of their own.
+    // Parts without field names in the grammar, or mutants in a special form.
     ("if_statement", Role::Python),
     ("elif_clause", Role::Python),
     ("while_statement", Role::Python),
@@ -35,9 +35,9 @@ const ROLES: &[(&str, Role)] = &[
     ("break_statement", Role::LoopControl),
     ("continue_statement", Role::LoopControl),
     ("case_clause", Role::Python),
-    // Comments are read by lines, before the walk: the grammar puts them beside the blocks that they begin.
+    // Comments are read by line before the walk, because the grammar attaches them to the wrong blocks.
     ("comment", Role::Skip),
-    // What is no code, or no code of the product.
+    // Not code, or not product code.
     ("type", Role::Skip),
     ("type_parameter", Role::Skip),
     ("type_alias_statement", Role::Skip),
@@ -127,13 +127,15 @@ pub(super) fn table() -> Syntax {
     }
 }
 
-/// Returns whether a `break` or `continue` has a line of its own: a guard is a statement before it.
+/// Returns whether a `break` or `continue` is on a line of its own, because the guard is a statement before
+/// it.
 fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
     let line_start = text[..jump.start_byte()].rfind('\n').map_or(0, |at| at + 1);
     text[line_start..jump.start_byte()].trim().is_empty()
 }
 
-/// Returns whether the parser binds an operator as Python does: for the parser, `^` binds more than `&`.
+/// Returns whether the parser gives an operator the right precedence: it wrongly lets `^` bind tighter than
+/// `&`.
 fn is_mutated_operator(node: Node<'_>, text: &str) -> bool {
     let operator = |node: Node<'_>| {
         let operator = node.child_by_field_name("operator").filter(|_| node.kind() == "binary_operator");
@@ -149,8 +151,7 @@ fn is_mutated_operator(node: Node<'_>, text: &str) -> bool {
     }
 }
 
-/// Returns whether a statement has its lines for itself: nothing but spaces is before it, and nothing but a
-/// comment behind it.
+/// Returns whether a statement is alone on its lines, except for a trailing comment.
 fn is_own_line(statement: Node<'_>, text: &str) -> bool {
     let (before, behind) = (&text[..statement.start_byte()], &text[statement.end_byte()..]);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -159,7 +160,7 @@ fn is_own_line(statement: Node<'_>, text: &str) -> bool {
         && (rest.is_empty() || rest.starts_with('#'))
 }
 
-/// Returns where the first statement of a body begins, behind its docstring, if it has lines of its own.
+/// Returns where the first statement after the docstring begins, if it is on a line of its own.
 fn body_start(body: Node<'_>, text: &str) -> Option<usize> {
     let first = statements(body).into_iter().find(|statement| !is_docstring(*statement))?;
     let line_start = text[..first.start_byte()].rfind('\n').map_or(0, |at| at + 1);
@@ -185,7 +186,8 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
         code.iter().all(|statement| is_placeholder(*statement, text)) || is_declared_only(node, text);
     let mut values = match () {
         () if is_stub => Vec::new(),
-        // Its early return ends the iteration; with a yield in its body it stays a generator.
+        // An early return ends the iteration; the function stays a generator because its body still contains
+        // `yield`.
         () if is_generator(body) => vec![String::new()],
         () => python_values::of_annotation(node.child_by_field_name("return_type"), text),
     };
@@ -196,7 +198,7 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
     Some(FunctionFacts { name, body, is_constant: false, constant_word: None, values })
 }
 
-/// Returns whether a statement stands for a body that does nothing.
+/// Returns whether a statement is a placeholder for a missing body.
 fn is_placeholder(statement: Node<'_>, text: &str) -> bool {
     let words = text_of(statement, text);
     statement.kind() == "pass_statement" || words == "..." || is_not_implemented(statement, text)
@@ -206,7 +208,7 @@ fn is_not_implemented(statement: Node<'_>, text: &str) -> bool {
     statement.kind() == "raise_statement" && text_of(statement, text).contains("NotImplementedError")
 }
 
-/// Returns whether the decorators of a function say that its body is not what runs.
+/// Returns whether decorators say that the body never runs.
 fn is_declared_only(function: Node<'_>, text: &str) -> bool {
     let Some(outer) = function.parent().filter(|parent| parent.kind() == "decorated_definition") else {
         return false;
@@ -218,7 +220,7 @@ fn is_declared_only(function: Node<'_>, text: &str) -> bool {
     })
 }
 
-/// Returns whether a body yields, not counting the functions inside of it.
+/// Returns whether a body contains `yield`, ignoring nested functions.
 fn is_generator(body: Node<'_>) -> bool {
     let mut cursor = body.walk();
     loop {
@@ -243,8 +245,8 @@ fn container(node: Node<'_>, text: &str) -> String {
     node.child_by_field_name("name").map_or_else(String::new, |name| text_of(name, text).to_owned())
 }
 
-/// Returns whether a statement is a call, an assignment to what has a value already, an exception that is
-/// raised, or a value that is yielded or deleted; and has its lines for itself.
+/// Returns whether a statement can be deleted: a call, an assignment to an existing variable, `raise`,
+/// `yield` or `del`, alone on its lines.
 fn is_deletable(statement: Node<'_>, text: &str) -> bool {
     let is_wanted = match statement.kind() {
         "delete_statement" => true,
@@ -272,7 +274,7 @@ fn is_deletable_expression(expression: Node<'_>, text: &str) -> bool {
     }
 }
 
-/// Returns whether a call is none of an assertion.
+/// Returns whether a call is not an assertion.
 fn is_checked_call(call: Node<'_>, text: &str) -> bool {
     call.child_by_field_name("function").is_some_and(|name| !text_of(name, text).contains("assert"))
 }
@@ -282,20 +284,19 @@ fn is_deletable_assignment(assignment: Node<'_>, text: &str) -> bool {
     let [Some(left), Some(_), None] = fields else { return false };
     match left.kind() {
         "attribute" | "subscript" => true,
-        // The first assignment of a name has nothing that would be there without it.
+        // Without the first assignment of a name, its use would always fail.
         "identifier" => !is_dunder(left, text) && has_earlier_name(assignment, text_of(left, text), text),
         _ => false,
     }
 }
 
-/// Returns whether an assignment's target is a name such as `__all__`, which is read by tools and by Python
-/// itself.
+/// Returns whether an assignment's target is a name such as `__all__`, which tools or Python itself read.
 pub(crate) fn is_dunder(target: Node<'_>, text: &str) -> bool {
     let name = text_of(target, text);
     target.kind() == "identifier" && name.starts_with("__") && name.ends_with("__")
 }
 
-/// Returns whether a name occurs before a place in the function, class or module around it.
+/// Returns whether a name occurs earlier in the surrounding function, class or module.
 fn has_earlier_name(place: Node<'_>, name: &str, text: &str) -> bool {
     let mut around = place;
     while let Some(parent) = around.parent() {

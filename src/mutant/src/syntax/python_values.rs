@@ -1,9 +1,9 @@
-//! Values that a function of Python can return instead of running, by its annotation.
+//! Values that mutants of a Python function return, by return annotation.
 
 use super::table::text_of;
 use tree_sitter::Node;
 
-/// Returns values of an annotated type; `None` where there is no annotation, or one of another type.
+/// Returns values of the annotated type; `None` of Python without an annotation or for unknown types.
 pub(super) fn of_annotation(returned: Option<Node<'_>>, text: &str) -> Vec<String> {
     let annotation = returned.map_or("", |node| text_of(node, text));
     let values = of_type(annotation.trim().trim_matches(['"', '\'']).trim());
@@ -25,7 +25,7 @@ fn of_type(annotation: &str) -> &'static [&'static str] {
         "dict" | "Dict" => &["{}"],
         "tuple" | "Tuple" => &["()"],
         "set" | "Set" => &["set()"],
-        // It never returns: to return would be noticed by every caller.
+        // The function never returns, so every caller would notice a return.
         "NoReturn" | "Never" => &[],
         _ => &["None"],
     }

@@ -1,4 +1,4 @@
-//! Rust.
+//! The syntax table of Rust.
 
 use super::{
     rust_attributes, rust_literals, rust_statements, rust_values,
@@ -37,7 +37,7 @@ const ROLES: &[(&str, Role)] = &[
     ("continue_expression", Role::LoopControl),
     ("integer_literal", Role::Number),
     ("generic_function", Role::Fields(&["function"])),
-    // Code that runs when the program is compiled, and what is no code.
+    // Evaluated by the compiler, or not code.
     ("const_item", Role::Skip),
     ("static_item", Role::Skip),
     ("const_block", Role::Skip),
@@ -79,7 +79,7 @@ const BINDINGS: &[&[&str]] = &[
     &["*", "/", "%"],
 ];
 
-/// Macros whose statements are checks or ends of a program: leaving them out says nothing about tests.
+/// Macros whose calls are not deleted, because they end the program or the build.
 const KEPT_MACROS: [&str; 5] = ["panic", "unreachable", "todo", "unimplemented", "compile_error"];
 
 pub(super) fn table() -> Syntax {
@@ -137,9 +137,9 @@ fn container(node: Node<'_>, text: &str) -> String {
     }
 }
 
-/// Returns whether a statement is a call, an assignment, or a macro that checks nothing.
+/// Returns whether a statement can be deleted: a call, an assignment, or a macro that is not an assertion.
 fn is_deletable(statement: Node<'_>, text: &str) -> bool {
-    // Without a semicolon it is a value or a block, whose own statements can be left out.
+    // Without a semicolon, it is a value, or a block whose own statements can be deleted.
     if statement.kind() != "expression_statement" || !text_of(statement, text).ends_with(';') {
         return false;
     }

@@ -1,10 +1,10 @@
-//! Attributes of Rust that take code out of a build, out of the product, or out of mutation testing.
+//! Rust attributes that exclude code from a build, from the product, or from mutation testing.
 
 use super::table::{Gate, text_of};
 use crate::cfg::{Configuration, Presence};
 use tree_sitter::Node;
 
-/// Returns what an attribute says about what it belongs to.
+/// Returns how an attribute affects its item.
 pub(super) fn gate(attribute: Node<'_>, text: &str, configuration: &Configuration) -> Gate {
     let mut cursor = attribute.walk();
     let Some(inner) = attribute.named_children(&mut cursor).find(|child| child.kind() == "attribute") else {
@@ -21,7 +21,7 @@ pub(super) fn gate(attribute: Node<'_>, text: &str, configuration: &Configuratio
             Presence::Absent => Gate::Ignored(format!("not compiled: #[cfg({condition})]").into()),
         };
     }
-    // Also behind `cfg_attr`, where it is usually written because the attribute's crate is optional.
+    // Also matches inside `cfg_attr`, which is used if the attribute's crate is an optional dependency.
     if words.split(|letter: char| letter.is_whitespace()).collect::<String>().contains("mutants::skip") {
         return Gate::Ignored("suppressed by #[mutants::skip]".into());
     }

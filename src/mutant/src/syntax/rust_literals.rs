@@ -1,4 +1,4 @@
-//! Operators on literals of Rust whose meaning depends on what is around them: guards stand around all of it.
+//! Finds Rust literals whose meaning depends on their context, so that guards enclose the whole expression.
 //!
 //! ```text
 //! -3_000_000_000 as i64    the literal has the type of the cast; through a `match` it would be an i32
@@ -7,15 +7,15 @@
 
 use tree_sitter::Node;
 
-/// Of how many bytes such an expression is at most: each mutant of it holds a copy.
+/// Maximum length of such an expression in bytes. Each mutant holds a copy of it.
 const LONGEST: usize = 200;
 
-/// Returns the expression around a node that a guard must not divide; `None` if that is the node itself.
+/// Returns the surrounding expression that a guard must not divide; `None` if there is none.
 pub(super) fn undivided(node: Node<'_>) -> Option<Node<'_>> {
     static_reference(node).or_else(|| cast(node))
 }
 
-/// Returns the cast of a literal with operators before it.
+/// Returns the cast around a literal with unary operators.
 fn cast(node: Node<'_>) -> Option<Node<'_>> {
     let mut operand = node;
     while is_sign(operand) {
@@ -31,12 +31,12 @@ fn cast(node: Node<'_>) -> Option<Node<'_>> {
     (around.kind() == "type_cast_expression").then_some(around)
 }
 
-/// Returns whether a node is an operator before its operand, or parentheses.
+/// Returns whether a node is a unary operator or parentheses.
 fn is_sign(node: Node<'_>) -> bool {
     matches!(node.kind(), "unary_expression" | "parenthesized_expression")
 }
 
-/// Returns the outermost reference to a value of literals only that a node is a part of.
+/// Returns the outermost reference to a constant of literals around a node.
 fn static_reference(node: Node<'_>) -> Option<Node<'_>> {
     let mut found = None;
     let mut around = node.parent();

@@ -1,5 +1,4 @@
-//! Places where the parser reads an operator between two operands, and the compiler one before the operand
-//! that follows:
+//! Handles places where the parser sees a binary operator, and the compiler a unary one:
 //!
 //! ```text
 //! break -n;            the value of the loop is -n
@@ -10,9 +9,8 @@ use super::table::text_of;
 use std::borrow::Cow;
 use tree_sitter::Node;
 
-/// Returns the text with an operator that can only be before an operand wherever the value of a `break`
-/// begins with one that the parser takes for one between operands; `None` if it has none. In comments and
-/// texts, what is replaced has no meaning.
+/// Replaces binary-looking operators at the beginning of a `break` value with `!`, which can only be unary;
+/// `None` if there are none. Replacements inside comments and strings are harmless.
 pub(super) fn with_values_of_breaks(text: &str) -> Option<String> {
     let mut read = Cow::Borrowed(text);
     for (at, word) in text.match_indices("break") {
@@ -24,7 +22,7 @@ pub(super) fn with_values_of_breaks(text: &str) -> Option<String> {
         let value = without_label(rest.trim_start());
         let start = text.len() - value.len();
         let length = value.bytes().take_while(|byte| matches!(byte, b'-' | b'&' | b'*')).count();
-        // The parser knows these.
+        // The parser handles these correctly.
         let behind = value[length..].trim_start();
         if ["mut", "raw", "'"].iter().any(|word| behind.starts_with(word)) {
             continue;
@@ -37,15 +35,15 @@ pub(super) fn with_values_of_breaks(text: &str) -> Option<String> {
     }
 }
 
-/// Returns what follows a label, if there is one.
+/// Skips a label, if there is one.
 fn without_label(text: &str) -> &str {
     let Some(label) = text.strip_prefix('\'') else { return text };
     let behind = label.trim_start_matches(|letter: char| letter.is_alphanumeric() || letter == '_');
-    // Otherwise it is a character.
+    // Otherwise it is a character literal.
     if behind.starts_with('\'') { text } else { behind.trim_start() }
 }
 
-/// Returns whether an operator is between its two operands.
+/// Returns whether an operator is really binary.
 pub(super) fn is_between_operands(operator: Node<'_>, text: &str) -> bool {
     let Some(first) = operator.child_by_field_name("left") else { return false };
     if first.kind() == "break_expression" {
@@ -60,7 +58,7 @@ pub(super) fn is_between_operands(operator: Node<'_>, text: &str) -> bool {
     !(is_whole_statement && begins_statement(operator))
 }
 
-/// Returns the first operand of an operator expression.
+/// Returns the leftmost operand of nested binary expressions.
 fn leftmost(node: Node<'_>) -> Node<'_> {
     let mut node = node;
     while node.kind() == "binary_expression" {
@@ -70,7 +68,7 @@ fn leftmost(node: Node<'_>) -> Node<'_> {
     node
 }
 
-/// Returns whether a statement, or the value of a block, begins with an expression.
+/// Returns whether an expression begins a statement or the value of a block.
 fn begins_statement(expression: Node<'_>) -> bool {
     let mut node = expression;
     while let Some(around) = node.parent() {
@@ -85,14 +83,14 @@ fn begins_statement(expression: Node<'_>) -> bool {
     false
 }
 
-/// Returns whether a `break` or `continue` is about a loop that both of them can be about: not about a block,
-/// which has no next round, and not about a loop with a value, which `break` alone would not have.
+/// Returns whether a `break` and a `continue` are both valid here. Excludes blocks, which have no next
+/// iteration, and loops with a value, which a plain `break` would not give.
 pub(super) fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
     let Some(target) = target_of(jump, text) else { return false };
     target.kind() != "block" && !has_value(jump) && !leaves_with_value(target, target, text)
 }
 
-/// Returns the loop or block that a `break` or `continue` is about.
+/// Returns the loop or block that a `break` or `continue` targets.
 fn target_of<'tree>(jump: Node<'tree>, text: &str) -> Option<Node<'tree>> {
     let label = label_of(jump, text);
     let around = std::iter::successors(jump.parent(), |node| node.parent());
@@ -117,7 +115,7 @@ fn has_value(jump: Node<'_>) -> bool {
     jump.named_children(&mut cursor).any(|child| child.kind() != "label")
 }
 
-/// Returns whether a `break` inside of a node leaves a loop with a value.
+/// Returns whether a `break` inside a node leaves the loop with a value.
 fn leaves_with_value(target: Node<'_>, node: Node<'_>, text: &str) -> bool {
     if node.kind() == "break_expression" && has_value(node) && target_of(node, text) == Some(target) {
         return true;

@@ -1,14 +1,15 @@
-//! Values that a function of Rust can return instead of running, by its return type.
+//! Values that mutants of a Rust function return, by return type.
 
 use super::table::text_of;
 use tree_sitter::Node;
 
-/// Maximum number of values of a type: the numbers of the parts of a tuple multiply.
+/// Maximum number of values of a type. Without a limit, tuples would have the product of their parts'
+/// values.
 const MAX_VALUES: usize = 100;
-/// How deep types may be nested.
+/// Maximum nesting depth of types.
 const DEPTH: usize = 8;
 
-/// Returns values of a type; none for types that have no value everybody can make.
+/// Returns values of a type; none if a value can't be made easily.
 pub(super) fn of_type(returned: Option<Node<'_>>, text: &str) -> Vec<String> {
     match returned {
         None => vec![String::new()],
@@ -56,7 +57,7 @@ fn of_reference(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
 
 fn of_reference_to(target: Node<'_>, is_mutable: bool, text: &str, depth: usize) -> Vec<String> {
     let is_text = target.kind() == "primitive_type" && text_of(target, text) == "str";
-    // An array without length is a slice.
+    // An array type without a length is a slice.
     let element =
         target.child_by_field_name("element").filter(|_| target.child_by_field_name("length").is_none());
     match element {
@@ -92,7 +93,7 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
         "Box" | "Rc" | "Arc" | "Cell" | "RefCell" | "Mutex" if !arguments.is_empty() => {
             each(&format!("{path}::new("), of(0), ")")
         }
-        // Not `vec![]`, which a crate without the standard library may lack.
+        // `vec![]` might be missing in a crate without the standard library.
         "Vec" | "HashSet" | "BTreeSet" | "VecDeque" | "LinkedList" | "BinaryHeap" => {
             [vec![format!("{path}::new()")], each(&format!("{path}::from(["), of(0), "])")].concat()
         }
@@ -109,7 +110,7 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
         _ if name.starts_with("NonZeroU") => owned_nonzero(path, &["1"]),
         _ => {
             let [_] = arguments.as_slice() else { return owned(&["Default::default()"]) };
-            // A list or container that the crate defines; it is made like those of the standard library.
+            // A container of the crate; tries the usual constructors of the standard library.
             let made = [("::from_iter([", "])"), ("::new(", ")"), ("::from(", ")")];
             let filled =
                 made.iter().flat_map(|(before, behind)| each(&format!("{path}{before}"), of(0), behind));
@@ -118,7 +119,7 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
     }
 }
 
-/// Returns values of a type that is borrowed or owned.
+/// Returns values of a `Cow`.
 fn of_cow(path: &str, target: Option<Node<'_>>, text: &str, depth: usize) -> Vec<String> {
     let Some(target) = target else { return owned(&["Default::default()"]) };
     let is_text = text_of(target, text) == "str";
@@ -138,7 +139,7 @@ fn of_cow(path: &str, target: Option<Node<'_>>, text: &str, depth: usize) -> Vec
     borrowed.chain(owned).collect()
 }
 
-/// Returns the values of a number that are not zero.
+/// Keeps only the values that are not zero.
 fn of_nonzero(path: &str, values: &[String]) -> Vec<String> {
     let values: Vec<&str> = values.iter().map(String::as_str).filter(|value| *value != "0").collect();
     owned_nonzero(path, &values)
@@ -148,7 +149,7 @@ fn owned_nonzero(path: &str, values: &[&str]) -> Vec<String> {
     values.iter().map(|value| format!("{path}::new({value}).unwrap()")).collect()
 }
 
-/// Returns the types among the arguments of a generic type.
+/// Returns the type arguments of a generic type, without lifetimes.
 fn type_arguments(node: Node<'_>) -> Vec<Node<'_>> {
     let Some(arguments) = node.child_by_field_name("type_arguments") else { return Vec::new() };
     let mut cursor = arguments.walk();

@@ -1,54 +1,54 @@
-//! The form of a language's table.
+//! The structure of a language's table.
 
 use crate::{cfg::Configuration, guard::GuardForm, walk::Lexis};
 use heeler_mutant_model::Mutator;
 use std::sync::Arc;
 use tree_sitter::Node;
 
-/// What a kind of node is to the walker.
+/// How the walker treats a kind of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Its children are walked.
+    /// Walk the children.
     Through,
-    /// Nothing below it is mutated: types, patterns, constants, arguments of macros.
+    /// Mutate nothing below: types, patterns, constants, macro arguments.
     Skip,
-    /// Only the children in these fields are walked.
+    /// Walk only the children in these fields.
     Fields(&'static [&'static str]),
-    /// Its children are walked but for those in these fields.
+    /// Walk all children except those in these fields.
     WithoutFields(&'static [&'static str]),
     Comment,
-    /// An attribute before what it belongs to.
+    /// An attribute before its item.
     Attribute,
-    /// An attribute inside of what it belongs to.
+    /// An attribute inside its item.
     InnerAttribute,
-    /// A type, trait or module whose name begins the names of the functions inside.
+    /// A type, trait or module. Its name prefixes the names of the functions inside.
     Container,
     Function,
     /// A sequence of statements.
     Block,
-    /// It has a condition, which can be true or false.
+    /// Has a condition, which a mutant makes true or false.
     Conditional,
-    /// A pattern that may have a condition; only the condition is walked.
+    /// A pattern with an optional condition. Only the condition is walked.
     GuardedPattern,
-    /// It has a condition, and repeats as long as it is true.
+    /// Has a condition, and repeats while it is true.
     Loop,
     Binary,
     CompoundAssignment,
     Unary,
     Boolean,
-    /// An arm of a match, which can be left out where another is for all that is left. An attribute among its
-    /// children counts for all that follow.
+    /// A match arm. A mutant disables it if a later arm matches everything. An attribute among its children
+    /// applies to all following children.
     MatchArm,
     /// A struct expression with a base (`..base`).
     Structure,
     /// `break` or `continue`.
     LoopControl,
     Number,
-    /// A node of Python whose parts have no names in the grammar, or whose mutants need a form of their own.
+    /// A Python node whose parts have no field names in the grammar, or whose mutants need a special form.
     Python,
-    /// A call; its arguments are not walked if it may be a macro that needs them as they are.
+    /// A call. Its arguments are not walked if it may be a macro that needs them unchanged.
     Call,
-    /// A declaration; not walked if its value must be a constant.
+    /// A declaration. Not walked if its value must be constant.
     Declaration,
 }
 
@@ -56,14 +56,14 @@ pub(crate) enum Role {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     Open,
-    /// Its mutants are listed with this reason, and not tested.
+    /// Mutants are listed with this reason, but not tested.
     Ignored(Arc<str>),
-    /// It is test code: it has no mutants.
+    /// Test code: has no mutants.
     Closed,
 }
 
 impl Gate {
-    /// Returns what two gates of the same code are together.
+    /// Combines two gates of the same code.
     pub(crate) fn and(&self, other: Self) -> Self {
         match (self, other) {
             (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
@@ -73,95 +73,94 @@ impl Gate {
     }
 }
 
-/// Who computes the values of a declaration.
+/// Who evaluates the values of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evaluation {
-    /// As for any other code.
+    /// Like any other code.
     Usual,
-    /// The program, although the compiler would if it could.
+    /// The program. The guard must prevent the compiler from evaluating it.
     Program,
-    /// The compiler: it needs them.
+    /// The compiler, which needs the values.
     Compiler,
 }
 
-/// An operator and what stands for it.
+/// An operator and its replacements.
 pub(crate) struct Operator {
     pub(crate) text: &'static str,
     pub(crate) mutator: Mutator,
     pub(crate) replacements: &'static [&'static str],
-    /// Further replacements with `--operators all`.
+    /// Additional replacements with `--operators all`.
     pub(crate) further: &'static [&'static str],
 }
 
-/// What the walker must know of a function.
+/// The walker's information about a function.
 #[derive(Debug)]
 pub(crate) struct FunctionFacts<'tree> {
     pub(crate) name: Node<'tree>,
     pub(crate) body: Node<'tree>,
-    /// Whether it can run when the program is compiled: it is not mutated.
+    /// Whether the function can only be evaluated by the compiler, so it is not mutated.
     pub(crate) is_constant: bool,
-    /// The word without which it runs with the program only.
+    /// The `const` keyword, which is removed if the function has mutants.
     pub(crate) constant_word: Option<Node<'tree>>,
-    /// What it can return instead of running.
+    /// Values that mutants return instead of running the body.
     pub(crate) values: Vec<String>,
 }
 
-/// A language's table.
 pub(crate) struct Syntax {
     pub(crate) grammar: tree_sitter::Language,
-    /// Roles by the number of a node's kind.
+    /// Roles by node kind id.
     pub(super) roles: Vec<Role>,
     pub(crate) binary: &'static [Operator],
     pub(crate) compound: &'static [Operator],
-    /// Whether further replacements of operators are in the standard set, as cargo-mutants has them for Rust.
+    /// Whether additional replacements belong to the standard level, as in cargo-mutants for Rust.
     pub(crate) has_further_operators: bool,
-    /// Operators with two operands that bind equally, those that bind least first.
+    /// Groups of binary operators with equal precedence, lowest first.
     pub(crate) bindings: &'static [&'static [&'static str]],
     /// Kinds of loops whose bodies are blocks.
     pub(crate) loops: &'static [&'static str],
-    /// Unary operators that can be dropped.
+    /// Unary operators that a mutant can drop.
     pub(crate) unary: &'static [&'static str],
-    /// True and false.
+    /// The literals for true and false.
     pub(crate) booleans: [&'static str; 2],
-    /// Whether blocks are told by their indentation, statements have lines of their own, and code outside of
-    /// functions runs.
+    /// Whether indentation delimits blocks. Then statements are on lines of their own, and code outside of
+    /// functions runs too.
     pub(crate) is_indented: bool,
-    /// Returns where a guard at the beginning of a body is written.
+    /// Returns where to write a guard at the beginning of a body.
     pub(crate) body_start: fn(Node<'_>, &str) -> Option<usize>,
     /// Returns the facts of a function with a body.
     pub(crate) function: for<'tree> fn(Node<'tree>, &str) -> Option<FunctionFacts<'tree>>,
     /// Returns the name of a type, trait or module.
     pub(crate) container: fn(Node<'_>, &str) -> String,
-    /// Returns whether a statement of a block can be left out.
+    /// Returns whether a mutant may delete a statement of a block.
     pub(crate) is_deletable: fn(Node<'_>, &str) -> bool,
-    /// Returns what an attribute says.
+    /// Returns the gate that an attribute sets.
     pub(crate) attribute: fn(Node<'_>, &str, &Configuration) -> Gate,
-    /// Returns whether a call or declaration is walked.
+    /// Returns whether to walk a call or declaration.
     pub(crate) is_walked: fn(Node<'_>, &str) -> bool,
-    /// Returns who computes the values of a declaration.
+    /// Returns who evaluates the values of a declaration.
     pub(crate) evaluation: fn(Node<'_>, &str) -> Evaluation,
-    /// Returns whether an operator with two operands is one for which another can stand.
+    /// Returns whether a binary operator may be replaced.
     pub(crate) is_mutated_operator: fn(Node<'_>, &str) -> bool,
-    /// Returns whether a condition must be a constant.
+    /// Returns whether a condition must be constant.
     pub(crate) has_constant_condition: fn(Node<'_>, &str) -> bool,
-    /// Returns code of a function before its body.
+    /// Returns the part of a function before its body that contains code.
     pub(crate) before_body: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
-    /// Returns the expression around an operator or a literal that a guard must not divide.
+    /// Returns the expression around an operator or literal that a guard must not divide.
     pub(crate) undivided: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
-    /// What its literals and comments look like. Functions of C return their values by a statement.
+    /// Syntax of literals and comments. Functions of C return values with a statement.
     pub(crate) lexis: Lexis,
-    /// Returns whether `continue` can stand for a `break`, or the other way round: it is about a loop.
+    /// Returns whether a mutant may swap `continue` and `break`: the jump applies to a loop.
     pub(crate) is_loop_jump: fn(Node<'_>, &str) -> bool,
-    /// How guards of `break` and `continue` are written.
+    /// Guard form of `break` and `continue`.
     pub(crate) jump_form: GuardForm,
-    /// How guards of conditions are written.
+    /// Guard form of conditions.
     pub(crate) condition_form: GuardForm,
-    /// What is written before the operand of a negation that is dropped.
+    /// Written before the operand of a dropped negation.
     pub(crate) dropped_negation: &'static str,
-    /// The macro of the runtime that checks that a mutant has the type of the original, where the type of
-    /// both would otherwise be a third one.
+    /// Runtime macro that checks that a mutant has the original's type. Otherwise the compiler could convert
+    /// both to a common third type.
     pub(crate) type_check: Option<&'static str>,
-    /// Returns the text as the parser reads it, of the same length; `None` if it reads the text itself.
+    /// Returns the text to parse, of equal length; `None` if the parser can read the original.
     pub(crate) readable: fn(&str) -> Option<String>,
 }
 
@@ -208,18 +207,17 @@ impl Syntax {
     }
 
     pub(crate) fn role(&self, node: Node<'_>) -> Role {
-        // The kind of an error is beyond the grammar's own.
+        // Error nodes have an id beyond the grammar's own kinds.
         self.roles.get(usize::from(node.kind_id())).copied().unwrap_or(Role::Skip)
     }
 }
 
-/// Returns the text of a node.
 pub(crate) fn text_of<'text>(node: Node<'_>, text: &'text str) -> &'text str {
     &text[node.byte_range()]
 }
 
-/// The operators with two operands of C and C++. What Rust has in its standard set is asked for here:
-/// pointers and streams have `+` and `<<`, and few others.
+/// Binary operators of C and C++. Some replacements that are standard for Rust need `--operators all` here,
+/// because pointers and streams support `+` and `<<`, but few other operators.
 pub(super) const BINARY: &[Operator] = &[
     operator_with("+", Mutator::ARITHMETIC_OPERATOR, &["-"], &["*"]),
     operator_with("-", Mutator::ARITHMETIC_OPERATOR, &["+"], &["/"]),
@@ -241,7 +239,7 @@ pub(super) const BINARY: &[Operator] = &[
     operator(">>", Mutator::BITWISE_OPERATOR, &["<<"]),
 ];
 
-/// The assignments with an operator of C and C++.
+/// Compound assignments of C and C++.
 pub(super) const COMPOUND: &[Operator] = &[
     operator_with("+=", Mutator::ASSIGNMENT_OPERATOR, &["-="], &["*="]),
     operator_with("-=", Mutator::ASSIGNMENT_OPERATOR, &["+="], &["/="]),
@@ -255,7 +253,7 @@ pub(super) const COMPOUND: &[Operator] = &[
     operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
 ];
 
-/// How the operators of C and C++ bind.
+/// Precedence of the operators of C and C++.
 pub(super) const BINDINGS_OF_C: &[&[&str]] = &[
     &["||"],
     &["&&"],
@@ -278,7 +276,7 @@ pub(super) const fn operator(
     Operator { text, mutator, replacements, further: &[] }
 }
 
-/// Returns an operator with replacements that are asked for.
+/// Returns an operator with additional replacements.
 pub(super) const fn operator_with(
     text: &'static str,
     mutator: Mutator,
