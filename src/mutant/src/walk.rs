@@ -1,4 +1,5 @@
-//! The walker: one for all languages. It visits the nodes of a source and finds guards with their mutants.
+//! The walker, which is shared by all languages. It visits the nodes of a source and finds guards with their
+//! mutants.
 
 mod binding;
 mod found_guards;
@@ -27,20 +28,20 @@ use tree_sitter::Node;
 pub(crate) use one_line::Lexis;
 pub(crate) use source_view::each_node;
 
-/// How deep nodes may be nested. What is deeper has no mutants: compilers reject deeper sources as well.
+/// Maximum nesting depth of nodes with mutants. Compilers reject deeper sources too.
 const DEPTH: usize = 300;
 const EVALUATED: &str = "evaluated by the compiler, which needs the value";
 
-/// Mutants and guards of one file.
+/// The guards and functions of one file.
 pub(crate) struct WalkedFile {
     pub(crate) guards: Vec<Guard>,
     pub(crate) functions: Vec<Function>,
     pub(crate) modules: Vec<ModuleDeclaration>,
-    /// The parts of assignments that have guards, by their first byte.
+    /// Parts of guarded assignments, by first byte.
     pub(crate) assignments: BTreeMap<usize, AssignmentParts>,
 }
 
-/// Walks a file. If `ignored`, nothing in it is tested for this reason.
+/// Walks a file. If `ignored` is given, nothing in the file is tested for this reason.
 pub(crate) fn walk_file(
     syntax: &Syntax,
     text: &str,
@@ -51,7 +52,6 @@ pub(crate) fn walk_file(
     Walker::new(SourceView { syntax, text, configuration }, root).walk_file(root, ignored)
 }
 
-/// The walker and what it has found.
 struct Walker<'a> {
     source: SourceView<'a>,
     suppressions: Suppressions,
@@ -82,7 +82,7 @@ impl<'a> Walker<'a> {
         let gate = ignored.map_or(Gate::Open, |reason| Gate::Ignored(reason.clone()));
         let mut function = None;
         if self.source.syntax.is_indented {
-            // Code outside of functions, which is no piece of its own.
+            // Python code outside of functions runs too. Its entry has no bytes of its own.
             function = Some(self.functions.len());
             self.functions.push(Function { item: "".into(), bytes: 0..0, is_constant: false });
         }
@@ -109,7 +109,7 @@ impl<'a> Walker<'a> {
         WalkedFile { guards, functions, modules, assignments }
     }
 
-    /// Returns what finds the mutants of a node in this scope.
+    /// Returns the finder for mutants of nodes in this scope.
     fn mutants<'w>(&'w mut self, scope: &'w Scope) -> NodeMutants<'w, 'a> {
         NodeMutants { source: self.source, guards: &mut self.guards, scope }
     }
@@ -120,7 +120,7 @@ impl<'a> Walker<'a> {
     }
 
     fn walk(&mut self, node: Node<'_>, scope: &Scope, depth: usize) {
-        // What could not be parsed is not understood.
+        // Code with syntax errors is not understood.
         if depth > DEPTH || node.is_error() || scope.gate == Gate::Closed {
             return;
         }
@@ -187,7 +187,7 @@ impl<'a> Walker<'a> {
         self.children(node, scope, depth);
     }
 
-    /// Walks the children of a node. Attributes and comments among them say what happens to the next one.
+    /// Walks the children of a node. Attributes and comments among them affect the next child.
     fn children(&mut self, node: Node<'_>, scope: &Scope, depth: usize) {
         let role = self.source.role(node);
         let skipped: &[&str] = if let Role::WithoutFields(fields) = role { fields } else { &[] };
@@ -199,6 +199,7 @@ impl<'a> Walker<'a> {
         }
         loop {
             let child = cursor.node();
+            // Comments and attributes set the gate; other children are walked.
             match self.source.role(child) {
                 Role::Comment => next = next.and(self.suppressions.on_comment(&self.source, child)),
                 Role::Attribute => next = next.and(self.source.attribute(child)),
@@ -226,7 +227,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A module in a file of its own.
+    /// Records a module in another file.
     fn module(&mut self, node: Node<'_>, scope: &Scope) {
         // Types without a body are only named here.
         let name = node.child_by_field_name("name").filter(|_| node.kind() == "mod_item");
@@ -252,6 +253,7 @@ impl<'a> Walker<'a> {
         if facts.is_constant {
             return;
         }
+        // Register the function.
         let item = joined(&scope.item, self.source.text_of(facts.name));
         let function = self.functions.len();
         let is_constant = facts.constant_word.is_some();
@@ -260,6 +262,7 @@ impl<'a> Walker<'a> {
             self.guards.add_place(Place::around(GuardForm::Constant, word), function);
         }
         let mut scope = Scope { item, function: Some(function), ..scope.clone() };
+        // Find where the body's guard goes: behind inner attributes.
         let mut insert_at = (syntax.body_start)(facts.body, text);
         let mut cursor = facts.body.walk();
         for child in facts.body.children(&mut cursor) {
@@ -268,6 +271,7 @@ impl<'a> Walker<'a> {
                 insert_at = Some(child.end_byte());
             }
         }
+        // Walk what belongs to the function.
         if let Some(before) = (syntax.before_body)(node) {
             self.walk(before, &scope, depth);
         }
@@ -278,13 +282,13 @@ impl<'a> Walker<'a> {
         }
         let parameters = node.child_by_field_name("parameters").filter(|_| syntax.is_indented);
         if let Some(parameters) = parameters {
-            // Their default values.
+            // Default values are code.
             self.walk(parameters, &scope, depth);
         }
         self.walk(facts.body, &scope, depth);
     }
 
-    /// Notes the body of a loop.
+    /// Records the body of a loop, to count its iterations.
     fn loop_body(&mut self, node: Node<'_>, scope: &Scope) {
         let body = node.child_by_field_name("body").filter(|body| self.source.role(*body) == Role::Block);
         let Some((body, function)) = body.zip(scope.function) else { return };

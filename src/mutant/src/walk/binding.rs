@@ -1,11 +1,11 @@
-//! The parentheses without which the text of a mutant would be other code than the one that is tested:
-//! `a & b ^ c` is `(a | b) ^ c` with another first operator.
+//! Adds the parentheses that a mutant's displayed text needs: replacing the first operator of `a & b ^ c`
+//! gives `(a | b) ^ c`.
 
 use super::source_view::SourceView;
 use std::ops::Range;
 use tree_sitter::Node;
 
-/// A place of an operand beside its operator.
+/// The side of an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
@@ -13,7 +13,7 @@ pub(super) enum Side {
 }
 
 impl SourceView<'_> {
-    /// Returns the text of an operator's node with another operator, and its bytes, if it needs parentheses
+    /// Returns the text of an expression with another operator, and its byte range, if it needs parentheses
     /// that the original does not.
     pub(super) fn with_needed_parentheses(
         &self,
@@ -24,7 +24,7 @@ impl SourceView<'_> {
         let binds = self.binding(other)?;
         let is_needed = |operand: Node<'_>, side: Side| match self.operator_of(operand) {
             Some(inner) => self.needs_parentheses(self.binding(inner), binds, side),
-            // `a as u8 < b` would be a list of types.
+            // `a as u8 < b` would parse as generic arguments.
             None => false,
         };
         let is_cast = matches!(other, "<" | "<<") && ends_with_cast(left);
@@ -56,22 +56,22 @@ impl SourceView<'_> {
         Some((node.byte_range(), code))
     }
 
-    /// Returns whether an operand with an operator needs parentheses beside another one.
+    /// Returns whether an operand with an operator needs parentheses beside another operator.
     fn needs_parentheses(&self, inner: Option<usize>, outer: usize, side: Side) -> bool {
         let Some(inner) = inner else { return true };
         let group = self.syntax.bindings[outer];
-        // Rust has no `a < b == c`, and in Python it is `a < b and b == c`.
+        // Rust has no `a < b == c`, and in Python it means `a < b and b == c`.
         let is_comparison = group.contains(&"<") && group.contains(&"==");
         let divided = if group.contains(&"**") { Side::Left } else { Side::Right };
         inner < outer || (inner == outer && (is_comparison || side == divided))
     }
 
-    /// Returns how tight an operator binds.
+    /// Returns the precedence of an operator.
     fn binding(&self, operator: &str) -> Option<usize> {
         self.syntax.bindings.iter().position(|group| group.contains(&operator))
     }
 
-    /// Returns the operator of an expression with two operands.
+    /// Returns the operator of a binary expression.
     fn operator_of(&self, node: Node<'_>) -> Option<&str> {
         if !matches!(
             node.kind(),
@@ -84,7 +84,7 @@ impl SourceView<'_> {
     }
 }
 
-/// Returns whether the last part of an operand is a cast of Rust.
+/// Returns whether an operand ends with a Rust cast.
 fn ends_with_cast(operand: Node<'_>) -> bool {
     let mut node = Some(operand);
     while let Some(one) = node.filter(|one| one.end_byte() == operand.end_byte()) {

@@ -1,4 +1,4 @@
-//! The guards that were found in a source, each place once.
+//! Collects the guards of a source, one per place and form.
 
 use crate::{
     guard::{Arm, Guard, GuardForm},
@@ -7,19 +7,19 @@ use crate::{
 use std::{cmp::Reverse, collections::HashMap, ops::Range, sync::Arc};
 use tree_sitter::Node;
 
-/// Context of a node.
+/// The context of a node.
 #[derive(Clone)]
 pub(super) struct Scope {
-    /// Name of the item around it.
+    /// Name of the surrounding item.
     pub(super) item: Arc<str>,
-    /// Index of the function around it; none at the top of a file.
+    /// Index of the surrounding function; `None` at the top of a file.
     pub(super) function: Option<usize>,
     pub(super) gate: Gate,
-    /// The compiler must not evaluate the value at compile time.
+    /// Whether to prevent the compiler from evaluating the value.
     pub(super) is_run: bool,
 }
 
-/// Where a guard is.
+/// The place of a guard.
 pub(super) struct Place {
     pub(super) form: GuardForm,
     pub(super) bytes: Range<usize>,
@@ -37,7 +37,6 @@ impl Place {
     }
 }
 
-/// The guards of a source.
 pub(super) struct FoundGuards<'a> {
     text: &'a str,
     guards: Vec<Guard>,
@@ -49,19 +48,19 @@ impl<'a> FoundGuards<'a> {
         Self { text, guards: Vec::new(), by_place: HashMap::new() }
     }
 
-    /// Notes a place without mutants: nothing else has a guard of its form there.
+    /// Adds a guard without mutants. No other guard has the same form and place.
     pub(super) fn add_place(&mut self, place: Place, function: usize) {
         self.guards.push(place.guard(function, false));
     }
 
-    /// Records the beginning of a function body, so that coverage counts functions without mutants too.
+    /// Adds the beginning of a function body, so coverage counts functions without mutants too.
     pub(super) fn add_entry(&mut self, place: Place, function: usize, scope: &Scope) {
         if scope.gate != Gate::Closed {
             self.guard_at(place, function, false);
         }
     }
 
-    /// Notes a mutant of a place, beside those that the place has already.
+    /// Adds a mutant to a place, unless the place has the same mutant already.
     pub(super) fn add(&mut self, place: Place, scope: &Scope, mut arm: Arm) {
         let Some(function) = scope.function else { return };
         match &scope.gate {
@@ -87,7 +86,7 @@ impl<'a> FoundGuards<'a> {
         &mut self.guards[index]
     }
 
-    /// Returns the guards in the order of their places, the outer ones first.
+    /// Returns the guards ordered by position, outer guards first.
     pub(super) fn into_sorted(self) -> Vec<Guard> {
         let mut guards = self.guards;
         guards.sort_by_key(|guard| (guard.bytes.start, Reverse(guard.bytes.end), guard.form));

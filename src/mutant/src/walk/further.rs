@@ -1,4 +1,4 @@
-//! Mutants of arms, structures, loops and literals.
+//! Mutants of match arms, struct expressions, loops and literals.
 
 use super::{
     found_guards::Place,
@@ -9,15 +9,15 @@ use heeler_mutant_model::{Change, Mutator};
 use tree_sitter::Node;
 
 impl NodeMutants<'_, '_> {
-    /// An arm of a match that is left out, where one for everything is behind it.
+    /// Disables a match arm, if a later arm matches everything.
     pub(super) fn match_arm(&mut self, node: Node<'_>) {
         let Some(pattern) = node.child_by_field_name("pattern") else { return };
-        // With a condition, the arm that is never taken is that with a false one.
+        // An arm with a condition is disabled by the mutant that makes the condition false.
         let has_condition = pattern.child_by_field_name("condition").is_some();
         if has_condition || node.has_error() || self.is_for_everything(node) || !self.has_default(node) {
             return;
         }
-        // An attribute of the arm is a child of it.
+        // The arm's attributes are its children.
         let mut scope = self.scope.clone();
         let mut cursor = node.walk();
         for attribute in node.children(&mut cursor).filter(|one| self.source.role(*one) == Role::Attribute) {
@@ -33,13 +33,13 @@ impl NodeMutants<'_, '_> {
         arm.child_by_field_name("pattern").is_some_and(|pattern| self.source.text_of(pattern).trim() == "_")
     }
 
-    /// Returns whether an arm for everything is behind an arm.
+    /// Returns whether a later arm matches everything.
     fn has_default(&self, arm: Node<'_>) -> bool {
         let arms = std::iter::successors(arm.next_named_sibling(), |arm| arm.next_named_sibling());
         arms.filter(|arm| arm.kind() == "match_arm").any(|arm| self.is_for_everything(arm))
     }
 
-    /// A field of a struct expression with a base (`..base`).
+    /// Drops a field of a struct expression with a base (`..base`).
     pub(super) fn structure(&mut self, node: Node<'_>) {
         let Some(body) = node.child_by_field_name("body").filter(|_| !node.has_error()) else { return };
         let mut cursor = body.walk();
@@ -57,7 +57,7 @@ impl NodeMutants<'_, '_> {
         }
     }
 
-    /// A loop that is left instead of going on, and the other way round.
+    /// Swaps `break` and `continue`.
     pub(super) fn loop_control(&mut self, node: Node<'_>) {
         let word = node.child(0).unwrap_or(node);
         let other = match self.source.text_of(word) {
@@ -76,7 +76,7 @@ impl NodeMutants<'_, '_> {
         }
     }
 
-    /// A number that is one more.
+    /// Adds one to a number.
     pub(super) fn number(&mut self, node: Node<'_>) {
         // The field of a tuple is a name.
         let is_field = node.parent().is_some_and(|parent| parent.kind() == "field_expression");
@@ -89,12 +89,12 @@ impl NodeMutants<'_, '_> {
     }
 }
 
-/// Returns the decimal number behind a number, with the same suffix.
+/// Returns the next number in decimal, with the same suffix.
 pub(super) fn next_number(text: &str) -> Option<String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '_').unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let number: u64 = number.replace('_', "").parse().ok()?;
-    // Another base, or a fraction.
+    // Not in another base, and not a fraction.
     let is_suffix = suffix.is_empty() || suffix.starts_with(['u', 'i']);
     is_suffix.then(|| format!("{}{suffix}", number.saturating_add(1)))
 }

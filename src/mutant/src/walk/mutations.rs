@@ -12,7 +12,6 @@ use crate::{
 use heeler_mutant_model::{Change, Mutator};
 use tree_sitter::Node;
 
-/// Finds the mutants of a node.
 pub(super) struct NodeMutants<'w, 'a> {
     pub(super) source: SourceView<'a>,
     pub(super) guards: &'w mut FoundGuards<'a>,
@@ -20,12 +19,11 @@ pub(super) struct NodeMutants<'w, 'a> {
 }
 
 impl NodeMutants<'_, '_> {
-    /// Notes a mutant of a place.
     pub(super) fn add(&mut self, place: Place, arm: Arm) {
         self.guards.add(place, self.scope, arm);
     }
 
-    /// A statement that can be left out.
+    /// Deletes a statement.
     pub(super) fn statement(&mut self, node: Node<'_>) {
         if (self.source.syntax.is_deletable)(node, self.source.text) && !node.has_error() {
             let change = Change::new(&node.byte_range(), "");
@@ -34,10 +32,10 @@ impl NodeMutants<'_, '_> {
         }
     }
 
-    /// A condition that is always true or always false.
+    /// Makes a condition always true or always false.
     pub(super) fn condition(&mut self, node: Node<'_>, values: &[&'static str]) {
         let Some(mut condition) = node.child_by_field_name("condition") else { return };
-        // In C++, the parentheses may hold a statement before it.
+        // In C++, the parentheses can also contain a statement.
         if condition.kind() == "condition_clause" {
             let Some(value) = condition.child_by_field_name("value") else { return };
             condition = value;
@@ -47,7 +45,7 @@ impl NodeMutants<'_, '_> {
         {
             return;
         }
-        // The parentheses of C belong to the statement.
+        // In C, the parentheses belong to the statement.
         if node.kind().ends_with("_statement") && condition.kind() == "parenthesized_expression" {
             let Some(inner) = condition.named_child(0).filter(|_| condition.named_child_count() == 1) else {
                 return;
@@ -62,12 +60,12 @@ impl NodeMutants<'_, '_> {
         }
     }
 
-    /// Another operator between the same operands.
+    /// Replaces a binary operator.
     pub(super) fn binary(&mut self, node: Node<'_>) {
         self.operator(node, self.source.syntax.binary, Parentheses::BothOperands);
     }
 
-    /// An assignment with another operator.
+    /// Replaces the operator of a compound assignment.
     pub(super) fn compound_assignment(&mut self, node: Node<'_>) {
         self.operator(node, self.source.syntax.compound, Parentheses::RightOperand);
     }
@@ -108,7 +106,7 @@ impl NodeMutants<'_, '_> {
         }
     }
 
-    /// Notes a mutant of an expression.
+    /// Adds a mutant of an expression, extended to the part that a guard must not divide.
     pub(super) fn add_expression(&mut self, node: Node<'_>, mut arm: Arm) {
         let whole = (self.source.syntax.undivided)(node).unwrap_or(node);
         if whole != node {
@@ -119,12 +117,12 @@ impl NodeMutants<'_, '_> {
         self.add(Place::around(GuardForm::Expression, whole), arm);
     }
 
-    /// Returns code with the check that it has the type of the original. A class may have `+` and no `-`, and
-    /// be converted to a number for it: then the original would be converted as well.
+    /// Wraps code with a check that it has the original's type. A class may have `+` but not `-`, and
+    /// convert to a number for `-`; the guard would then convert the original too.
     fn with_type_check(&self, code: String, original: Node<'_>) -> String {
         let text = self.source.text_of(original);
         match self.source.syntax.type_check {
-            // A lambda can't be where it is not evaluated.
+            // A lambda can't be in an unevaluated context.
             Some(check) if !(text.contains('[') && contains_lambda(original)) => {
                 format!("{check}(({code}), ({})) ({code})", self.source.on_one_line(text))
             }
@@ -132,7 +130,7 @@ impl NodeMutants<'_, '_> {
         }
     }
 
-    /// The operand without its operator.
+    /// Drops a unary operator.
     pub(super) fn unary(&mut self, node: Node<'_>) {
         let Some(operator) = node.child(0) else { return };
         let operand = &self.source.text[operator.end_byte()..node.end_byte()];
@@ -156,7 +154,7 @@ impl NodeMutants<'_, '_> {
         self.add_expression(node, arm);
     }
 
-    /// Values that a function returns instead of running.
+    /// Returns a value instead of running the function.
     pub(super) fn values(&mut self, facts: &FunctionFacts<'_>, insert_at: usize) {
         for value in &facts.values {
             let replacement = match value.as_str() {
@@ -178,12 +176,12 @@ impl NodeMutants<'_, '_> {
     }
 }
 
-/// Which operands of an operator are put into parentheses. `a as i64 << b` is no expression: the operator
-/// that takes another's place may bind in another way.
+/// Which operands get parentheses. The new operator can have another precedence: `a as i64 << b` does not
+/// parse.
 #[derive(Clone, Copy)]
 enum Parentheses {
     BothOperands,
-    /// The left side of an assignment binds more than any operator.
+    /// The left side of an assignment never needs them.
     RightOperand,
 }
 

@@ -1,7 +1,7 @@
-//! Code of Rust, C and C++ without its line breaks, so that guards add no lines: the places that compilers,
-//! panics and assertions name stay those of the original.
+//! Puts Rust, C and C++ code on one line. Guards then add no lines, so line numbers in compiler messages,
+//! panics and assertions stay the same.
 
-/// What literals and comments look like.
+/// The syntax of literals and comments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lexis {
     Rust,
@@ -9,8 +9,8 @@ pub(crate) enum Lexis {
     C,
 }
 
-/// Returns code on one line. Where a break is a part of it that has no other form, the code stays as it is:
-/// in raw texts, and where the preprocessor reads lines.
+/// Returns code on one line. Returns it unchanged if a line break must stay: in raw strings and around
+/// preprocessor directives.
 pub(super) fn on_one_line(code: &str, lexis: Lexis) -> String {
     if !code.contains('\n') {
         return code.to_owned();
@@ -22,13 +22,13 @@ pub(super) fn on_one_line(code: &str, lexis: Lexis) -> String {
 struct LineWriter<'a> {
     code: &'a str,
     lexis: Lexis,
-    /// The next byte, at the beginning of a character.
+    /// The next byte to read, at a character boundary.
     at: usize,
     written: String,
 }
 
 impl<'a> LineWriter<'a> {
-    /// `None` if a break must stay.
+    /// Returns `None` if a line break must stay.
     fn write(mut self) -> Option<String> {
         while let Some(letter) = self.rest().chars().next() {
             match letter {
@@ -63,12 +63,12 @@ impl<'a> LineWriter<'a> {
         self.at = end;
     }
 
-    /// Leaves a comment out, up to its line break.
+    /// Skips a comment, up to its line break.
     fn line_comment(&mut self) -> Option<()> {
         let length = self.rest().find('\n').unwrap_or(self.rest().len());
         let comment = self.rest()[..length].trim_end_matches('\r');
         self.at += length;
-        // In C, the comment goes on in the next line.
+        // In C, a backslash continues the comment on the next line.
         (self.lexis == Lexis::Rust || !comment.ends_with('\\')).then_some(())
     }
 
@@ -91,7 +91,7 @@ impl<'a> LineWriter<'a> {
         self.written.push(' ');
     }
 
-    /// Copies a text; `None` if a break in it must stay.
+    /// Copies a string; `None` if a line break in it must stay.
     fn text(&mut self) -> Option<()> {
         if let Some(length) = self.raw_text_length() {
             let is_on_one_line = !self.rest()[..length].contains('\n');
@@ -129,7 +129,7 @@ impl<'a> LineWriter<'a> {
         Some(())
     }
 
-    /// Returns the length from the quote to the end of a text without escapes; `None` if it has some.
+    /// Returns the length of a raw string, from its quote on; `None` for other strings.
     fn raw_text_length(&self) -> Option<usize> {
         let before = self.written.trim_end_matches('#');
         let hashes = self.written.len() - before.len();
@@ -146,7 +146,7 @@ impl<'a> LineWriter<'a> {
         Some(1 + rest.find(&end).map_or(rest.len(), |at| at + end.len()))
     }
 
-    /// Copies a character, or the quote of a lifetime or label.
+    /// Copies a character literal, or the quote of a lifetime or label.
     fn character(&mut self) {
         let mut letters = self.rest().chars().skip(1);
         let (first, second) = (letters.next(), letters.next());
@@ -164,7 +164,7 @@ impl<'a> LineWriter<'a> {
     }
 }
 
-/// Returns the length of the line break at the beginning of a text; 0 if there is none.
+/// Returns the length of a line break at the beginning of a text; 0 if there is none.
 fn break_length(text: &str) -> usize {
     ["\n", "\r\n"].iter().find(|one| text.starts_with(**one)).map_or(0, |one| one.len())
 }

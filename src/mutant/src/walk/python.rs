@@ -1,4 +1,4 @@
-//! The mutants of nodes of Python whose parts have no names in its grammar, or that need a form of their own.
+//! Mutants of Python nodes whose parts have no field names in the grammar, or that need a special form.
 
 use super::{
     found_guards::Place,
@@ -12,20 +12,18 @@ use heeler_mutant_model::{Change, Mutator};
 use std::collections::BTreeMap;
 use tree_sitter::Node;
 
-/// How many guards of expressions may be around each other: Python refuses more than a hundred parentheses or
-/// two.
+/// Maximum nesting of expression guards. Python rejects more than about a hundred nested parentheses.
 const NESTED_GUARDS: usize = 20;
 const TOO_DEEP: &str = "its expression is nested too deeply";
 
-/// Finds the mutants of a node of Python.
 pub(super) struct PythonMutants<'w, 'a> {
     pub(super) mutants: NodeMutants<'w, 'a>,
-    /// The parts of assignments that have guards, by their first byte.
+    /// Parts of guarded assignments, by first byte.
     pub(super) assignments: &'w mut BTreeMap<usize, AssignmentParts>,
 }
 
 impl PythonMutants<'_, '_> {
-    /// Notes the mutants of a node. Returns whether its children are walked.
+    /// Adds the mutants of a node. Returns whether to walk its children.
     pub(super) fn visit(&mut self, node: Node<'_>) -> bool {
         self.visit_further(node);
         match node.kind() {
@@ -35,7 +33,7 @@ impl PythonMutants<'_, '_> {
                 let Some(condition) = node.child_by_field_name("condition") else { return true };
                 let words = self.mutants.source.text_of(condition);
                 if words.ends_with("TYPE_CHECKING") {
-                    // Only type checkers read what is inside.
+                    // Only type checkers read the body.
                     return false;
                 }
                 let is_loop = node.kind() == "while_statement";
@@ -66,9 +64,9 @@ impl PythonMutants<'_, '_> {
         true
     }
 
-    /// A condition that is always true or always false.
+    /// Makes a condition always true or always false.
     fn truth(&mut self, condition: Node<'_>, values: &[&'static str]) {
-        // A name that it binds would have no value; and a literal has a mutant already.
+        // A name bound by `:=` would have no value, and a literal already has a mutant.
         let words = self.mutants.source.text_of(condition);
         let is_left_alone = words.contains(":=") || words.contains("__name__");
         if condition.has_error() || is_left_alone || matches!(condition.kind(), "true" | "false") {
@@ -81,7 +79,7 @@ impl PythonMutants<'_, '_> {
         }
     }
 
-    /// A comparison, of which any operator of a chain can be another one.
+    /// Replaces one operator of a chain of comparisons.
     fn comparison(&mut self, node: Node<'_>) {
         let words = self.mutants.source.text_of(node);
         if node.has_error() || words.contains("__name__") {
@@ -113,7 +111,7 @@ impl PythonMutants<'_, '_> {
         }
     }
 
-    /// An assignment with another operator.
+    /// Replaces the operator of an augmented assignment.
     fn assignment(&mut self, node: Node<'_>) {
         let fields = ["left", "operator", "right"].map(|field| node.child_by_field_name(field));
         let [Some(left), Some(operator), Some(right)] = fields else { return };
@@ -138,7 +136,7 @@ impl PythonMutants<'_, '_> {
     }
 }
 
-/// Takes out what is nested so deeply that Python would refuse its guards.
+/// Ignores mutants whose guards would be nested too deeply for Python.
 pub(super) fn limit_nesting(guards: &mut [Guard]) {
     let mut around: Vec<usize> = Vec::new();
     for guard in guards {
@@ -156,15 +154,14 @@ pub(super) fn limit_nesting(guards: &mut [Guard]) {
     }
 }
 
-/// Returns the parts of a node that are no words of the grammar and no comments.
+/// Returns the named children of a node, without comments.
 fn parts(node: Node<'_>) -> Vec<Node<'_>> {
     let mut cursor = node.walk();
     let is_part = |child: &Node<'_>| child.is_named() && child.kind() != "comment";
     node.children(&mut cursor).filter(is_part).collect()
 }
 
-/// Returns whether an operator's operands are texts or lists: any other operator between them only raises an
-/// error.
+/// Returns whether an operator has string or list operands. Any other operator would only raise an error.
 fn joins_literals(node: Node<'_>, text: &str) -> bool {
     let fields = ["left", "operator", "right"].map(|field| node.child_by_field_name(field));
     let [Some(left), Some(operator), Some(right)] = fields else { return false };
@@ -186,14 +183,14 @@ fn is_text(node: Node<'_>) -> bool {
     }
 }
 
-/// Returns what is assigned to, where it can be written as an expression.
+/// Returns the target of an assignment, if the target can be written as an expression.
 fn assignment_target(left: Node<'_>, text: &str) -> Option<AssignmentTarget> {
     match left.kind() {
         "identifier" => Some(AssignmentTarget::Name(left.byte_range())),
         "attribute" => {
             let object = left.child_by_field_name("object")?.byte_range();
             let name = text_of(left.child_by_field_name("attribute")?, text).to_owned();
-            // Python adds the name of the class to it.
+            // Python mangles such a name with the class name.
             let is_private = name.starts_with("__") && !name.ends_with("__");
             (!is_private).then_some(AssignmentTarget::Attribute { object, name })
         }
@@ -203,7 +200,7 @@ fn assignment_target(left: Node<'_>, text: &str) -> Option<AssignmentTarget> {
             let keys: Vec<_> = left.children_by_field_name("subscript", &mut cursor).collect();
             match keys.as_slice() {
                 [key] if !matches!(key.kind(), "slice" | "list_splat") => {
-                    // A comma behind it makes a tuple of it.
+                    // A trailing comma makes the key a tuple.
                     let end = text[key.end_byte()..left.end_byte()].contains(',');
                     (!end).then(|| AssignmentTarget::Item { object, key: key.byte_range() })
                 }

@@ -1,5 +1,4 @@
-//! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts and
-//! cases.
+//! Python mutants of `--operators all`: literals, arguments, lambda bodies, string methods and cases.
 
 use super::{found_guards::Place, mutations::arm, python::PythonMutants};
 use crate::guard::GuardForm;
@@ -7,7 +6,7 @@ use heeler_mutant_model::{Change, Mutator};
 use std::ops::Range;
 use tree_sitter::Node;
 
-/// Methods of texts, and what stands for them.
+/// String methods and their replacements.
 const METHODS: [(&str, &str); 10] = [
     ("lower", "upper"),
     ("lstrip", "rstrip"),
@@ -22,7 +21,7 @@ const METHODS: [(&str, &str); 10] = [
 ];
 
 impl PythonMutants<'_, '_> {
-    /// Notes the mutants of a node.
+    /// Adds the mutants of a node.
     pub(super) fn visit_further(&mut self, node: Node<'_>) {
         if !self.mutants.source.configuration.has_all_operators() || node.has_error() {
             return;
@@ -47,7 +46,7 @@ impl PythonMutants<'_, '_> {
         }
     }
 
-    /// Notes that a part of an expression is replaced.
+    /// Adds a mutant that replaces a part of an expression.
     fn replaced(&mut self, node: Node<'_>, part: Range<usize>, with: String, mutator: Mutator) {
         let (before, behind) = (
             &self.mutants.source.text[node.start_byte()..part.start],
@@ -58,7 +57,7 @@ impl PythonMutants<'_, '_> {
             .add(Place::around(GuardForm::Expression, node), arm(mutator, Change::new(&part, with), code));
     }
 
-    /// A text with other letters at its ends.
+    /// Adds letters at both ends of a string.
     fn string(&mut self, node: Node<'_>) {
         let is_alone = node
             .parent()
@@ -66,7 +65,7 @@ impl PythonMutants<'_, '_> {
         let ends = (node.child(0), node.child_count().checked_sub(1).and_then(|last| node.child(last)));
         let (Some(start), Some(end)) = ends else { return };
         let prefix = self.mutants.source.text_of(start).trim_end_matches(['"', '\'']).to_ascii_lowercase();
-        // Values inside an f-string are not text, and a string alone is a comment.
+        // Values in an f-string are not text, and a string statement is a comment.
         if is_alone || prefix.contains(['f', 't']) || self.mutants.source.text_of(node).contains('\n') {
             return;
         }
@@ -75,7 +74,7 @@ impl PythonMutants<'_, '_> {
         self.replaced(node, content, with, Mutator::STRING_LITERAL);
     }
 
-    /// Another method of a text.
+    /// Replaces a string method.
     fn method(&mut self, node: Node<'_>) {
         let function = node.child_by_field_name("function").filter(|function| function.kind() == "attribute");
         let Some(name) = function.and_then(|function| function.child_by_field_name("attribute")) else {
@@ -92,7 +91,7 @@ impl PythonMutants<'_, '_> {
         }
     }
 
-    /// Arguments that are `None`, or missing.
+    /// Replaces an argument by `None`, or drops it.
     fn arguments(&mut self, node: Node<'_>) {
         let arguments = node.child_by_field_name("arguments").filter(|list| list.kind() == "argument_list");
         let Some(arguments) = arguments else { return };
@@ -119,7 +118,7 @@ impl PythonMutants<'_, '_> {
         }
     }
 
-    /// A case that is left out.
+    /// Disables a `case`.
     fn case(&mut self, node: Node<'_>) {
         let mut cursor = node.walk();
         let patterns = node.children(&mut cursor).filter(|child| child.kind() == "case_pattern");

@@ -1,8 +1,8 @@
-//! Code of Python without its line breaks, so that what follows stays in its line.
+//! Puts Python code on one line, which keeps the line numbers of the following code.
 
-/// Returns code that stands in parentheses without line breaks and comments, but for those in texts: what
-/// follows stays in its line. A text inside of another, as in f-strings, may end it too early: with a comment
-/// the code stays as it is then.
+/// Removes line breaks and comments from code inside parentheses; line breaks in strings stay. A nested
+/// string, as in f-strings, may seem to end the outer one too early, so code with both an f-string and a
+/// comment stays unchanged.
 pub(super) fn on_one_line(code: &str) -> String {
     let has_comment = code.contains('#');
     let is_simple = !code.contains('\n') || (has_comment && (code.contains("f\"") || code.contains("f'")));
@@ -21,7 +21,7 @@ pub(super) fn on_one_line(code: &str) -> String {
         } else if rest.starts_with('#') {
             rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
         } else {
-            // Of a backslash, only the line break behind it is left.
+            // A backslash and its line break become one space each.
             joined.push(' ');
             rest = rest[1..].trim_start_matches([' ', '\t']);
         }
@@ -30,7 +30,7 @@ pub(super) fn on_one_line(code: &str) -> String {
     joined
 }
 
-/// Returns where a text ends that begins with a quotation mark.
+/// Returns where a string ends that begins with a quotation mark.
 fn text_end(code: &str) -> Option<usize> {
     let quote = &code[..1];
     let triple = quote.repeat(3);

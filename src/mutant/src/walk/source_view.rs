@@ -1,4 +1,4 @@
-//! The source that is walked, as the mutants of all languages read it.
+//! The walked source, as shared by the mutants of all languages.
 
 use super::{one_line::on_one_line, python_one_line};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use std::ops::Range;
 use tree_sitter::Node;
 
-/// A source, its language and what is asked of it.
+/// A source with its language and configuration.
 #[derive(Clone, Copy)]
 pub(super) struct SourceView<'a> {
     pub(super) syntax: &'a Syntax,
@@ -25,18 +25,18 @@ impl<'a> SourceView<'a> {
         text_of(node, self.text)
     }
 
-    /// Returns what an attribute says about what it stands at.
+    /// Returns the gate that an attribute sets for its item.
     pub(super) fn attribute(&self, node: Node<'_>) -> Gate {
         (self.syntax.attribute)(node, self.text, self.configuration)
     }
 
-    /// Returns whether a node is the first in its line.
+    /// Returns whether a node is the first on its line.
     pub(super) fn is_first_in_line(&self, node: Node<'_>) -> bool {
         let before = &self.text[..node.start_byte()];
         before[before.rfind('\n').map_or(0, |at| at + 1)..].trim().is_empty()
     }
 
-    /// Returns code without line breaks, where that changes nothing.
+    /// Returns code without line breaks, if that does not change its meaning.
     pub(super) fn on_one_line(&self, code: &str) -> String {
         if self.syntax.is_indented {
             python_one_line::on_one_line(code)
@@ -45,12 +45,12 @@ impl<'a> SourceView<'a> {
         }
     }
 
-    /// Returns a part of the source without line breaks, where that changes nothing.
+    /// Returns a part of the source without line breaks, if that does not change its meaning.
     pub(super) fn part_on_one_line(&self, bytes: Range<usize>) -> String {
         self.on_one_line(&self.text[bytes])
     }
 
-    /// Returns what stands for an operator.
+    /// Returns the replacements of an operator.
     pub(super) fn replacements(
         &self,
         operator: &'static Operator,

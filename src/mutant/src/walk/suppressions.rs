@@ -1,28 +1,28 @@
-//! Comments that take code out.
+//! Comments that exclude code from mutation.
 
 use super::source_view::{SourceView, each_node};
 use crate::syntax::Gate;
 use std::{collections::BTreeSet, ops::Range};
 use tree_sitter::Node;
 
-/// Comment that excludes the next statement or item, or the code in its own line.
+/// Excludes the next statement or item, or the code on the comment's line.
 const SUPPRESSION: &str = "heeler: no-mutate";
-/// The same in Python, where tools have a word of their own for it.
+/// Comments that do the same in Python; other tools use the second one.
 const PYTHON_SUPPRESSIONS: [&str; 2] = [SUPPRESSION, "pragma: no mutate"];
 pub(super) const SUPPRESSED: &str = "suppressed by a comment";
 
-/// Lines that comments take out, from 0.
+/// Lines whose code is excluded by comments. Lines count from 0.
 #[derive(Default)]
 pub(super) struct Suppressions {
-    /// Lines whose mutants a comment at their end suppresses.
+    /// Lines with a comment behind code.
     lines: BTreeSet<usize>,
-    /// First lines of statements that a preceding comment suppresses.
+    /// First lines of statements with a comment before them.
     statements: BTreeSet<usize>,
 }
 
 impl Suppressions {
-    /// Reads the comments of Python: a comment on a line of its own is about the statement that begins in the
-    /// next line with code, any other about what begins in its line.
+    /// Reads the comments of a Python source. A comment on its own line applies to the statement on the next
+    /// line with code, any other comment to its own line.
     pub(super) fn read_python(source: &SourceView<'_>, root: Node<'_>) -> Self {
         let mut own_lines = Vec::new();
         let mut read = Self::default();
@@ -47,7 +47,7 @@ impl Suppressions {
         read
     }
 
-    /// Reads a comment among the children of a node; returns what it says about the next of them.
+    /// Reads a comment among the children of a node; returns the gate of the next child.
     pub(super) fn on_comment(&mut self, source: &SourceView<'_>, node: Node<'_>) -> Gate {
         if !source.text_of(node).contains(SUPPRESSION) {
             return Gate::Open;
@@ -59,7 +59,7 @@ impl Suppressions {
         Gate::Open
     }
 
-    /// Returns what a comment in a line before says about a statement.
+    /// Returns the gate set by a comment before the statement.
     pub(super) fn statement_gate(&self, statement: Node<'_>) -> Gate {
         if self.statements.contains(&statement.start_position().row) {
             Gate::Ignored(SUPPRESSED.into())
@@ -68,7 +68,7 @@ impl Suppressions {
         }
     }
 
-    /// Returns whether the mutants of one of these lines are suppressed.
+    /// Returns whether a comment suppresses mutants on any of these lines.
     pub(super) fn has_line_in(&self, lines: Range<usize>) -> bool {
         self.lines.range(lines).next().is_some()
     }
