@@ -1,5 +1,4 @@
-//! Converts mutants found by another tool, with byte positions and with ids as stable as those of Heeler's
-//! own mutants.
+//! Converts mutants found by another tool, with byte positions and with ids as stable as Heeler's own.
 
 use crate::{
     mutant::{ByteRange, Change, Description, Language, Mutant, Mutator, Position, SourceText},
@@ -7,7 +6,7 @@ use crate::{
 };
 use std::{fmt, sync::Arc};
 
-/// A source in which another tool found mutants.
+/// A source with mutants found by another tool.
 #[derive(Clone, Debug)]
 pub struct ForeignSource {
     pub path: Arc<str>,
@@ -129,9 +128,9 @@ mod tests {
             ((1, 0), (1, 1)),
             ((9, 1), (9, 2)),
             ((1, 1), (1, 99)),
-            // Behind the end of the line.
+            // Past the end of the line.
             ((2, 1), (2, 18)),
-            // The middle of a pair of units.
+            // Inside a surrogate pair.
             ((1, 13), (1, 15)),
             ((2, 3), (2, 1)),
             ((u32::MAX, u32::MAX), (u32::MAX, u32::MAX)),

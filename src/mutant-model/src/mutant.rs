@@ -78,7 +78,7 @@ impl Language {
     }
 }
 
-/// A kind of change. Names match those of other mutation testing tools.
+/// A kind of change. Names match other mutation testing tools.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mutator(Cow<'static, str>);
 
@@ -192,7 +192,7 @@ impl SourceText {
 pub struct Change {
     /// The bytes that differ.
     pub bytes: ByteRange,
-    /// Their replacement; empty for a deletion.
+    /// Replacement of these bytes; empty for a deletion.
     pub text: Cow<'static, str>,
 }
 

@@ -201,7 +201,7 @@ mod tests {
         assert!(set.iter().map(|uid| &**uid).eq(["a", "c"]));
         assert_eq!(set, ["a", "c"].map(Arc::from).into_iter().collect());
         assert_ne!(set, TestSet::new(Arc::clone(&uids), [0, 1].into()));
-        // A place behind the end names no test.
+        // An index past the end is ignored.
         assert_eq!(TestSet::new(uids, [7].into()).iter().next(), None);
         assert_eq!(TestSet::default(), std::iter::empty().collect());
     }
@@ -215,7 +215,7 @@ mod tests {
         let mut counts: MutationCounts = statuses.into_iter().collect();
         assert_eq!((counts.total(), counts.of(Killed), counts.score()), (8, 2, Some(60.0)));
         assert!(!counts.is_partial());
-        // Of a part, only those that were tested.
+        // In a partial run, only tested mutants count.
         counts.add(Pending);
         assert_eq!((counts.is_partial(), counts.score()), (true, Some(75.0)));
         assert_eq!(MutationCounts::default().score(), None);

@@ -59,7 +59,6 @@ impl Configuration {
 /// Maximum nesting depth of conditions.
 const DEPTH: usize = 32;
 
-/// Parser of conditions.
 struct Conditions<'a> {
     rest: &'a str,
     set: &'a BTreeSet<String>,

@@ -9,11 +9,11 @@
 use crate::compiler::{Blame, FunctionKey, MutantKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rounds that withdraw only mutants with errors. Compilers report one borrow error per function at a time,
-/// so later rounds bisect.
+/// Number of rounds before functions with blamed mutants are bisected. Compilers report one borrow error per
+/// function at a time, so withdrawing one mutant per round could take very long.
 const ROUNDS: u32 = 10;
 
-/// What to do after a round.
+/// The next action after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RollbackStep {
     /// Compile again, without the withdrawn mutants.
@@ -159,7 +159,7 @@ impl Rollback {
                     true
                 }
                 several => {
-                    // The function compiled without any of them, so that need not be tried again.
+                    // The function compiled without any of them, so there is no need to try that again.
                     let (first, second) = several.split_at(several.len() / 2);
                     bisection.waiting.push(second.to_vec());
                     bisection.trying = first.to_vec();

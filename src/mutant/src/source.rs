@@ -159,7 +159,6 @@ impl MutatedSource {
     }
 }
 
-/// A parser for one language.
 pub(crate) struct SourceParser {
     syntax: &'static Syntax,
     parser: Parser,

@@ -1,4 +1,4 @@
-//! Finds Rust literals whose meaning depends on their context, so that guards enclose the whole expression.
+//! Finds Rust literals whose meaning depends on their context. Guards must enclose the whole expression.
 //!
 //! ```text
 //! -3_000_000_000 as i64    the literal has the type of the cast; through a `match` it would be an i32
@@ -36,7 +36,7 @@ fn is_sign(node: Node<'_>) -> bool {
     matches!(node.kind(), "unary_expression" | "parenthesized_expression")
 }
 
-/// Returns the outermost reference to a constant of literals around a node.
+/// Returns the outermost surrounding reference to a value that consists only of literals.
 fn static_reference(node: Node<'_>) -> Option<Node<'_>> {
     let mut found = None;
     let mut around = node.parent();

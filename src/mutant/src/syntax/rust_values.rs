@@ -119,7 +119,6 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
     }
 }
 
-/// Returns values of a `Cow`.
 fn of_cow(path: &str, target: Option<Node<'_>>, text: &str, depth: usize) -> Vec<String> {
     let Some(target) = target else { return owned(&["Default::default()"]) };
     let is_text = text_of(target, text) == "str";
@@ -139,7 +138,7 @@ fn of_cow(path: &str, target: Option<Node<'_>>, text: &str, depth: usize) -> Vec
     borrowed.chain(owned).collect()
 }
 
-/// Keeps only the values that are not zero.
+/// Wraps the values other than zero.
 fn of_nonzero(path: &str, values: &[String]) -> Vec<String> {
     let values: Vec<&str> = values.iter().map(String::as_str).filter(|value| *value != "0").collect();
     owned_nonzero(path, &values)

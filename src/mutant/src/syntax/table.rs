@@ -73,7 +73,7 @@ impl Gate {
     }
 }
 
-/// Who evaluates the values of a declaration.
+/// Evaluation of a declaration's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evaluation {
     /// Like any other code.

@@ -94,7 +94,7 @@ pub(super) fn next_number(text: &str) -> Option<String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '_').unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let number: u64 = number.replace('_', "").parse().ok()?;
-    // Not in another base, and not a fraction.
+    // Rejects other bases and fractions.
     let is_suffix = suffix.is_empty() || suffix.starts_with(['u', 'i']);
     is_suffix.then(|| format!("{}{suffix}", number.saturating_add(1)))
 }

@@ -21,7 +21,6 @@ const METHODS: [(&str, &str); 10] = [
 ];
 
 impl PythonMutants<'_, '_> {
-    /// Adds the mutants of a node.
     pub(super) fn visit_further(&mut self, node: Node<'_>) {
         if !self.mutants.source.configuration.has_all_operators() || node.has_error() {
             return;
