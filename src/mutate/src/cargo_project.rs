@@ -38,7 +38,6 @@ pub struct CargoProject {
     members: Vec<WorkspaceMember>,
 }
 
-/// A package of a workspace.
 #[derive(Clone, Debug)]
 struct WorkspaceMember {
     name: String,

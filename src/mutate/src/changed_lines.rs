@@ -55,11 +55,9 @@ impl ChangedLines {
 
 /// The header of a hunk: `@@ -1,2 +3,4 @@`.
 struct Hunk {
-    /// Number of removed lines.
     removed: u32,
     /// First added line.
     first: u32,
-    /// Number of added lines.
     added: u32,
 }
 

@@ -219,7 +219,7 @@ impl GuardedProject {
         withdrawn.map(|(key, words)| (self.found(*key).mutant.id, words.clone())).collect()
     }
 
-    /// Returns a hash of everything outside of function bodies: tests, types and constants.
+    /// Returns a hash of everything outside of searched functions, such as tests, types and constants.
     pub fn rest_fingerprint(&self) -> Fingerprint {
         self.project.rest_fingerprint()
     }

@@ -199,7 +199,6 @@ fn entry_id(built: &BuiltProject, function: FunctionId) -> Box<str> {
     format!("call {} {path}", function.function).into()
 }
 
-/// The functions and mutants of a file.
 struct CachedPlaces {
     functions: Vec<CachedFunction>,
     mutants: Vec<CachedMutant>,
@@ -302,7 +301,7 @@ mod tests {
         plan::{BaselineProgram, Coverage},
     };
 
-    /// Three functions: of the last, no mutant stands at the beginning.
+    /// Three functions. The last has no mutant at its beginning.
     const SOURCE: &str = "fn a(x: u8) -> bool { x < 1 }\nfn b(x: u8) -> bool { x < 2 }\nfn c(x: u8) -> ! { g(x < 3); loop {} }\n";
 
     fn project(text: &str) -> BuiltProject {
@@ -323,7 +322,7 @@ mod tests {
         built.project().rest_fingerprint()
     }
 
-    /// A program whose first test reaches `a`, the second `b`, and the third none.
+    /// A program with three tests: the first reaches `a`, the second `b`, the third nothing.
     fn baseline(built: &BuiltProject) -> Baseline {
         let program = BaselineProgram {
             names: vec!["ta".into(), "tb".into(), "none".into()],
@@ -345,7 +344,7 @@ mod tests {
         KeptBaseline::default().write(path, fingerprint(built), built, &programs, baseline).unwrap();
     }
 
-    /// Returns the tests that hold after a change of the source.
+    /// Returns the tests that are still valid after a change to the source.
     fn kept_after(change: impl Fn(&str) -> String) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("baseline.json");

@@ -10,7 +10,7 @@
 //!   mutants.
 //! - [`GuardedProject`]: sources with guards, and which mutants compile; [`BuiltProject`]: the mutants in
 //!   the compiled programs.
-//! - [`TreeCopy`]: the copy of a workspace in which guarded sources are built.
+//! - [`TreeCopy`]: the copy of a workspace, where guarded sources are built.
 //! - [`GuardRuntime`], [`CompilerShims`]: the guard runtime, and the compiler wrappers that link it;
 //!   [`PythonRuntime`]: the runtime that Python interpreters load.
 //! - [`DoctestDirectory`]: documentation tests, compiled by rustdoc and kept as programs.

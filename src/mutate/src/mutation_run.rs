@@ -383,7 +383,7 @@ impl<'a> MutationRun<'a> {
     }
 }
 
-/// What to do after a process has ended.
+/// The next action after a process has ended.
 enum NextForMutant {
     /// Run another process.
     Process,

@@ -16,9 +16,9 @@ use crate::built_project::{FunctionId, MutantNumber};
 /// Counting iterations detects endless loops independently of machine load.
 const HITS_FACTOR: u64 = 100;
 const HITS_BEYOND: u64 = 100;
-/// Minimum hit limit: the number of all places that the tests reach without the mutant, up to this maximum.
-/// A mutant that disables lazy initialisation makes it run at every call, which is harmless and must not
-/// count as a timeout.
+/// Minimum hit limit: the hits of all places together without the mutant, up to this maximum. A mutant that
+/// disables lazy initialisation makes it run at every call, which is harmless and must not count as a
+/// timeout.
 const MOST_HITS_OF_REACHED: u64 = 1_000_000;
 /// Allowed hits of all places together, beyond the factor. The mutant is often outside of the loop that it
 /// makes endless. Such a loop exceeds the limit within a tenth of a second.
@@ -35,8 +35,8 @@ const TOTAL_FACTOR: u32 = 20;
 const TOTAL_BEYOND: Duration = Duration::from_secs(30);
 const LONG_TOTAL_FACTOR: u32 = 3;
 const LONG_TOTAL_BEYOND: Duration = Duration::from_secs(60);
-/// Expected test time from which the likeliest killer runs first in its own process. Below, an extra start
-/// of a few milliseconds does not pay off.
+/// Minimum expected test time for running the likeliest killer alone first. Below, an extra process start of
+/// a few milliseconds does not pay off.
 const LIKELIEST_ALONE_FROM: Duration = Duration::from_millis(40);
 
 /// A test, by program index and index in the program's listing.

@@ -142,7 +142,7 @@ mod tests {
         }
         let out_of_memory = died("SIGKILL", Outcome::OutOfMemory, Some("a"));
         assert_eq!(StepOutcome::of(&out_of_memory), signalled(Some("a")), "perhaps the memory of another");
-        // A test that had failed before is a failure.
+        // A test that had failed before counts as the failure.
         for (signal, outcome) in [("SIGSEGV", Outcome::Crashed), ("SIGKILL", Outcome::Failed)] {
             let failed = StepOutcome::Failed { test: "a".into(), reason: "why".into() };
             assert_eq!(StepOutcome::of(&died(signal, outcome, Some("a"))), failed);

@@ -1,4 +1,4 @@
-//! Projects in temporary directories, as Cargo describes them.
+//! Tests with Cargo projects in temporary directories.
 #![expect(clippy::disallowed_methods, reason = "the tests ask Cargo and rustc, as the command line does")]
 
 use std::{fs, path::Path, process::Command};
@@ -34,7 +34,7 @@ fn find(directory: &Path, words: &[&str]) -> MutatedProject {
     find_mutated_sources(&project.unwrap(), &selection).unwrap()
 }
 
-/// Returns each source with the replacements of its mutants; ignored ones in parentheses.
+/// Returns the replacements of each source's mutants; ignored mutants are in parentheses.
 fn shown(project: &MutatedProject) -> Vec<String> {
     let source = |one: &crate::module_tree::ProjectSource| {
         let mutants = one.mutants().map(|found| match found.ignored {
@@ -156,7 +156,7 @@ fn packages_are_those_that_cargo_tests() {
     assert_eq!(shown(&find(root.path(), &["b"])), ["b/src/lib.rs: { String::new() } { \"xyzzy\".into() }"]);
 }
 
-/// Returns the sources of named packages with selected features, or why there are none.
+/// Returns the sources of the named packages with the selected features, or the error.
 fn find_selected(root: &Path, packages: &[&str], features: FeatureSelection) -> Result<Vec<String>, String> {
     let metadata = output("cargo", &["metadata", "--no-deps", "--format-version", "1"], root);
     let cfg = output("rustc", &["--print", "cfg"], root);

@@ -21,7 +21,7 @@ use heeler_protocol::mutation::{
 
 use crate::{fingerprint::Fingerprint, shared_texts::SharedTexts};
 
-/// What the verdict of one mutant depends on.
+/// Inputs that decide whether a mutant's verdict is still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerdictBasis {
     pub function: Fingerprint,

@@ -62,7 +62,7 @@ impl CompilerShims {
         Ok(shims)
     }
 
-    /// Returns the `PATH` with which builds find the shims first.
+    /// Returns a `PATH` that begins with the directory of the shims.
     #[must_use]
     pub fn path_variable(&self, inherited: Option<&OsStr>) -> OsString {
         let mut value = self.dir.clone().into_os_string();

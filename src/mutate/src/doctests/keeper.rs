@@ -1,5 +1,5 @@
-//! The role in which rustdoc starts this program instead of a documentation test. The keeper stores the
-//! compiled program and fails, which makes rustdoc print the test's name.
+//! The keeper, which rustdoc starts instead of a documentation test. It stores the compiled program and
+//! fails, which makes rustdoc print the test's name.
 //!
 //! Since edition 2024, rustdoc compiles most tests into one program, which knows them by number. When asked
 //! to run all of them, that program starts this one once per test.
@@ -20,7 +20,7 @@ pub(super) const KEEPER: &str = "heeler-doctest";
 pub(super) const KEPT_MARK: &str = "heeler-doctest kept ";
 /// Prefix of the output line with a test's number, which a multi-test program prints with the failed test.
 pub(super) const NUMBER_MARK: &str = "heeler-doctest number ";
-/// File with the names of the kept programs, one per line, in the order in which rustdoc started them.
+/// File with the names of the kept programs, one per line, in start order.
 pub(super) const ORDER: &str = "order";
 /// File name of a kept program, inside the program's own directory.
 pub(super) const PROGRAM: &str = "rust_out";

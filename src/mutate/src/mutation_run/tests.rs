@@ -1,11 +1,12 @@
-//! Mutants from the first process to their verdicts.
+//! Tests of the state machine of a mutation run.
 
 use super::*;
 use crate::plan::BaselineProgram;
 
 const LIMIT: OrderLimit = OrderLimit { steps: 10, tests: 3 };
 
-/// Two programs with two tests each: all reach the mutants 1 and 2, the first also 3, none 4.
+/// Two programs with two tests each. All tests reach mutants 1 and 2, the first test reaches 3, none reaches
+/// 4.
 fn baseline() -> Baseline {
     let program = |millis: u64| BaselineProgram {
         names: vec!["a".into(), "b".into()],
@@ -139,7 +140,7 @@ fn signal_of_another_process_is_confirmed_alone() {
     assert_eq!(end(&mut run, 1, signalled(Some("a"))), None);
     assert_eq!(end(&mut run, 2, signalled(None)), None);
     assert_eq!(end(&mut run, 3, StepOutcome::Passed).unwrap().status, MutantStatus::Survived);
-    // Once more from outside, and then it passes: it survives.
+    // Killed from outside once more, then passes: the mutant survives.
     assert_eq!(run.next_alone().unwrap().number.0, 1);
     assert_eq!(end(&mut run, 1, signalled(Some("a"))), None);
     assert_eq!(run.next_alone().unwrap().number.0, 2);
@@ -210,7 +211,7 @@ fn flaky_test_that_passes_again_leaves_the_mutant_to_the_other_tests() {
     let verdict = end(&mut run, 1, StepOutcome::Passed).unwrap();
     assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Survived, Some(4)));
     assert_eq!(verdict.reason.as_deref(), Some("failed once and passed when it ran again: a"));
-    // A test that is not flaky decides at once, also behind a flaky one.
+    // A test that is not flaky decides at once, even after a flaky one.
     next(&mut run);
     assert_eq!(end(&mut run, 2, failed("a")), None);
     next(&mut run);

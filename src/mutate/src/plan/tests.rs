@@ -1,4 +1,4 @@
-//! Tests that run for a mutant, with their order and limits.
+//! Tests of the plan of a mutant: order and limits.
 
 use super::*;
 
@@ -19,8 +19,8 @@ fn test(program: usize, test: usize) -> TestIndex {
     TestIndex { program, test }
 }
 
-/// Two programs: the first with a slow, a fast, a middle, an idle and a skipped test; the second with
-/// one.
+/// Two programs: the first with a slow, a fast, a medium, an idle and a skipped test, the second with one
+/// test.
 fn baseline() -> Baseline {
     let millis = |millis: u64| Some(Duration::from_millis(millis));
     let mut coverage = Coverage::default();
@@ -111,7 +111,7 @@ fn what_nothing_reaches_needs_no_process_and_static_places_need_all_tests() {
 fn limits_allow_what_counts_at_powers_of_two_may_hide() {
     let plan = baseline().plan(NUMBERS[1], function(0), &KnownKillers::default());
     let [second, first] = plan.steps.as_slice() else { panic!("{plan:?}") };
-    // 4 may be 7; 1 is 1.
+    // A count of 4 stands for up to 7 hits; a count of 1 is exact.
     assert_eq!((first.hit_limit, first.silence), ((7 + 1 + 1) * 100 + 100, Duration::from_secs(3)));
     assert_eq!((first.expected, first.total), (Duration::from_millis(321), Duration::from_millis(36_420)));
     assert_eq!((first.step_limit, second.step_limit), ((63 + 1) * 100 + 1_000_000, 1_000_000));

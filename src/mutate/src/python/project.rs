@@ -125,7 +125,7 @@ impl PythonLayout {
     }
 }
 
-/// Returns the directory from which the package that contains `directory` is imported.
+/// Returns the import root of the package that contains `directory`.
 fn package_root<'a>(root: &Path, directory: &'a Path) -> &'a Path {
     let mut base = directory;
     while base != Path::new("") && root.join(base).join(PACKAGE).is_file() {

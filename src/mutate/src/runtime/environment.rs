@@ -36,7 +36,7 @@ pub enum GuardMode {
 pub fn guard_environment(mode: &GuardMode) -> Vec<(&'static str, Option<String>)> {
     let path = |path: &Path| Some(path.to_string_lossy().into_owned());
     let (mutant, hits, steps, coverage) = match mode {
-        // Without any variable, the process would take over those of its ancestors.
+        // Without any variable, the process would use its ancestors' variables.
         GuardMode::Original => (Some("0".to_owned()), None, None, None),
         GuardMode::Counting { file } | GuardMode::CountingEach { file, .. } => (None, None, None, path(file)),
         GuardMode::Mutant { number, hit_limit, step_limit } => {

@@ -161,8 +161,8 @@ enum Variables {
 }
 
 impl Variables {
-    /// Returns this process's variables or, if it has none, those of the nearest ancestor that does: tests
-    /// can start programs with a clean environment.
+    /// Returns this process's variables, or else its nearest ancestor's: tests can start programs with a
+    /// clean environment.
     fn of_this_process() -> Self {
         let names = ["HEELER_MUTANT", "HEELER_MUTANT_COVERAGE"];
         if names.iter().any(|name| std::env::var_os(name).is_some()) {
