@@ -30,7 +30,7 @@ const LIMITS: VariantLimits =
 /// Assumed duration of unmeasured tests, which orders the processes.
 const UNKNOWN_DURATION: Duration = Duration::from_millis(1);
 
-/// Directory of the files in which programs count what they reach.
+/// The coverage files, where programs count what they reach.
 pub(crate) struct CoverageFiles {
     dir: PathBuf,
     total: u32,
@@ -43,7 +43,6 @@ struct TakenTests {
     failed: Option<usize>,
 }
 
-/// The programs to measure.
 pub(crate) struct MeasuredPrograms<'a> {
     pub(crate) programs: &'a [ListedProgram],
     /// Test names that stay stable between runs, by program.
@@ -197,7 +196,6 @@ impl Drop for CoverageFiles {
     }
 }
 
-/// Returns the environment variables of a guard mode.
 pub(crate) fn variables(mode: &GuardMode) -> Vec<(OsText, Option<OsText>)> {
     let variables = guard_environment(mode).into_iter();
     variables.map(|(name, value)| (OsText::from(name), value.map(OsText::from))).collect()
@@ -328,8 +326,8 @@ async fn run_alone(
     Ok(None)
 }
 
-/// Runs all tests of each program in one process, and repeats processes in which a test failed. Skips
-/// programs whose tests were all reused. Returns how the measurement ended early, if it did.
+/// Runs all tests of each program in one process, and repeats processes with a failed test. Skips programs
+/// whose tests were all reused. Returns how the measurement ended early, if it did.
 async fn run_together(
     session: &mut MutantSession<'_>,
     measured: &MeasuredPrograms<'_>,

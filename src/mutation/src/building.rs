@@ -15,7 +15,8 @@ use crate::{
 };
 use heeler_cargo::{BuildScope, BuildSupervision};
 
-/// Capacity of the progress queue. A build reports at most once a second, and never waits for the observer.
+/// Capacity of the progress queue. A build reports at most once a second, so it does not wait for the
+/// observer.
 const SHOWN_LATER: usize = 16;
 
 /// How a build ended.

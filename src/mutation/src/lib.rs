@@ -6,7 +6,7 @@
 //! - `work_place`: working directory of a project; `build`: the guarded copy and its test programs;
 //!   `building`: a build that an observer can follow and cancel.
 //! - `test_finder`: finds tests like `heeler run`.
-//! - `observer`: follows and ends the tests; `session`: the session in which tests run.
+//! - `observer`: follows and ends the tests; `session`: the test session.
 //! - `baseline`: tests without a mutant: whether they pass, how long they take, and what they reach.
 //! - `red_tests`: tests that fail without a mutant.
 //! - `testing`: tests with each mutant.

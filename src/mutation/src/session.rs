@@ -1,4 +1,4 @@
-//! The session in which tests run. Handles the session's events and the observer's requests one at a time.
+//! The test session. Handles its events and the observer's requests one at a time.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -36,10 +36,10 @@ pub(crate) const LOW_ORDERS: usize = 32;
 
 /// Number of ticks between two counts of finished children.
 const TICKS_OF_COUNT: u32 = 10;
-/// How often a session is restarted after its processes died too often. A run of hours may lose some.
+/// Maximum number of session restarts after processes died too often. A run of hours may lose some
+/// processes.
 const MAX_RENEWALS: u32 = 10;
 
-/// A test session and its observer.
 pub(crate) struct MutantSession<'o> {
     client: VariantClient,
     scheduler: SchedulerTask,

@@ -28,7 +28,6 @@ const ORDER_LIMIT: OrderLimit = OrderLimit { steps: ORDERED_TOGETHER, tests: 20_
 /// Interval between writes of the verdicts. A kill loses at most this much.
 const WRITTEN_EVERY: Duration = Duration::from_secs(1);
 
-/// The verdicts of a run.
 #[derive(Default)]
 pub(crate) struct TestedMutants {
     /// In order of completion.

@@ -60,7 +60,6 @@ impl WorkPlace {
         self.dir.join(REPORTS)
     }
 
-    /// Returns the files that are not copied.
     pub(crate) fn left_out_files(&self) -> &[PathBuf] {
         &self.reports
     }
@@ -92,7 +91,7 @@ impl WorkPlace {
         self.dir.join("session")
     }
 
-    /// Returns the directory in which tests count what they reach.
+    /// Returns the directory of the coverage files.
     pub(crate) fn coverage(&self) -> PathBuf {
         self.dir.join("coverage")
     }

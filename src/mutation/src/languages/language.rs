@@ -62,7 +62,6 @@ pub(crate) struct FoundProject {
 }
 
 impl FoundProject {
-    /// Returns whether any mutant is selected.
     pub(crate) fn has_selected(&self) -> bool {
         self.mutated.sources.iter().any(|source| !source.selected.is_empty())
     }
@@ -106,7 +105,6 @@ pub(crate) struct CompileRound {
     pub(crate) is_repeated: bool,
 }
 
-/// The guarded copy of a project.
 pub(crate) trait GuardedCopy {
     /// Shows that another compiler round begins.
     fn show_round(&self, guarded: &GuardedProject, context: &mut GuardContext<'_>) {

@@ -39,7 +39,6 @@ pub(crate) struct MissingServer {
     pub(crate) is_wanted: bool,
 }
 
-/// A project with a mutation server.
 pub(crate) trait ServedProject: fmt::Debug + Send + Sync {
     /// Returns the absolute directory of the project.
     fn dir(&self) -> &Path;
@@ -66,7 +65,6 @@ pub(crate) trait ServedProject: fmt::Debug + Send + Sync {
 pub(crate) trait ServedMutants: Send {
     fn selected(&self) -> Vec<Arc<Mutant>>;
 
-    /// Returns whether any mutant is selected.
     fn has_selected(&self) -> bool {
         !self.selected().is_empty()
     }

@@ -40,7 +40,7 @@ impl KeptBuild {
         Self { file, sources, uncompiled }
     }
 
-    /// Removes the record until the build has ended.
+    /// Removes the record. A finished build writes a new one.
     ///
     /// # Errors
     /// The file can't be removed.

@@ -30,7 +30,6 @@ use crate::{
     test_finder::TestFinder,
 };
 
-/// Variable with make's options.
 const MAKE_FLAGS: &str = "MAKEFLAGS";
 
 /// C and C++. A directory is a project only if the user names a build command.
@@ -185,7 +184,7 @@ impl GuardedCopy for CommandCopy {
     }
 }
 
-/// Makes `make` continue after errors, so that one round reports the errors of all sources.
+/// Makes `make` continue after errors: one round then reports the errors of all sources.
 fn make_flags(inherited: Option<OsString>) -> OsString {
     let mut flags = inherited.unwrap_or_default();
     flags.push(if flags.is_empty() { "-k" } else { " -k" });

@@ -34,7 +34,6 @@ pub(super) struct StrykerClient {
     next_id: u64,
     /// Whether the current request has had a result.
     has_results: bool,
-    /// The request in progress.
     open: Option<(RequestId, &'static str)>,
     /// When the request times out, and its timeout.
     deadline: Option<(Instant, Duration)>,

@@ -53,7 +53,6 @@ impl SearchedPaths {
         Self::Only(paths)
     }
 
-    /// Returns the paths as a request parameter.
     pub(super) fn files(&self) -> Option<Vec<FileRange>> {
         match self {
             Self::All => None,

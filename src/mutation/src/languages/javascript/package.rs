@@ -120,14 +120,12 @@ impl MissingStryker {
     }
 }
 
-/// Returns the script in the configured directory.
 fn named_script(named: &Path) -> Result<PathBuf, MissingStryker> {
     let dir = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
     let script = dir.join(OWN_SCRIPT);
     if script.is_file() { Ok(script) } else { Err(MissingStryker::NotNamed { dir }) }
 }
 
-/// Returns why a package has no StrykerJS.
 fn missing(dir: &Path) -> MissingStryker {
     match names_stryker(dir) {
         Ok(true) => MissingStryker::NotInstalled { dir: dir.to_owned() },
@@ -193,7 +191,7 @@ mod tests {
         fs::write(&script, "").unwrap();
         match StrykerPackage::find(&package.join("src"), Some(dir), None).unwrap() {
             Ok(found) => assert_eq!((found.dir, found.script), (package, script)),
-            // This machine may have no Node.
+            // Node may not be installed on this machine.
             Err(error) => assert_eq!(error, MissingStryker::NoNode { dir: package }),
         }
     }

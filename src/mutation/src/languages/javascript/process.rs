@@ -52,10 +52,9 @@ const STDERR_BYTES: usize = 8 << 10;
 /// Time to wait for the end of standard error, which an escaped process may hold open.
 const STDERR_LIMIT: Duration = Duration::from_secs(1);
 
-/// Name prefix of the package copies in which StrykerJS runs tests.
+/// Name prefix of StrykerJS's sandboxes, the package copies where tests run.
 const SANDBOX: &str = "sandbox-";
 
-/// An event of the process.
 pub(super) enum ProcessEvent {
     Body(Bytes),
     /// The process has ended, with everything that it had started.
@@ -108,7 +107,7 @@ pub(super) struct StrykerProcess {
     group: Option<Pid>,
     package: PathBuf,
     started: SystemTime,
-    /// Copies of the package in which tests run. StrykerJS leaves them behind when it is killed.
+    /// Sandboxes of the running tests. StrykerJS leaves them behind when it is killed.
     sandboxes: BTreeSet<PathBuf>,
     is_output_over: bool,
     end: Option<String>,
@@ -266,7 +265,7 @@ impl StrykerProcess {
         let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Resume).await;
     }
 
-    /// Records the package copies in which tests run, to remove them if StrykerJS does not.
+    /// Records the sandboxes of the running tests, to remove them if StrykerJS does not.
     pub(super) fn note_sandboxes(&mut self) {
         let directories = descendants(self.guard.pid()).into_iter().filter_map(working_directory);
         let copies = directories.filter_map(|directory| sandbox_of(&directory, &self.package));

@@ -27,7 +27,6 @@ use crate::{
 /// Reason for a mutant without a result although StrykerJS finished.
 const NOT_REPORTED: &str = "StrykerJS reported no result for it";
 
-/// A running StrykerJS and the mutants that it has found.
 struct FoundByStryker {
     client: StrykerClient,
     mutants: StrykerMutants,

@@ -143,7 +143,7 @@ impl GuardedCopy for PythonCopy {
         guarded: GuardedProject,
         context: &mut GuardContext<'_>,
     ) -> Result<GuardedBuild, MutateError> {
-        // Everything but the mutated functions decides whether earlier verdicts are still valid.
+        // Fingerprint everything except mutated functions: earlier verdicts need the same fingerprint.
         let Self { tests, python, root, own, tree, unchanged, compiled: compilation, .. } = *self;
         let fingerprint = guarded
             .rest_fingerprint()

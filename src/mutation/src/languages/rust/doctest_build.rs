@@ -17,12 +17,11 @@ use heeler_cargo::{BuildSupervision, CargoProgram, doctests::run_rustdoc};
 
 /// File beside the kept tests with a hash of what they were compiled from.
 const KEY: &str = "key";
-/// rustdoc's option for the directory in which tests run.
+/// rustdoc option: the directory to run tests in.
 const RUN_DIRECTORY: &str = "--test-run-directory";
 /// Maximum number of tests named in a note.
 const NAMED_TESTS: usize = 3;
 
-/// Compiles the documentation tests of a workspace.
 pub(super) struct DoctestCompiler<'a> {
     pub(super) place: &'a WorkPlace,
     /// Root of the user's workspace.
@@ -34,7 +33,6 @@ pub(super) struct DoctestCompiler<'a> {
     pub(super) supervision: BuildSupervision<'a>,
 }
 
-/// The documentation tests of a library.
 pub(super) struct CompiledDoctests {
     /// `None` if the library has no tests.
     pub(super) program: Option<TestProgram>,
@@ -129,7 +127,7 @@ impl DoctestCompiler<'_> {
         path.strip_prefix(&tree).or_else(|_| path.strip_prefix(&seen)).ok().map(Path::to_owned)
     }
 
-    /// Replaces the path of a copied source with that of the user's source.
+    /// Makes rustdoc read the user's source instead of the copy.
     fn in_root_source(&self, word: &OsString) -> OsString {
         let path = Path::new(word);
         let is_source = path.is_absolute() && path.extension().is_some_and(|extension| extension == "rs");
@@ -190,7 +188,7 @@ impl DoctestCompiler<'_> {
     }
 }
 
-/// Returns the directory in which Cargo runs the tests of a library.
+/// Returns the directory where Cargo runs the tests of a library.
 fn run_directory(library: &CargoProgram) -> PathBuf {
     let mut args = library.args.iter().skip_while(|word| *word != RUN_DIRECTORY);
     args.nth(1).map_or_else(|| library.cwd.clone(), |path| library.cwd.join(path))

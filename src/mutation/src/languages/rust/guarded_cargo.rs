@@ -126,14 +126,12 @@ fn cargo_variables(runtime: &GuardRuntime) -> Vec<(OsString, OsString)> {
     debug.chain([wrapper]).collect()
 }
 
-/// The guarded copy of a workspace.
 struct GuardedCargo {
     cargo: CargoProject,
     options: CargoOptions,
     dir: PathBuf,
     args: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
-    /// Whether there are libraries with documentation tests.
     has_doctests: bool,
     /// A hash of the files that are copied unchanged.
     unchanged: Fingerprint,
@@ -248,7 +246,7 @@ impl GuardedCopy for GuardedCargo {
             has_doctests,
             ..
         } = *self;
-        // Everything but the mutated functions decides whether earlier verdicts are still valid.
+        // Fingerprint everything except mutated functions: earlier verdicts need the same fingerprint.
         let fingerprint = guarded
             .rest_fingerprint()
             .with(unchanged.to_string().as_bytes())
