@@ -35,7 +35,8 @@ const ROLES: &[(&str, Role)] = &[
     ("break_statement", Role::LoopControl),
     ("continue_statement", Role::LoopControl),
     ("case_clause", Role::Python),
-    // Comments are read by line before the walk, because the grammar attaches them to the wrong blocks.
+    // Comments are read by line before the walk, because the grammar puts a block's leading comment outside
+    // of the block.
     ("comment", Role::Skip),
     // Not code, or not product code.
     ("type", Role::Skip),

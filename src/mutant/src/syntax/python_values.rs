@@ -3,7 +3,7 @@
 use super::table::text_of;
 use tree_sitter::Node;
 
-/// Returns values of the annotated type; `None` of Python without an annotation or for unknown types.
+/// Returns values of the annotated type; Python's `None` without an annotation or for other types.
 pub(super) fn of_annotation(returned: Option<Node<'_>>, text: &str) -> Vec<String> {
     let annotation = returned.map_or("", |node| text_of(node, text));
     let values = of_type(annotation.trim().trim_matches(['"', '\'']).trim());

@@ -27,7 +27,8 @@ use crate::{
 
 /// The lock file, which Cargo may create in the copy.
 const LOCK_FILE: &str = "Cargo.lock";
-/// Variables that turn off debug information, which takes half the time of small builds and is useless here.
+/// Variables that turn off debug information, which takes half the time of small builds. Its line numbers
+/// are of no use here.
 const WITHOUT_DEBUG_INFORMATION: [&str; 2] = ["CARGO_PROFILE_DEV_DEBUG", "CARGO_PROFILE_TEST_DEBUG"];
 
 /// Copies a workspace whose mutants were found.
