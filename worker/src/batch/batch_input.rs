@@ -1,4 +1,4 @@
-//! Input of a batch from its process: output, the end of the process, and what is due at a deadline.
+//! Input of a batch: output of its process, the end of the process, and passed deadlines.
 
 use heeler_adapters::{DeathCulprit, FixtureFailure, SuitePhase, TranscriptEvent};
 use heeler_core::GuardLoss;
@@ -13,14 +13,13 @@ use crate::process::process_clock::ClockReading;
 pub(crate) enum DeadlineAction {
     /// None: the deadline has not passed.
     Nothing,
-    /// Sample the process to see whether the system scheduled it;
-    /// [`super::deadlines::Deadlines::on_idle_sample`] takes the answer.
+    /// Sample the process to see whether the system scheduled it. The answer goes to
+    /// [`super::deadlines::Deadlines::on_idle_sample`].
     SampleProcess,
-    /// Find out whether the held tests may be settled: [`super::RunningBatch::check_held_tests`].
+    /// Check whether the held tests can be settled: [`super::RunningBatch::check_held_tests`].
     CheckHeldTests,
-    /// Terminate the process.
     Terminate,
-    /// End the process, a server that has answered its last request.
+    /// End a server process that has answered its last request.
     EndServer,
 }
 
@@ -32,41 +31,41 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) is_complete: bool,
     /// The process exited by itself, with a code that the transcript explains.
     pub(crate) is_explained: bool,
-    /// The running test wrote its end marker, but no later output confirmed it.
+    /// The running test printed its end marker, but no later output confirmed it.
     pub(crate) is_after_end_marker: bool,
-    /// The failures that the framework reported in set-up and tear-down of suites.
+    /// Failures that the framework reported in set-up and tear-down of suites.
     pub(crate) fixture_failures: Vec<FixtureFailure>,
-    /// The failure that the framework reported outside any test and suite.
+    /// Failure that the framework reported outside any test and suite.
     pub(crate) outside_failure: Option<String>,
-    /// The kernel's out-of-memory killer has killed a process while this one ran.
+    /// The kernel's out-of-memory killer killed a process while this process ran.
     pub(crate) is_out_of_memory: bool,
-    /// Dumps, stacks and states captured while it died or hung.
+    /// Dumps, stack traces and states captured while the process died or hung.
     pub(crate) evidence: Option<Box<TestDiagnostics>>,
-    /// Stack of its own exit, if that may have been in the middle of its tests.
+    /// Stack trace at the process's own exit, if it may have exited in the middle of its tests.
     pub(crate) exit_stack: Option<String>,
-    /// Where and by which signal it crashed.
+    /// Crash location and signal.
     pub(crate) detail: Option<String>,
-    /// It died before it was ordered to end: a limit that passed during the capture of the crash did not
-    /// cause the end.
+    /// The process died before it was told to end. A limit that passed during crash capture did not cause the
+    /// end.
     pub(crate) is_own_death: bool,
-    /// How its guard was lost, if it was: nothing else is known of its end then.
+    /// How the guard was lost, if it was. Nothing else is known about the end then.
     pub(crate) guard_loss: Option<GuardLoss>,
-    /// What the framework left behind beside its output.
+    /// Files that the framework left behind beside its output.
     pub(crate) run_evidence: RunEvidence,
-    /// The first test since which the output contains markers at a wrong place.
+    /// First test since which the output contains misplaced markers.
     pub(crate) doubtful_since: Option<usize>,
-    /// A test that began, by the output, though it was not selected.
+    /// Test that began, according to the output, although it was not selected.
     pub(crate) unselected_test: Option<String>,
-    /// In which test it died.
+    /// Test that was running when the process died.
     pub(crate) culprit: DeathCulprit,
-    /// The end of the process is reported as the tear-down of a suite.
+    /// The end of the process has already been reported as a failed tear-down of a suite.
     pub(crate) is_told_of_suite: bool,
-    /// The suite whose set-up or tear-down was running.
+    /// Suite whose set-up or tear-down was running.
     pub(crate) suite_phase: Option<SuitePhase>,
 }
 
 impl ProcessExitSummary {
-    /// Lets the end of a server that was ended count as its own good end, unless it crashed.
+    /// Treats the end of a server that we ended as its own successful exit, unless it crashed.
     pub(super) fn accept_server_end(&mut self) {
         self.guard_loss = None;
         let is_ended = |signal| [Signal::TERM.0, Signal::KILL.0].contains(&signal);
@@ -78,18 +77,17 @@ impl ProcessExitSummary {
     }
 }
 
-/// Output from one read.
 #[derive(Debug)]
 pub(crate) struct OutputChunk<'a> {
-    /// Events from the standard output; drained by the batch.
+    /// Events from standard output; drained by the batch.
     pub(crate) events: &'a mut Vec<TranscriptEvent>,
-    /// Output since the last chunk that is in no event, read after the events.
+    /// Output since the last chunk that is not part of any event, read after the events.
     pub(crate) outputs: RawOutputs<'a>,
     pub(crate) now: ClockReading,
 }
 
-/// Output of a process that no event carries: its standard error and, where it reports on a channel of its
-/// own, its standard output.
+/// Process output that no event carries: standard error, and standard output if the framework reports on its
+/// own channel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RawOutputs<'a> {
     pub(crate) stdout: &'a [u8],
@@ -97,7 +95,6 @@ pub(crate) struct RawOutputs<'a> {
 }
 
 impl RawOutputs<'_> {
-    /// Returns whether there is no output.
     pub(crate) fn is_empty(&self) -> bool {
         self.stdout.is_empty() && self.stderr.is_empty()
     }

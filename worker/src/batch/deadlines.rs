@@ -1,4 +1,4 @@
-//! The limits of a batch and of its tests: when the next one is due, and why the process is ended.
+//! Time limits of a batch and its tests: when the next one is due, and why the process is ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,47 +12,44 @@ use super::{
 };
 use crate::process::process_clock::ClockReading;
 
-/// How many times the startup limit an announced set-up or tear-down, or a dependency, may take: a process
-/// that begins nothing is started again with up to four times its limit, but one that is known to be in its
-/// tests' set-up need not start again.
+/// Multiple of the startup limit that an announced set-up or tear-down, or a dependency, may take. A process
+/// that begins no test is restarted with up to four times its limit; a process known to be in its tests'
+/// set-up gets that time at once instead of a restart.
 const LIMITS_OF_ANNOUNCED_PHASE: u32 = 4;
 
-/// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
+/// Framework durations are whole milliseconds or absent. The worker measures shorter ones itself.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// The clocks of the running tests, and the limits of their process.
+/// Clocks of the running tests, and the limits of their process.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     limits: TestLimits,
     /// Clocks of the running tests, in begin order.
     clocks: Vec<TestClock>,
-    /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
-    /// coarse.
+    /// Estimated duration of each test that ended in this chunk, used if the framework's clock is too coarse.
     estimated_duration: Duration,
     terminate_reason: Option<BatchTerminateReason>,
-    /// Since when no test has been running.
+    /// Running time when the process became idle, with no test running.
     idle_since: Duration,
-    /// The process is in a set-up or tear-down that its framework announces, by its output at the last
-    /// deadline, and no test is running.
+    /// At the last deadline, the output showed the process in an announced set-up or tear-down, with no test
+    /// running.
     is_between_tests: bool,
-    /// The idle process is being sampled.
     is_idle_sampled: bool,
-    /// The tests of the process have ended, and the process waits for others, without a time limit.
+    /// All tests of the process have ended. The process waits for more tests, without a time limit.
     is_waiting: bool,
-    /// A debugger controls the process, and no limits apply.
+    /// A debugger controls the process, so no limits apply.
     is_unlimited: bool,
-    /// A debugger has launched the process, and only the debugger learns how it ends.
+    /// A debugger has launched the process, so only the debugger learns its exit status.
     is_launched: bool,
     pub(crate) dialogue: Dialogue,
-    /// The end of a process that is a server.
+    /// Exit of a server process.
     server_exit: Option<ServerExit>,
 }
 
-/// An action due at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueAction {
     Process(DeadlineAction),
-    /// End the process: it has not taken the request of this test, which waits for another process.
+    /// End the process because it has not taken this test's request. The test waits for another process.
     Withdraw(usize),
 }
 
@@ -74,12 +71,12 @@ impl Deadlines {
         }
     }
 
-    /// Lifts all limits, because a debugger controls the process.
+    /// Lifts all limits because a debugger controls the process.
     pub(crate) fn lift(&mut self) {
         self.is_unlimited = true;
     }
 
-    /// Records that a debugger has launched the process: no limits apply, and its exit status is not known.
+    /// Records that a debugger launched the process: no limits apply, and its exit status is unknown.
     pub(crate) fn on_launched_by_debugger(&mut self) {
         self.lift();
         self.is_launched = true;
@@ -90,8 +87,8 @@ impl Deadlines {
         self.terminate_reason = Some(reason);
     }
 
-    /// Records that the tests are decided although the process goes on. Returns whether the caller is to kill
-    /// it: it is not being ended already.
+    /// Records that the tests are decided although the process is still running. Returns whether the caller
+    /// must kill it; `false` if it is already being ended.
     pub(crate) fn end_decided(&mut self) -> bool {
         let is_first = self.terminate_reason.is_none();
         if is_first {
@@ -100,17 +97,15 @@ impl Deadlines {
         is_first
     }
 
-    /// Returns why the process is ended, as its framework's request to stop says it.
+    /// Returns why the process is being ended, as worded in the framework's stop request.
     pub(crate) fn terminate_reason_text(&self) -> &'static str {
         self.terminate_reason.map_or("the process is ended", BatchTerminateReason::text)
     }
 
-    /// Returns whether the process is being ended.
     pub(super) fn is_ending(&self) -> bool {
         self.terminate_reason.is_some()
     }
 
-    /// Returns whether the process is ended on request.
     pub(super) fn is_cancelled(&self) -> bool {
         self.terminate_reason.is_some_and(BatchTerminateReason::is_on_request)
     }
@@ -127,19 +122,19 @@ impl Deadlines {
         self.dialogue.set_untaken(untaken, now);
     }
 
-    /// Lets the process be a server, which is ended after its last request.
+    /// Marks the process as a server, to be ended after its last request.
     pub(crate) fn expect_server(&mut self, grace_ms: u64) {
         self.server_exit = Some(ServerExit::new(grace_ms));
     }
 
-    /// Records that no request follows.
+    /// Records that no more requests follow.
     pub(crate) fn on_requests_finished(&mut self, now: ClockReading) {
         if let Some(exit) = &mut self.server_exit {
             exit.on_requests_finished(now);
         }
     }
 
-    /// Sets whether the process waits for further tests. While it does, it has no time limit.
+    /// Sets whether the process waits for more tests. A waiting process has no time limit.
     pub(crate) fn set_waiting(&mut self, is_waiting: bool, now: ClockReading) {
         if self.is_waiting != is_waiting {
             self.is_waiting = is_waiting;
@@ -147,16 +142,16 @@ impl Deadlines {
         }
     }
 
-    /// Records whether a tear-down behind the running test may stand. Where several tests run, none of them
-    /// is known to wait for it.
+    /// Records whether the suite's tear-down may be running after the running test. Ignored while several
+    /// tests run, since it is unknown which of them the tear-down follows.
     pub(crate) fn note_tear_down(&mut self, may_stand: bool, now: ClockReading) {
         if let [clock] = &mut self.clocks[..] {
             clock.note_tear_down(may_stand, now);
         }
     }
 
-    /// Handles a sample of an idle process: `starved` is how long the system did not schedule it since the
-    /// last sample. Returns the action due.
+    /// Handles a sample of an idle process and returns the action due. `starved`: how long the process was
+    /// runnable but not scheduled since the last sample.
     pub(crate) fn on_idle_sample(&mut self, now: ClockReading, starved: Duration) -> DeadlineAction {
         self.is_idle_sampled = false;
         for clock in &mut self.clocks {
@@ -169,7 +164,7 @@ impl Deadlines {
         DeadlineAction::Terminate
     }
 
-    /// Handles that output with these events was read, before which the time was `before`.
+    /// Handles output that contained these events. `before`: the time before it was read.
     pub(super) fn on_output(&mut self, events: &[TranscriptEvent], before: ClockReading, now: ClockReading) {
         for clock in &mut self.clocks {
             clock.record_activity(now);
@@ -180,7 +175,6 @@ impl Deadlines {
             now.running.saturating_sub(since.running) / u32::try_from(ended.max(1)).unwrap_or(u32::MAX);
     }
 
-    /// Starts the clock of a test.
     pub(super) fn begin(&mut self, place: usize, test: &LeasedTest, now: ClockReading) {
         self.is_between_tests = false;
         self.clocks.push(TestClock::start(place, test, &self.limits, now));
@@ -203,15 +197,15 @@ impl Deadlines {
         }
     }
 
-    /// Gives a running test this limit, from now, in place of its other one.
+    /// Replaces the limit of a running test with this one, counted from now.
     pub(super) fn limit_from_now(&mut self, place: usize, limit: Duration, now: ClockReading) {
         if let Some(clock) = self.clock(place) {
             clock.limit_from_now(limit, now);
         }
     }
 
-    /// Returns whether the reported end of a test comes too late: it timed out, or it failed because the user
-    /// cancelled it. Then the end of the process decides.
+    /// Returns whether the reported end of a test comes too late: the test timed out, or failed because the
+    /// user cancelled it. The end of the process then decides.
     pub(super) fn is_end_late(&mut self, place: usize, is_failure: bool) -> bool {
         let is_cancelled = self.terminate_reason == Some(BatchTerminateReason::Cancelled) && is_failure;
         self.clock(place).is_some_and(|clock| {
@@ -223,12 +217,11 @@ impl Deadlines {
         })
     }
 
-    /// Returns since when no test has been running, in running time.
+    /// Returns when the process became idle, with no test running, in running time.
     pub(crate) fn idle_since(&self) -> Duration {
         self.idle_since
     }
 
-    /// Stops the clock of a test that has ended.
     pub(super) fn stop(&mut self, place: usize, now: ClockReading) -> Option<TestClock> {
         self.idle_since = now.running;
         self.is_between_tests = false;
@@ -236,22 +229,21 @@ impl Deadlines {
         Some(self.clocks.remove(index))
     }
 
-    /// Keeps only the clocks of the tests that are running.
+    /// Drops the clocks of tests that no longer run.
     pub(super) fn retain(&mut self, is_running: impl Fn(usize) -> bool) {
         self.clocks.retain(|clock| is_running(clock.place()));
     }
 
-    /// Takes the clocks of all running tests.
     pub(super) fn take_clocks(&mut self) -> Vec<TestClock> {
         std::mem::take(&mut self.clocks)
     }
 
-    /// Returns the only running test's clock.
+    /// Returns the clock of the running test if exactly one runs.
     pub(super) fn only_clock(&self) -> Option<&TestClock> {
         if let [only] = &self.clocks[..] { Some(only) } else { None }
     }
 
-    /// Returns the duration of a test that ended in this chunk, from the one that its framework reported.
+    /// Returns the duration of a test that ended in this chunk, based on the duration its framework reported.
     pub(super) fn duration(
         &self,
         clock: &TestClock,
@@ -259,7 +251,7 @@ impl Deadlines {
         now: ClockReading,
     ) -> Duration {
         let ran = clock.ran(now);
-        // The clocks of frameworks go on in a pause.
+        // Framework clocks keep running during a pause.
         let paused = now.paused.saturating_sub(clock.started_at().paused);
         match reported.map(|duration| duration.saturating_sub(paused)) {
             Some(duration) if !duration.is_zero() => duration,
@@ -268,7 +260,7 @@ impl Deadlines {
         }
     }
 
-    /// Returns the running test; of several, the one at its limit.
+    /// Returns the running test. If several run, prefers one at its limit.
     pub(super) fn suspect(&self) -> Option<usize> {
         let rank = |clock: &&TestClock| (!clock.is_timed_out(), clock.is_paused());
         self.clocks.iter().min_by_key(rank).map(TestClock::place)
@@ -278,8 +270,8 @@ impl Deadlines {
         self.clocks.iter().any(|clock| !clock.is_paused())
     }
 
-    /// Returns the next deadline in running time; `None` when nothing is waited for. `held`: when the held
-    /// tests are checked. `live`: when output of a running test is to be sent.
+    /// Returns the next deadline in running time, or `None` if nothing is due. `held`: when to check the held
+    /// tests. `live`: when to send output of a running test.
     pub(super) fn next(&self, held: Option<Duration>, live: Option<Duration>) -> Option<Duration> {
         if self.is_ending() {
             return None;
@@ -302,9 +294,9 @@ impl Deadlines {
         self.server_exit.as_ref().filter(|_| self.clocks.is_empty())?.deadline()
     }
 
-    /// Handles a passed deadline; returns what is due. `is_announced`: by its output, the process is in a
-    /// set-up or tear-down that its framework announces, or in a dependency of its tests. `held` and `live`
-    /// as in [`Self::next`].
+    /// Handles a passed deadline and returns the action due. `is_announced`: the output shows the process in
+    /// an announced set-up or tear-down, or in a dependency of its tests. `held` and `live` as in
+    /// [`Self::next`].
     pub(super) fn on_deadline(
         &mut self,
         now: ClockReading,
@@ -338,7 +330,7 @@ impl Deadlines {
         })
     }
 
-    /// Looks whether running tests, or a process that runs none, have reached their limits.
+    /// Checks whether running tests, or a process without a running test, have reached their limits.
     fn check_tests(&mut self, now: ClockReading, is_announced: bool) -> DeadlineAction {
         for clock in &mut self.clocks {
             clock.check_limits(now, is_announced);
@@ -374,18 +366,18 @@ impl Deadlines {
         }
     }
 
-    /// Returns how long the process may run none of its tests.
+    /// Returns how long the process may run without running a test.
     fn idle_limit(&self) -> Duration {
         if self.is_between_tests { announced_phase_limit(&self.limits) } else { startup_limit(&self.limits) }
     }
 
-    /// Returns whether a server was ended after its last request, which then counts as its own end.
+    /// Returns whether a server was ended after its last request; its end then counts as its own.
     pub(super) fn accept_server_end(&mut self) -> bool {
         self.terminate_reason.take_if(|reason| *reason == BatchTerminateReason::ServerEnded).is_some()
     }
 
-    /// Discards limits that passed while a crash was captured: it is a crash, whatever the clock says
-    /// afterwards. A test that ended after its time limit is not the one that crashed.
+    /// Discards limits that passed while a crash was captured: the end counts as a crash, not a timeout.
+    /// Keeps them if a test ended after its time limit, since that test did not crash.
     pub(super) fn discard_limits_passed_in_crash(&mut self) {
         if self.clocks.iter().any(TestClock::is_late) {
             return;
@@ -394,7 +386,6 @@ impl Deadlines {
         self.clocks.iter_mut().for_each(TestClock::discard_limits);
     }
 
-    /// Returns why the process has ended.
     pub(super) fn end_cause(&self) -> EndCause {
         EndCause {
             reason: self.terminate_reason,
@@ -411,7 +402,7 @@ fn startup_limit(limits: &TestLimits) -> Duration {
     Duration::from_millis(limits.startup_ms)
 }
 
-/// Returns how long a set-up or tear-down may take that the framework announces.
+/// Returns how long an announced set-up or tear-down may take.
 pub(super) fn announced_phase_limit(limits: &TestLimits) -> Duration {
     startup_limit(limits).saturating_mul(LIMITS_OF_ANNOUNCED_PHASE)
 }

@@ -1,4 +1,4 @@
-//! Why a process was ended, and the limits that it had.
+//! Why a process was ended, and which limits it had.
 
 use std::time::Duration;
 
@@ -12,28 +12,26 @@ use super::{
 pub(super) struct EndCause {
     /// `None`: the process ended by itself.
     pub(super) reason: Option<BatchTerminateReason>,
-    /// A debugger has launched the process, and only the debugger learns how it ends.
+    /// A debugger launched the process, so only the debugger learns its exit status.
     pub(super) is_launched: bool,
     pub(super) startup_limit: Duration,
-    /// How long a set-up or tear-down could take that the framework announces.
+    /// Time that an announced set-up or tear-down could take.
     pub(super) announced_phase_limit: Duration,
-    /// How long the process could run none of its tests.
+    /// Time that the process could run without running a test.
     pub(super) idle_limit: Duration,
     pub(super) memory_bytes: Option<u64>,
 }
 
 impl EndCause {
-    /// Returns whether the process ended by itself.
     pub(super) fn is_own(self) -> bool {
         self.reason.is_none()
     }
 
-    /// Returns whether the process was ended on request.
     pub(super) fn is_on_request(self) -> bool {
         self.reason.is_some_and(BatchTerminateReason::is_on_request)
     }
 
-    /// Returns whether the process was ended because it had reached a limit.
+    /// Returns whether the process was ended because it reached a limit.
     pub(super) fn is_limit(self) -> bool {
         use BatchTerminateReason::{DialogueStalled, MemoryLimit, ProcessStalled, TimedOut};
         matches!(self.reason, Some(TimedOut | ProcessStalled | DialogueStalled(_) | MemoryLimit(_)))
@@ -44,20 +42,19 @@ impl EndCause {
         self.reason == Some(BatchTerminateReason::ProcessStalled)
     }
 
-    /// Returns the limit of a set-up or tear-down that the framework announces, with the setting that changes
-    /// it.
+    /// Returns the limit of an announced set-up or tear-down, with the config key that changes it.
     pub(super) fn announced_phase_limit_text(self) -> String {
         format!("{} (four times startup-timeout)", format_seconds(self.announced_phase_limit))
     }
 
-    /// Returns why the dialogue with the process did not go on, if that ended it.
+    /// Describes the dialogue stall that ended the process, if any.
     pub(super) fn stall_text(self) -> Option<String> {
         let stall = self.reason?.stall()?;
         let limit = format_seconds(self.startup_limit);
         Some(format!("{} within {limit}, and was ended", stall.description()))
     }
 
-    /// Returns a message if the process ended because it ran out of memory.
+    /// Returns a message if the process ran out of memory.
     pub(super) fn memory_text(self, gone: &ProcessExitSummary) -> Option<String> {
         let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
         let limit = mebibytes(self.memory_bytes.unwrap_or_default());

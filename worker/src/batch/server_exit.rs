@@ -1,17 +1,17 @@
-//! Processes that are servers: they do not have to exit by themselves after the last request.
+//! Server processes: they need not exit by themselves after the last request.
 
 use std::time::Duration;
 
 use crate::process::process_clock::ClockReading;
 
-/// How long a server may take to exit when its standard input has ended, unless the grace period is shorter.
+/// Time for a server to exit after its standard input has ended, unless the grace period is shorter.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The end of a process that is a server.
+/// Exit of a server process.
 #[derive(Debug)]
 pub(super) struct ServerExit {
     timeout: Duration,
-    /// When its standard input ended.
+    /// Running time at the end of standard input.
     since: Option<Duration>,
 }
 
@@ -20,12 +20,12 @@ impl ServerExit {
         Self { timeout: EXIT_TIMEOUT.min(Duration::from_millis(grace_ms)), since: None }
     }
 
-    /// Records that no request follows.
+    /// Records that no more requests follow.
     pub(super) fn on_requests_finished(&mut self, now: ClockReading) {
         self.since.get_or_insert(now.running);
     }
 
-    /// Returns until when the server may take to exit.
+    /// Returns the deadline for the server's exit, in running time.
     pub(super) fn deadline(&self) -> Option<Duration> {
         Some(self.since?.saturating_add(self.timeout))
     }

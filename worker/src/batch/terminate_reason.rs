@@ -1,37 +1,35 @@
-//! Reasons for which the process of a batch is ended.
+//! Reasons for ending the process of a batch.
 
 use super::dialogue_stall::DialogueStall;
 
-/// Why the process was terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchTerminateReason {
     /// The marked running tests exceeded their time limit.
     TimedOut,
     /// No test began, or the process did not exit, within the startup limit.
     ProcessStalled,
-    /// The dialogue with it did not go on within the startup limit.
+    /// The dialogue with the process was stalled for the startup limit.
     DialogueStalled(DialogueStall),
-    /// The process did not read its request within the startup limit; the test waits for another process.
+    /// The process did not read its request within the startup limit. The test waits for another process.
     RequestUntaken,
-    /// The process exceeded its memory limit; the number of bytes used.
+    /// The process exceeded its memory limit; contains the bytes used.
     MemoryLimit(u64),
-    /// A server went on after its last answer.
+    /// A server kept running after its last answer.
     ServerEnded,
     /// The coordinator cancelled the lease.
     Cancelled,
-    /// The tests are decided, and the process is not needed any more.
+    /// The tests are decided, so the process is no longer needed.
     Decided,
-    /// The worker exits, or the run stops: the coordinator decides about the running tests.
+    /// The worker exits or the run stops. The coordinator decides about the running tests.
     Abandoned,
 }
 
 impl BatchTerminateReason {
-    /// Returns whether the process is ended on request.
     pub(super) fn is_on_request(self) -> bool {
         matches!(self, Self::Cancelled | Self::Abandoned)
     }
 
-    /// Returns why the dialogue with the process did not go on, if that is the reason.
+    /// Returns the dialogue stall, if that is the reason.
     pub(super) fn stall(self) -> Option<DialogueStall> {
         match self {
             Self::DialogueStalled(stall) => Some(stall),
@@ -46,7 +44,8 @@ impl BatchTerminateReason {
         }
     }
 
-    /// Returns whether the clock decided: a crash that is captured meanwhile is still a crash.
+    /// Returns whether a time limit is the reason. A crash that was being captured meanwhile still counts as
+    /// a crash.
     pub(super) fn is_by_clock(self) -> bool {
         matches!(
             self,
@@ -54,7 +53,7 @@ impl BatchTerminateReason {
         )
     }
 
-    /// Returns the reason as the framework's request to stop says it.
+    /// Returns the reason as worded in the framework's stop request.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::TimedOut => "the time limit of the test has passed",

@@ -1,4 +1,4 @@
-//! The clock of one running test: since when it runs, and when it has taken too long.
+//! The clock of one running test: its start, and the limits that have passed.
 
 use std::time::Duration;
 
@@ -7,36 +7,35 @@ use heeler_protocol::control::{LeasedTest, TestLimits};
 use super::deadlines::announced_phase_limit;
 use crate::process::process_clock::ClockReading;
 
-/// A running test's clock and limits.
 #[derive(Debug)]
 pub(super) struct TestClock {
     place: usize,
     started_at: ClockReading,
-    /// When the test or its process last produced output, moved forward by the time in which the system did
-    /// not schedule it.
+    /// Time of the last output of the test or its process, plus the time when the process was runnable but
+    /// not scheduled.
     last_activity: Duration,
-    /// The test's own time limit, otherwise the lease's.
+    /// The test's own time limit, or else the lease's.
     time_limit: Option<Duration>,
-    /// Limit that the framework has set while the test ran, in place of the settings'.
+    /// Limit set by the framework while the test ran. Replaces the configured limit.
     framework_limit: Option<Duration>,
     idle_timeout: Option<Duration>,
-    /// How long a tear-down that its framework announces may take.
+    /// Time that an announced tear-down may take.
     tear_down_limit: Duration,
-    /// Since when a tear-down behind it may stand, in running time.
+    /// Running time when a tear-down after the test may have begun.
     tear_down_since: Option<Duration>,
-    /// Since when it waits for others, in running time.
+    /// Running time when the test began to wait for other tests.
     paused_since: Option<Duration>,
     slow_period: Option<Duration>,
-    /// The number of times it was reported as slow.
+    /// Number of times the test was reported as slow.
     slow_warnings: u32,
     is_timed_out: bool,
     is_idle: bool,
-    /// The framework reported the end of the test after the time limit had passed.
+    /// The framework reported the end of the test after its time limit had passed.
     is_late: bool,
 }
 
 impl TestClock {
-    /// Returns the clock of a test that begins now.
+    /// Creates the clock of a test that begins now.
     pub(super) fn start(place: usize, test: &LeasedTest, limits: &TestLimits, now: ClockReading) -> Self {
         Self {
             place,
@@ -64,7 +63,6 @@ impl TestClock {
         self.started_at
     }
 
-    /// Returns the limit of the settings.
     pub(super) fn time_limit(&self) -> Option<Duration> {
         self.time_limit
     }
@@ -85,7 +83,7 @@ impl TestClock {
         self.is_idle
     }
 
-    /// Returns whether one of its limits has passed.
+    /// Returns whether a limit of the test has passed.
     pub(super) fn is_over_limit(&self) -> bool {
         self.is_timed_out || self.is_idle
     }
@@ -94,7 +92,6 @@ impl TestClock {
         self.is_late
     }
 
-    /// Returns how long the test has been running.
     pub(super) fn ran(&self, now: ClockReading) -> Duration {
         now.running.saturating_sub(self.started_at.running)
     }
@@ -103,7 +100,7 @@ impl TestClock {
         self.last_activity = now.running;
     }
 
-    /// Starts the clock again, because the test has not begun yet.
+    /// Restarts the clock because the test has not begun yet.
     pub(super) fn restart(&mut self, now: ClockReading) {
         (self.started_at.running, self.last_activity) = (now.running, now.running);
     }
@@ -112,7 +109,7 @@ impl TestClock {
         self.paused_since.get_or_insert(now.running);
     }
 
-    /// Lets a test that has waited go on: that time does not count.
+    /// Resumes a paused test. The pause does not count.
     pub(super) fn resume(&mut self, now: ClockReading) {
         if let Some(since) = self.paused_since.take() {
             let waited = now.running.saturating_sub(since);
@@ -121,18 +118,18 @@ impl TestClock {
         }
     }
 
-    /// Gives the test this limit, from now, in place of its other one.
+    /// Replaces the limit of the test with this one, counted from now.
     pub(super) fn limit_from_now(&mut self, limit: Duration, now: ClockReading) {
         self.framework_limit = Some(self.ran(now).saturating_add(limit));
     }
 
-    /// Records whether a tear-down behind the test may stand.
+    /// Records whether a tear-down after the test may be running.
     pub(super) fn note_tear_down(&mut self, may_stand: bool, now: ClockReading) {
         let since = self.tear_down_since.unwrap_or(now.running);
         self.tear_down_since = may_stand.then_some(since);
     }
 
-    /// Returns when the next limit passes, or the test is next reported as slow.
+    /// Returns when the next limit passes or the next slow report is due.
     pub(super) fn deadline(&self, is_idle_sampled: bool) -> Option<Duration> {
         if self.is_paused() {
             return None;
@@ -148,31 +145,31 @@ impl TestClock {
         Some(self.started_at.running.saturating_add(limit))
     }
 
-    /// Returns when an announced tear-down behind the test has taken too long. A time limit of the test
-    /// covers its tear-down.
+    /// Returns when an announced tear-down after the test has taken too long. `None` if the test has a time
+    /// limit, which then covers its tear-down too.
     fn tear_down_deadline(&self) -> Option<Duration> {
         let is_limited = self.framework_limit.or(self.time_limit).is_some();
         Some(self.tear_down_since.filter(|_| !is_limited)?.saturating_add(self.tear_down_limit))
     }
 
-    /// Returns whether the test has timed out by the limit of the tear-down behind it.
+    /// Returns whether the test timed out at the limit of the tear-down after it.
     pub(super) fn is_late_in_tear_down(&self) -> bool {
         let is_in_tear_down = self.tear_down_since.is_some() && self.time_limit.is_none();
         self.is_timed_out && !self.is_idle && is_in_tear_down
     }
 
-    /// Looks whether a limit has passed. `is_announced`: a tear-down follows here.
+    /// Checks whether a limit has passed. `is_announced`: a tear-down follows the test.
     pub(super) fn check_limits(&mut self, now: ClockReading, is_announced: bool) {
         let is_tear_down_due = self.tear_down_deadline().is_some_and(|deadline| deadline <= now.running);
         if is_tear_down_due && !is_announced {
-            // The test has an end marker, but no tear-down follows here: it is looked at again later.
+            // The test has an end marker, but no tear-down follows. Check again later.
             self.tear_down_since = Some(now.running);
         }
         let is_due = self.time_deadline().is_some_and(|deadline| deadline <= now.running);
         self.is_timed_out = (is_due || is_tear_down_due && is_announced) && !self.is_paused();
     }
 
-    /// Looks whether the test is idle: the system did not schedule its process for `starved`.
+    /// Checks whether the test is idle. `starved`: how long its process was runnable but not scheduled.
     pub(super) fn check_idle(&mut self, now: ClockReading, starved: Duration) {
         let Some(limit) = self.idle_timeout.filter(|_| !self.is_paused()) else { return };
         let silent = now.running.saturating_sub(self.last_activity);
@@ -181,7 +178,7 @@ impl TestClock {
         self.is_timed_out = self.is_idle;
     }
 
-    /// Forgets that a limit has passed.
+    /// Clears the passed limits.
     pub(super) fn discard_limits(&mut self) {
         (self.is_timed_out, self.is_idle) = (false, false);
     }
@@ -191,13 +188,13 @@ impl TestClock {
         self.is_late = true;
     }
 
-    /// Returns when, in running time, the test is next reported as slow.
+    /// Returns the running time of the next slow report.
     fn slow_at(&self) -> Option<Duration> {
         let period = self.slow_period.filter(|_| !self.is_paused())?;
         Some(self.started_at.running.saturating_add(period.saturating_mul(self.slow_warnings + 1)))
     }
 
-    /// Returns how long the test has been running if it is to be reported as slow now, once for each period.
+    /// Returns how long the test has been running, if a slow report is due now. One report per slow period.
     pub(super) fn take_slow(&mut self, now: ClockReading) -> Option<Duration> {
         self.slow_at().filter(|due| *due <= now.running)?;
         let ran = self.ran(now);
