@@ -1,16 +1,16 @@
-//! Messages about the end of a process: how it ended, what it may have been doing, and the evidence. Pure.
+//! Messages about the end of a process: how it ended, what it was probably doing, and the evidence. Pure.
 
 use heeler_adapters::SuitePhase;
 use heeler_core::{GuardLoss, describe::guard_loss_text};
 use heeler_protocol::control::{ExitReason, TestDiagnostics};
 
-/// Reason of a test whose process its debugger ended before the test began.
+/// Reason for a test whose process was ended by its debugger before the test began.
 pub(super) const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
 
-/// Number of tests that are named as running when their process died.
+/// Maximum number of tests named as running when their process died.
 const NAMED_SUSPECTS: usize = 10;
 
-/// Returns what is torn down, in words.
+/// Names what is being torn down.
 pub(super) fn tear_down_place(phase: Option<&SuitePhase>) -> String {
     match phase {
         Some(SuitePhase::FixtureTearDown { fixture }) => format!("the fixture {fixture}"),
@@ -21,9 +21,8 @@ pub(super) fn tear_down_place(phase: Option<&SuitePhase>) -> String {
     }
 }
 
-/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those
-/// that die again are to blame; that the process died is a failure of the program, whether one is found or
-/// not.
+/// Describes the death of a process that was running several tests. Each test is rerun in isolation, and only
+/// tests that die again are blamed. The death is a failure of the program even if no test is blamed.
 pub(super) fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
     let how = exit_text(death);
     let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -37,7 +36,7 @@ pub(super) fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
     )
 }
 
-/// Describes the end of a process that contradicts its output.
+/// Describes a process exit that contradicts the process's output.
 pub(super) fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
     let how = exit_text(death);
     let tests = if unproven == 1 { "test" } else { "tests" };
@@ -47,7 +46,7 @@ pub(super) fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> St
     )
 }
 
-/// Describes that a process has run another test than those that it was given.
+/// Describes that a process ran a test that it was not given.
 pub(super) fn unselected_text(name: &str) -> String {
     format!(
         "{name} was run, which was not selected: the program chooses or orders its tests in another way than asked for"
@@ -62,7 +61,7 @@ pub(super) fn exit_text(death: &ExitReason) -> String {
     }
 }
 
-/// Appends the evidence of a process that died outside any test.
+/// Appends the evidence about a process that died outside any test.
 pub(super) fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
     append_section(message, "crash", detail.unwrap_or_default());
     append_section(message, "stack", &evidence.stack);
@@ -76,7 +75,7 @@ pub(super) fn append_section(message: &mut String, title: &str, text: &str) {
     }
 }
 
-/// Describes that the guard of a process was lost. `is_any_waiting`: some of its tests have no result.
+/// Describes the loss of a process's guard. `is_any_waiting`: some of its tests have no result.
 pub(super) fn guard_loss_message(loss: GuardLoss, is_any_waiting: bool) -> String {
     let effect = if is_any_waiting {
         "the tests that its process had not ended run again"

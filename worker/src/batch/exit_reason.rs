@@ -1,4 +1,4 @@
-//! Classifies a process exit; the only place where a signal number becomes a name.
+//! Classifies a process exit. The only place that turns a signal number into a name.
 
 use heeler_protocol::control::{ExitReason, ProcessExit};
 use heeler_sys::process::Signal;

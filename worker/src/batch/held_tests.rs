@@ -1,8 +1,9 @@
-//! Tests that have ended by the process's output, but whose results are not settled yet: a test can print
-//! what its framework prints, or a process that it has forked can. What the process does next shows it,
-//! mostly at once; the end of the process, and the framework's own report of the run, show it in every case.
+//! Tests that have ended according to the process's output, but whose results are not settled yet. A test, or
+//! a process it forked, can print the same markers as the framework. The process's next output usually
+//! exposes this at once; the end of the process and the framework's own report of the run always do.
 //!
-//! Tests may also end several times in one run of their framework: rows and attempts under one name, and a
+//! A test may also end several times in one run: rows and attempts under one name, or a class whose tear-down
+//! fails after its tests. Any failure wins.
 //! class whose tear-down fails after them. Any failure wins.
 
 use std::{collections::VecDeque, time::Duration};
@@ -16,16 +17,15 @@ use super::{
 };
 use crate::{process::process_clock::ClockReading, results::output_capture::truncate_text};
 
-/// How long the result of a test is held at least while its process goes on to others: what a test prints
-/// itself is contradicted within microseconds. People do not notice the delay.
+/// Minimum time to hold a test's result while its process goes on to other tests. A marker printed by the
+/// test itself is contradicted within microseconds. People do not notice the delay.
 const HOLD_FOR: Duration = Duration::from_millis(100);
-/// Size of the outputs that are held; beyond it the oldest results are settled as their markers say. Four
-/// tests that write as much as is kept of a test.
+/// Maximum size of held outputs: four tests at the per-test output limit. Beyond it, the oldest results are
+/// settled according to their markers.
 const HELD_BYTES: usize = 8 << 20;
-/// Failures that are named where they come after the results of their tests.
+/// Maximum number of named failures that arrived after the results of their tests.
 const NAMED_FAILURES: usize = 10;
 
-/// A test that has ended, with its output.
 #[derive(Debug)]
 pub(super) struct EndedTest {
     pub(super) place: usize,
@@ -45,7 +45,7 @@ impl EndedTest {
     }
 }
 
-/// A test that has ended by its framework's marker.
+/// A test that has ended according to its framework's marker.
 #[derive(Debug)]
 pub(super) struct HeldTest {
     pub(super) ended: EndedTest,
@@ -53,7 +53,6 @@ pub(super) struct HeldTest {
 }
 
 impl HeldTest {
-    /// Adds another end of the same test.
     fn add_end(&mut self, verdict: FrameworkVerdict, limit_bytes: u64) {
         let FrameworkVerdict { result, duration, reason, failures, stdout, stderr, .. } = verdict;
         let known = &mut self.verdict;
@@ -77,23 +76,23 @@ impl HeldTest {
     }
 }
 
-/// The tests of a batch that have ended and are not settled: no more than the batch has.
+/// The tests of a batch that have ended but are not settled.
 #[derive(Debug, Default)]
 pub(crate) struct HeldTests {
-    /// Tests that have ended by the process's output, in end order.
+    /// Tests in the order of their ends.
     tests: VecDeque<HeldTest>,
-    /// Size of their outputs.
+    /// Total size of the outputs of these tests.
     output_bytes: usize,
-    /// Whether results are held while their process runs, and when they are checked next.
+    /// Results are held while their process runs; `check_at` is the time of the next check.
     is_on: bool,
     check_at: Option<Duration>,
-    /// Whether results are held until the framework confirms that no test ends again.
+    /// Results are held until the framework confirms that no test ends again.
     is_until_confirmed: bool,
-    /// Each result answers a request, so reading it proves it.
+    /// Each result answers a request, so reading the result proves it.
     has_proven_answers: bool,
-    /// Failures of tests that came after their results were settled.
+    /// Failures of tests that arrived after their results were settled.
     late_failures: Vec<String>,
-    /// Tests that the end of the process has decided.
+    /// Tests decided by the end of the process.
     decided: VecDeque<(EndedTest, TestEnding)>,
 }
 
@@ -102,24 +101,24 @@ impl HeldTests {
         Self { has_proven_answers, ..Self::default() }
     }
 
-    /// Has results of a process with this number of tests held for a while: other programs can write to where
-    /// the process reports.
+    /// Holds results for a while, in a process with several tests, because other programs can write to the
+    /// stream that the process reports on.
     pub(crate) fn hold_results(&mut self, tests: usize) {
         self.is_on = tests > 1;
     }
 
-    /// Has results held until the framework confirms that no test ends again.
+    /// Holds results until the framework confirms that no test ends again.
     pub(crate) fn hold_until_confirmed(&mut self) {
         self.is_until_confirmed = true;
     }
 
-    /// Returns whether a test that has ended, and is not settled yet, has failed.
+    /// Returns whether a held test has failed. Also `true` if no test is held.
     pub(crate) fn has_failure(&self) -> bool {
         let is_failure = |held: &HeldTest| held.verdict.result == FrameworkResult::Failed;
         self.tests.is_empty() || self.tests.iter().any(is_failure)
     }
 
-    /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
+    /// Returns whether an ended test is held. The only test of a process waits for the end of the process.
     pub(super) fn holds_results(&self, order: &TestOrder) -> bool {
         self.is_on || self.is_until_confirmed || self.awaits_end_of_only_test(order)
     }
@@ -133,7 +132,7 @@ impl HeldTests {
         order.is_single() && !self.has_proven_answers
     }
 
-    /// Returns when, in running time, the tests are checked next.
+    /// Returns when the tests are checked next, in running time.
     pub(super) fn check_at(&self) -> Option<Duration> {
         self.check_at
     }
@@ -146,7 +145,7 @@ impl HeldTests {
         self.tests.push_back(HeldTest { ended, verdict });
     }
 
-    /// Handles another end of a test. `early_result`: what was settled of it while the process ran.
+    /// Handles another end of a test. `early_result`: the result already settled while the process ran.
     pub(super) fn record_later_end(
         &mut self,
         order: &TestOrder,
@@ -171,7 +170,7 @@ impl HeldTests {
         }
     }
 
-    /// Records a part of a test that has ended before.
+    /// Records a part of a test that has already ended.
     pub(super) fn record_later_part(&mut self, place: usize, part: TestPart) {
         if let Some(held) = self.find(place) {
             held.ended.outputs.parts.record(part);
@@ -182,13 +181,11 @@ impl HeldTests {
         self.tests.iter_mut().rev().find(|held| held.ended.place == place)
     }
 
-    /// Returns the outputs of the held test at a place.
     pub(super) fn outputs_of(&self, place: usize) -> Option<TestOutputs> {
         let held = self.tests.iter().find(|held| held.ended.place == place)?;
         Some(held.ended.outputs.clone())
     }
 
-    /// Takes the held test at a place.
     pub(super) fn take_test(&mut self, place: usize) -> Option<HeldTest> {
         let at = self.tests.iter().position(|held| held.ended.place == place)?;
         let held = self.tests.remove(at);
@@ -196,20 +193,20 @@ impl HeldTests {
         held
     }
 
-    /// Takes all tests that have ended by the process's output.
     pub(super) fn take(&mut self) -> VecDeque<HeldTest> {
         self.check_at = None;
         self.output_bytes = 0;
         std::mem::take(&mut self.tests)
     }
 
-    /// Takes the tests that do not end again. The only test of a process waits for its end.
+    /// Takes the tests that do not end again. The only test of a process keeps waiting for the end of the
+    /// process.
     pub(super) fn take_confirmed(&mut self, order: &TestOrder) -> VecDeque<HeldTest> {
         if order.is_single() { VecDeque::new() } else { self.take() }
     }
 
-    /// Takes the oldest test while the outputs of all are too large: it is settled as its marker says. A
-    /// report that contradicts it is a failure of the program.
+    /// Takes the oldest test if the held outputs are too large. The test is settled according to its marker;
+    /// a later report that contradicts it fails the program.
     pub(super) fn take_excess(&mut self, order: &TestOrder) -> Option<HeldTest> {
         if order.is_single() || self.output_bytes <= HELD_BYTES {
             return None;
@@ -219,9 +216,9 @@ impl HeldTests {
         Some(held)
     }
 
-    /// Takes the tests that have been held for long enough and are proven, unless something is suspicious,
-    /// except those whose output explains a later failure of the process. A process that has itself reported
-    /// the end of a test has itself ended all tests before it.
+    /// Takes proven tests that have been held long enough, unless something is suspicious. Keeps tests whose
+    /// output explains a later failure of the process. If the process itself reported the end of a test, it
+    /// also reported the ends of all tests before it.
     pub(super) fn take_released(&mut self, now: Duration, conditions: ReleaseConditions) -> Vec<HeldTest> {
         let is_due = |held: &HeldTest| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now;
         let alone = conditions.alone.filter(|_| !conditions.await_end());
@@ -231,14 +228,14 @@ impl HeldTests {
         released.unwrap_or_default()
     }
 
-    /// Takes the tests that are proven before the process is ended on request: how it ends says nothing about
-    /// them.
+    /// Takes the tests that are proven before the process is ended on request. The way such a process ends
+    /// says nothing about these tests.
     pub(super) fn take_proven(&mut self, order: &TestOrder, conditions: ReleaseConditions) -> Vec<HeldTest> {
         let alone = conditions.alone.filter(|_| conditions.doubtful_since.is_none() && !order.is_single());
         alone.map(|alone| self.take_written_by_sole_writer(alone, |_| true)).unwrap_or_default()
     }
 
-    /// Returns whether tests are held until they are confirmed.
+    /// Returns whether results are held until the framework confirms them.
     pub(super) fn is_until_confirmed(&self) -> bool {
         self.is_until_confirmed
     }
@@ -264,8 +261,8 @@ impl HeldTests {
         due
     }
 
-    /// Corrects the held tests by the framework's report of the run, with a result for each place of a test
-    /// that was run. Takes the results that it uses; returns the places of the tests that were not run.
+    /// Corrects the held tests from the framework's report of the run, which has a result for each place
+    /// whose test ran. Takes the results it uses, and returns the places of tests that did not run.
     pub(super) fn correct(
         &mut self,
         reported: &mut [Option<FrameworkVerdict>],
@@ -274,7 +271,7 @@ impl HeldTests {
         let mut not_run = Vec::new();
         for HeldTest { ended, mut verdict } in self.take() {
             match reported.get_mut(ended.place).and_then(Option::take) {
-                // The output has more details.
+                // The output has more details than the report.
                 Some(reported) if reported.result == verdict.result => take_places(&mut verdict, &reported),
                 Some(reported) => {
                     verdict = reported;
@@ -296,34 +293,34 @@ impl HeldTests {
         self.output_bytes = self.tests.iter().map(|held| held.ended.output_bytes()).sum();
     }
 
-    /// Takes the failures of tests that came after their results were settled.
+    /// Takes the failures that arrived after the results of their tests were settled.
     pub(super) fn take_late_failures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.late_failures)
     }
 
-    /// Adds a test that the end of the process has decided.
+    /// Adds a test decided by the end of the process.
     pub(super) fn decide(&mut self, ended: EndedTest, seen: TestEnding) {
         self.decided.push_back((ended, seen));
     }
 
-    /// Takes the next test that the end of the process has decided.
+    /// Takes the next test decided by the end of the process.
     pub(super) fn next_decided(&mut self) -> Option<(EndedTest, TestEnding)> {
         self.decided.pop_front()
     }
 
-    /// Returns whether tests that the end of the process has decided are left.
+    /// Returns whether tests decided by the end of the process remain.
     pub(super) fn has_decided(&self) -> bool {
         !self.decided.is_empty()
     }
 }
 
-/// A span of running time: what was read in it was written by the process itself, and not by a forked copy or
-/// by another process of the same program.
+/// Span of running time with the process as the only writer: no forked copy and no other process of the same
+/// program wrote output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SoleWriterSpan {
-    /// Not part of the span.
+    /// Exclusive start.
     pub(crate) after: Duration,
-    /// Part of the span.
+    /// Inclusive end.
     pub(crate) until: Duration,
 }
 
@@ -333,26 +330,26 @@ impl SoleWriterSpan {
     }
 }
 
-/// State of a running process when its held tests are checked.
+/// State of a running process at a check of its held tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReleaseConditions {
-    /// The first test since which the output contains markers at a wrong place.
+    /// First test since which the output contains misplaced markers.
     pub(crate) doubtful_since: Option<usize>,
-    /// The framework has reported the end of the run: the end of the process is near.
+    /// The framework has reported the end of the run, so the process is about to end.
     pub(crate) is_complete: bool,
-    /// The latest span in which no other process can have written the framework's markers, if there is one.
+    /// Latest span without any other process that can have written the framework's markers, if any.
     pub(crate) alone: Option<SoleWriterSpan>,
 }
 
 impl ReleaseConditions {
-    /// Returns whether the held tests wait for the end of the process in any case.
+    /// Returns whether the held tests must wait for the end of the process.
     pub(crate) fn await_end(self) -> bool {
         self.doubtful_since.is_some() || self.is_complete
     }
 }
 
-/// Takes the files of failures from the report: in the output, what a test printed without ending the line
-/// may stand in front of one.
+/// Takes the file names of failures from the report. In the output, an unfinished line printed by a test may
+/// precede a file name.
 fn take_places(verdict: &mut FrameworkVerdict, reported: &FrameworkVerdict) {
     for (ours, theirs) in verdict.failures.iter_mut().zip(&reported.failures) {
         let (Some(ours_file), Some(file)) = (&mut ours.file, &theirs.file) else { continue };

@@ -1,5 +1,5 @@
-//! How the process of a batch has ended, and what that decides: the tests without a settled result, and
-//! whether the program failed.
+//! Decides what the end of a batch's process means for tests without a settled result, and whether the
+//! program failed.
 
 mod lease_end;
 
@@ -30,18 +30,18 @@ use super::{
 };
 use crate::process::process_clock::ClockReading;
 
-/// Exit reason of a process whose parent is a debugger.
+/// Exit reason for a test whose process was launched by a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
     "ended under its debugger with unknown exit status, before the test had ended";
 
 /// The end of a batch whose process has ended.
 pub(crate) enum BatchEnd {
-    /// The process has ended with its guard: nothing remains to be decided.
+    /// Nothing remains to be decided: the process was lost together with its guard.
     Decided(LeaseEnd),
     Begun(Box<BatchProcessEnd>),
 }
 
-/// The end of a process, whose results are not all settled yet.
+/// The end of a process whose results are not all settled yet.
 pub(crate) struct BatchProcessEnd {
     gone: ProcessExitSummary,
     cause: EndCause,
@@ -49,9 +49,9 @@ pub(crate) struct BatchProcessEnd {
     is_in_test: bool,
     /// Number of tests whose results are not proven.
     unproven: usize,
-    /// A test is charged with the end, so that the program is not.
+    /// A test is charged with the bad end, so the program is not.
     is_charged: bool,
-    /// The end contradicts the output, and with it what seems to run.
+    /// The end contradicts the output, including which tests seemed to be running.
     is_contradicted: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum RunningTestEnd {
     /// The test waits for another process.
     Waiting,
     Ended(TestEnding),
-    /// The process died, and may have died in this test.
+    /// The process died, possibly in this test.
     Died(TestEnding),
 }
 
@@ -73,27 +73,26 @@ impl BatchProcessEnd {
         &self.gone.exit
     }
 
-    /// Returns whether the process ended by itself.
     pub(super) fn is_own(&self) -> bool {
         self.cause.is_own()
     }
 
-    /// Returns whether a debugger has launched the process, and the process ended by itself.
+    /// Returns whether a debugger launched the process and the process ended by itself.
     pub(super) fn is_own_under_debugger(&self) -> bool {
         self.cause.is_launched && self.is_own()
     }
 
-    /// Returns why the dialogue with the process did not go on, if that ended it.
+    /// Describes the dialogue stall that ended the process, if any.
     pub(super) fn stall_text(&self) -> Option<String> {
         self.cause.stall_text()
     }
 
-    /// Returns whether the process exited by itself with a code that a sanitizer may have chosen.
+    /// Returns whether the process exited with a code that a sanitizer may have chosen.
     pub(super) fn is_sanitizer_exit(&self) -> bool {
         self.gone.exit.code.is_some_and(|code| code != 0) && !self.gone.is_explained
     }
 
-    /// Returns whether the test that killed the process is unknown.
+    /// Returns whether the process died by itself in an unknown test.
     fn is_unclear(&self) -> bool {
         self.gone.culprit == DeathCulprit::Unknown && self.is_own()
     }
@@ -116,7 +115,8 @@ impl BatchProcessEnd {
         self.is_in_test = is_in_test;
     }
 
-    /// Returns where the stack of the process belongs. `running`: the test that seemed to be running.
+    /// Returns which part of the run the process's stack trace shows. `running`: the test that seemed to be
+    /// running.
     pub(super) fn stack_position(
         &self,
         framework: &dyn FrameworkQueries,
@@ -127,8 +127,8 @@ impl BatchProcessEnd {
         framework.stack_position(stack, running)
     }
 
-    /// Discards what the framework seems to have left behind if the process has exited in the middle of its
-    /// tests: a forked child has written it.
+    /// Discards the framework's files if the process exited in the middle of its tests: a forked child must
+    /// have written them.
     pub(super) fn discard_forged_evidence(&mut self, position: StackPosition) {
         if self.gone.exit_stack.is_some() && position != StackPosition::Unknown {
             self.gone.run_evidence = RunEvidence::LeftOpen;
@@ -142,19 +142,19 @@ impl BatchProcessEnd {
         if is_report_there || self.cause.is_launched { None } else { self.gone.suite_phase.take() }
     }
 
-    /// Restores a suite phase that did not kill the process.
+    /// Restores a suite phase that turned out not to have killed the process.
     pub(super) fn put_back_suite_phase(&mut self, phase: SuitePhase) {
         self.gone.suite_phase = Some(phase);
     }
 
-    /// Returns whether a process died by itself, or stood still until its limit, in the tear-down of a suite
-    /// around tests that have all ended.
+    /// Returns whether the process died by itself, or hung until its limit, in the tear-down of a suite whose
+    /// tests have all ended.
     pub(super) fn is_after_tests(&self, position: StackPosition) -> bool {
         self.is_own() && position == StackPosition::SuiteFixture || self.cause.is_stalled()
     }
 
-    /// Returns whether a process whose last test of a suite has written its end marker ended in the suite's
-    /// tear-down, not in the test, the only one that was running.
+    /// Returns whether the process ended in a suite's tear-down rather than in its only running test, given
+    /// that the suite's last test has printed its end marker.
     pub(super) fn is_in_tear_down(
         &self,
         clock: &TestClock,
@@ -164,7 +164,7 @@ impl BatchProcessEnd {
         match position {
             StackPosition::SuiteFixture => clock.is_over_limit() || self.is_own() || self.gone.is_own_death,
             StackPosition::RunningTest | StackPosition::OtherTest => false,
-            // Alone in its process, a test that printed its own end marker is not to pass by that.
+            // A test alone in its process must not pass merely because it printed its own end marker.
             StackPosition::Unknown => {
                 let is_exit = self.gone.exit.signal.is_none() && self.gone.exit.code.is_some();
                 is_exit && self.is_own() && !order.is_single()
@@ -172,7 +172,7 @@ impl BatchProcessEnd {
         }
     }
 
-    /// Describes the limit that ended a process in a tear-down behind a test; `None` if none did.
+    /// Describes the limit that ended the process in a tear-down after a test, or `None`.
     pub(super) fn tear_down_limit_text(&self, clock: &TestClock) -> Option<String> {
         if clock.is_late_in_tear_down() {
             return Some(self.cause.announced_phase_limit_text());
@@ -204,8 +204,8 @@ impl BatchProcessEnd {
         message
     }
 
-    /// Returns how the tests end before which the process has ended; `None` if it was ended for another
-    /// reason, or if its end is not known.
+    /// Returns how tests end that had not begun when their process ended. `None` if the process was ended for
+    /// another reason, or if its exit status is unknown.
     pub(super) fn ending_before_tests(
         &self,
         position: DeathPosition,
@@ -223,7 +223,7 @@ impl BatchProcessEnd {
                 };
                 Some(TestEnding::Died { exit_reason, position })
             }
-            // The stack shows a test body, so a dependency was running.
+            // The stack trace shows a test body, so a dependency was running.
             Some(BatchTerminateReason::ProcessStalled)
                 if matches!(position, DeathPosition::SuiteSetUp(_)) && is_in_test(stack) =>
             {
@@ -244,13 +244,13 @@ impl BatchProcessEnd {
         }
     }
 
-    /// Takes what is known of the death for the first test that is charged with it.
+    /// Takes the evidence about the death, for the first test charged with it.
     pub(super) fn take_evidence(&mut self) -> Option<Box<TestDiagnostics>> {
         self.gone.evidence.take()
     }
 
-    /// Takes the results of the framework's report of its run, if the process has exited by itself: what the
-    /// output said before is only what seemed to be.
+    /// Takes the results of the framework's report of its run if the process exited by itself. The report
+    /// overrides the output.
     pub(super) fn take_report(&mut self) -> Option<Vec<Option<FrameworkVerdict>>> {
         let gone = &mut self.gone;
         let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
@@ -259,7 +259,7 @@ impl BatchProcessEnd {
         if !is_own_exit {
             return None;
         }
-        // Output about other tests does not prove anything.
+        // With a report, output about other tests proves nothing.
         gone.unselected_test = None;
         let RunReport { verdicts, outside_failure, fixture_failures, unselected, has_other_failure } =
             std::mem::take(report);
@@ -267,7 +267,7 @@ impl BatchProcessEnd {
         let is_failed = has_other_failure
             || !gone.fixture_failures.is_empty()
             || verdicts.iter().flatten().any(|verdict| verdict.result == FrameworkResult::Failed);
-        // A `main` may have an exit code of its own for failures.
+        // A custom `main` may choose its own exit code for failures.
         gone.is_explained = (gone.exit.code == Some(0)) != is_failed;
         gone.is_complete = true;
         gone.doubtful_since = None;
@@ -276,7 +276,6 @@ impl BatchProcessEnd {
         Some(verdicts)
     }
 
-    /// Adds failures outside of tests.
     pub(super) fn fail_outside(&mut self, failures: Vec<String>) {
         if !failures.is_empty() {
             let known = self.gone.outside_failure.take();
@@ -286,7 +285,7 @@ impl BatchProcessEnd {
         }
     }
 
-    /// Makes a failure of a test that was run although it was not selected.
+    /// Fails the program because a test ran that was not selected.
     pub(super) fn fail_unselected(&mut self) {
         if let Some(name) = &self.gone.unselected_test {
             self.gone.outside_failure.get_or_insert_with(|| unselected_text(name));
@@ -294,8 +293,8 @@ impl BatchProcessEnd {
         }
     }
 
-    /// Decides the held tests, in the order in which `decide` receives them. Returns the places of the tests
-    /// that run again.
+    /// Decides the held tests and passes each to `decide`, in order. Returns the places of tests that run
+    /// again.
     pub(super) fn decide_held(
         &mut self,
         held: Vec<HeldTest>,
@@ -326,6 +325,7 @@ impl BatchProcessEnd {
         has_running_test: bool,
         mut decide: impl FnMut(EndedTest, TestEnding),
     ) -> Vec<usize> {
+        // Which results does the end of the process prove?
         let proven = proven_results(ProcessEndFacts {
             is_own_end: self.is_own() && !self.cause.is_launched,
             is_limit: self.cause.is_limit(),
@@ -341,7 +341,7 @@ impl BatchProcessEnd {
         let is_sanitizer_exit = self.is_sanitizer_exit();
         let (mut unproven, mut reported) = (Vec::new(), 0);
         for HeldTest { ended, mut verdict } in held {
-            // A failure is not taken back: a rerun that passes would hide it.
+            // A failure is never retracted, since a passing rerun would hide it.
             let is_proven = proven.contains(ended.place) && !self.cause.is_on_request();
             if !is_proven && verdict.result != FrameworkResult::Failed {
                 unproven.push(ended);
@@ -358,10 +358,11 @@ impl BatchProcessEnd {
         self.is_contradicted = proven == ProvenResults::None;
         self.unproven = unproven.len();
         if !self.is_own() && !self.is_contradicted {
-            // We ended the process: how it ended says nothing about them, and they run again if the run goes
+            // We ended the process, so its end says nothing about these tests. They run again if the run goes
             // on.
             return unproven.into_iter().map(|ended| ended.place).collect();
         }
+        // The process ended by itself or contradicts its output: all unproven tests share the blame.
         let exit_reason = shared_blame(exit_reason_of(&self.gone.exit), self.unproven);
         for ended in unproven {
             let exit_reason = exit_reason.clone();
@@ -370,7 +371,7 @@ impl BatchProcessEnd {
         Vec::new()
     }
 
-    /// Decides the only test of the process: only a process that ends well after it lets it pass. `None`: the
+    /// Decides the only test of the process. The test passes only if the process then ends well. `None`: the
     /// test runs again.
     fn decide_only_test(
         &mut self,
@@ -380,11 +381,11 @@ impl BatchProcessEnd {
     ) -> Option<(EndedTest, TestEnding)> {
         let has_failed = verdict.result == FrameworkResult::Failed;
         if self.cause.is_on_request() && !has_failed {
-            // Its process would have decided.
+            // The end of the process would have decided, but we ended it.
             return None;
         }
         if self.cause.is_limit() && is_in_test(stack) && !has_failed {
-            // A copy of the process has written its end marker.
+            // A forked copy of the process printed the end marker.
             self.is_charged = true;
             return Some((ended, TestEnding::Idle(self.cause.startup_limit)));
         }
@@ -401,7 +402,7 @@ impl BatchProcessEnd {
         }
         self.is_charged = true;
         let mut ended = ended.with_evidence(gone.evidence.take());
-        // Output after the only test of the process, such as a leak report, belongs to that test.
+        // Output after the only test of a process, such as a leak report, belongs to the test.
         ended.outputs.stderr.push_str(&unattributed.stderr_text());
         let summary = sanitizer_summary(&ended.outputs.stderr).map(str::to_owned);
         let seen = match summary.filter(|_| gone.exit.signal.is_none()) {
@@ -423,13 +424,12 @@ impl BatchProcessEnd {
         std::mem::take(&mut self.gone.fixture_failures)
     }
 
-    /// Returns what is known of the death.
     pub(super) fn evidence(&self) -> Option<Box<TestDiagnostics>> {
         self.gone.evidence.clone()
     }
 
-    /// Returns what the end means for a test that was running, one of `running`. `stack`: where the stack of
-    /// the process belongs.
+    /// Returns what the end means for one of `running` running tests. `stack`: the part of the run shown by
+    /// the process's stack trace.
     pub(super) fn end_of_running_test(
         &self,
         clock: &TestClock,
@@ -448,10 +448,10 @@ impl BatchProcessEnd {
         let died = || RunningTestEnd::Died(self.death(stderr, running));
         let or_duration = |limit: Option<Duration>| limit.unwrap_or(clock.ran(now));
         RunningTestEnd::Ended(match reason {
-            // At its limit it was in another test.
+            // At its limit, the process was in another test.
             Some(TimedOut) if self.is_contradicted => return died(),
             _ if clock.is_idle() => TestEnding::Idle(or_duration(clock.idle_timeout())),
-            // Of several tests none is known to be the cause: those are rerun in isolation.
+            // If several tests run, none is known to be the cause, so each is rerun in isolation.
             Some(DialogueStalled(_)) if running == 1 => TestEnding::Idle(self.cause.startup_limit),
             _ if clock.is_late_in_tear_down() && !is_in_test(stack) => TestEnding::TimedOutInTearDown {
                 limit: self.cause.announced_phase_limit_text(),
@@ -459,7 +459,7 @@ impl BatchProcessEnd {
             },
             _ if clock.is_timed_out() => TestEnding::TimedOut(or_duration(clock.time_limit())),
             Some(Cancelled) => TestEnding::Cancelled,
-            // Another test timed out, or the process was abandoned: this test goes back to the queue.
+            // Another test timed out, or the process was abandoned, so this test is queued again.
             Some(TimedOut | Abandoned) => return RunningTestEnd::Waiting,
             Some(
                 BatchTerminateReason::ProcessStalled
@@ -473,7 +473,7 @@ impl BatchProcessEnd {
         })
     }
 
-    /// Returns the ending of a test that was running when its process died, one of `running`.
+    /// Returns the ending of one of `running` tests that were running when their process died.
     fn death(&self, stderr: &str, running: usize) -> TestEnding {
         let gone = &self.gone;
         let unknown_exit = || self.cause.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
@@ -482,7 +482,7 @@ impl BatchProcessEnd {
         let detail = gone.detail.clone().or_else(unknown_exit).or_else(finding).or_else(unselected);
         let is_known = matches!(gone.culprit, DeathCulprit::Test(_));
         let others = if is_known { 0 } else { running.saturating_sub(1) };
-        // What seems to run is no better proven than what seems to have ended.
+        // If ended tests are unproven, running tests are unproven too.
         let is_unproven = self.is_contradicted || gone.culprit == DeathCulprit::Unknown;
         let unproven = if is_unproven { self.unproven.max(1) } else { 0 };
         let exit_reason = ExitReason {
@@ -504,7 +504,7 @@ fn is_in_test(position: StackPosition) -> bool {
     matches!(position, StackPosition::RunningTest | StackPosition::OtherTest)
 }
 
-/// Adds the failures of suites that the report has and the output has not.
+/// Adds suite failures that are in the report but not in the output.
 fn add_fixture_failures(of_output: &mut Vec<FixtureFailure>, of_report: Vec<FixtureFailure>) {
     for failure in of_report {
         if of_output.iter().all(|known| known.fixture.suite != failure.fixture.suite) {

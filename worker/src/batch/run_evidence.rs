@@ -1,51 +1,52 @@
-//! Decides what the end of a process, and what its framework left behind, prove about results that were read
+//! Decides what the end of a process, and the files that its framework left behind, prove about results read
 //! from its output. Pure.
 
 use heeler_adapters::{FrameworkResult, RunReport, StackPosition};
 use heeler_core::ExitReason;
 
-/// Number of tests that are named where results contradict the framework's report.
+/// Maximum number of tests named in a message about results that contradict the framework's report.
 pub(super) const NAMED_CONTRADICTIONS: usize = 10;
 
-/// What a framework left behind beside the output of its run.
+/// Files that a framework left behind beside the output of its run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum RunEvidence {
-    /// Nothing: it writes no report, or the process never came to its tests.
+    /// The framework writes no report, or the process never reached its tests.
     #[default]
     None,
-    /// Its report of the whole run.
+    /// The framework's report of the whole run.
     Report(RunReport),
-    /// The mark of a run that has not ended: the process was left in the middle of it.
+    /// The framework's marker of an unfinished run: the process ended in the middle of it.
     LeftOpen,
 }
 
-/// How a process ended, as far as it bears on results read from its output.
+/// How a process ended, as far as it matters for results read from its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProcessEndFacts {
-    /// It ended by itself, not because of a limit or an order.
+    /// The process ended by itself, not because of a limit or an order.
     pub(super) is_own_end: bool,
-    /// It was ended because it had reached a limit.
+    /// The process was ended because it reached a limit.
     pub(super) is_limit: bool,
-    /// Its stack, if there is one, is that of its end: of a signal, of its own exit, or at its limit.
+    /// The stack trace, if any, was captured at the end: at a signal, at the process's own exit, or at its
+    /// limit.
     pub(super) is_stack_of_end: bool,
-    /// Its output contains the framework's final line.
+    /// The output contains the framework's final line.
     pub(super) is_complete: bool,
-    /// Its framework was left in the middle of the run.
+    /// The framework was left in the middle of its run.
     pub(super) is_left_open: bool,
-    /// A test was running by the output.
+    /// A test was running according to the output.
     pub(super) has_running_test: bool,
     pub(super) stack_position: StackPosition,
-    /// The first test since which the output contains markers at a wrong place.
+    /// First test since which the output contains misplaced markers.
     pub(super) doubtful_since: Option<usize>,
 }
 
-/// Which results that were read from the output are proven.
+/// Results read from the output that are proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProvenResults {
     All,
-    /// Those of the tests before this one: since then, the output has markers at wrong places.
+    /// Results of the tests before this one. Since then, the output contains misplaced markers.
     Before(usize),
-    /// None: how the process ended contradicts its output, and nothing shows since when.
+    /// The end of the process contradicts its output, and nothing shows since when.
     None,
 }
 
@@ -59,28 +60,28 @@ impl ProvenResults {
     }
 }
 
-/// Returns which results are proven by how the process ended, without a report of its framework.
+/// Returns which results the end of the process proves, without a report of its framework.
 pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
     let is_in_test = matches!(facts.stack_position, StackPosition::RunningTest | StackPosition::OtherTest);
-    // The framework reported the end of its run, or of all tests that began, and the process was in a test.
+    // The output says that the run, or every test that began, has ended, but the stack trace shows a test.
     let contradicts_stack = facts.is_stack_of_end
         && if facts.has_running_test { facts.stack_position == StackPosition::OtherTest } else { is_in_test };
     let contradicts_exit = facts.is_left_open && facts.is_complete;
     if facts.has_running_test && facts.stack_position == StackPosition::RunningTest {
-        // The test that seemed to be running is the one that was: all before it have ended.
+        // The stack trace confirms the running test, so all tests before it have ended.
         return ProvenResults::All;
     }
     if facts.is_own_end && (contradicts_stack || contradicts_exit) || facts.is_limit && contradicts_stack {
         return ProvenResults::None;
     }
-    // Whatever it has itself reported was settled when it reached its limit.
+    // Results that the process itself reported were already settled when it reached its limit.
     if facts.is_limit && facts.has_running_test {
         return ProvenResults::Before(0);
     }
     facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
 }
 
-/// Returns the differences between a result that was already sent and the framework's report.
+/// Describes how a result that was already sent differs from the framework's report.
 pub(super) fn contradicted_result_text(
     name: &str,
     sent: FrameworkResult,
@@ -90,21 +91,22 @@ pub(super) fn contradicted_result_text(
     format!("{name} seemed to be {} by its output, but {reported} by its framework's report", sent.as_str())
 }
 
-/// Returns the summary that a sanitizer wrote.
+/// Returns the summary printed by a sanitizer.
 pub(super) fn sanitizer_summary(stderr: &str) -> Option<&str> {
     let summary = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("SUMMARY: "));
     summary.filter(|summary| summary.contains("Sanitizer"))
 }
 
-/// Returns whether a sanitizer has begun or ended a report. Its end may be read with other tests.
+/// Returns whether a sanitizer has begun or ended a report. The end may be read together with other tests'
+/// output.
 pub(super) fn has_sanitizer_report(stderr: &str) -> bool {
     stderr.contains("Sanitizer: ")
 }
 
-/// Returns what a sanitizer found when it ended the process: its summary, or the error that
-/// UndefinedBehaviorSanitizer writes without one, as `UndefinedBehaviorSanitizer: WHAT at FILE:LINE:COLUMN`.
+/// Returns what a sanitizer found when it ended the process: its summary or, since UndefinedBehaviorSanitizer
+/// may print none, `UndefinedBehaviorSanitizer: WHAT at FILE:LINE:COLUMN`.
 pub(super) fn sanitizer_finding(stderr: &str) -> Option<String> {
-    // Its summary does not say what was found.
+    // The summary of UndefinedBehaviorSanitizer does not say what was found.
     let summary = sanitizer_summary(stderr).filter(|one| !one.starts_with("UndefinedBehaviorSanitizer"));
     summary.map(str::to_owned).or_else(|| {
         let (place, what) = stderr.lines().rev().find_map(|line| line.split_once(": runtime error: "))?;
@@ -115,8 +117,8 @@ pub(super) fn sanitizer_finding(stderr: &str) -> Option<String> {
     })
 }
 
-/// Joins the output of the first crash and of the isolated rerun, where they differ: in the addresses of a
-/// sanitizer's report they always do.
+/// Joins the output of the first crash and of the isolated rerun if they differ. Sanitizer reports with the
+/// same finding count as equal, since their addresses always differ.
 pub(super) fn join_outputs(first: &str, isolated: &str) -> String {
     let finding = sanitizer_finding(first);
     let is_same_report = finding.is_some() && sanitizer_finding(isolated) == finding;
@@ -127,7 +129,7 @@ pub(super) fn join_outputs(first: &str, isolated: &str) -> String {
     format!("{first}{border}--- isolated rerun ---\n{isolated}")
 }
 
-/// Returns the same exit for one of several tests of which any may be the cause.
+/// Returns the same exit for one of several tests. Any of them may be the cause.
 pub(super) fn shared_blame(exit: ExitReason, tests: usize) -> ExitReason {
     ExitReason { other_suspects: u32::try_from(tests).unwrap_or(u32::MAX).max(1), ..exit }
 }

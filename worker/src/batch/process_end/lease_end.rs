@@ -1,4 +1,4 @@
-//! How a lease ends with its process, when all tests are decided.
+//! Decides how a lease ends, once all tests are decided.
 
 use heeler_protocol::control::LeaseEnd;
 
@@ -13,12 +13,12 @@ use super::{
     BatchProcessEnd,
 };
 
-/// How a process is described whose output broke off when all of its tests were decided.
+/// Message about a process whose output became unreadable after all of its tests were decided.
 const BROKEN_OUTPUT: &str = "the process was ended, because its output could not be read any more";
 
 impl BatchProcessEnd {
-    /// Returns how the lease has ended, when all tests are decided. `suspects`: names of the tests in which
-    /// the process may have died.
+    /// Returns how the lease ended, once all tests are decided. `suspects`: names of the tests that the
+    /// process may have died in.
     pub(in super::super) fn lease_end(
         self,
         suspects: &[String],
@@ -36,7 +36,7 @@ impl BatchProcessEnd {
                 let message = contradicting_exit_text(&exit_reason_of(&self.gone.exit), self.unproven);
                 LeaseEnd::DiedOutsideTest { end: self.gone.exit, message }
             }
-            // The test begins again in another process, so the tests of this process have not failed.
+            // The test begins again in another process, and the tests of this process have not failed.
             Some(BatchTerminateReason::RequestUntaken) if order.last_ended().is_some() => LeaseEnd::Complete,
             Some(BatchTerminateReason::Decided) if self.gone.outside_failure.is_none() => LeaseEnd::Complete,
             _ if (self.is_in_test || self.is_charged) && self.gone.unselected_test.is_some() => {
