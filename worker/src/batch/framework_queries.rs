@@ -1,4 +1,4 @@
-//! What a batch asks its framework.
+//! Questions that a batch asks its framework.
 
 use heeler_adapters::{FrameworkVerdict, StackPosition};
 use heeler_protocol::control::ListedTest;
@@ -9,10 +9,12 @@ pub(crate) trait FrameworkQueries: Send {
     fn reproduce(&self, test: &ListedTest) -> String;
     /// Fills in the details that the framework wrote about a failed test to standard error.
     fn complete_verdict(&self, verdict: &mut FrameworkVerdict, test: &ListedTest, stderr: &str);
-    /// Returns whether a line outside any test, without its end, is the framework's own.
+    /// Returns whether a line outside any test (without its line ending) was printed by the framework itself.
     fn is_own_line(&self, line: &[u8]) -> bool;
-    /// Returns whether each result answers a request that names its test, and is proven when it is read.
+    /// Returns whether each result answers a request that names its test, so that reading the result proves
+    /// it.
     fn has_proven_answers(&self) -> bool;
-    /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
+    /// Returns which part of a run the process's stack trace shows. `test`: the test that seemed to be
+    /// running.
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition;
 }

@@ -1,10 +1,10 @@
-//! The iteration in the messages of tests that do not pass it. Pure.
+//! Adds the iteration to the messages of tests that fail in it. Pure.
 
 use heeler_core::{ExitReason, Iteration, Outcome, TestResult};
 
 use super::test_ending::TestEnding;
 
-/// Adds the iteration to the reason of a death, whose text names it.
+/// Adds the iteration to the exit reason of a death, whose text names it.
 pub(super) fn with_iteration_of_death(seen: TestEnding, iteration: Option<Iteration>) -> TestEnding {
     match seen {
         TestEnding::Died { exit_reason, position } => {
@@ -14,7 +14,7 @@ pub(super) fn with_iteration_of_death(seen: TestEnding, iteration: Option<Iterat
     }
 }
 
-/// Adds the iteration to the message of a test that failed in it by its framework or by a limit.
+/// Adds the iteration to the message of a test that failed in it or reached a limit.
 pub(super) fn with_iteration(mut result: TestResult, iteration: Option<Iteration>) -> TestResult {
     let Some(iteration) = iteration else { return result };
     if !matches!(result.outcome, Outcome::Failed | Outcome::TimedOut | Outcome::Idle) {

@@ -1,5 +1,5 @@
-//! Tests that run several times: a number of times, one process for each, or until a time, one lease for
-//! each.
+//! Tests that run several times: a fixed number of times in one process each, or until a given time in one
+//! lease each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,14 +9,13 @@ use heeler_protocol::control::LeasedTest;
 use super::verdict::microseconds;
 use crate::process::process_clock::ClockReading;
 
-/// The iterations of the tests of one process.
 #[derive(Debug)]
 pub(crate) struct Iterations {
-    /// The iteration that this process is, unless time limits the iterations of each test.
+    /// Iteration of this process, unless time limits the iterations of each test.
     iteration: Iteration,
-    /// Time since boot until which tests that pass run again, in other leases.
+    /// Passing tests run again, in other leases, until this time since boot.
     repeat_until: Option<Duration>,
-    /// Tests that have passed this iteration, which is not the last, with their places.
+    /// Tests, with their places, that have passed this iteration and have more to run.
     repeatable: Vec<(usize, Arc<LeasedTest>)>,
 }
 
@@ -26,7 +25,6 @@ impl Iterations {
         Self { iteration, repeat_until, repeatable: Vec::new() }
     }
 
-    /// Returns the iteration of a test.
     pub(super) fn of(&self, test: &LeasedTest) -> Iteration {
         match self.repeat_until {
             Some(_) => Iteration::after(test.passed_iterations),
@@ -39,7 +37,7 @@ impl Iterations {
         self.repeat_until.is_some()
     }
 
-    /// Returns whether a test that passes now has its result.
+    /// Returns whether a test that passes now needs no further iteration.
     pub(super) fn is_last(&self, now: ClockReading) -> bool {
         match self.repeat_until {
             Some(until) => now.since_boot >= until,
@@ -47,7 +45,7 @@ impl Iterations {
         }
     }
 
-    /// Records that a test has passed an iteration that is not its last.
+    /// Records that a test has passed an iteration other than its last.
     pub(super) fn record_pass(
         &mut self,
         place: usize,
@@ -63,7 +61,7 @@ impl Iterations {
         }
     }
 
-    /// Takes the tests that have passed this iteration and have others left, in order.
+    /// Takes the tests that passed this iteration and have more to run, in order.
     pub(crate) fn take_repeatable(&mut self) -> Vec<Arc<LeasedTest>> {
         in_order(std::mem::take(&mut self.repeatable))
     }

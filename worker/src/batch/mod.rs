@@ -1,5 +1,5 @@
-//! The tests of one lease, from the first event to the end of the process: which one is running, what it
-//! wrote, when its time limit passes, and what the end of the process means for the tests without a result.
+//! The tests of one lease, from the first event to the end of the process: which test is running, what it
+//! wrote, when its time limit passes, and what the end of the process means for tests without a result.
 //!
 //! ```text
 //! waiting ──Begun──► running ──Ended────────────────► done (held, then settled or provisional)
@@ -8,13 +8,13 @@
 //!    └── process ended  └─ cancelled, then ended ────► done (cancelled)
 //! ```
 //!
-//! Pure: takes events and times, returns update batches and deadlines. No test gets two results, and a test
-//! without one stays waiting, whatever the order of events: the coordinator leases it again.
+//! Pure: takes events and times, returns update batches and deadlines. In any order of events, no test gets
+//! two results, and a test without a result stays waiting, so that the coordinator leases it again.
 //!
 //! A [`RunningBatch`] passes events on to the owners of its state: [`test_order`] (which test waits, runs, or
-//! has ended), [`output_attribution`] (which test has written what), [`deadlines`] (limits, and why the
-//! process is ended), [`held_tests`] (results that are not settled yet) and [`settlement`] (what becomes of
-//! an ended test). [`process_end`] decides what the end of the process means.
+//! has ended), [`output_attribution`] (which test wrote what), [`deadlines`] (limits, and why the process is
+//! ended), [`held_tests`] (unsettled results) and [`settlement`] (what becomes of an ended test).
+//! [`process_end`] decides what the end of the process means.
 
 mod batch_input;
 mod deadlines;

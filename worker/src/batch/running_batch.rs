@@ -1,5 +1,5 @@
-//! The tests of one lease and their process: passes each event on to the parts of the batch that it concerns,
-//! in the right order.
+//! The tests of one lease and their process. Passes each event to the parts of the batch that it concerns, in
+//! the right order.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -30,28 +30,26 @@ use super::{
 };
 use crate::{process::process_clock::ClockReading, results::shown_output::ShownOutput};
 
-/// Number of results that are settled and handed over together when a process has ended: about a window of a
-/// client that answers barriers.
+/// Number of results that are settled and handed over together when a process has ended. About the window of
+/// a client that answers barriers.
 const SETTLED_TOGETHER: usize = 1024;
 
-/// The tests of one lease and their process.
 pub(crate) struct RunningBatch {
     pub(crate) order: TestOrder,
     outputs: OutputAttribution,
     pub(crate) deadlines: Deadlines,
     pub(crate) held_tests: HeldTests,
     pub(crate) settlement: Settlement,
-    /// Output shown on the worker's own standard streams.
     shown: ShownLines,
     framework: Box<dyn FrameworkQueries>,
     output_limit_bytes: u64,
-    /// The time of the last chunk, or of the end.
+    /// Time of the last chunk, or of the end of the process.
     now: ClockReading,
 }
 
 impl RunningBatch {
-    /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would
-    /// skip are settled at once.
+    /// Creates the batch for one iteration of a lease. Tests that the framework would skip are settled at
+    /// once.
     pub(crate) fn new(
         lease: WorkerLease,
         iteration: Iteration,
@@ -74,35 +72,36 @@ impl RunningBatch {
         }
     }
 
-    /// Returns the tests that need a process, in order; events refer to them by index.
+    /// Returns the tests that need a process, in order. Events refer to them by index.
     pub(crate) fn tests(&self) -> &[Arc<LeasedTest>] {
         self.order.tests()
     }
 
-    /// Settles a test that no command can select, before the start. The tests after it move up by one index.
+    /// Settles a test that no command can select, before the process starts. The indexes of later tests shift
+    /// down by one.
     pub(crate) fn refuse(&mut self, place: usize, reason: &str, records: &mut dyn RecordSink) {
         self.settlement.settle_not_run(&self.order.tests()[place], reason, records);
         self.order.remove(place);
     }
 
-    /// Adds the tests of an extended lease; returns their indices. Those that their framework would skip are
+    /// Adds the tests of an extended lease and returns their indexes. Tests that the framework would skip are
     /// settled at once.
     pub(crate) fn extend(&mut self, lease: WorkerLease, records: &mut dyn RecordSink) -> Range<usize> {
         self.order.extend(self.settlement.settle_skipped(lease.tests, records))
     }
 
-    /// Returns whether the awaited tests have ended, and the process would run others.
+    /// Returns whether the awaited tests have ended while the process would go on to other tests.
     pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
         let is_awaited_running = self.order.running().iter().any(|place| awaited.contains(place));
         !self.deadlines.is_ending() && !is_awaited_running && !self.order.is_all_done()
     }
 
-    /// Returns whether every test has ended and is settled, and the process is not being ended.
+    /// Returns whether all tests have ended and are settled, and the process is not being ended.
     pub(crate) fn is_settled(&self) -> bool {
         self.order.is_all_done() && !self.deadlines.is_ending() && !self.held_tests.awaits_end(&self.order)
     }
 
-    /// Returns the running test and what it has written; of several, the one at its limit.
+    /// Returns the running test and its output so far. If several run, prefers one at its limit.
     pub(crate) fn running_test(&self) -> Option<(&LeasedTest, TestOutputs)> {
         let place = self.deadlines.suspect()?;
         Some((&self.order.tests()[place], self.outputs.outputs_of(place).unwrap_or_default()))
@@ -115,19 +114,17 @@ impl RunningBatch {
         Some((&self.order.tests()[place], outputs.unwrap_or_default()))
     }
 
-    /// Adds a kept file to the result of a test.
     pub(crate) fn attach(&mut self, place: usize, file: DiagnosticsFile, records: &mut dyn RecordSink) {
         if let Some(test) = self.order.tests().get(place) {
             self.settlement.attach(place, test, file, records);
         }
     }
 
-    /// Takes the output that goes to the worker's own standard streams.
+    /// Takes the output to show on the worker's own standard streams.
     pub(crate) fn take_shown(&mut self) -> ShownOutput {
         self.shown.take()
     }
 
-    /// Handles the output of one read.
     pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, records: &mut dyn RecordSink) {
         let OutputChunk { events, outputs, now } = chunk;
         let before = std::mem::replace(&mut self.now, now);
@@ -135,7 +132,7 @@ impl RunningBatch {
         self.deadlines.on_output(events, before, now);
         self.outputs.on_raw_outputs(outputs, events, &self.order, &*self.framework);
         let writer = self.outputs.sole_writer();
-        // The writing test has not begun yet, so its raw outputs are shown after the events.
+        // If the writing test has not begun yet, show its raw outputs after the events.
         let is_late = writer.is_some_and(|place| self.order.is_waiting(place));
         if !is_late {
             self.shown.show_raw(writer, outputs, &self.order, &*self.framework);
@@ -149,7 +146,7 @@ impl RunningBatch {
         self.report_running_tests(now, records);
     }
 
-    /// Handles an event that was read with these raw outputs.
+    /// Handles an event that was read together with these raw outputs.
     fn on_event(&mut self, event: TranscriptEvent, outputs: RawOutputs<'_>, records: &mut dyn RecordSink) {
         let is_ending = self.deadlines.is_ending();
         self.shown.show_event(&event, &self.order, &*self.framework, is_ending);
@@ -172,23 +169,23 @@ impl RunningBatch {
                 self.outputs.record_part(place, part);
             }
             TranscriptEvent::Part { place, part } => self.held_tests.record_later_part(place, part),
-            // The worker has kept and attached it.
+            // The worker has already kept and attached the file.
             TranscriptEvent::File { .. } => {}
             TranscriptEvent::Confirmed => self.settle_confirmed(records),
             TranscriptEvent::TimeLimit { place, limit } => {
                 self.deadlines.limit_from_now(place, limit, self.now);
             }
             TranscriptEvent::Ended { place, verdict } => {
-                // An end without a beginning: some frameworks report skipped tests in this way only.
+                // Some frameworks report skipped tests by an end without a beginning.
                 self.on_test_begun(place, outputs, records);
                 self.on_test_ended(place, verdict, records);
             }
         }
     }
 
-    /// Handles a test's beginning, which was written after the previous chunk was read.
+    /// Handles the beginning of a test, which was written after the previous chunk was read.
     fn on_test_begun(&mut self, place: usize, outputs: RawOutputs<'_>, records: &mut dyn RecordSink) {
-        // A process that is being ended begins no test that would count.
+        // A test that begins while the process is being ended would not count.
         if !self.deadlines.is_ending() {
             self.begin_test(place, outputs, records);
             self.order.record_begin_marker(self.now.running);
@@ -229,7 +226,7 @@ impl RunningBatch {
         }
     }
 
-    /// Fills in the details of a failure that the framework wrote to the outputs of a running test.
+    /// Fills in the failure details that the framework wrote to the output of the running test.
     fn complete_failure(&self, place: usize, verdict: &mut FrameworkVerdict) {
         if verdict.result == FrameworkResult::Failed {
             let details = self.outputs.text_of_details(place);
@@ -237,7 +234,7 @@ impl RunningBatch {
         }
     }
 
-    /// Takes a running test out of the process.
+    /// Stops tracking a running test as running.
     fn end_running(&mut self, place: usize, reported: Option<Duration>) -> Option<EndedTest> {
         let clock = self.deadlines.stop(place, self.now)?;
         self.order.finish(place);
@@ -246,13 +243,13 @@ impl RunningBatch {
         Some(EndedTest { place, started_at: clock.started_at(), ended_at: self.now, duration, outputs })
     }
 
-    /// Forgets clocks and outputs of tests that were withdrawn from the process.
+    /// Drops clocks and outputs of tests that were withdrawn from the process.
     fn drop_withdrawn(&mut self) {
         self.deadlines.retain(|place| self.order.is_running(place));
         self.outputs.retain(|place| self.order.is_running(place));
     }
 
-    /// Withdraws all results that were read: another process than the tests' own has reported them.
+    /// Withdraws all results read so far, because another process than the tests' own reported them.
     pub(crate) fn withdraw_all(&mut self) {
         for held in self.held_tests.take() {
             self.order.withdraw(held.ended.place);
@@ -262,9 +259,9 @@ impl RunningBatch {
         self.drop_withdrawn();
     }
 
-    /// Returns the running test to those that wait: its process has not read the request that began it. Only
-    /// after another test has ended: what ends before the first request belongs to its test, so that no
-    /// process ends in vain.
+    /// Puts the running test back in the queue if its process has not read the request that began it. Only
+    /// after another test has ended: an exit before the first request is charged to the first test, so that
+    /// restarts cannot go on forever.
     pub(crate) fn withdraw_unread_test(&mut self) {
         if self.order.last_ended().is_some() && self.order.only_running().is_some() {
             self.order.withdraw_running();
@@ -272,7 +269,7 @@ impl RunningBatch {
         }
     }
 
-    /// Adds the records and the log lines that are due while tests run: their output, and that they are slow.
+    /// Adds what is due while tests run: output updates and log lines about slow tests.
     pub(crate) fn report_running_tests(&mut self, now: ClockReading, records: &mut dyn RecordSink) {
         let tests = self.order.tests();
         self.deadlines.log_slow_tests(now, tests, records);
@@ -281,13 +278,13 @@ impl RunningBatch {
         });
     }
 
-    /// Returns the next deadline in running time; `None` when nothing is waited for.
+    /// Returns the next deadline in running time, or `None` if nothing is due.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.deadlines.next(self.held_tests.check_at(), self.outputs.live_due_at())
     }
 
-    /// Handles a passed deadline; returns the action due. `is_announced`: by its output, the process is in a
-    /// set-up or tear-down that its framework announces, or in a dependency of its tests.
+    /// Handles a passed deadline and returns the action due. `is_announced`: the output shows the process in
+    /// an announced set-up or tear-down, or in a dependency of its tests.
     pub(crate) fn on_deadline(&mut self, now: ClockReading, is_announced: bool) -> DeadlineAction {
         let (held, live) = (self.held_tests.check_at(), self.outputs.live_due_at());
         match self.deadlines.on_deadline(now, is_announced, held, live) {
@@ -300,7 +297,7 @@ impl RunningBatch {
         }
     }
 
-    /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
+    /// Settles proven tests that have been held long enough, unless something is suspicious.
     pub(crate) fn check_held_tests(
         &mut self,
         now: ClockReading,
@@ -311,8 +308,8 @@ impl RunningBatch {
         self.settle_early(released, records);
     }
 
-    /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
-    /// about them. The others stay undecided.
+    /// Settles the tests that are proven before the process is ended on request. The way such a process ends
+    /// says nothing about these tests. Other tests stay undecided.
     pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, records: &mut dyn RecordSink) {
         if self.held_tests.is_until_confirmed() {
             self.settle_confirmed(records);
@@ -322,13 +319,12 @@ impl RunningBatch {
         }
     }
 
-    /// Settles the tests that do not end again.
     fn settle_confirmed(&mut self, records: &mut dyn RecordSink) {
         let confirmed = self.held_tests.take_confirmed(&self.order);
         self.settle_early(confirmed, records);
     }
 
-    /// Settles tests as their framework says while their process runs.
+    /// Settles tests with their framework's result while the process still runs.
     fn settle_early(&mut self, held: impl IntoIterator<Item = HeldTest>, records: &mut dyn RecordSink) {
         for HeldTest { ended, verdict } in held {
             self.settlement.record_early_result(ended.place, verdict.result);
@@ -336,7 +332,6 @@ impl RunningBatch {
         }
     }
 
-    /// Settles a test that has ended.
     fn settle(&mut self, ended: EndedTest, seen: TestEnding, records: &mut dyn RecordSink) {
         let context = SettlementContext {
             tests: self.order.tests(),
@@ -347,8 +342,9 @@ impl RunningBatch {
         self.settlement.settle(&context, ended, seen, records);
     }
 
-    /// Decides what the held results of the process are worth when it has ended and its output is read to
-    /// the end. `settle_decided` settles them, then `end` decides all tests that are still running.
+    /// Begins the end of the batch, after the process has ended and all of its output has been read: decides
+    /// which held results are valid. `settle_decided` then settles them, and `end` decides the tests that are
+    /// still running.
     pub(crate) fn begin_end(
         &mut self,
         mut gone: ProcessExitSummary,
@@ -358,7 +354,7 @@ impl RunningBatch {
         self.now = now;
         self.order.on_read(now);
         self.shown.end_lines();
-        // The process did not end in tests that wait for others.
+        // Paused tests wait for other tests, so the process did not die in them.
         self.order.withdraw_paused();
         self.drop_withdrawn();
         if let DeathCulprit::Test(place) = gone.culprit
@@ -369,16 +365,18 @@ impl RunningBatch {
         if self.deadlines.accept_server_end() {
             gone.accept_server_end();
         }
-        // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
+        // An ordered end stays an ordered end even if the guard was lost meanwhile.
         if let (Some(loss), false) = (gone.guard_loss, self.deadlines.is_ending()) {
             return BatchEnd::Decided(self.finish_without_guard(loss, records));
         }
+        // Collect what the process's end says, in the summary `end`.
         if gone.is_own_death {
             self.deadlines.discard_limits_passed_in_crash();
         }
         self.settlement.hide_arguments(&mut gone.exit);
         self.settlement.record_exit(self.order.is_single().then(|| gone.exit.clone()));
         let mut end = BatchProcessEnd::new(gone, self.deadlines.end_cause());
+        // Apply the evidence: stack trace, suite phase, the framework's report.
         end.discard_forged_evidence(end.stack_position(&*self.framework, self.order.first_running()));
         let is_in_suite = self.settle_suite_phase(&mut end, records);
         self.apply_run_report(&mut end, records);
@@ -387,11 +385,12 @@ impl RunningBatch {
         if end.is_own_under_debugger() {
             self.settle_not_begun(records);
         }
+        // Decide the held results.
         self.decide_held_tests(&mut end);
         BatchEnd::Begun(Box::new(end))
     }
 
-    /// Takes back the end of a held test that the process died in.
+    /// Reopens a held test because the process died in it.
     fn recall_culprit(&mut self, place: usize) {
         if let Some(HeldTest { ended, .. }) = self.held_tests.take_test(place) {
             self.order.run(place);
@@ -400,9 +399,9 @@ impl RunningBatch {
         }
     }
 
-    /// Ends a batch whose process has ended with its guard: how it ended is unknown. Results that were sent
-    /// before, and failures, are valid. All other tests wait again, also those that seem to have passed just
-    /// now: a forged marker is contradicted only by the end of its process.
+    /// Ends a batch whose guard was lost, so its process's exit status is unknown. Results already sent, and
+    /// failures, stay valid. All other tests run again, including held passes: only the end of the process
+    /// would expose a forged marker.
     fn finish_without_guard(&mut self, loss: GuardLoss, records: &mut dyn RecordSink) -> LeaseEnd {
         for HeldTest { ended, verdict } in self.held_tests.take() {
             if verdict.result == FrameworkResult::Failed {
@@ -419,9 +418,9 @@ impl RunningBatch {
         LeaseEnd::GuardLost { loss }
     }
 
-    /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
-    /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the
-    /// death is charged to tests or to the tear-down.
+    /// Charges a death in the set-up or tear-down of a suite. In the set-up, all tests of the suite are
+    /// settled with the death. In the tear-down, the last test keeps its result, and the tear-down is
+    /// reported as failed. Returns whether the death was charged to tests or to the tear-down.
     fn settle_suite_phase(&mut self, end: &mut BatchProcessEnd, records: &mut dyn RecordSink) -> bool {
         let stack = end.stack_position(&*self.framework, self.order.first_running());
         let is_test_running = !self.order.running().is_empty();
@@ -457,8 +456,8 @@ impl RunningBatch {
         true
     }
 
-    /// Settles the tests before which the process died, or stood still until its limit, in what all of them
-    /// need. Returns whether that is so.
+    /// Settles the tests that could not begin because the process died, or hung until its limit, in a step
+    /// they all need. Returns whether it did.
     fn settle_before_tests(
         &mut self,
         position: DeathPosition,
@@ -485,7 +484,7 @@ impl RunningBatch {
         true
     }
 
-    /// Settles the tests of a process that has exited by itself as its framework's report says.
+    /// Settles the tests from the framework's report, if the process exited by itself.
     fn apply_run_report(&mut self, end: &mut BatchProcessEnd, records: &mut dyn RecordSink) {
         let Some(mut verdicts) = end.take_report() else { return };
         for place in self.held_tests.correct(&mut verdicts, self.output_limit_bytes) {
@@ -510,8 +509,8 @@ impl RunningBatch {
         end.fail_outside(contradictions);
     }
 
-    /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
-    /// it, and must not be offered the same test again.
+    /// Sends a not-run result for tests that had not begun when the debugger ended their process. The user
+    /// ended it and must not be offered the same tests again.
     fn settle_not_begun(&mut self, records: &mut dyn RecordSink) {
         let reason = self.outputs.unattributed().with_output(NOT_BEGUN.to_owned());
         for place in self.order.skip_waiting() {
@@ -519,7 +518,7 @@ impl RunningBatch {
         }
     }
 
-    /// Decides the held tests by how the process ended.
+    /// Decides the held tests from how the process ended.
     fn decide_held_tests(&mut self, end: &mut BatchProcessEnd) {
         let stack = end.stack_position(&*self.framework, self.order.first_running());
         let mut held = Vec::from(self.held_tests.take());
@@ -532,9 +531,9 @@ impl RunningBatch {
         }
     }
 
-    /// Settles the next results that the end of the process has decided, at most `SETTLED_TOGETHER`. Returns
-    /// whether any remain: they are handed over in pieces, so that the client works on the first of them
-    /// while the next are written.
+    /// Settles up to `SETTLED_TOGETHER` results decided by the end of the process, and returns whether any
+    /// remain. Handing them over in pieces lets the client process the first results while the next are
+    /// written.
     pub(crate) fn settle_decided(&mut self, records: &mut dyn RecordSink) -> bool {
         for _ in 0..SETTLED_TOGETHER {
             let Some((ended, seen)) = self.held_tests.next_decided() else { return false };
@@ -543,7 +542,7 @@ impl RunningBatch {
         self.held_tests.has_decided()
     }
 
-    /// Decides all tests that are still running, and how the lease has ended.
+    /// Decides all tests that are still running, and how the lease ended.
     pub(crate) fn end(&mut self, end: BatchEnd, records: &mut dyn RecordSink) -> LeaseEnd {
         let mut end = match end {
             BatchEnd::Begun(begun) => *begun,
@@ -566,7 +565,8 @@ impl RunningBatch {
         end.lease_end(&suspects, &self.order, self.outputs.unattributed())
     }
 
-    /// Decides the tests that are still running; returns the names of those in which the process died.
+    /// Decides the tests that are still running, and returns the names of those that the process may have
+    /// died in.
     fn settle_running_tests(&mut self, end: &BatchProcessEnd, records: &mut dyn RecordSink) -> Vec<String> {
         let mut evidence = end.evidence();
         let stack = end.stack_position(&*self.framework, None);

@@ -1,4 +1,4 @@
-//! Settles tests that have ended: by a result, an attempt, or another run. Reports each test to the client.
+//! Settles ended tests with a result, an attempt, or another iteration, and reports each test to the client.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,29 +21,27 @@ use super::{
 };
 use crate::process::process_clock::{ClockReading, UtcTime};
 
-/// Inputs of a result beside the end of its test.
+/// Inputs of a result, beside the end of its test.
 pub(super) struct SettlementContext<'a> {
     pub(super) tests: &'a [Arc<LeasedTest>],
     pub(super) framework: &'a dyn FrameworkQueries,
-    /// The time of the last output, or of the end of the process.
+    /// Time of the last output, or of the end of the process.
     pub(super) now: ClockReading,
-    /// The process is ended on request.
     pub(super) is_cancelled: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct SettledTest {
-    /// The test has a result or an attempt: files that come later belong to neither.
+    /// The test has a result or an attempt. Files that arrive later belong to neither.
     is_settled: bool,
-    /// The result that was settled while the process ran.
+    /// Result settled while the process ran.
     early_result: Option<FrameworkResult>,
 }
 
 /// Settles the tests of a batch.
 pub(crate) struct Settlement {
-    /// Name of the program's suite.
     suite: String,
-    /// Settled state of each test, by place, up to the last settled one.
+    /// Settled state of each test, by place, up to the last settled test.
     settled: Vec<SettledTest>,
     /// Kept files of tests without a settled result, by place.
     attached: HashMap<usize, Vec<DiagnosticsFile>>,
@@ -51,10 +49,10 @@ pub(crate) struct Settlement {
     pub(crate) stream_names: StreamNames,
     is_isolated: bool,
     has_proven_answers: bool,
-    /// How the process ended, if it ran one test only.
+    /// How the process ended, if it ran a single test.
     process_exit: Option<ProcessExit>,
     has_failures: bool,
-    /// Leaked processes are reported with their arguments.
+    /// Reports about leaked processes include their arguments.
     are_arguments_shown: bool,
 }
 
@@ -74,7 +72,7 @@ impl Settlement {
         }
     }
 
-    /// Settles the tests that their framework would skip; returns the others.
+    /// Settles the tests that their framework would skip, and returns the others.
     pub(super) fn settle_skipped(
         &mut self,
         tests: Vec<Arc<LeasedTest>>,
@@ -108,23 +106,22 @@ impl Settlement {
         records.record(RunRecord::Finished { test: test.test, result });
     }
 
-    /// Returns the name of the suite.
     pub(crate) fn suite(&self) -> &str {
         &self.suite
     }
 
-    /// Returns whether a test has failed, or is to be retried.
+    /// Returns whether a test has failed or will be retried.
     pub(crate) fn has_failures(&self) -> bool {
         self.has_failures
     }
 
-    /// Returns the result of a test that was settled while its process ran.
+    /// Returns the result of a test, if it was settled while its process ran.
     pub(super) fn early_result(&self, place: usize) -> Option<FrameworkResult> {
         self.settled.get(place)?.early_result
     }
 
-    /// Adds a kept file to the result of a test. One that comes after the result was settled is a file of the
-    /// run, with a warning.
+    /// Attaches a kept file to the result of a test. If the result is already settled, keeps the file as a
+    /// file of the run and logs a warning.
     pub(super) fn attach(
         &mut self,
         place: usize,
@@ -144,19 +141,19 @@ impl Settlement {
         records.record(RunRecord::FilesKept(vec![file]));
     }
 
-    /// Reports that a test begins. The client receives one start of each test.
+    /// Reports that a test begins. The client gets one start per test.
     pub(super) fn report_start(&mut self, test: &LeasedTest, start: UtcTime, records: &mut dyn RecordSink) {
         let is_rerun = self.stream_names.is_rerun();
         let is_again = is_rerun || !self.iterations.of(test).is_first();
-        // Further processes of a lease that repeats its tests are nothing new.
+        // Later processes of a lease that repeats its tests need no new start report.
         if !is_again || is_rerun || self.iterations.are_timed() {
             let started_ms = start.since_epoch_ms();
             records.record(RunRecord::Started(TestStart { test: test.test, started_ms, is_again }));
         }
     }
 
-    /// Reports that a test has ended, one of this number in its process, and is held. The result of a test
-    /// with iterations left does not follow soon.
+    /// Reports that a test has ended and is held. `tests`: number of tests in its process. No report if the
+    /// test has iterations left, since its result does not follow soon.
     pub(super) fn report_held(
         &self,
         test: &LeasedTest,
@@ -176,12 +173,12 @@ impl Settlement {
         &mut self.settled[place]
     }
 
-    /// Records the result of a test that is settled while its process runs.
+    /// Records the result of a test settled while its process runs.
     pub(super) fn record_early_result(&mut self, place: usize, result: FrameworkResult) {
         self.settled_mut(place).early_result = Some(result);
     }
 
-    /// Decides the result of a test: final or provisional. A test that has passed has no result before its
+    /// Settles a test with a final result or a provisional attempt. A passed test has no result before its
     /// last iteration.
     pub(super) fn settle(
         &mut self,
@@ -191,18 +188,21 @@ impl Settlement {
         records: &mut dyn RecordSink,
     ) {
         let test = &context.tests[ended.place];
+        // More iterations follow.
         if seen.is_pass() && !self.iterations.is_last(context.now) {
             self.iterations.record_pass(ended.place, test, ended.duration, records);
             return;
         }
+        // Rerun the test with pipes.
         let is_refused = !context.is_cancelled
             && self.stream_names.is_refused(ended.place, test, &seen, &ended.outputs, records);
         if is_refused {
             return;
         }
+        // Decide the result: final or provisional.
         let attached = self.attached.remove(&ended.place).unwrap_or_default();
         self.settled_mut(ended.place).is_settled = true;
-        // A test whose process died before it is not to be run in isolation for that.
+        // An isolated rerun is pointless if the process died before the test began.
         let is_isolated = self.is_isolated || seen.is_before_test() || self.has_proven_answers;
         let iteration = self.iterations.of(test);
         let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
@@ -222,7 +222,7 @@ impl Settlement {
                 if let Some(interference) =
                     interference_text(test).filter(|_| result.outcome == Outcome::Flaky)
                 {
-                    // The name of the test stands before each line about it.
+                    // The log prefixes each line with the test's name.
                     let message = format!("failed and passes alone: {interference}");
                     records.record(RunRecord::Log(LogLine::warning(Some(test.test), message)));
                 }
@@ -235,7 +235,7 @@ impl Settlement {
         }
     }
 
-    /// Removes the arguments of leaked processes, unless they are reported.
+    /// Removes the arguments of leaked processes, unless arguments may be shown.
     pub(super) fn hide_arguments(&self, exit: &mut ProcessExit) {
         if self.are_arguments_shown {
             return;
@@ -246,7 +246,7 @@ impl Settlement {
         }
     }
 
-    /// Records how the process has ended, if it ran one test only: the result of the test has it.
+    /// Records how a process with a single test ended, for the test's result.
     pub(super) fn record_exit(&mut self, exit: Option<ProcessExit>) {
         self.process_exit = exit;
     }

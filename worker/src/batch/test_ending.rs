@@ -1,11 +1,10 @@
-//! How one test ended, as its process shows it.
+//! How one test ended, according to its process.
 
 use std::time::Duration;
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 use heeler_core::ExitReason;
 
-/// How a test ended.
 #[derive(Debug, Clone)]
 pub(crate) enum TestEnding {
     /// The framework reported a result.
@@ -16,38 +15,37 @@ pub(crate) enum TestEnding {
     TimedOut(Duration),
     /// The process exceeded this limit before the test began.
     TimedOutBefore { limit: Duration, position: DeathPosition },
-    /// The tear-down behind the test exceeded its limit, in words.
+    /// The tear-down after the test exceeded its limit, as text.
     TimedOutInTearDown { limit: String, place: String },
     /// The test exceeded its idle timeout.
     Idle(Duration),
-    /// The user cancelled it.
+    /// The user cancelled the test.
     Cancelled,
 }
 
-/// Where in a test its process died.
+/// Where the process died, relative to a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeathPosition {
-    /// While it ran.
+    /// While the test ran.
     InTest,
     /// The framework wrote an end marker for the test, but no later output confirmed the marker.
     AfterEndMarker,
-    /// Before it, in the set-up of its suite.
+    /// Before the test, in the set-up of its suite.
     SuiteSetUp(String),
     /// In a dependency of the test, before the test itself.
     Dependency(String),
-    /// After its end, alone in its process: how the process ends decides.
+    /// After the end of a test that ran alone, so the end of the process decides.
     AfterEnd,
-    /// Somewhere: it has an end marker, but what the process did then contradicts its output.
+    /// Unknown: the test has an end marker, but the later behaviour of the process contradicts its output.
     Unproven,
 }
 
 impl TestEnding {
-    /// Returns whether the test passed.
     pub(crate) fn is_pass(&self) -> bool {
         matches!(self, Self::Verdict(verdict) if verdict.result == FrameworkResult::Passed)
     }
 
-    /// Returns whether the process ended before the test, in what the test needs.
+    /// Returns whether the process ended before the test, in a step that the test needs.
     pub(crate) fn is_before_test(&self) -> bool {
         let (Self::Died { position, .. } | Self::TimedOutBefore { position, .. }) = self else {
             return false;
@@ -57,7 +55,7 @@ impl TestEnding {
 }
 
 impl DeathPosition {
-    /// Returns where the process ended, as it follows after what happened, if that was before the test.
+    /// Returns where the process ended, as a clause for messages, if that was before the test.
     pub(super) fn before_test(&self) -> Option<String> {
         match self {
             Self::SuiteSetUp(suite) => Some(format!("in the set-up of suite {suite}")),

@@ -1,4 +1,4 @@
-//! The tests of a batch by their places: which of them wait for a process, which run, and which have ended.
+//! The tests of a batch by place: which ones wait for a process, which run, and which have ended.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -11,25 +11,24 @@ use crate::process::process_clock::ClockReading;
 enum BatchTestState {
     Waiting,
     Running,
-    /// Running, and waiting for other tests of the process.
+    /// Running, but waiting for other tests of the process.
     Paused,
     Done,
 }
 
-/// The tests of one process, with their states and the order of their ends.
+/// The tests of one process, their states, and which test ended last.
 #[derive(Debug)]
 pub(crate) struct TestOrder {
     tests: Vec<Arc<LeasedTest>>,
-    /// The state of each test.
     states: Vec<BatchTestState>,
     /// Running tests in begin order, including paused ones.
     running: Vec<usize>,
     last_ended: Option<usize>,
-    /// When, in running time, the first test began.
+    /// Running time at the begin of the first test.
     first_begun: Option<Duration>,
-    /// When the tests can have run, to attribute leaked processes.
+    /// Possible time spans of the tests, to attribute leaked processes.
     time_spans: TestTimeSpans,
-    /// When, since boot, output was last read before the output that is being handled.
+    /// Time since boot of the read before the one being handled.
     read_before: Duration,
 }
 
@@ -60,7 +59,7 @@ impl TestOrder {
         self.tests.len() == 1
     }
 
-    /// Removes a test that has not begun. The tests after it move up by one place.
+    /// Removes a test that has not begun. The places of later tests shift down by one.
     pub(super) fn remove(&mut self, place: usize) {
         self.tests.remove(place);
         self.states.remove(place);
@@ -72,7 +71,7 @@ impl TestOrder {
         self.states.truncate(count);
     }
 
-    /// Adds tests; returns their places.
+    /// Adds tests and returns their places.
     pub(super) fn extend(&mut self, tests: Vec<Arc<LeasedTest>>) -> Range<usize> {
         let first = self.tests.len();
         self.tests.extend(tests);
@@ -80,7 +79,7 @@ impl TestOrder {
         first..self.tests.len()
     }
 
-    /// Returns the state of a test; `None` for a place without a test.
+    /// Returns the state of a test, or `None` for a place without a test.
     fn state(&self, place: usize) -> Option<BatchTestState> {
         self.states.get(place).copied()
     }
@@ -97,7 +96,7 @@ impl TestOrder {
         self.state(place) == Some(BatchTestState::Paused)
     }
 
-    /// Returns whether there is such a test and it has not ended.
+    /// Returns whether the test exists and has not ended.
     pub(super) fn is_open(&self, place: usize) -> bool {
         self.state(place).is_some_and(|state| state != BatchTestState::Done)
     }
@@ -115,12 +114,11 @@ impl TestOrder {
         &self.running
     }
 
-    /// Returns the running test if there is one only.
+    /// Returns the running test if exactly one runs.
     pub(super) fn only_running(&self) -> Option<usize> {
         if let [only] = self.running[..] { Some(only) } else { None }
     }
 
-    /// Returns the running tests that do not wait for others.
     pub(super) fn active(&self) -> impl Iterator<Item = usize> {
         self.running.iter().copied().filter(|place| !self.is_paused(*place))
     }
@@ -143,7 +141,7 @@ impl TestOrder {
         self.first_begun.get_or_insert(now);
     }
 
-    /// Records that what begins from now on began after this time.
+    /// Records the time of the previous read: anything read from now on began later.
     pub(super) fn on_read(&mut self, before: ClockReading) {
         self.read_before = before.since_boot;
     }
@@ -158,20 +156,20 @@ impl TestOrder {
         is_waiting
     }
 
-    /// Lets a test run, or run again that seemed to have ended.
+    /// Marks a test as running, including a test that seemed to have ended.
     pub(super) fn run(&mut self, place: usize) {
         self.states[place] = BatchTestState::Running;
         self.running.push(place);
     }
 
-    /// Lets a running test wait for others.
+    /// Marks a running test as waiting for other tests.
     pub(super) fn pause(&mut self, place: usize) {
         if self.state(place) == Some(BatchTestState::Running) {
             self.states[place] = BatchTestState::Paused;
         }
     }
 
-    /// Lets a paused test go on.
+    /// Marks a paused test as running again.
     pub(super) fn resume(&mut self, place: usize) {
         if self.is_paused(place) {
             self.states[place] = BatchTestState::Running;
@@ -183,30 +181,29 @@ impl TestOrder {
         self.time_spans.record_end(place, now, took);
     }
 
-    /// Records that a test has ended.
     pub(super) fn finish(&mut self, place: usize) {
         self.leave(place, BatchTestState::Done);
         self.last_ended = Some(place);
     }
 
-    /// Records that the waiting tests have their results although they never began; returns their places.
+    /// Marks the waiting tests as done although they never began, and returns their places.
     pub(super) fn skip_waiting(&mut self) -> Vec<usize> {
         let waiting: Vec<_> = (0..self.states.len()).filter(|place| self.is_waiting(*place)).collect();
         waiting.iter().for_each(|place| self.states[*place] = BatchTestState::Done);
         waiting
     }
 
-    /// Returns a test to those that wait for a process.
+    /// Puts a test back into the queue for a process.
     pub(super) fn withdraw(&mut self, place: usize) {
         self.leave(place, BatchTestState::Waiting);
     }
 
-    /// Returns the running tests that wait for others to those that wait for a process.
+    /// Puts the paused tests back into the queue for a process.
     pub(super) fn withdraw_paused(&mut self) {
         self.withdraw_if(|state| state == BatchTestState::Paused);
     }
 
-    /// Returns all running tests to those that wait for a process.
+    /// Puts all running tests back into the queue for a process.
     pub(super) fn withdraw_running(&mut self) {
         self.withdraw_if(|_| true);
     }
@@ -222,7 +219,7 @@ impl TestOrder {
         });
     }
 
-    /// Forgets which test ended last: another process has reported its end.
+    /// Clears the test that ended last, because another process reported its end.
     pub(super) fn forget_last_ended(&mut self) {
         self.last_ended = None;
     }

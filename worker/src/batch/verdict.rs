@@ -1,5 +1,5 @@
-//! Decides the result of one test from how it ended and from what happened before: earlier attempts, or the
-//! crash that an isolated rerun checks. Pure; the messages that users read about crashes are here.
+//! Decides the result of one test from how it ended and from earlier runs: failed attempts, or the crash that
+//! an isolated rerun verifies. Pure; also contains the messages about crashes.
 
 use std::time::Duration;
 
@@ -22,37 +22,32 @@ use super::{
 use crate::results::output_capture::truncate_text;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 
-/// An attempt comes back with the next lease, so its texts are truncated again.
+/// Attempts are sent back with the next lease, so their texts are truncated further.
 const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
 
-/// Output and evidence of a test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TestOutputs {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// Dumps and stacks captured while its process died or hung.
+    /// Dumps and stack traces captured while the process died or hung.
     pub(crate) evidence: Option<Box<TestDiagnostics>>,
-    /// Copies of the files that the test attached.
+    /// Copies of files attached by the test.
     pub(crate) attached: Vec<DiagnosticsFile>,
     /// Parts of the test that began, with their results.
     pub(crate) parts: TestParts,
 }
 
-/// The decision about a result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
-    /// The result is final.
     Final(Box<TestResult>),
-    /// The result is provisional.
     Provisional(Box<Attempt>, NextRun),
 }
 
-/// The policy for the test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TestPolicy<'a> {
-    /// The test, with its earlier attempts or the crash that this run checks.
+    /// The test, with its earlier attempts or the crash to verify.
     pub(crate) test: &'a LeasedTest,
-    /// Whether a crash is final, because the test was the only one in its process.
+    /// The test was alone in its process, so a crash is final.
     pub(crate) is_isolated: bool,
     pub(crate) duration: Duration,
     pub(crate) iteration: Iteration,
@@ -85,7 +80,7 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     Decision::Final(Box::new(result))
 }
 
-/// Returns the result of one run of a test, without regard to earlier runs.
+/// Returns the result of one run of a test, ignoring earlier runs.
 fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
     let result = match seen {
         TestEnding::Verdict(verdict) => result_of_verdict(verdict),
@@ -141,17 +136,15 @@ fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
     TestResult { stdout, stderr, diagnostics: evidence, attached, parts, parts_left_out, ..result }
 }
 
-/// Returns the result that a framework reported.
 fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
     let outcome = Outcome::from(verdict.result);
     let FrameworkVerdict { reason, failures, answer, .. } = verdict;
     TestResult { reason, failures, answer, ..TestResult::new(outcome) }
 }
 
-/// Returns the result of a test whose process died while it ran after others, and that has now been rerun in
-/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened. If several
-/// tests ran in the process when it died, only one that dies again is to blame; another has the result of its
-/// rerun.
+/// Returns the result of an isolated rerun of a test whose process died after other tests had run in it. The
+/// first crash stays the result, whatever the rerun did. But if several tests were running at the crash, only
+/// a test that dies again is blamed; other tests get the result of their rerun.
 fn isolated_rerun_result(
     test: &LeasedTest,
     first: &Attempt,
@@ -159,6 +152,7 @@ fn isolated_rerun_result(
     isolated: TestOutputs,
 ) -> TestResult {
     let mut death = first.exit_reason.clone().unwrap_or_default();
+    // Several suspects, and this one did not die again: the rerun decides.
     if death.other_suspects > 0 && !matches!(seen, TestEnding::Died { .. }) {
         let (_, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
         return TestResult { isolated_rerun, ..single_run_result(seen, isolated) };
@@ -166,7 +160,8 @@ fn isolated_rerun_result(
     if let TestEnding::Died { exit_reason: again, .. } = &seen
         && is_same_death(&death, again)
     {
-        // The isolated rerun may have been traced more closely; the detail belongs to the stack.
+        // The isolated rerun may have been traced more closely. The detail must match the stack trace that is
+        // kept.
         let has_stack = |evidence: &TestDiagnostics| !evidence.stack.is_empty();
         let has_better = !first.diagnostics.as_deref().is_some_and(has_stack)
             && isolated.evidence.as_deref().is_some_and(has_stack);
@@ -177,7 +172,8 @@ fn isolated_rerun_result(
     let outputs = TestOutputs {
         stdout: join_outputs(&first.stdout, &isolated.stdout),
         stderr: join_outputs(&first.stderr, &isolated.stderr),
-        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only one.
+        // The first crash stays the result. Evidence from the isolated rerun is used only if the first has no
+        // stack trace.
         evidence: first
             .diagnostics
             .clone()
@@ -200,7 +196,7 @@ fn isolated_rerun_result(
     with_outputs(result, outputs)
 }
 
-/// Describes a crash together with its isolated rerun.
+/// Describes a crash and its isolated rerun.
 fn isolated_rerun_reason(
     test: &LeasedTest,
     death: &ExitReason,
@@ -274,12 +270,11 @@ fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
     }
 }
 
-/// Returns whole microseconds.
 pub(crate) fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Formats a limit as users write it: `2 s`, `0.5 s`.
+/// Formats a time limit for users: `2 s`, `0.5 s`.
 pub(crate) fn format_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
