@@ -1,43 +1,41 @@
-//! Output of running tests on its way to the client. What a client has received while its test ran is
-//! repeated in the result.
+//! Output of running tests that is sent to the client at once. The result of the test repeats it.
 
 use std::time::Duration;
 
-/// Period in which a test's output is sent once: ten updates a second read like a stream.
+/// Minimum time between two updates of a test's output. Ten updates a second look like a stream.
 const SEND_PERIOD: Duration = Duration::from_millis(100);
-/// Maximum size of the output in one update. More would be no text that a person reads while the test runs;
-/// the result has it.
+/// Maximum size of the output in one update. People read no more while the test runs; the result has it all.
 const UPDATE_LIMIT_BYTES: usize = 8 << 10;
 
-/// Output of a running test that the client has not received.
+/// Output of a running test that has not been sent to the client.
 #[derive(Debug, Default)]
 pub(super) struct LiveOutput {
     is_on: bool,
     unsent: Vec<u8>,
-    /// Number of bytes beyond the limit of the next update.
+    /// Bytes cut because they exceed the limit of the next update.
     cut_bytes: u64,
     sent_at: Option<Duration>,
 }
 
 impl LiveOutput {
-    /// Forgets the preceding test's output.
+    /// Drops the preceding test's output.
     pub(super) fn reset(&mut self, is_on: bool) {
         self.unsent.clear();
         (self.is_on, self.cut_bytes, self.sent_at) = (is_on, 0, None);
     }
 
-    /// Adds output; the part beyond the limit of the next update is only counted.
+    /// Adds output. The part beyond the limit of the next update is only counted.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.is_on {
             let room = UPDATE_LIMIT_BYTES.saturating_sub(self.unsent.len());
-            // Nothing is added behind a cut, so that the note stands where the bytes are missing.
+            // Nothing is added after a cut, so the note appears where the bytes are missing.
             let taken = if self.cut_bytes == 0 { bytes.len().min(room) } else { 0 };
             self.unsent.extend_from_slice(&bytes[..taken]);
             self.cut_bytes += (bytes.len() - taken) as u64;
         }
     }
 
-    /// Returns when, in running time, the next update is due; `None` without output.
+    /// Returns when the next update is due, in running time, or `None` without output.
     pub(super) fn due_at(&self) -> Option<Duration> {
         let is_due = self.sendable_bytes() > 0;
         is_due.then(|| self.sent_at.map_or(Duration::ZERO, |at| at.saturating_add(SEND_PERIOD)))
@@ -50,7 +48,7 @@ impl LiveOutput {
         let sent: Vec<u8> = self.unsent.drain(..self.sendable_bytes()).collect();
         let mut text = String::from_utf8_lossy(&sent).into_owned();
         if self.cut_bytes > 0 {
-            // The rest of a character whose end is cut belongs to the cut.
+            // A character whose last bytes were cut is cut entirely.
             let cut_bytes = std::mem::take(&mut self.cut_bytes) + self.unsent.len() as u64;
             self.unsent.clear();
             text.push_str(&format!("\n[... {cut_bytes} bytes cut ...]\n"));
@@ -58,7 +56,7 @@ impl LiveOutput {
         Some(text)
     }
 
-    /// Returns the length of the output without a last character whose other bytes are still to come.
+    /// Returns the length of the output, excluding an incomplete last character.
     fn sendable_bytes(&self) -> usize {
         match std::str::from_utf8(&self.unsent) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),

@@ -1,14 +1,14 @@
-//! The limit of the messages of one verdict.
+//! Size limit for the messages of one verdict.
 
 use heeler_adapters::FrameworkVerdict;
 
 use crate::results::output_capture::truncate_text;
 
-/// The minimum size limit of an error message, however small the limit for output is.
+/// Size of messages kept even if the output limit is smaller.
 const MIN_MESSAGE_LIMIT_BYTES: u64 = 64 << 10;
 
-/// Truncates the reason and the failure messages, which have one limit together: that of outputs, if it is
-/// not very small.
+/// Truncates the reason and the failure messages, which share one limit: the output limit, but at least
+/// `MIN_MESSAGE_LIMIT_BYTES`.
 pub(super) fn truncate_messages(verdict: &mut FrameworkVerdict, output_bytes: u64) {
     let mut room = output_bytes.max(MIN_MESSAGE_LIMIT_BYTES);
     let messages = verdict.failures.iter_mut().map(|failure| &mut failure.message);

@@ -1,5 +1,4 @@
-//! Attributes output to tests: what a process wrote belongs to the test that was running, to several that may
-//! have written it, or to none.
+//! Attributes output to tests: to the running test, to several tests that may have written it, or to none.
 
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use super::{
 };
 use crate::results::output_capture::{OutputCapture, truncate_text};
 
-/// Output of a running test.
 #[derive(Debug)]
 struct RunningOutput {
     place: usize,
@@ -38,7 +36,7 @@ impl RunningOutput {
         }
     }
 
-    /// Forgets the preceding test, and keeps its memory for this one.
+    /// Drops the preceding test's data and reuses its memory.
     fn reset(&mut self, place: usize, is_live: bool) {
         self.place = place;
         self.stdout.clear();
@@ -57,7 +55,7 @@ impl RunningOutput {
         }
     }
 
-    /// Adds what the test wrote to one output.
+    /// Adds output that the test wrote to one stream.
     fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let capture = match stream {
             OutputStream::Output => &mut self.stdout,
@@ -78,7 +76,6 @@ impl RunningOutput {
     }
 }
 
-/// The outputs of one process.
 #[derive(Debug)]
 pub(super) struct OutputAttribution {
     /// Outputs of the running tests, in begin order.
@@ -88,9 +85,9 @@ pub(super) struct OutputAttribution {
     unattributed: UnattributedOutput,
     /// Tests that receive the raw outputs of this chunk, by place.
     receivers: Vec<usize>,
-    /// Several tests can have written this chunk's raw outputs.
+    /// Several tests may have written this chunk's raw outputs.
     is_shared: bool,
-    /// The client receives the output of tests while they run.
+    /// The client receives test output while tests run.
     is_live: bool,
     limit_bytes: u64,
 }
@@ -108,8 +105,8 @@ impl OutputAttribution {
         }
     }
 
-    /// Attributes the raw outputs that came with these events: running tests receive them now, others when
-    /// they begin.
+    /// Attributes the raw outputs that came with these events. Running tests receive them now, other tests
+    /// when they begin.
     pub(super) fn on_raw_outputs(
         &mut self,
         outputs: RawOutputs<'_>,
@@ -135,12 +132,12 @@ impl OutputAttribution {
         }
     }
 
-    /// Returns the only test that can have written this chunk's raw outputs, if there is one.
+    /// Returns the test that wrote this chunk's raw outputs, if only one test can have written them.
     pub(super) fn sole_writer(&self) -> Option<usize> {
         if let ([only], false) = (&self.receivers[..], self.is_shared) { Some(*only) } else { None }
     }
 
-    /// Lets a test begin. `outputs` are the raw outputs of this chunk.
+    /// Starts collecting output of a test that begins. `outputs`: the raw outputs of this chunk.
     pub(super) fn begin(&mut self, place: usize, outputs: RawOutputs<'_>) {
         let mut output = self.recycled.take().unwrap_or_else(|| RunningOutput::with_limit(self.limit_bytes));
         output.reset(place, self.is_live);
@@ -150,7 +147,7 @@ impl OutputAttribution {
         self.running.push(output);
     }
 
-    /// Lets a test run again that seemed to have ended with these outputs.
+    /// Resumes a test that seemed to have ended with these outputs.
     pub(super) fn reopen(&mut self, place: usize, outputs: TestOutputs) {
         self.begin(place, RawOutputs::default());
         if let Some(running) = self.running.last_mut() {
@@ -164,7 +161,7 @@ impl OutputAttribution {
         self.running.iter_mut().find(|running| running.place == place)
     }
 
-    /// Handles standard output. If several tests are running, any of them may have written it.
+    /// Handles standard output. If several tests run, any of them may have written it.
     pub(super) fn on_stdout(&mut self, bytes: &[u8], order: &TestOrder) {
         let is_shared = order.active().nth(1).is_some();
         let mut active = self.running.iter_mut().filter(|running| !order.is_paused(running.place)).peekable();
@@ -174,7 +171,7 @@ impl OutputAttribution {
         active.for_each(|running| running.push_raw(RawOutputs { stdout: bytes, stderr: &[] }, is_shared));
     }
 
-    /// Handles standard error that stands between the events.
+    /// Handles standard error that appeared between the events.
     pub(super) fn on_stderr(&mut self, bytes: &[u8]) {
         match self.running.last_mut() {
             Some(running) => running.push(OutputStream::Error, bytes),
@@ -191,15 +188,14 @@ impl OutputAttribution {
         }
     }
 
-    /// Records a part of a running test.
     pub(super) fn record_part(&mut self, place: usize, part: TestPart) {
         if let Some(running) = self.find(place) {
             running.parts.record(part);
         }
     }
 
-    /// Moves the output that a framework captured to the other output of its test, unless the framework has
-    /// let standard output through as well.
+    /// Moves output captured by the framework to the test's other output, unless standard output already
+    /// contains it.
     pub(super) fn take_captured(&mut self, place: usize, verdict: &mut FrameworkVerdict) {
         let (stdout, stderr) = (verdict.stdout.take(), verdict.stderr.take());
         let Some(running) = self.find(place) else { return };
@@ -213,8 +209,8 @@ impl OutputAttribution {
         }
     }
 
-    /// Returns the output that may contain the framework's details of a failure: standard error, or the
-    /// common output if standard output and standard error are one stream.
+    /// Returns the output that may contain the framework's failure details: standard error, or standard
+    /// output if both go to one stream.
     pub(super) fn text_of_details(&self, place: usize) -> String {
         let Some(running) = self.running.iter().find(|running| running.place == place) else {
             return String::new();
@@ -222,12 +218,12 @@ impl OutputAttribution {
         if running.stderr.is_empty() { running.stdout.text() } else { running.stderr.text() }
     }
 
-    /// Returns what a running test has written.
+    /// Returns the output of a running test so far.
     pub(super) fn outputs_of(&self, place: usize) -> Option<TestOutputs> {
         self.running.iter().find(|running| running.place == place).map(RunningOutput::outputs)
     }
 
-    /// Takes what a test has written that does not run any more.
+    /// Takes the output of a test that no longer runs.
     pub(super) fn take(&mut self, place: usize) -> TestOutputs {
         let Some(index) = self.running.iter().position(|running| running.place == place) else {
             return TestOutputs::default();
@@ -238,27 +234,26 @@ impl OutputAttribution {
         outputs
     }
 
-    /// Takes what all running tests have written, in begin order.
+    /// Takes the output of all running tests, in begin order.
     pub(super) fn take_all(&mut self) -> Vec<TestOutputs> {
         self.running.drain(..).map(|running| running.outputs()).collect()
     }
 
-    /// Keeps only the outputs of the tests that are running.
+    /// Drops the outputs of tests that no longer run.
     pub(super) fn retain(&mut self, is_running: impl Fn(usize) -> bool) {
         self.running.retain(|running| is_running(running.place));
     }
 
-    /// Returns the standard error outside any test, within the limit of a test.
+    /// Returns standard error written outside any test, truncated to the per-test limit.
     pub(super) fn unattributed_stderr(&self) -> String {
         truncate_text(self.unattributed.stderr_text(), self.limit_bytes)
     }
 
-    /// Returns the output outside any test.
     pub(super) fn unattributed(&self) -> &UnattributedOutput {
         &self.unattributed
     }
 
-    /// Returns when, in running time, output of a running test is due to be sent.
+    /// Returns when output of a running test is due to be sent, in running time.
     pub(super) fn live_due_at(&self) -> Option<Duration> {
         self.running.iter().filter_map(|running| running.live.due_at()).min()
     }

@@ -1,6 +1,5 @@
-//! Output of tests as it is shown while they run (`--no-capture`): a line for the start of each test, and
-//! what the test writes. Where other workers write to the same terminal, whole lines with the test's name in
-//! front; otherwise the bytes as they come.
+//! Live test output (`--no-capture`): a start line for each test, then its output. If several workers share a
+//! terminal, whole lines are shown, prefixed with the test's name. Otherwise bytes are shown as they arrive.
 
 use heeler_adapters::{OutputStream, TranscriptEvent};
 use heeler_protocol::control::{OutputDisplay, OutputForm};
@@ -8,20 +7,20 @@ use heeler_protocol::control::{OutputDisplay, OutputForm};
 use super::{batch_input::RawOutputs, framework_queries::FrameworkQueries, test_order::TestOrder};
 use crate::results::shown_output::{ShownOutput, StandardStream};
 
-/// A line that is longer is shown in parts of about this size: a program that never ends a line is seen.
+/// Longer lines are shown in pieces of about this size, so that output without line breaks is visible.
 const LINE_BYTES: usize = 16 << 10;
 
-/// Who has written output: a test, by its place and name, or nobody that is known.
+/// The test that wrote some output, by place and name; `None` if unknown.
 type Writer<'a> = Option<(usize, &'a str)>;
 
-/// What is shown of a process, and the beginnings of lines whose ends are still to come.
+/// Output to show, and unfinished lines.
 #[derive(Debug)]
 pub(super) struct ShownLines {
-    /// `None`: nothing is shown.
+    /// `None`: show nothing.
     form: Option<OutputForm>,
-    /// What stands in front of output that belongs to no test.
+    /// Prefix for output that belongs to no test.
     suite: String,
-    /// The writer of the beginnings below, by its place, and what stands in front of its lines.
+    /// Place of the test that wrote the unfinished lines below, and the prefix of its lines.
     writer: Option<usize>,
     prefix: String,
     stdout: Vec<u8>,
@@ -31,7 +30,7 @@ pub(super) struct ShownLines {
     out: ShownOutput,
 }
 
-/// Bytes that were written to a standard stream.
+/// Bytes written to one standard stream.
 #[derive(Clone, Copy)]
 struct ShownPiece<'a> {
     stream: StandardStream,
@@ -62,12 +61,12 @@ impl ShownLines {
         }
     }
 
-    /// Takes what is shown since the last call.
+    /// Takes the output to show since the last call.
     pub(super) fn take(&mut self) -> ShownOutput {
         std::mem::take(&mut self.out)
     }
 
-    /// Shows the raw outputs of a read, written by this test, or by nobody that is known.
+    /// Shows the raw outputs of a read, written by this test or by an unknown writer.
     pub(super) fn show_raw(
         &mut self,
         writer: Option<usize>,
@@ -84,8 +83,8 @@ impl ShownLines {
         );
     }
 
-    /// Shows what an event has to show, before it is handled. `is_ending`: the process is being ended, so
-    /// that no test begins.
+    /// Shows the output of an event, before the event is handled. `is_ending`: the process is being ended, so
+    /// no test begins.
     pub(super) fn show_event(
         &mut self,
         event: &TranscriptEvent,
@@ -144,7 +143,7 @@ impl ShownLines {
         self.push(writer, output, |line| framework.is_own_line(line));
     }
 
-    /// Shows that a test begins.
+    /// Shows a start line for a test.
     fn begin(&mut self, name: &str) {
         self.end_lines();
         self.out
@@ -162,7 +161,7 @@ impl ShownLines {
         self.form.is_some_and(|form| form.has_prefix)
     }
 
-    /// Shows output. What belongs to no test is shown by lines, without those of the framework.
+    /// Shows output. Output that belongs to no test is shown by lines, without the framework's own lines.
     fn push(
         &mut self,
         writer: Writer<'_>,
@@ -191,7 +190,7 @@ impl ShownLines {
         open.extend_from_slice(bytes);
         while let Some(end) = end_of_line(open) {
             let line = open[..end].strip_suffix(b"\n").unwrap_or(&open[..end]);
-            // Frameworks separate their own lines with empty ones.
+            // Frameworks separate their own lines with empty lines.
             if !has_own_lines || !line.is_empty() && !is_own_line(line) {
                 show_line(has_prefix.then_some(&self.prefix), stream, line, &mut self.out);
             }
@@ -199,7 +198,7 @@ impl ShownLines {
         }
     }
 
-    /// Shows the beginnings of lines whose ends do not come any more.
+    /// Shows unfinished lines whose ends will not arrive.
     pub(super) fn end_lines(&mut self) {
         if !self.is_line_start {
             self.out.push(StandardStream::Output, b"\n");
@@ -228,7 +227,7 @@ fn show_line(prefix: Option<&String>, stream: StandardStream, line: &[u8], out: 
     out.push(stream, b"\n");
 }
 
-/// Returns the length of the first line with its end, or of the part of a long line that is shown alone.
+/// Returns the length of the first line including its line break, or of the piece of a long line to show.
 fn end_of_line(open: &[u8]) -> Option<usize> {
     let end = open.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
     end.or_else(|| (open.len() >= LINE_BYTES).then_some(open.len()))

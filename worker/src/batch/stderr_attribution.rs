@@ -1,6 +1,6 @@
-//! Attributes standard error to tests. A test's standard error has a pipe of its own, so its bytes have no
-//! order relative to the framework's markers. Bytes that a test wrote before its end marker are read before
-//! that marker is handled; but among several tests within one read the writer is unknown. Pure.
+//! Attributes standard error to tests. Standard error has its own pipe, so its bytes have no order relative
+//! to the framework's markers. Bytes that a test wrote before its end marker are read before the marker is
+//! handled, but if several tests ran within one read, the writer is unknown. Pure.
 
 use heeler_adapters::{FrameworkResult, StackPosition, TranscriptEvent};
 
@@ -14,35 +14,36 @@ use super::{
 pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
     b"[heeler: several tests ran while this was written; any of them may have written it]\n";
 
-/// Returns the end of a test's standard error that several tests may have written, if a sanitizer's report
-/// is in it.
+/// Returns the last part of a test's standard error, written while several tests ran, if it contains a
+/// sanitizer report.
 fn shared_report(stderr: &str) -> Option<String> {
     let note = std::str::from_utf8(SHARED_OUTPUT_NOTE).unwrap_or_default();
     let (_, report) = stderr.rsplit_once(note)?;
     sanitizer_summary(report).is_some().then(|| report.to_owned())
 }
 
-/// Removes the note at the end of a test's standard error, whose shared part another test has received.
+/// Removes the shared-output note from the end of a test's standard error, after its shared part went to
+/// another test.
 fn remove_shared_note(stderr: &mut String) {
     if stderr.as_bytes().ends_with(SHARED_OUTPUT_NOTE) {
         stderr.truncate(stderr.len() - SHARED_OUTPUT_NOTE.len());
     }
 }
 
-/// The tests that receive the standard error of one chunk.
+/// Tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StderrAttribution {
-    /// Places of tests, sorted; empty when no test can have written the bytes.
+    /// Places of tests, sorted. Empty if no test can have written the bytes.
     pub(crate) receivers: Vec<usize>,
-    /// Whether more than one test can have written them.
+    /// More than one test can have written the bytes.
     pub(crate) is_shared: bool,
 }
 
 /// Decides which tests receive the standard error that came with a chunk's events.
 ///
-/// Where several tests can have written it, those that failed receive it, and the one still running, because
-/// it may yet crash; if there are none, the last that ended. `is_open` returns whether a test has no result
-/// yet.
+/// If several tests can have written it, the failed tests and the tests still running receive it, since those
+/// may yet crash. Without any of these, the test that ended last receives it. `is_open` returns whether a
+/// test has no result yet.
 pub(crate) fn attribute_stderr(
     flights: impl Iterator<Item = usize>,
     events: &[TranscriptEvent],
@@ -50,6 +51,7 @@ pub(crate) fn attribute_stderr(
 ) -> StderrAttribution {
     let mut in_flight: Vec<usize> = flights.collect();
     let mut writers = in_flight.len();
+    // Replay the events to find every test that was running at some point.
     let (mut failed, mut last_ended) = (Vec::new(), None);
     for event in events {
         match event {
@@ -60,7 +62,7 @@ pub(crate) fn attribute_stderr(
             TranscriptEvent::Ended { place, verdict } if is_open(*place) => {
                 let before = in_flight.len();
                 in_flight.retain(|one| one != place);
-                // An end without a beginning: the test was running for a moment all the same.
+                // An end without a beginning: the test was still running for a moment.
                 writers += usize::from(in_flight.len() == before);
                 last_ended = Some(*place);
                 if verdict.result == FrameworkResult::Failed {
@@ -80,6 +82,7 @@ pub(crate) fn attribute_stderr(
             | TranscriptEvent::Confirmed => {}
         }
     }
+    // Failed and running tests receive the output, otherwise the test that ended last.
     let mut receivers = failed;
     receivers.extend(in_flight);
     if receivers.is_empty() {
@@ -90,8 +93,8 @@ pub(crate) fn attribute_stderr(
     StderrAttribution { receivers, is_shared: writers > 1 }
 }
 
-/// Returns which tests receive the standard error that came with these events: where several may have written
-/// a sanitizer's report, the one in whose body its stack is.
+/// Returns which tests receive the standard error that came with these events. If several may have written a
+/// sanitizer report, the test whose body is in its stack trace receives it.
 pub(super) fn attribution_of(
     order: &TestOrder,
     framework: &dyn FrameworkQueries,
@@ -107,6 +110,7 @@ pub(super) fn attribution_of(
     if !has_sanitizer_report(&stderr) {
         return attribution;
     }
+    // Find the only running or mentioned test whose body is in the stack trace.
     let mentioned = events.iter().filter_map(|event| match event {
         TranscriptEvent::Begun { place } | TranscriptEvent::Ended { place, .. } => Some(*place),
         TranscriptEvent::Part { .. }
@@ -126,12 +130,12 @@ pub(super) fn attribution_of(
     writers.sort_unstable();
     writers.dedup();
     writers.retain(|place| is_open(*place) && is_in_body(*place));
-    // A stack that names no body is in each of them.
+    // A stack trace that names no test body matches every test.
     if writers.len() == 1 { StderrAttribution { receivers: writers, is_shared: false } } else { attribution }
 }
 
-/// Gives the rest of a sanitizer's report to the held test in whose body its stack is, where another one was
-/// running when it was read.
+/// Moves the rest of a sanitizer report to the held test whose body is in its stack trace, if the report was
+/// read while another test was running.
 pub(super) fn give_reports_to_writers(
     held: &mut [HeldTest],
     order: &TestOrder,
@@ -144,7 +148,7 @@ pub(super) fn give_reports_to_writers(
             framework.stack_position(&report, Some(test)) == StackPosition::RunningTest
         };
         let Some(writer) = held.iter().position(is_in_body) else { continue };
-        // A stack that names no body is in every test.
+        // A stack trace that names no test body matches every test.
         if is_in_body(&held[receiver]) {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Tests that fail because they, or programs that they start, open a standard stream by a name such as
-//! `/dev/stdout`: the system refuses that for a socket, which names its writers, and not for a pipe. Such a
-//! test is run again alone, with pipes, before it has failed. Pure.
+//! Tests that fail because they, or programs they start, open a standard stream by a name such as
+//! `/dev/stdout`. The system refuses that for a socket, which is used to identify writers, but not for a
+//! pipe. Such a test is rerun alone with pipes before it counts as failed. Pure.
 
 use std::sync::Arc;
 
@@ -10,54 +10,54 @@ use heeler_protocol::control::LeasedTest;
 
 use super::{iterations::in_order, test_ending::TestEnding, verdict::TestOutputs};
 
-/// Error messages when a program opens a socket by a name.
+/// Error messages printed when a program opens a socket by name.
 const REFUSALS: [&str; 2] = ["No such device or address", "ENXIO"];
 
-/// Names of the standard streams. The message of an assertion that a stream is open may have the name only.
+/// Names of the standard streams. An assertion that a stream is open may print only the name.
 const NAMES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"];
 
-/// The tests of a process whose standard output is a socket that are to run again with pipes.
+/// Tests to rerun with pipes, from a process whose standard output is a socket.
 #[derive(Debug, Default)]
 pub(crate) struct StreamNames {
-    /// Standard output is a socket that names writers, and no copy of the process has run tests.
+    /// Standard output is a socket that identifies writers, and no copy of the process has run tests.
     is_socket: bool,
-    /// Standard output is a socket that carries the reports as well, so that no test can run with pipes.
+    /// Standard output is a socket that also carries the reports, so no test can run with pipes.
     is_report_socket: bool,
-    /// The tests with their places.
+    /// Tests to rerun, with their places.
     refused: Vec<(usize, Arc<LeasedTest>)>,
-    /// The process has pipes: a test runs again in it.
+    /// The process has pipes because it is the rerun of a test.
     is_rerun: bool,
 }
 
 impl StreamNames {
-    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes
-    /// do not name their writers, so the socket must stay if a copy of the process runs tests.
+    /// Sets whether tests that fail because standard output is a socket can be rerun with pipes. Pipes do not
+    /// identify their writers, so the socket must stay if a copy of the process runs tests.
     pub(crate) fn set_socket(&mut self, is_socket: bool) {
         self.is_socket = is_socket;
     }
 
-    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so
-    /// that a test which fails because of that gets a hint only.
+    /// Sets whether standard output is a socket that carries the reports. Their writers must be known, so a
+    /// test that fails because of the socket only gets a hint.
     pub(crate) fn set_report_socket(&mut self, is_socket: bool) {
         self.is_report_socket = is_socket;
     }
 
-    /// Records that the process has pipes, because its only test was refused a stream.
+    /// Records that the process has pipes because its only test was refused a stream.
     pub(crate) fn begin_rerun(&mut self) {
         self.is_rerun = true;
     }
 
-    /// Returns whether the only test of the process has begun before in this lease.
+    /// Returns whether the only test of the process has already begun once in this lease.
     pub(super) fn is_rerun(&self) -> bool {
         self.is_rerun
     }
 
-    /// Takes the tests that are to run again with pipes, in order; they have no result.
+    /// Takes the tests to rerun with pipes, in order. They have no result.
     pub(crate) fn take_refused(&mut self) -> Vec<Arc<LeasedTest>> {
         in_order(std::mem::take(&mut self.refused))
     }
 
-    /// Returns whether a test that has ended so is to run again with pipes.
+    /// Returns whether a test with this ending must be rerun with pipes.
     pub(super) fn is_refused(
         &mut self,
         place: usize,
@@ -84,8 +84,8 @@ impl StreamNames {
     }
 }
 
-/// Returns whether a test may have ended badly because a standard stream could not be opened. A death by a
-/// signal is never such a failure.
+/// Returns whether a test may have failed because a standard stream could not be opened. Death by a signal
+/// never counts.
 fn may_be_refusal(seen: &TestEnding, outputs: &TestOutputs) -> bool {
     let has = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
     let written = |words: &[&str]| has(words, &outputs.stdout) || has(words, &outputs.stderr);

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use heeler_adapters::{FrameworkResult, TestPart};
 use heeler_core::{Outcome, PartResult};
 
-/// Parts of one test that are kept. Tables of cases have some thousands of rows.
+/// Maximum number of parts kept per test. Large tables of cases have a few thousand rows.
 const MAX_PARTS: usize = 10_000;
-/// Size of their names and messages, so that the result of a test stays far below the limits of clients.
+/// Maximum size of the names and messages of parts, to keep the result far below the limits of clients.
 const PARTS_BYTES: usize = 2 << 20;
 
 /// Parts of one test, in the order of their first begin.
@@ -20,7 +20,7 @@ pub(crate) struct TestParts {
 }
 
 impl TestParts {
-    /// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.
+    /// Records a part. A part reported again replaces the earlier report, unless that was a failure.
     pub(super) fn record(&mut self, part: TestPart) {
         if let Some(&place) = self.places.get(&part.name) {
             if self.parts[place].result != Some(FrameworkResult::Failed) {
@@ -30,7 +30,7 @@ impl TestParts {
         }
         let bytes = part.name.len() + part.message.as_ref().map_or(0, String::len);
         if self.parts.len() == MAX_PARTS || self.bytes.saturating_add(bytes) > PARTS_BYTES {
-            // Only ends are counted: a part that is not kept may be reported at its beginning as well.
+            // Only ends are counted, since a part that is left out may also be reported at its beginning.
             self.left_out = self.left_out.saturating_add(u32::from(part.result.is_some()));
             return;
         }
@@ -43,7 +43,7 @@ impl TestParts {
         *self = Self::default();
     }
 
-    /// Returns the parts as parts of a result, and the number of those that are not kept.
+    /// Returns the parts for a result, and the number of parts left out.
     pub(super) fn into_results(self) -> (Vec<PartResult>, u32) {
         let result = |part: TestPart| PartResult {
             name: part.name,

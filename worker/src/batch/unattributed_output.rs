@@ -1,4 +1,4 @@
-//! Messages for process exits and output outside any test. Pure.
+//! Messages about process exits and output outside any test. Pure.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use heeler_protocol::control::ProcessExit;
 use super::{exit_reason::exit_reason_of, run_evidence::sanitizer_finding, verdict::format_seconds};
 use crate::results::output_capture::OutputCapture;
 
-/// The number of bytes reported from the end of standard output.
+/// Bytes reported from the end of standard output.
 const REPORTED_TAIL_BYTES: usize = 4 << 10;
-/// The same for standard error, where sanitizers write reports of many stacks when the process exits.
+/// Bytes reported from the end of standard error. Larger, because sanitizers print many stack traces at exit.
 const SANITIZER_REPORT_BYTES: usize = 16 << 10;
 
 const UNEXPLAINED: &str = ", which the results do not explain";
@@ -20,15 +20,14 @@ const EXPLAINED_OUTSIDE: &str = ", because of what failed outside tests";
 pub(crate) enum ExitPosition<'a> {
     /// Before the first test started.
     BeforeFirst,
-    /// With tests still waiting, after this test, the last to end.
+    /// After this test, the last to end, with tests still waiting.
     AfterTest(&'a str),
     /// All tests have ended.
     AfterLast,
-    /// The same, and the framework has reported a failure outside of them.
+    /// All tests have ended, and the framework has reported a failure outside of them.
     AfterFailureOutside,
 }
 
-/// The output outside any test.
 #[derive(Debug)]
 pub(crate) struct UnattributedOutput {
     stdout: OutputCapture,
@@ -45,23 +44,20 @@ impl Default for UnattributedOutput {
 }
 
 impl UnattributedOutput {
-    /// Adds standard output that belongs to no test.
     pub(crate) fn push_stdout(&mut self, bytes: &[u8]) {
         self.stdout.push(bytes);
     }
 
-    /// Adds standard error that belongs to no test.
     pub(crate) fn push_stderr(&mut self, bytes: &[u8]) {
         self.stderr.push(bytes);
     }
 
-    /// Returns the last output on standard error.
     pub(super) fn stderr_text(&self) -> String {
         self.stderr.text()
     }
 
-    /// Returns a message that describes the end and includes the last output. `waited` is how long the
-    /// process was idle before it was terminated for that.
+    /// Returns a message that describes the exit and includes the last output. `waited`: how long the process
+    /// was idle before it was ended for that.
     pub(crate) fn exit_message(
         &self,
         place: ExitPosition<'_>,
@@ -72,7 +68,7 @@ impl UnattributedOutput {
             Some(limit) => stalled_text(place, limit),
             None => exited_text(place, end),
         };
-        // What a sanitizer found, such as leaks, says more than the exit code that it chose.
+        // A sanitizer's finding, such as a leak, says more than the exit code it chose.
         let finding = sanitizer_finding(&self.stderr_text());
         let is_after_last = matches!(place, ExitPosition::AfterLast | ExitPosition::AfterFailureOutside);
         self.with_output(match finding.filter(|_| is_after_last && end.code.is_some()) {
