@@ -1,12 +1,12 @@
-//! Places of failures, as absolute as the place of their test: compilers record names of files as they were
-//! told, and frameworks report these. Pure.
+//! Makes file names of failures absolute. Compilers record file names as they were given, often relative, and
+//! frameworks report these. Pure.
 
 use heeler_protocol::control::ListedTest;
 
 use super::test_ending::TestEnding;
 
-/// Returns the end of a test with absolute file names of its failures, below the directory of the test's own
-/// file.
+/// Returns the end of a test with the file names of its failures made absolute, relative to the directory of
+/// the test's own file.
 pub(super) fn with_absolute_files(seen: TestEnding, listed: &ListedTest) -> TestEnding {
     let Some(directory) = directory_of(listed) else { return seen };
     let TestEnding::Verdict(mut verdict) = seen else { return seen };
@@ -18,7 +18,7 @@ pub(super) fn with_absolute_files(seen: TestEnding, listed: &ListedTest) -> Test
     TestEnding::Verdict(verdict)
 }
 
-/// Returns the base directory of the file names that the framework reports; `None` if unknown.
+/// Returns the directory that reported file names are relative to, or `None` if unknown.
 fn directory_of(listed: &ListedTest) -> Option<&str> {
     let (file, reported) = (listed.file.as_deref()?, listed.reported_file.as_deref()?);
     let directory = file.strip_suffix(reported)?.trim_end_matches('/');
@@ -52,7 +52,7 @@ mod tests {
             ListedTest { file: text("/w/t/a.cc"), reported_file: text("t/a.cc"), ..ListedTest::default() };
         let expected = [text("/w/t/a.cc"), text("/w/../b.h"), text("/usr/c.h"), text(""), None];
         assert_eq!(files(&found, &reported), expected);
-        // A test that was listed with such a name, and not found, has no directory.
+        // A test whose file was listed but not found has no directory.
         let listed = ListedTest { file: text("t/a.cc"), ..ListedTest::default() };
         assert_eq!(files(&listed, &reported), reported.map(|file| file.map(str::to_owned)));
     }

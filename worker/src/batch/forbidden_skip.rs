@@ -1,4 +1,4 @@
-//! Tests that may not skip themselves, because the tool that has registered them takes it for a failure.
+//! Tests that must not skip themselves because the tool that registered them counts a skip as a failure.
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 use heeler_core::Failure;
@@ -6,7 +6,7 @@ use heeler_protocol::{control::LeasedTest, ctest};
 
 use super::test_ending::TestEnding;
 
-/// Makes a failure of a skip that the source of the test does not know as one.
+/// Turns a skip into a failure if CTest would report it as one.
 pub(super) fn without_forbidden_skip(seen: TestEnding, test: &LeasedTest) -> TestEnding {
     let is_failure = || {
         let mut traits = test.listed.traits.iter();

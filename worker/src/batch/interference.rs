@@ -1,9 +1,10 @@
-//! Messages about tests that fail beside others of their program, or once and not again. Pure.
+//! Messages about tests that fail when run beside other tests of their program, or that fail once and then
+//! pass. Pure.
 
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::control::LeasedTest;
 
-/// Returns what may let a test fail that passes alone.
+/// Returns the likely cause of the failure of a test that passes alone.
 pub(super) fn suspected_cause(test: &LeasedTest) -> String {
     match interference_text(test) {
         Some(interference) => format!("order-dependent, or {interference}"),
@@ -11,8 +12,8 @@ pub(super) fn suspected_cause(test: &LeasedTest) -> String {
     }
 }
 
-/// Describes which tests a failed one may interfere with, and what keeps them apart; `None` if none ran
-/// beside it.
+/// Names the tests that a failed test may interfere with, and the config key that keeps them apart. `None` if
+/// no test ran beside it.
 pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
     let (last, others) = test.ran_beside.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
@@ -22,13 +23,13 @@ pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
     ))
 }
 
-/// Makes a pass after earlier attempts that of a flaky test, or the failure that it is on request.
+/// Marks a pass after failed attempts as flaky, or as failed if the config says so.
 pub(super) fn mark_flaky(result: &mut TestResult, is_failure: bool) {
     if !is_failure {
         result.outcome = Outcome::Flaky;
         return;
     }
-    // The messages of the earlier attempts follow it.
+    // The messages of the earlier attempts follow this text.
     let passing = result.attempts.len() + 1;
     let text = format!("flaky, which flaky-result makes a failure: passes on attempt {passing}");
     (result.outcome, result.reason) = (Outcome::Failed, Some(text));

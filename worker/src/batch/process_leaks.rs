@@ -1,21 +1,21 @@
-//! Finds the test that left a process behind, by comparing its start time with the times in which the batch's
-//! tests ran. Pure; the messages that users read about leaks are here.
+//! Finds the test that left a process behind, by comparing the start time of the process with the times of
+//! the tests. Pure; also contains the log messages about leaks.
 //!
-//! The system rounds start times to its clock tick (mostly 10 ms), and the worker sees markers a little after
-//! they were written. So each test gets the widest time span in which it can have run, and a process is
-//! attributed to every test in whose span it may have been started. A process started between two tests
-//! counts for the later one, and one started before the first test for the first: most of a test's set-up is
-//! there. One started after the last test is attributed to all: a daemon that a test starts forks again in
-//! the background, as late as the system lets it.
+//! The system rounds start times to its clock tick (mostly 10 ms), and the worker reads markers shortly after
+//! they were written. Each test therefore gets the widest possible time span, and a process is attributed to
+//! every test that may have been running when it started. A process started between two tests counts for the
+//! later one, and a process started before the first test for the first, because most of a test's set-up
+//! happens there. A process started after the last test is attributed to all tests: a daemon started by a
+//! test forks again in the background, as late as the system lets it.
 
 use std::time::Duration;
 
 use heeler_core::{LeakedProcess, describe::leak_text};
 
-/// The number of tests named where several may have started a process.
+/// Maximum number of tests named in a message about one leaked process.
 const MAX_NAMED_TESTS: usize = 5;
 
-/// The time spans in which the tests of one process can have run. All times are since boot.
+/// Possible time spans of the tests of one process. All times are since boot.
 #[derive(Debug, Default)]
 pub(crate) struct TestTimeSpans {
     spans: Vec<TestTimeSpan>,
@@ -27,30 +27,30 @@ struct TestTimeSpan {
     from: Duration,
     /// `None` while the test runs.
     until: Option<Duration>,
-    /// Its minimum duration.
+    /// Minimum duration of the test.
     min_duration: Duration,
 }
 
 impl TestTimeSpans {
-    /// Records a test's begin marker, which was written after `before`, the time of the previous read.
+    /// Records a test's begin marker, written after `before`, the time of the previous read.
     pub(crate) fn record_begin(&mut self, place: usize, before: Duration) {
-        // Tests run one after the other, so this one can't have begun before the previous one had ended.
+        // Tests run one after the other, so this test cannot have begun before the previous one ended.
         let behind_last =
             self.spans.last().map_or(Duration::ZERO, |last| last.from.saturating_add(last.min_duration));
         let from = if self.spans.is_empty() { Duration::ZERO } else { before.max(behind_last) };
         self.spans.push(TestTimeSpan { place, from, until: None, min_duration: Duration::ZERO });
     }
 
-    /// Records a test's end marker, read at `now`. `took` is the duration that its framework reported, a
-    /// lower bound.
+    /// Records a test's end marker, read at `now`. `took`: the duration that the framework reported, a lower
+    /// bound.
     pub(crate) fn record_end(&mut self, place: usize, now: Duration, took: Duration) {
         if let Some(span) = self.spans.iter_mut().rev().find(|span| span.place == place) {
             (span.until, span.min_duration) = (Some(now), took);
         }
     }
 
-    /// Returns the processes, grouped by the tests that may have started them. A group has no tests if none
-    /// had begun.
+    /// Groups leaked processes by the tests that may have started them. A group has no tests if no test had
+    /// begun.
     pub(crate) fn attribute(&self, leaked: &[LeakedProcess], tick: Duration) -> Vec<ProcessLeak> {
         let mut leaks: Vec<ProcessLeak> = Vec::new();
         for process in leaked {
@@ -77,7 +77,7 @@ impl TestTimeSpans {
     }
 }
 
-/// Processes left behind by one test, or by one of several.
+/// Processes left behind by one test, or by one of several tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessLeak {
     /// Indexes of the tests in their batch.
@@ -85,12 +85,12 @@ pub(crate) struct ProcessLeak {
     pub(crate) processes: Vec<LeakedProcess>,
 }
 
-/// Returns the log message about leaked processes, which have been killed by now.
+/// Returns the log message about leaked processes, which have been killed already.
 pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProcess]) -> String {
     let what = leak_text(processes);
     match uids {
         [] => format!("{suite}, outside its tests, {what}"),
-        // The log line is attributed to the test.
+        // The log line already carries the test's name.
         [_] => what,
         several => {
             let mut names = several[..several.len().min(MAX_NAMED_TESTS)].join(", ");
@@ -116,8 +116,8 @@ mod tests {
         LeakedProcess { pid, command: "sleep 9".into(), started_ms, ..LeakedProcess::default() }
     }
 
-    /// Three tests: one of 100 ms, then two whose markers arrived in one read at 300 ms; the framework
-    /// reports 150 ms for the second.
+    /// Three tests: the first takes 100 ms; the markers of the other two arrive in one read at 300 ms, and
+    /// the framework reports 150 ms for the second.
     fn spans() -> TestTimeSpans {
         let mut spans = TestTimeSpans::default();
         spans.record_begin(0, ms(1000));

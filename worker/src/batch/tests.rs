@@ -111,7 +111,7 @@ fn passing_test_is_started_and_settled() {
     assert_eq!(bench.batch.order.first_begun(), Some(Duration::from_millis(5)));
     assert_eq!(bench.nodes()[0].state, Some(ExecutionState::InProgress));
     bench.chunk(9, [output("hello"), passed(0)], "oops");
-    // The start is left out beside the end.
+    // The start is left out because the end is in the same update.
     let nodes = bench.nodes();
     assert_eq!(nodes[0].standard_output.as_deref(), Some("hello"));
     assert_eq!(nodes[0].standard_error.as_deref(), Some("oops"));
@@ -153,11 +153,11 @@ fn durations_below_a_millisecond_are_measured_by_worker() {
     let mut bench = BatchHarness::with_tests(8);
     bench.chunk(10, [begun(0)], "");
     bench.chunk(500, [with(0, 7), begun(1)], "");
-    // Two ends in one chunk of one millisecond: half a millisecond each.
+    // Two ends in one chunk of one millisecond count as half a millisecond each.
     bench.chunk(501, [with(1, 0), begun(2), with(2, 0), begun(3)], "");
-    // A test with a reported duration of zero milliseconds is counted as one millisecond at most.
+    // A reported duration of zero milliseconds counts as at most one millisecond.
     bench.chunk(600, [with(3, 0), begun(4)], "");
-    // Without a reported duration the worker's clock decides.
+    // Without a reported duration, the worker's clock decides.
     bench.chunk(650, [passed(4)], "");
     let durations: Vec<_> = bench.results().iter().map(|node| node.duration_ms.unwrap()).collect();
     assert_eq!(durations, [7.0, 0.5, 0.5, 1.0, 50.0]);
@@ -217,7 +217,7 @@ fn every_failure_is_in_the_result() {
     bench.chunk(1, [begun(0), TranscriptEvent::Ended { place: 0, verdict: failed }, begun(1)], "");
     let message = bench.results()[0].error_message.clone().unwrap();
     assert!(message.starts_with("bad 1 x") && message.contains("\nf:2: bad 2 x"), "{message}");
-    // Together they keep the limit of one message.
+    // All messages share the limit of one message.
     assert!(message.len() < 65 << 10, "{}", message.len());
 }
 
@@ -328,7 +328,7 @@ fn timed_out_test_is_settled_after_process_exit() {
         DeadlineAction::Nothing,
         "it is ordered to exit once"
     );
-    // Output in its grace period changes nothing, and no other test begins.
+    // Output during the grace period changes nothing, and no other test begins.
     bench.chunk(2150, [passed(0), begun(1), passed(1)], "");
     assert!(bench.results().is_empty());
     assert!(matches!(bench.finish(2200, exit(0), COMPLETE), LeaseEnd::DiedInTest { .. }));
