@@ -1,4 +1,4 @@
-//! Dialogues that do not go on: an unread request, closed reports; and servers, which go on after the last
+//! Stalled dialogues: an unread request, closed reports. Also servers, which keep running after their last
 //! answer.
 
 use super::*;
@@ -14,7 +14,7 @@ fn with_timeout(tests: u32, timeout_ms: Option<u64>) -> BatchHarness {
 
 fn stalled(bench: &mut BatchHarness, since_ms: u64, stall: DialogueStall) {
     bench.batch.deadlines.dialogue.set_stall(Some(stall), at(since_ms));
-    // The limit counts from the beginning.
+    // The limit counts from the beginning of the stall.
     bench.batch.deadlines.dialogue.set_stall(Some(stall), at(since_ms + 10));
 }
 
@@ -71,7 +71,7 @@ fn clock_of_a_test_stands_until_its_request_is_taken() {
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(301)));
     bench.chunk(290, [passed(0), begun(1)], "");
     assert_eq!(bench.results()[0].duration_ms, Some(89.0));
-    // The next request has its own time.
+    // The next request has its own limit.
     bench.batch.deadlines.set_request_taken(true, at(290));
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(390)));
     assert_eq!(bench.batch.on_deadline(at(390), false), DeadlineAction::Terminate);
@@ -94,7 +94,7 @@ fn test_whose_request_is_never_taken_waits_for_another_process() {
         assert_eq!(bench.batch.on_deadline(at(10 + STARTUP_MS), false), DeadlineAction::Terminate);
         let end = bench.finish(STARTUP_MS + 11, signal(15), INCOMPLETE);
         match ended {
-            // A process that does not come into being is counted, so that the run ends.
+            // The failure to start is counted, so that the run ends.
             0 => assert!(matches!(end, LeaseEnd::StartTimedOut { .. }), "{end:?}"),
             _ => assert_eq!(end, LeaseEnd::Complete),
         }
@@ -133,7 +133,7 @@ fn server_that_goes_on_after_its_last_answer_is_ended_without_a_failure() {
 fn server_that_ends_badly_by_itself_fails() {
     let mut bench = answered_server(3);
     assert!(matches!(bench.finish(50, exit(1), (true, false)), LeaseEnd::BadExit { .. }));
-    // It crashes when it is ended.
+    // The server crashes when it is ended.
     let mut bench = answered_server(3);
     assert_eq!(bench.batch.on_deadline(at(110), false), DeadlineAction::EndServer);
     assert!(matches!(bench.finish(120, signal(11), (true, false)), LeaseEnd::BadExit { .. }));

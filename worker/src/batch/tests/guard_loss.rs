@@ -1,4 +1,4 @@
-//! A process that ends with its guard.
+//! A process whose guard is lost.
 
 use heeler_core::{GuardLoss, RunRecord};
 
@@ -38,7 +38,7 @@ fn guard_loss_after_all_results_is_no_failure_of_the_program() {
 
 #[test]
 fn held_test_that_seems_to_have_passed_runs_again_after_guard_loss_and_a_failure_stays() {
-    // The only test of a process is held to its end.
+    // The only test of a process is held until the process ends.
     for (seen, states) in [(passed(0), 0), (ended(0, FrameworkResult::Failed), 1)] {
         let mut bench = BatchHarness::with_tests(1);
         bench.chunk(5, [begun(0), seen], "");

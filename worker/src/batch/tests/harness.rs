@@ -1,4 +1,4 @@
-//! A batch with a sink, as the tests drive it.
+//! A batch with a sink, for the tests.
 
 use super::*;
 
@@ -20,7 +20,7 @@ impl BatchHarness {
         Self { batch, sink }
     }
 
-    /// Returns what is to be handed over.
+    /// Returns the updates to hand over.
     pub(super) fn updates(&self) -> &UpdateBatch {
         &self.sink.batch
     }

@@ -11,7 +11,7 @@ fn holding(count: u32) -> BatchHarness {
     bench
 }
 
-/// Runs three tests, of which all seem to pass.
+/// Runs three tests that all seem to pass.
 fn three_passed() -> BatchHarness {
     let mut bench = holding(3);
     bench.chunk(1, [begun(0), passed(0), begun(1), passed(1), begun(2), passed(2)], "");
@@ -28,7 +28,7 @@ fn evidence(stack: &str) -> Option<Box<TestDiagnostics>> {
     Some(Box::new(TestDiagnostics { stack: stack.to_owned(), ..TestDiagnostics::default() }))
 }
 
-/// Returns the tests that are to be rerun in isolation.
+/// Returns the tests to rerun in isolation.
 fn unproven(bench: &BatchHarness) -> Vec<u32> {
     let test = |report: &LeaseEvent| match report {
         LeaseEvent::CrashedProvisionally { test, attempt } => {
@@ -40,7 +40,7 @@ fn unproven(bench: &BatchHarness) -> Vec<u32> {
     bench.updates().reports.iter().filter_map(test).collect()
 }
 
-/// Only the process itself has written.
+/// Only the process itself has written output.
 const ALONE: ReleaseConditions =
     ReleaseConditions { doubtful_since: None, is_complete: false, alone: Some(span(0, 1000)) };
 
@@ -103,7 +103,7 @@ fn cancelled_process_proves_only_what_it_has_reported_itself() {
         let passes = bench.states().iter().filter(|(_, state)| *state == ExecutionState::Passed).count();
         assert_eq!(passes, settled, "{alone:?}");
     }
-    // Its own end would have decided.
+    // The end of the process would have decided.
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(1, [begun(0), passed(0)], "");
     bench.batch.settle_proven(ALONE, &mut bench.sink);
@@ -234,7 +234,7 @@ fn results_since_a_misplaced_marker_are_unproven_without_report() {
     let gone = ProcessExitSummary { doubtful_since: Some(1), ..process_exit(signal(6), INCOMPLETE) };
     bench.finish_as(9, gone);
     assert_eq!((bench.states().len(), unproven(&bench)), (1, vec![1, 2]));
-    // A process that ends well all the same is not in error.
+    // A process that ends well anyway has no error.
     let mut bench = three_passed();
     let gone = ProcessExitSummary { doubtful_since: Some(1), ..process_exit(exit(0), COMPLETE) };
     assert_eq!(bench.finish_as(9, gone), LeaseEnd::Complete);
@@ -291,7 +291,7 @@ fn set_up_that_stands_still_is_charged_to_its_tests() {
     for (stack, is_charged) in [("suite", true), ("", true), ("A.t0", false)] {
         let mut bench = BatchHarness::with_tests(4);
         bench.chunk(0, [begun(0), passed(0)], "");
-        // A start may have as long in its last attempt, and a set-up that is known needs no other.
+        // The last attempt to start gets the same time, and a known set-up needs no earlier attempts.
         assert_eq!(bench.batch.on_deadline(at(60_000), true), DeadlineAction::Nothing);
         assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(240)));
         assert_eq!(bench.batch.on_deadline(at(240_000), true), DeadlineAction::Terminate);
@@ -307,7 +307,7 @@ fn set_up_that_stands_still_is_charged_to_its_tests() {
     }
 }
 
-/// Returns a batch of two tests without a time limit, the second of which has ended but for a tear-down.
+/// Returns a batch of two tests without a time limit. The second has ended except for a tear-down.
 fn standing_in_tear_down() -> BatchHarness {
     let mut unlimited = lease(2);
     unlimited.limits.timeout_ms = None;
@@ -323,7 +323,7 @@ fn standing_in_tear_down() -> BatchHarness {
 
 #[test]
 fn tear_down_that_stands_still_has_a_limit_of_its_own() {
-    // Without an announcement nothing is known to be torn down, and it is looked at again.
+    // Without an announcement, no tear-down is known, so the check is repeated later.
     let mut bench = standing_in_tear_down();
     bench.batch.on_deadline(at(241_000), false);
     assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(481)));
@@ -407,7 +407,7 @@ fn death_in_suite_tear_down_changes_no_result() {
             assert!(message.contains("in the tear-down of the suite"), "{message}");
         }
     }
-    // The end of the only test's process decides, unless its stack shows where it died.
+    // The end of a single test's process decides, unless the stack trace shows where it died.
     for (stack, state) in [("", ExecutionState::Error), ("suite", ExecutionState::Passed)] {
         let mut bench = BatchHarness::with_tests(1);
         bench.chunk(1, [begun(0)], "");
@@ -424,7 +424,7 @@ fn death_in_suite_tear_down_changes_no_result() {
 
 #[test]
 fn exit_in_a_test_contradicts_what_a_forked_copy_has_reported() {
-    // The copy has written the end of the run and the report, and has removed the mark.
+    // The copy has written the end of the run and the report, and has removed the run mark.
     let gone = |stack: &str, count| ProcessExitSummary {
         exit_stack: Some(stack.to_owned()),
         run_evidence: reported(&vec![GOOD; count]),
@@ -437,7 +437,7 @@ fn exit_in_a_test_contradicts_what_a_forked_copy_has_reported() {
     bench.chunk(1, [begun(0), passed(0)], "");
     assert!(matches!(bench.finish_as(9, gone("A.t0", 1)), LeaseEnd::DiedInTest { .. }));
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Error)]);
-    // After the run, in a program that has had children.
+    // After the run, in a program that had children.
     let mut bench = three_passed();
     assert_eq!(bench.finish_as(9, gone("", 3)), LeaseEnd::Complete);
     assert_eq!(bench.states().len(), 3);

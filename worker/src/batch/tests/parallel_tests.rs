@@ -1,5 +1,4 @@
-//! Several tests that run in one process: their output, those that wait for others, and the one that has
-//! died.
+//! Several tests running in one process: their output, paused tests, and deaths.
 
 use heeler_adapters::{DeathCulprit, OutputStream};
 
@@ -21,7 +20,7 @@ fn died_in(culprit: DeathCulprit) -> ProcessExitSummary {
     ProcessExitSummary { culprit, ..process_exit(exit(2), INCOMPLETE) }
 }
 
-/// Returns the tests that have died, to be rerun in isolation, with the number of other suspects.
+/// Returns the tests that died and must be rerun in isolation, with the number of other suspects.
 fn suspects(bench: &BatchHarness) -> Vec<(u32, u32)> {
     let test = |report: &LeaseEvent| match report {
         LeaseEvent::CrashedProvisionally { test, attempt } => {

@@ -1,4 +1,4 @@
-//! Random sequences of events: whatever happens, each test has at most one result, and no result is lost.
+//! Random sequences of events: each test gets at most one result, and no result is lost.
 
 use proptest::prelude::*;
 
@@ -82,7 +82,7 @@ proptest! {
             prop_assert_eq!(*times, 1, "{:?} is decided once", test);
             prop_assert_eq!(started.get(test), Some(&1), "{:?} is started once", test);
         }
-        // Every started test has its result, except those whose process was ended because of another test.
+        // Every started test has a result, unless its process was ended because of another test.
         let is_undecided = started.keys().any(|test| !decided.contains_key(test));
         if is_undecided {
             let is_in_test = matches!(ended, LeaseEnd::DiedInTest { .. });
@@ -92,7 +92,7 @@ proptest! {
         prop_assert_eq!(bench.records().iter().filter(is_reported).count(), bench.updates().reports.len());
         let results = bench.results();
         prop_assert_eq!(results.len() as u64, position);
-        // A complete lease is one in which no test died.
+        // No test died in a complete lease.
         if ended == LeaseEnd::Complete {
             let has_died = bench.updates().reports.iter().any(|report| matches!(report, LeaseEvent::CrashedProvisionally { .. }));
             prop_assert!(!has_died && is_complete && is_explained);

@@ -1,4 +1,4 @@
-//! A process that is one of several iterations.
+//! A process that runs one of several iterations.
 
 use std::num::NonZeroU32;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const COUNT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
-/// Returns a process with two tests that is this iteration of three.
+/// Returns a process with two tests that runs this iteration of three.
 fn iteration(number: u32) -> BatchHarness {
     let first = Iteration::first_of(COUNT);
     let iteration = std::iter::successors(Some(first), |one| one.next()).find(|one| one.number() == number);

@@ -1,4 +1,4 @@
-//! Output that is shown while tests run.
+//! Live test output.
 
 use super::*;
 use heeler_protocol::control::{OutputDisplay, OutputForm};

@@ -22,7 +22,7 @@ fn single_test_result_includes_leaked_processes() {
     assert_eq!(bench.finish(120, end, COMPLETE), LeaseEnd::Complete);
     let results = bench.results();
     assert_eq!((results.len(), results[0].outcome_kind.as_deref()), (1, Some("leaky")));
-    // Its arguments are reported only on request.
+    // Arguments are reported only on request.
     assert_eq!(results[0].members["heeler.leaked"][0]["command"], "sleep");
     assert!(results[0].standard_error.as_ref().unwrap().starts_with("oops\n[heeler: the test left"));
     assert_eq!(results[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"), "it ended when it ended");
@@ -93,8 +93,8 @@ fn batch_results_are_immediate_and_leaks_attributed_later() {
     assert_eq!(bench.states().len(), 1);
     bench.chunk(900, [passed(1)], "");
     assert_eq!(bench.states().len(), 2);
-    // The framework reports no durations here, so the second test may have begun at any time after the first.
-    // The last process was started after both, and may be of either.
+    // Without reported durations, the second test may have begun at any time after the first.
+    // The last process started after both tests, so either may have started it.
     bench.finish(
         1000,
         ProcessExit { leaked: vec![leaked(100), leaked(700), leaked(950)], ..exit(0) },

@@ -1,4 +1,4 @@
-//! Tests that were refused a standard stream by its name.
+//! Tests that could not open a standard stream by its name.
 
 use super::*;
 
