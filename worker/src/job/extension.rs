@@ -1,4 +1,4 @@
-//! Leases whose process runs further tests when its own have ended.
+//! Extends a lease with further tests for the same process when its own tests have ended.
 
 use std::{
     ops::Range,
@@ -15,18 +15,18 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::{prepared_lease::listed_tests, result_sink::ResultSink};
 use crate::{batch::RunningBatch, process::process_clock::ClockReading};
 
-/// Whether a lease can be extended.
+/// Whether and when a lease can be extended.
 #[derive(Debug)]
 pub(super) enum LeaseExtension {
-    /// The lease cannot be extended: its process ends with its tests.
+    /// The process ends with the lease's tests.
     Impossible,
-    /// The lease can be extended when its tests have ended.
+    /// The lease can be extended once its tests have ended.
     Possible(ExtensionCheck),
-    /// The tests have ended, and the coordinator knows it.
+    /// The tests have ended, and the coordinator has been told.
     Awaited(ExtensionCheck),
 }
 
-/// Checks whether a test can be run by the process.
+/// Checks whether the process can run a given test.
 #[derive(Clone)]
 pub(super) struct ExtensionCheck {
     adapter: &'static dyn Adapter,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for ExtensionCheck {
 }
 
 impl LeaseExtension {
-    /// Returns whether a lease can be extended, if its process receives requests on this channel.
+    /// Returns whether a lease can be extended if its process receives requests on this channel.
     pub(super) fn on(channel: InvocationChannel, check: Option<ExtensionCheck>) -> Self {
         match check {
             Some(check) if channel.has_requests() => Self::Possible(check),
@@ -50,12 +50,12 @@ impl LeaseExtension {
         }
     }
 
-    /// Returns whether the process may still be given tests: its requests do not end.
+    /// Returns whether the process can be given more tests, because its requests have not ended.
     pub(super) fn may_follow(&self, transcript: &dyn TranscriptParser, batch: &RunningBatch) -> bool {
         !matches!(self, Self::Impossible) && transcript.takes_more_tests() && batch.is_settled()
     }
 
-    /// Reports to the coordinator that the process waits for tests, when its own are reported.
+    /// Tells the coordinator that the process waits for tests, once its own tests are reported.
     pub(super) fn report_idle(
         &mut self,
         transcript: &dyn TranscriptParser,
@@ -67,22 +67,22 @@ impl LeaseExtension {
             return;
         }
         batch.deadlines.set_waiting(true, now);
-        // What has no room yet is handed over first; the sender tells when there is some.
+        // Hand over blocked updates first. The sender tells when it has room again.
         sink.try_send_batch();
         if sink.is_blocked() {
             return;
         }
         match sink.try_send_idle() {
             Ok(()) => self.turn(Self::Awaited),
-            // The next event of the process, a look at the clock at the latest, tries again.
+            // Retried at the next event of the process, or at the next clock check.
             Err(TrySendError::Full(_)) => {}
-            // The coordinator has disconnected, and this worker is about to exit.
+            // The coordinator has disconnected, so this worker is about to exit.
             Err(TrySendError::Closed(_)) => *self = Self::Impossible,
         }
     }
 
-    /// Adds the tests of an extended lease to the batch; returns their indices. A process that has ended, or
-    /// is being ended, gets none: they stay undecided, and the coordinator leases them again.
+    /// Adds the tests of an extended lease to the batch and returns their indexes. A process that has ended,
+    /// or is being ended, gets none: the coordinator leases these tests again.
     pub(super) fn extend(
         &mut self,
         lease: WorkerLease,
@@ -112,7 +112,7 @@ impl LeaseExtension {
 }
 
 impl ExtensionCheck {
-    /// Returns the check for a lease; `None` if its process is to run its own tests only.
+    /// Returns the check for a lease, or `None` if its process must run only its own tests.
     pub(super) fn of(lease: &WorkerLease, adapter: &'static dyn Adapter, scratch: &Path) -> Option<Self> {
         let is_single = lease.repeat.get() == 1 && lease.repeat_until_ms.is_none();
         let is_shared = !lease.is_isolated && !lease.is_debugged;
@@ -124,7 +124,7 @@ impl ExtensionCheck {
         })
     }
 
-    /// Returns the first test that the framework cannot select, and the reason.
+    /// Returns the first test that the framework cannot select, with the reason.
     fn unselectable_test(&self, tests: &[&ListedTest]) -> Option<(usize, String)> {
         let scope = SelectionScope::SomeTests;
         let (runs_ignored, follows_unclear_death) = (self.runs_ignored, false);

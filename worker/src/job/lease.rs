@@ -1,6 +1,6 @@
-//! Runs one lease in one test process, or in one for each iteration: starts it, reads its output, measures
+//! Runs one lease in one test process, or in one process per iteration: starts it, reads its output, measures
 //! its running time, forwards the coordinator's orders to its guard, and passes on the results. `batch`
-//! decides what all of it means for the tests.
+//! decides what the events mean for the tests.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::{
     results::{journal::Journal, uplink::SenderMessage},
 };
 
-/// Resources that a lease runs with.
+/// Resources used by a lease.
 pub(crate) struct LeaseResources {
     pub(crate) context: Arc<WorkerContext>,
     pub(crate) result_sender: mpsc::Sender<SenderMessage>,
     pub(crate) orders: mpsc::Receiver<JobOrder>,
     pub(crate) journal: Journal,
-    /// A process that has listed the tests of a program, and runs this lease if it fits.
+    /// Process that has listed a program's tests. It runs this lease if it fits.
     pub(crate) waiting: Option<WaitingProcess>,
-    /// A process that is forked for this lease if it fits.
+    /// Processes to fork for this lease if they fit.
     pub(crate) warm: WarmProcesses,
 }
 
-/// What is left of a lease for the next one.
+/// Resources that outlive a lease, for the next one.
 pub(crate) struct EndedLease {
     pub(crate) journal: Journal,
     pub(crate) warm: WarmProcesses,
@@ -45,7 +45,7 @@ pub(crate) struct EndedLease {
 
 /// Runs one lease to its end.
 ///
-/// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
+/// Cancel safe: no, because cancelling abandons the test process, which its guard then ends.
 pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> EndedLease {
     let LeaseResources { context, result_sender, mut orders, journal, waiting, warm } = tools;
     let mut kept = KeptProcesses { waiting, warm };
@@ -55,10 +55,10 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Ende
     // Nothing runs any more, so dropping the receiver confirms a requested pause.
     drop(orders);
     if matches!(end, LeaseEnd::GuardLost { .. }) {
-        // What the lost process has left runs below the process that was forked for it.
+        // Remains of the lost process run below the process it was forked from.
         kept.warm.end(&context.guards).await;
     }
-    // The coordinator does not have to wait for the guard's own exit.
+    // Send the end of the lease first: the coordinator need not wait for the guard's own exit.
     sink.finish(end, start_us).await;
     if let Some(handle) = handle {
         handle.reap().await;
@@ -69,16 +69,16 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Ende
     EndedLease { journal: sink.into_journal(), warm: kept.warm }
 }
 
-/// How all processes of a lease have ended.
+/// How the processes of a lease ended.
 struct LeaseRunEnd {
     end: LeaseEnd,
-    /// How long the first process took to its first test.
+    /// Time from the start of the first process to its first test.
     start_us: Option<u64>,
-    /// The last process, if one was started, which is to be reaped.
+    /// The last process started, if any. Must be reaped.
     handle: Option<ProcessHandle>,
 }
 
-/// Runs the process of each iteration, one after the other.
+/// Runs the processes of all iterations, one after the other.
 async fn run_iterations(
     lease: WorkerLease,
     context: &WorkerContext,
@@ -90,12 +90,14 @@ async fn run_iterations(
     let mut lease = lease;
     let (mut earlier_end, mut first_start_us) = (None, None);
     loop {
+        // Keep a copy of the lease without its tests, for reruns and the next iteration.
         let is_run = |test: &&Arc<LeasedTest>| test.listed.skip.is_none();
         let runnable_tests = lease.tests.iter().filter(is_run).count();
         let tests = std::mem::take(&mut lease.tests);
         let has_next = !iteration.is_last() && lease.repeat_until_ms.is_none();
         let kept = lease.clone();
         lease.tests = tests;
+        // Run this iteration.
         let form = ProcessForm { iteration, has_pipes: false };
         let ready =
             match PreparedLease::start_process(lease, form, context, sink, orders, kept_processes).await {
@@ -107,6 +109,7 @@ async fn run_iterations(
             };
         let mut ended = RunningProcess::new(ready, sink).run().await;
         first_start_us = first_start_us.or(ended.start_us);
+        // Rerun tests with pipes, alone, if they could not open a standard stream by name.
         for test in std::mem::take(&mut ended.refused) {
             if !has_ended_by_itself(&ended.end) {
                 break;
@@ -134,6 +137,7 @@ async fn run_iterations(
                 (end_after_rerun(ended.end, again.end), ended.is_ending || again.is_ending);
             ended = EndedProcess { end, repeatable, is_ending, ..again };
         }
+        // Continue with the tests that passed, or end the lease.
         let EndedProcess { end, handle, repeatable, is_ending, is_paused, .. } = ended;
         let kept = has_next.then_some(kept);
         let has_repeatable_tests = !repeatable.is_empty();
@@ -156,8 +160,8 @@ async fn run_iterations(
     }
 }
 
-/// Returns the iteration of a lease's first process. Where time limits iterations, it is the only one, and
-/// its files are named by the highest iteration of its tests.
+/// Returns the iteration of a lease's first process. If time limits the iterations, the lease has one
+/// process, whose files are named after the highest iteration of its tests.
 fn first_iteration(lease: &WorkerLease) -> Iteration {
     match lease.repeat_until_ms {
         Some(_) => {

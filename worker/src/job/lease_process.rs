@@ -1,5 +1,5 @@
-//! The process of a lease: one that has listed the tests of its program and waits, a fork of one that has
-//! loaded it, or a new one.
+//! Provides the process of a lease: a waiting process that has listed the program's tests, a fork of a
+//! process that has loaded the program, or a new process.
 
 use heeler_adapters::{Adapter, AdapterInvocation, InvocationChannel, TranscriptParser};
 use heeler_core::{LogLine, RecordSink, RunRecord, error_chain};
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// A process that runs the tests of a lease from now on.
+/// A process that now runs the tests of a lease.
 pub(super) struct LeaseProcess<'a> {
     pub(super) process: GuardedProcess<'a>,
     pub(super) origin: ProcessOrigin,
@@ -37,38 +37,38 @@ pub(super) struct LeaseProcess<'a> {
 pub(super) enum ProcessOrigin {
     /// The guard starts a new process.
     New,
-    /// A process that has listed the tests of the program and waited for the lease, so that its start
-    /// was not measured.
+    /// A process that has listed the program's tests and waited for the lease. Its start time was not
+    /// measured.
     Waiting { root: Pid },
     /// A fork of a process that has loaded the program.
     Forked,
-    /// The guard starts a new process and stops it before its first instruction. A debugger may launch the
-    /// offered process instead.
+    /// The guard starts a new process and stops it before its first instruction. Alternatively, a debugger
+    /// launches the offered process.
     Launched { offer: Option<LaunchOffer> },
 }
 
-/// Processes that were started before their lease.
+/// Processes started before their lease.
 pub(super) struct KeptProcesses {
     pub(super) waiting: Option<WaitingProcess>,
     pub(super) warm: WarmProcesses,
 }
 
-/// A process that is forked for a lease.
+/// How to fork a process for a lease.
 pub(super) struct ForkSource {
     pub(super) adapter: &'static dyn Adapter,
-    /// Without the variables of a variant.
+    /// Program without the variables of a variant.
     pub(super) program: TestProgram,
     pub(super) point: ForkPoint,
 }
 
-/// What the process of a lease is started with.
+/// Description of the process that a lease needs.
 pub(super) struct LeaseProcessStart<'s> {
     pub(super) program: &'s TestProgram,
     pub(super) invocation: &'s AdapterInvocation,
     pub(super) tests: &'s [&'s ListedTest],
-    /// A process of which a fork may take its place.
+    /// Process whose fork can be used instead.
     pub(super) forked: Option<ForkSource>,
-    /// Whether nothing is asked of the process that one which was started for a listing lacks.
+    /// A process started for a listing can be used, since the lease requires nothing else.
     pub(super) is_adoptable: bool,
     pub(super) directory_variables: TestDirectoryVariables,
     pub(super) memory_bytes: Option<u64>,
@@ -77,10 +77,10 @@ pub(super) struct LeaseProcessStart<'s> {
 }
 
 impl LeaseProcessStart<'_> {
-    /// Goes on with the process that waits, if it is what would be started; otherwise ends it and forks or
-    /// starts one, whose reports the parser parses that `new_transcript` returns.
+    /// Continues with the waiting process if it matches. Otherwise ends it, and forks or starts another
+    /// process. `new_transcript` creates the parser of the new process's reports.
     ///
-    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    /// Cancel safe: no, because cancelling abandons the process, which its guard then ends.
     pub(super) async fn adopt_or_start<'a>(
         &self,
         kept: &mut KeptProcesses,
@@ -176,15 +176,14 @@ impl LeaseProcessStart<'_> {
         context.clean_scratch().map_err(|error| error_chain(&error))?;
         let command = context.prepare_command(program, invocation, Some(sink.run()), test_directory.as_ref());
         let mut command = command.map_err(|error| error_chain(&error))?;
-        // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
-        // instead.
+        // A debugged process has no limits. If no debugger takes it, this worker samples its memory instead.
         command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
         command.is_stopped_at_start = is_debugged;
         let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
         command.trace = self.diagnostics.trace_plan(run_mark, sink);
         let origin = if is_debugged {
-            // A debugger attaches to a process that makes connections: where it listens, the guard's command
-            // says.
+            // If the process connects to this worker, a debugger can only attach to it, because the address
+            // to connect to is part of the guard's command.
             let is_launchable = invocation.channel != InvocationChannel::Connections;
             let offer = || create_launch_offer(context, &command, invocation.channel, sink);
             ProcessOrigin::Launched { offer: is_launchable.then(offer).flatten() }
@@ -199,7 +198,7 @@ impl LeaseProcessStart<'_> {
     }
 }
 
-/// Creates the temporary directory of a process. Without one, its tests share that of others.
+/// Creates the temporary directory of a process. If that fails, its tests share the common one.
 fn create_test_directory(
     context: &WorkerContext,
     sink: &mut ResultSink,
@@ -213,7 +212,7 @@ fn create_test_directory(
     created.ok()
 }
 
-/// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
+/// Offers a process for a debugger to launch. If that fails, a debugger can still attach.
 fn create_launch_offer(
     context: &WorkerContext,
     command: &TestCommand,

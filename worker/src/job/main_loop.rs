@@ -1,6 +1,5 @@
-//! Main loop of a worker: joins the coordinator, runs one job at a time, handles control messages in between,
-//! and exits when it is ordered to or when the coordinator disconnects. `lease` and `discovery` run the
-//! jobs.
+//! Main loop of a worker: joins the coordinator, runs one job at a time, and handles control messages in
+//! between. Exits on order, or when the coordinator disconnects. `lease` and `discovery` run the jobs.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -43,14 +42,14 @@ use crate::{
     },
 };
 
-/// How long joining may take. A live coordinator replies at once.
+/// Time limit for joining. A live coordinator replies at once.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an exiting worker waits for its test process to end. After that the guard ends it without the
-/// worker.
+/// Time that an exiting worker waits for its test process to end. After that, the guard ends the process
+/// without the worker.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Why a worker could not start, or exited without an order to.
+/// Why a worker could not start, or exited without being ordered to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
     #[error("join the coordinator")]
@@ -65,23 +64,23 @@ pub(crate) enum WorkerError {
     Panicked(#[source] tokio::task::JoinError),
 }
 
-/// Identity of this worker, and how it reaches its coordinator.
+/// Identity of this worker, and the socket of its coordinator.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
     pub(crate) socket: PathBuf,
     pub(crate) worker: WorkerId,
-    /// The executable that becomes a guard when started with the guard's role argument.
+    /// Executable that acts as a guard when started with the guard's role argument.
     pub(crate) executable: PathBuf,
 }
 
 /// Runs until the coordinator disconnects or orders the worker to exit.
 ///
-/// Cancel safe: no, because running jobs are abandoned with the call: their guards end them.
+/// Cancel safe: no, because cancelling abandons the running jobs, which their guards then end.
 pub(crate) async fn run_worker(place: WorkerConfig) -> Result<(), WorkerError> {
     let (mut worker, mut receiver, mut task) = join(place).await?;
     let left = worker.run(&mut receiver).await;
     worker.shut_down().await;
-    // Queued messages are still written if the coordinator reads them.
+    // Give queued messages a chance to be written.
     let WorkerMainLoop { control, .. } = worker;
     control.close();
     drop(timeout(EXIT_TIMEOUT, task.join()).await);
@@ -128,13 +127,13 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     Ok((worker, receiver, task))
 }
 
-/// Returns the scratch directory, beside the socket in the session's own private directory.
+/// Returns the scratch directory, next to the socket in the session's private directory.
 fn scratch_dir(socket: &Path, worker: WorkerId) -> PathBuf {
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     socket.with_file_name(format!("scratch-{worker}"))
 }
 
-/// Returns the directory of the temporary directories of test processes.
+/// Returns the parent of the test processes' temporary directories.
 fn test_directories(socket: &Path) -> PathBuf {
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     socket.parent().map(heeler_sys::dirs::session_temporary_dir).unwrap_or_default()
@@ -145,31 +144,30 @@ struct WorkerMainLoop {
     /// The coordinator's socket.
     control_socket: PathBuf,
     control: ControlSender,
-    /// The result sender of each client whose runs this worker has served, until the client leaves.
+    /// One result sender per client whose runs this worker has served, until the client leaves.
     result_senders: HashMap<ClientId, mpsc::Sender<SenderMessage>>,
-    /// The result senders, the running job, and replies being sent.
+    /// Tasks: result senders, the running job, and replies being sent.
     tasks: JoinSet<FinishedTask>,
     running_job: Option<RunningJob>,
     /// Waiting jobs. The coordinator sends at most one beyond the running job.
     jobs: VecDeque<WorkerJob>,
-    /// Resolves when the running job is paused; its sender is dropped when the job ends.
+    /// Resolves when the running job is paused, or when it ends and drops its sender.
     pause_confirmation: Option<oneshot::Receiver<()>>,
     is_paused: bool,
-    /// The program of the leases that follow.
+    /// Program of the leases that follow.
     program: Arc<TestProgram>,
-    /// The process of the last listing, if it waits for the first lease of its program.
+    /// Process of the last listing, if it waits for the first lease of its program.
     waiting: Option<WaitingProcess>,
-    /// The processes that are forked for leases of their program, unless a lease has them.
+    /// Processes to fork for leases of their program, unless a lease is using them.
     warm: WarmProcesses,
-    /// By run, until the run is drained: positions continue across leases.
+    /// Journal of each run until the run is drained. Positions continue across leases.
     journals: HashMap<RunKey, Journal>,
 }
 
-/// The running job.
 struct RunningJob {
-    /// Channel for its orders.
+    /// Channel for orders to the job.
     orders: mpsc::Sender<JobOrder>,
-    /// The run whose journal the job holds, if it is a lease.
+    /// Run whose journal the job holds, if the job is a lease.
     run: Option<RunKey>,
     /// That run is being drained: the lease has sent its last report, and its task is about to end.
     is_drained: bool,
@@ -182,26 +180,24 @@ enum WorkerJob {
 
 /// Result of a finished worker task.
 enum FinishedTask {
-    /// A lease returns the journal of its run, and the processes that are forked.
+    /// A lease returns the journal of its run, and the processes kept for forking.
     Lease {
         run: RunKey,
         ended: Box<EndedLease>,
     },
-    /// A listing returns its process, if that waits for a lease.
+    /// A listing returns its process if the process waits for a lease.
     Discovery(Option<Box<WaitingProcess>>),
     Other,
 }
 
 enum MainLoopEvent {
     Message(ToWorker),
-    /// The coordinator has disconnected.
     Disconnected,
-    /// The running job is paused.
     Paused,
     TaskFinished(FinishedTask),
-    /// A process has waited for too long.
+    /// The waiting process has waited too long.
     WaitLimit,
-    /// The same of the processes that are forked.
+    /// The processes kept for forking have waited too long.
     WarmLimit,
     Failed(WorkerError),
 }
@@ -256,7 +252,7 @@ impl WorkerMainLoop {
 
     fn handle_message(&mut self, message: ToWorker) -> LoopControl {
         match message {
-            // It was accepted when it joined.
+            // Already handled when joining.
             ToWorker::Accepted => {}
             ToWorker::Discover(job) => self.enqueue_job(WorkerJob::Discover(job)),
             ToWorker::Program(program) => self.program = program,
@@ -265,7 +261,7 @@ impl WorkerMainLoop {
                 let program = Arc::clone(&self.program);
                 self.enqueue_job(WorkerJob::Lease(Box::new(WorkerLease { program, ..*lease })));
             }
-            // An order that comes back is too late: the process has ended.
+            // A returned order is too late: the process has ended.
             ToWorker::ExtendLease(lease) => drop(self.send_order(JobOrder::Extend(lease))),
             ToWorker::EndLease { lease } => drop(self.send_order(JobOrder::EndIdle { lease })),
             ToWorker::Cancel { grace_ms } => self.cancel(JobOrder::Cancel { grace_ms }),
@@ -275,12 +271,12 @@ impl WorkerMainLoop {
             }
             ToWorker::Pause => self.pause(),
             ToWorker::Resume => self.resume(),
-            // An order that comes back is too late: the process has ended.
+            // A returned order is too late: the process has ended.
             ToWorker::Debugger { lease, decision } => {
                 drop(self.send_order(JobOrder::Debugger { lease, decision }))
             }
             ToWorker::Drain { run } => self.drain(run),
-            // The sender's task ends, and with it the connection, when a lease does not use it any more.
+            // The sender task, and with it the connection, ends when no lease uses it any more.
             ToWorker::EndClient { client } => drop(self.result_senders.remove(&client)),
             ToWorker::Exit => return LoopControl::Exit,
         }
@@ -313,7 +309,7 @@ impl WorkerMainLoop {
                         waiting.end(&setting.guards).await;
                     }
                     let (answer, waiting) = discovery::discover(*job, setting, orders).await;
-                    // The receiver notices that the coordinator has disconnected.
+                    // If the coordinator has disconnected, the receiver notices.
                     drop(control.send(&answer).await);
                     FinishedTask::Discovery(waiting.map(Box::new))
                 });
@@ -335,8 +331,7 @@ impl WorkerMainLoop {
         }
     }
 
-    /// Returns the result sender for the client of a lease, which is started for the client's first lease.
-    /// Returns the processes that bring a connection to the client to an end if this worker dies.
+    /// Returns the processes that complete the stream to a client if this worker dies.
     fn stream_holders(&self, client: ClientId) -> StreamHolders {
         let watchdog = std::os::unix::process::parent_id();
         let holders = [StreamHolder::Coordinator, StreamHolder::Watchdog];
@@ -344,6 +339,7 @@ impl WorkerMainLoop {
         StreamHolders { sender: StreamSender::Worker(self.context.worker), client, sockets }
     }
 
+    /// Returns the result sender for the client of a lease. Started for the client's first lease.
     fn result_sender(&mut self, lease: &WorkerLease) -> mpsc::Sender<SenderMessage> {
         let client = lease.run.client;
         if let Some(sender) = self.result_senders.get(&client) {
@@ -357,7 +353,7 @@ impl WorkerMainLoop {
             lease.route.clone(),
         );
         self.tasks.spawn(async move {
-            // The receiver notices that the coordinator has disconnected.
+            // If the coordinator has disconnected, the receiver notices.
             drop(task.run(inbox).await);
             FinishedTask::Other
         });
@@ -384,7 +380,8 @@ impl WorkerMainLoop {
         LoopControl::Continue
     }
 
-    /// Sends an order to the running job; returns it if there is no job, or if the job's process has ended.
+    /// Sends an order to the running job. Returns the order if no job runs, or if the job's process has
+    /// ended.
     fn send_order(&self, order: JobOrder) -> Option<JobOrder> {
         let Some(in_hand) = &self.running_job else { return Some(order) };
         match in_hand.orders.try_send(order) {
@@ -395,7 +392,7 @@ impl WorkerMainLoop {
         }
     }
 
-    /// Ends the process that waits for a lease, if there is one.
+    /// Ends the process that waits for a lease, if any.
     fn end_waiting_process(&mut self) {
         let Some(waiting) = self.waiting.take() else { return };
         let context = Arc::clone(&self.context);
@@ -405,7 +402,7 @@ impl WorkerMainLoop {
         });
     }
 
-    /// Ends the processes that are forked for leases, unless a lease has them.
+    /// Ends the processes kept for forking, unless a lease is using them.
     fn end_warm_processes(&mut self) {
         if self.warm.until().is_none() {
             return;
@@ -421,7 +418,7 @@ impl WorkerMainLoop {
     fn cancel(&mut self, order: JobOrder) {
         self.end_waiting_process();
         self.end_warm_processes();
-        // An order that comes back is too late: the job is ending.
+        // A returned order is too late: the job is ending.
         drop(self.send_order(order));
         for job in std::mem::take(&mut self.jobs) {
             self.send_reply(match job {
@@ -439,7 +436,7 @@ impl WorkerMainLoop {
     fn pause(&mut self) {
         self.is_paused = true;
         let (paused, pausing) = oneshot::channel();
-        // An order that comes back drops the sender, which also confirms the pause: nothing runs.
+        // Dropping a returned order drops its sender, which also confirms the pause: nothing runs.
         drop(self.send_order(JobOrder::Pause { paused }));
         self.pause_confirmation = Some(pausing);
     }
@@ -455,21 +452,21 @@ impl WorkerMainLoop {
         LoopControl::Continue
     }
 
-    /// Sends a reply that depends on no results, without waiting for room.
+    /// Sends a reply that depends on no results, without waiting for room in the queue.
     fn send_reply(&mut self, answer: FromWorker) {
         let control = self.control.clone();
         self.tasks.spawn(async move {
-            // The receiver notices that the coordinator has disconnected.
+            // If the coordinator has disconnected, the receiver notices.
             drop(control.send(&answer).await);
             FinishedTask::Other
         });
     }
 
-    /// Has the delivery of a run's results proven. All of them have been handed to the client's sender,
+    /// Starts the proof that a run's results were delivered. The client's sender already has all of them,
     /// because the coordinator has received the end of the run's last lease.
     fn drain(&mut self, run: RunKey) {
         self.end_waiting_process();
-        // The run has no more results. The file is closed here, or when the lease's task is joined.
+        // The run has no more results. Its journal is closed here, or when the lease's task is joined.
         drop(self.journals.remove(&run));
         if let Some(in_hand) = self.running_job.as_mut().filter(|job| job.run.as_ref() == Some(&run)) {
             in_hand.is_drained = true;
@@ -479,13 +476,13 @@ impl WorkerMainLoop {
             return self.send_reply(FromWorker::Drained { run, proof: ProofLevel::Handled, position: 0 });
         };
         self.tasks.spawn(async move {
-            // The receiver notices that the coordinator has disconnected.
+            // If the coordinator has disconnected, the receiver notices.
             drop(sender.send(SenderMessage::Drain { run: run.id }).await);
             FinishedTask::Other
         });
     }
 
-    /// Kills the running job and waits briefly for its end.
+    /// Kills the running job and waits briefly for it to end.
     async fn shut_down(&mut self) {
         drop(self.send_order(JobOrder::Kill));
         let deadline = Instant::now() + EXIT_TIMEOUT;
@@ -502,11 +499,11 @@ impl WorkerMainLoop {
     }
 }
 
-/// Waits until the running job is paused or has ended; forever if no pause was requested.
+/// Waits until the running job is paused or has ended. Waits forever if no pause was requested.
 async fn wait_until_paused(pausing: &mut Option<oneshot::Receiver<()>>) {
     match pausing {
         Some(receiver) => {
-            // An error means that the job has ended: nothing runs.
+            // An error means that the job has ended, so nothing runs.
             drop(receiver.await);
             *pausing = None;
         }

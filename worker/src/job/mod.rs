@@ -1,5 +1,5 @@
-//! The worker's jobs: the main loop that receives them, and the execution of one lease. It starts processes
-//! with `process`, asks `batch` what their output and exits mean, and passes the results to `results`.
+//! The worker's jobs: the main loop that receives them, and the execution of one lease. `process` starts
+//! processes, `batch` interprets their output and exits, and `results` receives the results.
 
 mod death_files;
 mod diagnostics;

@@ -1,4 +1,4 @@
-//! A lease before its process runs: its batch, its command, and where its process comes from.
+//! Prepares a lease before its process runs: its batch, its command, and the origin of its process.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ use crate::{
     process::{job_order::JobOrder, test_directory::TestDirectoryVariables, worker_context::WorkerContext},
 };
 
-/// Properties of a process of a lease besides its tests.
+/// Properties of a lease's process, besides its tests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessForm {
     pub(super) iteration: Iteration,
-    /// Outputs are pipes, which the process can open by name, where otherwise a socket would name writers.
+    /// Outputs are pipes, which the process can open by name, instead of a socket that identifies writers.
     pub(super) has_pipes: bool,
 }
 
-/// A process that has just been started, with what its tests and its output mean.
+/// A process that was just started, with the state to interpret its tests and output.
 pub(super) struct StartedProcess<'a> {
     pub(super) process: LeaseProcess<'a>,
     pub(super) batch: RunningBatch,
@@ -48,18 +48,18 @@ pub(super) struct StartedProcess<'a> {
     pub(super) death_files: DeathFileReader,
     pub(super) context: &'a WorkerContext,
     pub(super) extension: LeaseExtension,
-    /// Files that the command of the test names for its result.
+    /// Files named by the test's command for its result.
     pub(super) named_files: Option<NamedFiles>,
 }
 
-/// A lease whose command is known, and whose process does not run yet.
+/// A lease with a command, whose process does not run yet.
 pub(super) struct PreparedLease {
     adapter: &'static dyn Adapter,
-    /// With the variables of the only test's variant.
+    /// Program including the variables of the only test's variant.
     program: TestProgram,
-    /// Without them, for a process that is forked for other variants as well.
+    /// Program without these variables, for a process forked for other variants too.
     shared_program: TestProgram,
-    /// What the only test of the batch is.
+    /// Variant of the only test of the batch.
     variant: Option<Arc<TestVariant>>,
     batch: RunningBatch,
     invocation: AdapterInvocation,
@@ -71,10 +71,10 @@ pub(super) struct PreparedLease {
 }
 
 impl PreparedLease {
-    /// Settles the tests that need no process, and starts a process for the others, unless one waits for
-    /// them.
+    /// Settles the tests that need no process, and starts a process for the other tests or adopts a waiting
+    /// one.
     ///
-    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    /// Cancel safe: no, because cancelling abandons the process, which its guard then ends.
     pub(super) async fn start_process<'a>(
         lease: WorkerLease,
         form: ProcessForm,
@@ -88,7 +88,7 @@ impl PreparedLease {
         prepared.start(context, sink, orders, kept_processes).await
     }
 
-    /// Decides what the process of a lease runs.
+    /// Decides which command the process of a lease runs.
     #[expect(
         clippy::result_large_err,
         reason = "a lease ends once, and its end is made where it is found out"
@@ -103,6 +103,7 @@ impl PreparedLease {
         let Some(adapter) = heeler_adapters::by_name(name) else {
             return Err(LeaseEnd::NotStarted { error: format!("there is no framework {name:?}") });
         };
+        // Create the batch, which settles skipped tests.
         let variant = variant_of(&lease);
         let (program, shared_program) = programs_of(&lease.program, variant.as_deref());
         let (limits, is_debugged) = (lease.limits, lease.is_debugged);
@@ -117,6 +118,7 @@ impl PreparedLease {
         let (is_whole_program, runs_ignored) = (lease.is_whole_program, lease.runs_ignored);
         let is_output_shown = lease.output_display != OutputDisplay::Hidden;
         let mut batch = RunningBatch::new(lease, iteration, sink, framework);
+        // Choose the command for the remaining tests.
         let choice = CommandChoice {
             adapter,
             program: &program,
@@ -128,6 +130,7 @@ impl PreparedLease {
         let Some(mut invocation) = choice.select_command(context, &mut batch, sink) else {
             return Err(LeaseEnd::Complete);
         };
+        // Set up what the batch expects of the process.
         if has_pipes {
             batch.settlement.stream_names.begin_rerun();
         } else {
@@ -149,7 +152,7 @@ impl PreparedLease {
         })
     }
 
-    /// Starts the process, or goes on with one that waits.
+    /// Starts the process, or adopts a waiting one.
     async fn start<'a>(
         self,
         context: &'a WorkerContext,
@@ -175,7 +178,7 @@ impl PreparedLease {
         };
         let new_transcript = || parser_of(adapter, variant, &tests);
         let process = start.adopt_or_start(kept_processes, new_transcript, context, sink, orders).await?;
-        // A report of several tests says nothing of the one that they are here.
+        // For a variant, the report covers several tests and says nothing about the variant as one test.
         let report_files = invocation.run_report.filter(|_| variant.is_none());
         Ok(StartedProcess {
             process,
@@ -192,8 +195,8 @@ impl PreparedLease {
     }
 }
 
-/// Returns the program with the variables of a variant, and without them: as far as the program's own
-/// variables belong to one variant, the others do not know them.
+/// Returns the program with the variables of a variant, and the program with these variables removed, so that
+/// a process shared by variants does not depend on one of them.
 fn programs_of(program: &TestProgram, variant: Option<&TestVariant>) -> (TestProgram, TestProgram) {
     let (mut own, mut shared) = (program.clone(), program.clone());
     for (name, value) in variant.iter().flat_map(|variant| &variant.env) {
@@ -203,7 +206,8 @@ fn programs_of(program: &TestProgram, variant: Option<&TestVariant>) -> (TestPro
     (own, shared)
 }
 
-/// Has the kernel name who writes to standard output, where a copy of the process may write to it as well.
+/// Makes the kernel identify the writers of standard output, if a forked copy of the process may also write
+/// to it.
 fn name_writers(
     batch: &mut RunningBatch,
     traits: &AdapterTraits,
@@ -217,7 +221,7 @@ fn name_writers(
     }
 }
 
-/// Has a batch treat ends of tests, and of the process, as the framework reports them.
+/// Prepares the batch for the framework's way of reporting ends of tests and of the process.
 fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: InvocationChannel, grace_ms: u64) {
     if !channel.has_requests() {
         batch.held_tests.hold_results(batch.tests().len());
@@ -233,20 +237,20 @@ fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: Invoca
     }
 }
 
-/// What the command of a batch depends on.
+/// Inputs for choosing the command of a batch.
 struct CommandChoice<'a> {
     adapter: &'static dyn Adapter,
     program: &'a TestProgram,
-    /// What the only test of the batch is.
+    /// Variant of the only test of the batch.
     variant: Option<&'a TestVariant>,
-    /// Number of tests that the program runs, if the lease has all of them.
+    /// Number of tests that the program runs, if the lease contains all of them.
     runnable_tests: Option<usize>,
     runs_ignored: bool,
     is_output_shown: bool,
 }
 
 impl CommandChoice<'_> {
-    /// Returns the command for the batch, without the tests that no command can select; `None` if no test
+    /// Returns the command for the batch, after refusing tests that no command can select. `None` if no test
     /// remains.
     fn select_command(
         &self,
@@ -255,9 +259,9 @@ impl CommandChoice<'_> {
         records: &mut dyn RecordSink,
     ) -> Option<AdapterInvocation> {
         while !batch.tests().is_empty() {
-            // A test that fits no command by itself is left to the adapter, which refuses it.
+            // A test that fits no command is left in, so that the adapter refuses it with a reason.
             let fitting = self.adapter.selectable_together(&listed_tests(batch)).max(1);
-            // Captured output is shown by no framework before its test has ended.
+            // No framework shows captured output before its test has ended, so run one test at a time.
             let is_alone = self.is_output_shown && self.adapter.traits().captures_output;
             batch.order.truncate(if is_alone { 1 } else { fitting });
             let tests = self.variant.map_or_else(|| listed_tests(batch), tests_of);
@@ -293,10 +297,10 @@ pub(super) fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
     batch.tests().iter().map(|test| &test.listed).collect()
 }
 
-/// Replaces the value of a configured variable in commands for users: it may be a secret.
+/// Replaces configured variables in printed commands, since their values may be secret.
 const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
 
-/// Returns the program as the commands that run its tests again name it.
+/// Returns the program as printed in reproduce commands.
 fn reproduced_program(program: &TestProgram, is_environment_shown: bool) -> TestProgram {
     let mut reproduced = program.clone();
     if !is_environment_shown {
@@ -310,10 +314,10 @@ fn hide_values(env: &mut [(OsText, Option<OsText>)]) {
     values.for_each(|value| *value = OsText::from(HIDDEN_VALUE));
 }
 
-/// The framework of one lease.
+/// Framework of one lease.
 struct LeaseFramework {
     adapter: &'static dyn Adapter,
-    /// As the commands that run its tests again name it.
+    /// Program as printed in reproduce commands.
     program: TestProgram,
     is_environment_shown: bool,
 }

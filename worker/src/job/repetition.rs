@@ -1,5 +1,5 @@
-//! Repetition of the tests of a lease: each iteration is a process of its own, with the tests that have
-//! passed all iterations before it.
+//! Repeats the tests of a lease. Each iteration is a separate process, with the tests that passed all earlier
+//! iterations.
 
 use heeler_core::Iteration;
 use heeler_protocol::control::LeaseEnd;
@@ -7,31 +7,30 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use crate::process::job_order::JobOrder;
 
-/// How the process of one iteration left its lease.
+/// How the process of one iteration ended.
 #[derive(Debug)]
 pub(super) struct IterationEnd {
     pub(super) iteration: Iteration,
-    /// How the lease ends if no iteration follows.
+    /// End of the lease if no iteration follows.
     pub(super) end: LeaseEnd,
-    /// Tests have passed the iteration and have others left.
+    /// Some tests have passed this iteration and have more to run.
     pub(super) has_repeatable_tests: bool,
-    /// The coordinator has ordered that no further tests begin.
+    /// The coordinator has ordered that no more tests begin.
     pub(super) is_ending: bool,
 }
 
-/// What follows the process of an iteration.
+/// Next step after an iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RepetitionStep {
-    /// The next iteration, with the tests that passed this one.
+    /// Run the next iteration with the tests that passed this one.
     Continue(Iteration, LeaseEnd),
-    /// The lease ends so. Tests that have iterations left have no result, and the coordinator decides about
-    /// them.
+    /// End the lease. Tests with iterations left have no result, and the coordinator decides about them.
     End(LeaseEnd),
 }
 
-/// Decides what follows an iteration. A process that did not end by itself, or died in a test or between
-/// tests, ends its lease, as without repetition; one that exits badly after its tests is reported at the end
-/// of the lease.
+/// Decides what follows an iteration. A process that did not end by itself, or that died in or between tests,
+/// ends the lease, as it would without repetition. A bad exit after all tests is reported at the end of the
+/// lease.
 pub(super) fn step_after(ended: IterationEnd) -> RepetitionStep {
     let IterationEnd { iteration, end, has_repeatable_tests, is_ending } = ended;
     let is_over = match &end {
@@ -50,8 +49,7 @@ pub(super) fn step_after(ended: IterationEnd) -> RepetitionStep {
     }
 }
 
-/// Returns the end of a lease from those of its last process and of the earlier ones, of which the first bad
-/// exit is kept.
+/// Combines the ends of a lease's earlier processes and its last one. The first bad exit is kept.
 pub(super) fn end_of_lease(earlier: Option<LeaseEnd>, last: LeaseEnd) -> LeaseEnd {
     match (earlier, last) {
         (Some(earlier @ LeaseEnd::BadExit { .. }), LeaseEnd::Complete | LeaseEnd::BadExit { .. }) => earlier,
@@ -59,7 +57,7 @@ pub(super) fn end_of_lease(earlier: Option<LeaseEnd>, last: LeaseEnd) -> LeaseEn
     }
 }
 
-/// Returns whether a process has ended without an order or a fault of Heeler's.
+/// Returns whether a process ended by itself, not on order or by a fault of Heeler.
 pub(super) fn has_ended_by_itself(end: &LeaseEnd) -> bool {
     match end {
         LeaseEnd::Complete
@@ -73,28 +71,28 @@ pub(super) fn has_ended_by_itself(end: &LeaseEnd) -> bool {
     }
 }
 
-/// Returns the common end of a process and of the process that ran one of its tests again: a failure of the
-/// program is kept, and so is the reason why the second process has no result.
+/// Combines the ends of a process and of the process that reran one of its tests. A failure of the program is
+/// kept, and so is the reason why the second process has no result.
 pub(super) fn end_after_rerun(first: LeaseEnd, again: LeaseEnd) -> LeaseEnd {
     use LeaseEnd::{BadExit, Complete, DiedInTest, DiedOutsideTest};
     match (first, again) {
-        // The death in a test may be the one that the rerun replaces.
+        // The rerun may replace the test that died.
         (Complete | DiedInTest { .. }, again) => again,
         (first, Complete | DiedInTest { .. } | BadExit { .. } | DiedOutsideTest { .. }) => first,
         (_, again) => again,
     }
 }
 
-/// Carries out the orders that have arrived between two processes: waits while the lease is paused. Returns
-/// whether the next process may start.
+/// Handles the orders that arrived between two processes, waiting while the lease is paused. Returns whether
+/// the next process may start.
 ///
-/// Cancel safe: no, because an order may be lost with the call.
+/// Cancel safe: no, because a received order may be lost.
 pub(super) async fn may_continue(orders: &mut mpsc::Receiver<JobOrder>, is_paused: bool) -> bool {
     let mut is_paused = is_paused;
     loop {
         let order = match orders.try_recv() {
             Ok(order) => Some(order),
-            // The coordinator ends each pause, and the worker's exit closes the channel.
+            // The coordinator ends each pause, and the worker's exit closes the channel, so this wait ends.
             Err(TryRecvError::Empty) if is_paused => orders.recv().await,
             Err(TryRecvError::Empty) => return true,
             Err(TryRecvError::Disconnected) => None,
