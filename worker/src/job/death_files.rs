@@ -1,4 +1,4 @@
-//! Files that a process leaves about its own death or hang.
+//! Files that a process writes about its own death or hang.
 
 use std::{
     fs,
@@ -13,50 +13,50 @@ use tokio::time::Instant;
 
 use crate::process::regular_file::read_regular_file;
 
-/// How long a runtime may take to write its report of a process that hangs. It takes a third of a second.
+/// Time for a runtime to write its report about a hung process. Usually takes a third of a second.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked for.
+/// Interval for checking whether the report exists.
 const REPORT_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Size of a report. A usual one has 250 KB.
+/// Maximum size of a report. A typical report has 250 KB.
 const REPORT_LIMIT_BYTES: u64 = 64 << 20;
-/// Size of a journal: 2 KB for each update.
+/// Maximum size of a journal, which has 2 KB per update.
 const JOURNAL_LIMIT_BYTES: u64 = 256 << 20;
-/// Bytes of standard error that are kept for the stacks in it. The stack of an overflow has 40 KB.
+/// Bytes of standard error kept to find stack traces. The stack trace of an overflow has 40 KB.
 const STDERR_BYTES: usize = 256 << 10;
-/// Bytes that are kept of the stacks of a process that hangs.
+/// Bytes kept of the stack traces of a hung process.
 const STACKS_BYTES: usize = 4 << 20;
-/// What the runtime writes to standard output when it begins to write a report.
+/// Printed to standard output by the runtime when it begins to write a report.
 const REPORT_BEGUN: &[u8] = b"[createdump] ";
-/// Number of files in a directory that are looked at.
+/// Maximum number of files examined per directory.
 const MAX_FILES: usize = 64;
 
-/// Reads what a process leaves about its death.
+/// Reads the files that a process writes about its death.
 pub(super) struct DeathFileReader {
     adapter: &'static dyn Adapter,
     program: TestProgram,
     files: Option<DeathFiles>,
     stderr: Vec<u8>,
-    /// The process has begun to write the report of its own crash.
+    /// The process has begun to write a report of its own crash.
     is_dying: bool,
-    /// The process was sent the signal on which it reports its stacks.
+    /// The process was sent the signal that makes it report its stacks.
     is_report_begun: bool,
-    /// Until when the report of a hanging process is awaited.
+    /// Deadline for the report of a hung process.
     report_deadline: Option<Instant>,
     next_look: Option<Instant>,
 }
 
-/// What is done with a process that is at its limit.
+/// Next step for a process at its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportStep {
-    /// It is sent this signal, and its report awaited.
+    /// Send this signal and wait for the report.
     Ask(Signal),
-    /// It has crashed and writes its report: its end is awaited.
+    /// The process has crashed and is writing its report: wait for it to end.
     Await,
-    /// It is ended at once.
+    /// End the process at once.
     End,
 }
 
-/// What a process has left about its death.
+/// Contents of the files that a process wrote about its death.
 pub(super) struct ReadDeathFiles {
     pub(super) stderr: String,
     pub(super) crash_report: Vec<u8>,
@@ -81,7 +81,6 @@ impl DeathFileReader {
         }
     }
 
-    /// Returns the program.
     pub(super) fn program(&self) -> &TestProgram {
         &self.program
     }
@@ -103,13 +102,14 @@ impl DeathFileReader {
         }
     }
 
-    /// Notices that the process writes the report of its crash: it is stopped meanwhile, and dies afterwards.
+    /// Detects that the process is writing a crash report. The process is stopped meanwhile and dies
+    /// afterwards.
     pub(super) fn on_stdout(&mut self, bytes: &[u8]) {
         let is_report = || memchr::memmem::find(bytes, REPORT_BEGUN).is_some();
         self.is_dying |= self.files.is_some() && !self.is_report_begun && is_report();
     }
 
-    /// Begins to await the report of a process that is at its limit; returns what is to be done.
+    /// Starts waiting for the report of a process at its limit, and returns the next step.
     pub(super) fn begin_report(&mut self, now: Instant) -> ReportStep {
         let Some(files) = self.files.as_ref().filter(|_| self.report_deadline.is_none()) else {
             return ReportStep::End;
@@ -124,7 +124,7 @@ impl DeathFileReader {
         if self.is_dying {
             return ReportStep::Await;
         }
-        // What it has written before is no report.
+        // Earlier output is not part of the report.
         self.stderr.clear();
         ReportStep::Ask(signal)
     }
@@ -134,15 +134,14 @@ impl DeathFileReader {
         self.is_report_begun
     }
 
-    /// Returns when to look for the report.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
     }
 
-    /// Looks for the report in a file; returns whether it is there, or no longer awaited. A process that
-    /// reports on standard error exits after that.
+    /// Checks for the report file. Returns whether it exists or is no longer awaited. A process that reports
+    /// on standard error exits afterwards.
     pub(super) fn look(&mut self, root: Option<Pid>, now: Instant) -> bool {
-        // A process that dies by itself ends after its report.
+        // A process that dies by itself ends after writing its report.
         let is_there = self.is_report_begun
             && self
                 .crash_report(root)
@@ -152,8 +151,8 @@ impl DeathFileReader {
         is_over
     }
 
-    /// Returns the stacks of the report, and the report if it was a file. On standard error there is one only
-    /// if the process `has_died` or was asked for it: tests write stacks, too.
+    /// Returns the stack traces of the report, and the report itself if it is a file. Standard error counts
+    /// as a report only if the process `has_died` or was asked for one, because tests print stack traces too.
     pub(super) fn stacks(
         &self,
         root: Option<Pid>,
@@ -173,7 +172,7 @@ impl DeathFileReader {
         }
     }
 
-    /// Returns what is there; `None` for a framework whose processes leave nothing.
+    /// Returns the existing files, or `None` if the framework's processes write none.
     pub(super) fn read(&self, root: Option<Pid>) -> Option<ReadDeathFiles> {
         let files = self.files.as_ref()?;
         let journals = files.journal.as_deref().map(files_of).unwrap_or_default();
@@ -185,7 +184,7 @@ impl DeathFileReader {
         })
     }
 
-    /// Returns the report of the process itself, otherwise that of one below it.
+    /// Returns the report of the process itself, or else of a descendant.
     fn crash_report(&self, root: Option<Pid>) -> Option<Vec<u8>> {
         let StackReports::Directory(directory) = &self.files.as_ref()?.reports else { return None };
         let all = files_of(directory);
@@ -201,7 +200,7 @@ impl DeathFileReader {
     }
 }
 
-/// Returns the files in a directory, by name.
+/// Returns the files in a directory, sorted by name.
 fn files_of(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_FILES);
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

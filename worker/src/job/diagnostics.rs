@@ -1,5 +1,5 @@
-//! Crash diagnostics of a test process: collects the dumps, stacks and process states that the guard captures
-//! when it crashes or hangs, and stores them in the run's directory under the test's name.
+//! Crash diagnostics of a test process: collects the dumps, stack traces and process states that the guard
+//! captures on a crash or hang, and stores them in the run's directory under the test's name.
 
 use std::{
     fs::{self, OpenOptions},
@@ -27,17 +27,17 @@ use crate::{
     process::evidence_files::{plain_file_name, remove_partial_files},
 };
 
-/// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
+/// Time limit for capturing a hung process tree: two samples, then stack traces and dumps of every process.
 const HANG_CAPTURE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Shells add this to the number of the signal that ended a child.
+/// A shell exits with this value plus the signal number if a signal ended its child.
 const SHELL_SIGNAL_EXIT_BASE: i32 = 128;
 
-/// What the output of a process that exits says about its tests.
+/// Meaning of an exited process's output for its tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExitKind {
-    /// The last test that began has an end marker which nothing confirms: it has exited after that, or the
-    /// tear-down of its suite has.
+    /// The process exited after an unconfirmed end marker of its last test, in that test's or its suite's
+    /// tear-down.
     AfterEndMarker,
     /// Anything else.
     Other,
@@ -47,37 +47,37 @@ pub(super) enum ExitKind {
 pub(super) struct CrashDiagnostics {
     watch: CrashCapturePlan,
     dir: PathBuf,
-    /// Prefix of the guard's own file names.
+    /// Prefix of the guard's file names.
     file_prefix: String,
-    /// This is the isolated rerun of an earlier crash, which has files of its own.
+    /// The process is the isolated rerun of an earlier crash, which has its own files.
     is_isolated_rerun: bool,
-    /// Processes are described with their arguments.
+    /// Process descriptions include arguments.
     are_arguments_shown: bool,
     expected_crash_markers: Vec<String>,
-    /// The process reports its own crashes, and is not traced for that.
+    /// The process reports its own crashes, so it is not traced for crashes.
     reports_own_crashes: bool,
-    /// The framework reads the program's tracer, and so may a traced program.
+    /// The framework checks whether the program is being traced, so the program may do so too.
     is_tracer_read_by_framework: bool,
-    /// The stack of an exit in the middle of the run is asked for, though no file tells when that is.
+    /// Capture the stack at an exit in the middle of the run, although no file marks that state.
     is_exit_placed_by_stack: bool,
-    /// Why the process, or one that it started, is not traced.
+    /// Why the process, or a process it started, is not traced.
     untraced_reason: Option<String>,
     crash: Option<CrashReport>,
-    /// Stack of the process's own exit in the middle of its tests.
+    /// Stack trace at the process's own exit in the middle of its tests.
     exit_stack: Option<String>,
     hang: Option<HangReport>,
-    /// Stacks by the process's own runtime, and its report, unless that is its standard error.
+    /// Stack traces from the process's own runtime, and the report file if there is one.
     runtime_report: Option<(String, Option<Vec<u8>>)>,
-    /// States of the processes of a hung tree, from two samples.
+    /// Process states of a hung tree, from two samples.
     states: Vec<ProcessSample>,
-    /// Deadline of the guard's capture of a hung tree, while one is running.
+    /// Deadline of a running capture of a hung tree.
     capture_deadline: Option<Instant>,
     has_started_capture: bool,
     waiting_us: u64,
 }
 
 impl CrashDiagnostics {
-    /// Returns the diagnostics for a lease of tests with a framework.
+    /// Creates the diagnostics for a lease.
     pub(super) fn new(
         lease: &WorkerLease,
         iteration: Iteration,
@@ -115,14 +115,12 @@ impl CrashDiagnostics {
         }
     }
 
-    /// Returns whether the guard traces the process.
     pub(super) fn is_tracing(&self) -> bool {
         self.watch.mode.is_some()
     }
 
-    /// Returns how the guard is to trace the process. Without a directory nothing can be stored, and the run
-    /// continues without diagnostics.
-    /// `run_mark` is the file that exists while the framework runs tests.
+    /// Returns how the guard must trace the process. Without a directory nothing can be stored, and the run
+    /// continues without diagnostics. `run_mark`: the file that exists while the framework runs tests.
     pub(super) fn trace_plan(
         &self,
         run_mark: Option<&Path>,
@@ -134,7 +132,7 @@ impl CrashDiagnostics {
             records.record(RunRecord::Log(LogLine::warning(None, message)));
             return None;
         }
-        // The directory is there as long as the process runs.
+        // This directory exists as long as the process runs.
         let run_mark = run_mark.or(self.is_exit_placed_by_stack.then_some(self.dir.as_path()));
         Some(TracePlan {
             mode,
@@ -149,7 +147,7 @@ impl CrashDiagnostics {
         })
     }
 
-    /// Starts capturing a hung tree; returns whether capturing is enabled and was not started before.
+    /// Starts capturing a hung tree. Returns `false` if capturing is disabled or was started before.
     pub(super) fn start_hang_capture(&mut self) -> bool {
         if self.watch.mode.is_none() || self.has_started_capture {
             return false;
@@ -159,7 +157,6 @@ impl CrashDiagnostics {
         true
     }
 
-    /// Returns the deadline of a running capture.
     pub(super) fn capture_deadline(&self) -> Option<Instant> {
         self.capture_deadline
     }
@@ -172,7 +169,7 @@ impl CrashDiagnostics {
         if !self.are_arguments_shown {
             report.command = program_name(&report.command, None);
         }
-        // A crash of the test's own process takes precedence over crashes of processes that it started.
+        // A crash of the test process itself takes precedence over crashes of its children.
         if report.is_root || self.crash.is_none() {
             self.crash = Some(report);
         }
@@ -182,7 +179,7 @@ impl CrashDiagnostics {
         self.exit_stack = Some(stack);
     }
 
-    /// Takes the stack of the process's own exit in the middle of its tests.
+    /// Takes the stack trace at the process's own exit in the middle of its tests.
     pub(super) fn take_exit_stack(&mut self) -> Option<String> {
         self.exit_stack.take()
     }
@@ -191,8 +188,8 @@ impl CrashDiagnostics {
         self.untraced_reason = Some(reason);
     }
 
-    /// Returns why there is no stack of a process that has died of a crash, or has exited in a way that only
-    /// its stack explains; `None` if there is one, or if no process was left untraced.
+    /// Returns why a crash, or an exit that only a stack trace would explain, has no stack trace. `None` if
+    /// there is one, or if no process was left untraced.
     pub(super) fn missing_stack_reason(&self, exit: &ProcessExit, exit_kind: ExitKind) -> Option<String> {
         if self.crash.is_some() || self.exit_stack.is_some() {
             return None;
@@ -206,12 +203,13 @@ impl CrashDiagnostics {
         (is_crash || is_unclear).then(|| format!("no stack: {reason}"))
     }
 
-    /// Records the report of the process's own runtime: its stacks, and the report itself, if it is a file.
+    /// Records the report of the process's own runtime: its stack traces, and the report file if there is
+    /// one.
     pub(super) fn record_runtime_report(&mut self, stacks: String, report: Option<Vec<u8>>) {
         self.runtime_report = Some((stacks, report));
     }
 
-    /// Returns the directory of evidence, which exists then.
+    /// Creates the evidence directory if necessary and returns its path.
     fn evidence_directory(&self) -> Result<&Path, heeler_sys::dirs::DirError> {
         heeler_sys::dirs::private_dir(&self.dir)?;
         Ok(&self.dir)
@@ -237,8 +235,8 @@ impl CrashDiagnostics {
         Duration::from_micros(since)
     }
 
-    /// Returns whether the process died by itself. `was_end_ordered`: it had been ordered to end when its end
-    /// was reported, which may be long after the end.
+    /// Returns whether the process died by itself. `was_end_ordered`: the process had been told to end when
+    /// its end was reported, possibly long after it had died.
     pub(super) fn is_own_death(&self, end: &ProcessExit, was_end_ordered: bool) -> bool {
         match &self.crash {
             Some(crash) if crash.is_root => !crash.is_termination_requested,
@@ -247,30 +245,30 @@ impl CrashDiagnostics {
         }
     }
 
-    /// Returns where evidence is kept.
     pub(super) fn evidence_path(&self) -> &Path {
         &self.dir
     }
 
-    /// Returns where the files of the process's temporary directory are kept.
+    /// Returns the directory for files kept from the process's temporary directory.
     pub(super) fn kept_directory(&self) -> PathBuf {
         self.dir.join(format!("{}.tmp", self.file_prefix))
     }
 
-    /// Removes partial files of a guard that was lost.
+    /// Removes partial files of a lost guard.
     pub(super) fn remove_partial_files(&self) {
         remove_partial_files(&self.dir, &self.file_prefix);
     }
 
-    /// Stores everything under the name of the running test; returns the evidence, and where and by which
-    /// signal the process crashed.
+    /// Stores all evidence under the name of the running test. Returns the evidence, and the crash location
+    /// and signal.
     pub(super) fn store_evidence(
         &mut self,
         in_flight: Option<(&LeasedTest, TestOutputs)>,
         core: Option<&OsText>,
     ) -> (Option<Box<TestDiagnostics>>, Option<String>) {
         let (crash, hang, runtime_report) = (self.crash.take(), self.hang.take(), self.runtime_report.take());
-        // The system's core file is better than no dump; a user who enables core files knows where they are.
+        // Without a dump of ours, report the system's core file. Users who enable core files know where to
+        // find them.
         let core = core.filter(|_| crash.is_none() && self.watch.mode.is_some() && self.watch.dumps.crash);
         if crash.is_none() && hang.is_none() && core.is_none() && runtime_report.is_none() {
             return (None, None);
@@ -283,6 +281,7 @@ impl CrashDiagnostics {
             base: evidence_file_name(name, self.is_isolated_rerun),
         };
         let detail = crash.as_ref().map(|crash| crash_detail(crash, name)).filter(|words| !words.is_empty());
+        // Dump and stack traces of a crash, then of a hang.
         if let Some(crash) = crash {
             evidence.stack = crash.stack;
             evidence.notes.extend(crash.soft_errors);
@@ -300,6 +299,7 @@ impl CrashDiagnostics {
         if let Some(hang) = hang {
             self.add_hang_evidence(&mut evidence, hang, &files);
         }
+        // Report of the runtime.
         if let Some((stacks, report)) = runtime_report
             && self.evidence_directory().is_ok()
         {
@@ -310,6 +310,7 @@ impl CrashDiagnostics {
                 files.write(&mut evidence, &String::from_utf8_lossy(&report), kind);
             }
         }
+        // Output of the running test.
         if let Some((_, outputs)) = in_flight {
             files.write(
                 &mut evidence,
@@ -355,7 +356,7 @@ impl CrashDiagnostics {
     }
 }
 
-/// Returns a line for each process of a hung tree, and one for its machine.
+/// Returns one line for each process of a hung tree, and one for the machine.
 fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
     let line = |ProcessSample { pid, command, state, .. }: &ProcessSample| {
         let process = hang.processes.iter().find(|process| process.pid == *pid);
@@ -366,9 +367,9 @@ fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
     states.iter().map(line).chain(machine).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has
-/// hidden a crash behind itself, and one that crashed without diagnostics was not traced, because tracing
-/// might have changed what it does: the isolated rerun of both traces the whole tree.
+/// Returns how far tracing reaches. The isolated rerun of a crash without diagnostics traces the whole tree:
+/// either the process was a shell-like parent whose child crashed, or it was not traced because tracing might
+/// have changed its behaviour.
 fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
     let is_hidden = |first: &Attempt| {
         let Some(death) = first.exit_reason.as_ref().filter(|_| first.diagnostics.is_none()) else {
@@ -390,25 +391,25 @@ fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
     }
 }
 
-/// Returns whether a shell exits with this code when its child has died of a crash.
+/// Returns whether a shell exits with this code after its child has crashed.
 fn is_crash_of_child(code: i32) -> bool {
     Signal::CRASHES.contains(&Signal(code - SHELL_SIGNAL_EXIT_BASE))
 }
 
-/// Describes where and by which signal a process crashed.
+/// Returns the crash location and signal.
 fn crash_detail(crash: &CrashReport, test: &str) -> String {
     let at =
         |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
     let mut words = Vec::new();
-    // The exit of the test process does not name this signal.
+    // Name the signal only if the exit of the test process does not.
     let signal = if crash.is_root && !crash.is_handled { String::new() } else { signal_name(crash.signal) };
     if let Some(cause) = &crash.cause {
         words.push(format!("{signal} after {}{}", signal_name(cause.signal), at(cause.address)));
     } else {
         words.push(format!("{signal}{}", at(crash.address)));
     }
-    // The name of the first thread is the program's, and libtest names threads after their tests: neither
-    // adds information.
+    // Skip thread names that add no information: the first thread has the program's name, and libtest names
+    // threads after their tests.
     let thread = crash.thread.name.as_str();
     if crash.thread.id != crash.pid && !thread.is_empty() && !test.contains(thread) {
         words.push(format!("thread {thread}"));
@@ -426,22 +427,19 @@ fn crash_detail(crash: &CrashReport, test: &str) -> String {
     words.join(", ")
 }
 
-/// The files of one test.
 struct TestEvidenceFiles {
     dir: PathBuf,
     base: String,
 }
 
-/// One kind of file.
 #[derive(Debug, Clone, Copy)]
 struct EvidenceKind<'a> {
     extension: &'a str,
-    /// What users read about it.
     description: &'a str,
 }
 
 impl TestEvidenceFiles {
-    /// Renames a file of the guard to the test's name.
+    /// Renames a file written by the guard to the test's name.
     fn rename_for_test(&self, evidence: &mut TestDiagnostics, path: Option<OsText>, kind: EvidenceKind<'_>) {
         let EvidenceKind { extension, description } = kind;
         let Some(path) = path else { return };
@@ -469,14 +467,14 @@ impl TestEvidenceFiles {
             Ok(()) => evidence.files.push(evidence_file(&OsText::from(path.as_path()), description)),
             Err(error) => {
                 evidence.notes.push(format!("write {}: {error}", path.display()));
-                // A partial output is worse than none; the result has all of it.
+                // A partial output would mislead; the result has the full text.
                 drop(fs::remove_file(&path));
             }
         }
     }
 
-    /// Creates a new file that only the owner may read. A test may crash several times in one run, so names
-    /// are numbered.
+    /// Creates a new file that only the owner can read. Names are numbered because a test may crash several
+    /// times in one run.
     fn create_unique(&self, extension: &str) -> Option<(PathBuf, fs::File)> {
         (1..100).find_map(|number| {
             let tag = if number == 1 { String::new() } else { format!("-{number}") };
@@ -491,7 +489,7 @@ fn evidence_file(path: &OsText, description: &str) -> DiagnosticsFile {
     DiagnosticsFile { path: path.clone(), description: description.to_owned() }
 }
 
-/// Returns a file name that every file system accepts and that users recognise.
+/// Returns a recognisable file name that every file system accepts.
 pub(super) fn evidence_file_name(uid: &str, is_check: bool) -> String {
     let mut name = plain_file_name(&uid.replace("::", "."));
     if name.starts_with('.') {

@@ -1,4 +1,4 @@
-//! Copies of the files that tests attach: their framework may remove or replace the originals at any time.
+//! Copies of files attached by tests. The framework may remove or replace the originals at any time.
 
 use std::{
     collections::HashMap,
@@ -15,23 +15,23 @@ use heeler_core::{DiagnosticsFile, LogLine, OsText, RecordSink, RunRecord, TestI
 use super::diagnostics::evidence_file_name;
 use crate::{batch::RunningBatch, process::evidence_files::plain_file_name};
 
-/// Size of a file above which it is linked instead of copied. A copy stays what it is when the test writes
-/// the same file again; beyond this size, copying would hold up the tests of the process.
+/// File size above which a file is hard-linked instead of copied. A copy is safe if the test rewrites the
+/// file, but copying a larger file would delay the process's tests.
 const COPIED_BYTES: u64 = 64 << 20;
-/// Files that are kept of one test. A test that attaches more is likely to attach them in a loop.
+/// Maximum number of files kept per test. A test that attaches more probably does so in a loop.
 const MAX_FILES: usize = 100;
-/// Attempts to find an unused file name. Each attempt at a test uses at most `MAX_FILES`.
+/// Attempts to find an unused file name. Each attempt at a test uses at most `MAX_FILES` names.
 const MAX_NUMBER: usize = 10_000;
 
-/// Keeps the files that the tests of one process attach.
+/// Keeps the files attached by the tests of one process.
 #[derive(Debug)]
 pub(super) struct FileKeeper {
     dir: PathBuf,
-    /// The files kept of each test, by its index.
+    /// Originals of the files kept for each test, by its index.
     tests: HashMap<usize, Vec<KeptSource>>,
 }
 
-/// The original of a kept file, as it was then.
+/// The original of a kept file, as it was when kept.
 #[derive(Debug, PartialEq, Eq)]
 struct KeptSource {
     path: PathBuf,
@@ -40,7 +40,7 @@ struct KeptSource {
     modified: Option<SystemTime>,
 }
 
-/// A file that a test attaches.
+/// A file attached by a test.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttachedSource<'a> {
     pub(super) path: &'a Path,
@@ -48,12 +48,12 @@ pub(super) struct AttachedSource<'a> {
 }
 
 impl FileKeeper {
-    /// Returns the keeper for a process whose files go into this directory, which need not exist.
+    /// Creates the keeper for a process whose files go to this directory, which need not exist yet.
     pub(super) fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), tests: HashMap::new() }
     }
 
-    /// Keeps the files that events name. A file that is lost is a warning with its name, of its test.
+    /// Keeps the files named by events. Logs a warning for each file that is lost.
     pub(super) fn keep_named(
         &mut self,
         events: &[TranscriptEvent],
@@ -72,7 +72,7 @@ impl FileKeeper {
     /// Keeps one file and adds it to the result of its test.
     ///
     /// # Errors
-    /// The file is missing, is not a regular file, or can't be copied; or the test has too many files.
+    /// If the file is missing, not a regular file, or cannot be copied, or if the test has too many files.
     pub(super) fn keep(
         &mut self,
         place: usize,
@@ -82,12 +82,13 @@ impl FileKeeper {
     ) -> io::Result<()> {
         let Some(test) = batch.tests().get(place) else { return Ok(()) };
         let base = evidence_file_name(&test.uid, false);
-        // First of all: what is open can be read, even if the framework removes it now.
+        // Open the file first: an open file stays readable even if the framework removes it.
         let file = heeler_sys::io::open_without_waiting(source.path)?;
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
+        // Skip a file that is already kept in this state.
         let original = KeptSource {
             path: source.path.to_owned(),
             inode: found.ino(),
@@ -102,6 +103,7 @@ impl FileKeeper {
             return Err(io::Error::other(format!("only {MAX_FILES} files of a test are kept")));
         }
         heeler_sys::dirs::private_dir(&self.dir).map_err(io::Error::other)?;
+        // Store it under the first unused name.
         let name = shortened_file_name(source.path);
         let numbers = kept.len()..MAX_NUMBER;
         let path = numbers
@@ -118,7 +120,7 @@ impl FileKeeper {
     }
 }
 
-/// Logs that a file of a test is lost.
+/// Logs that an attached file is lost.
 pub(super) fn warn_of_loss(
     test: Option<TestId>,
     path: &Path,
@@ -133,7 +135,7 @@ pub(super) fn warn_of_loss(
     records.record(RunRecord::Log(LogLine::warning(test, message)));
 }
 
-/// Stores an open file under a name that is not in use.
+/// Stores an open file under an unused name.
 fn store(file: &File, length: u64, source: &Path, target: &Path) -> io::Result<()> {
     use io::Read as _;
     if length > COPIED_BYTES {
@@ -142,13 +144,13 @@ fn store(file: &File, length: u64, source: &Path, target: &Path) -> io::Result<(
     let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(target)?;
     let copied = io::copy(&mut file.take(COPIED_BYTES), &mut copy);
     if copied.is_err() {
-        // A partial copy is worse than none.
+        // Remove the partial copy.
         drop(fs::remove_file(target));
     }
     copied.map(drop)
 }
 
-/// Returns the end of a file's name, which has its extension.
+/// Returns the end of a file's name, including its extension.
 fn shortened_file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let reversed: String = name.chars().rev().collect();

@@ -1,4 +1,4 @@
-//! The files that the command of a test names: those that it needs, and those of its result.
+//! Files named by the command of a test: required files, and files to attach to its result.
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -9,7 +9,7 @@ use heeler_protocol::control::OsText;
 use super::kept_files::{AttachedSource, FileKeeper, warn_of_loss};
 use crate::batch::RunningBatch;
 
-/// Returns why a command can't be run; `None` if everything that it needs is there.
+/// Returns why a command cannot be run, or `None` if everything it needs exists.
 pub(super) fn missing_need(command: &OwnCommand) -> Option<String> {
     let cwd = command.cwd.as_path();
     if !cwd.is_dir() {
@@ -29,7 +29,6 @@ pub(super) fn missing_need(command: &OwnCommand) -> Option<String> {
     }
 }
 
-/// The files of a command's result.
 #[derive(Debug)]
 pub(super) struct NamedFiles {
     always: Vec<PathBuf>,
@@ -37,7 +36,7 @@ pub(super) struct NamedFiles {
 }
 
 impl NamedFiles {
-    /// Returns the files that a command names for its result, if it names any.
+    /// Returns the files that a command names for its result, if any.
     pub(super) fn of_command(command: &OwnCommand) -> Option<Self> {
         let paths =
             |files: &[OsText]| files.iter().map(|file| command.cwd.as_path().join(file.as_path())).collect();
@@ -48,8 +47,7 @@ impl NamedFiles {
         (!files.always.is_empty() || !files.on_failure.is_empty()).then_some(files)
     }
 
-    /// Attaches the files to the test of the process, which has just ended. Files that the process did not
-    /// create are left out.
+    /// Attaches the files to the test of the process, which has just ended. Skips files that do not exist.
     pub(super) fn attach(
         self,
         keeper: &mut FileKeeper,

@@ -1,4 +1,4 @@
-//! Reads what a framework has left behind of its run, when its process has ended.
+//! Reads the framework's report of its run after its process has ended.
 
 use heeler_adapters::{Adapter, RunReportFiles};
 
@@ -8,10 +8,10 @@ use crate::{
     process::regular_file::read_regular_file,
 };
 
-/// A report of 20,000 passed tests is 4 MB; with long failures in each of them, this.
+/// Maximum size of a report. A report of 20,000 passed tests has 4 MB; long failure messages in all of them
+/// would make it this large.
 const REPORT_LIMIT_BYTES: u64 = 256 << 20;
 
-/// Reads the report of one process.
 pub(super) struct RunReportReader {
     adapter: &'static dyn Adapter,
     files: Option<RunReportFiles>,
@@ -22,13 +22,13 @@ impl RunReportReader {
         Self { adapter, files }
     }
 
-    /// Returns whether the framework reports its run when it ends.
+    /// Returns whether the framework writes a report at the end of its run.
     pub(super) fn is_expected(&self) -> bool {
         self.files.is_some()
     }
 
-    /// Returns what is there. A report that is cut, or larger than any real one, is none; so is one that
-    /// another process may have written, because `has_other_run`: the output decides then.
+    /// Reads the report or run mark. Ignores a report that is truncated, larger than any real one, or
+    /// possibly written by another process (`has_other_run`); the output then decides.
     pub(super) fn read(&self, batch: &RunningBatch, has_other_run: bool) -> RunEvidence {
         let Some(files) = &self.files else { return RunEvidence::None };
         let bytes = if has_other_run { None } else { read_regular_file(&files.report, REPORT_LIMIT_BYTES) };
