@@ -1,5 +1,5 @@
-//! The record of a test process: when it started, ran its first and its last test, and ended. A timeline is
-//! drawn from these records.
+//! Records when a test process started, ran its first and last tests, and ended. Timelines are drawn from
+//! these records.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::{
     process::process_clock::ClockReading,
 };
 
-/// The record of a process that has started.
+/// Record of a started process.
 pub(super) struct ProcessSpan {
     pid: u32,
 }
 
 impl ProcessSpan {
-    /// Records the start of a process. One that waited for the lease started before it.
+    /// Records the start of a process. A waiting process started before its lease.
     pub(super) fn begin(pid: Pid, batch: &RunningBatch, now: ClockReading, sink: &mut ResultSink) -> Self {
         let pid = pid.as_u32();
         sink.record(RunRecord::ProcessStarted(ProcessStart {
@@ -52,7 +52,7 @@ impl ProcessSpan {
     }
 }
 
-/// Returns a time since the start of the process as milliseconds since 1970.
+/// Converts running time to milliseconds since 1970.
 fn utc_ms(running: Duration, now: ClockReading) -> u64 {
     let ago = now.running.saturating_sub(running);
     now.utc.since_epoch_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Where the results of a lease go: first the journal, then the result sender.
+//! Destination of a lease's results: first the journal, then the result sender.
 
 use std::sync::Arc;
 
@@ -10,18 +10,17 @@ use crate::results::{
     journal::Journal, lease_updates::LeaseUpdates, shown_output::ShownOutput, uplink::SenderMessage,
 };
 
-/// Destination of one lease's results: first the journal, then the result sender.
 pub(super) struct ResultSink {
     run: Arc<str>,
     pub(super) lease: LeaseId,
     journal: Journal,
     result_sender: mpsc::Sender<SenderMessage>,
-    /// What is not handed over yet.
+    /// Updates not handed over yet.
     updates: LeaseUpdates,
 }
 
 impl ResultSink {
-    /// Returns the destination of a lease's results. The journal continues after earlier leases of the run.
+    /// Creates the destination of a lease's results. The journal continues after earlier leases of the run.
     pub(super) fn new(
         lease: &WorkerLease,
         worker: WorkerId,
@@ -34,28 +33,26 @@ impl ResultSink {
         Self { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates }
     }
 
-    /// Returns the id of the run.
     pub(super) fn run(&self) -> &Arc<str> {
         &self.run
     }
 
-    /// Waits until there is room for an update batch.
+    /// Waits until the result sender has room for an update batch.
     ///
     /// Cancel safe: yes, because nothing is sent.
     pub(super) async fn has_room(&self) {
-        // Without the coordinator this worker is about to exit.
+        // If the coordinator is gone, this worker is about to exit.
         let _closed = self.result_sender.reserve().await;
     }
 
-    /// Reports that all tests of the lease have ended, and its process waits for others.
+    /// Tells the coordinator that all tests of the lease have ended and its process waits for more.
     ///
     /// # Errors
-    /// The queue of the result sender is full, or the coordinator has disconnected.
+    /// If the queue of the result sender is full, or if the coordinator has disconnected.
     pub(super) fn try_send_idle(&self) -> Result<(), TrySendError<SenderMessage>> {
         self.result_sender.try_send(SenderMessage::LeaseIdle { lease: self.lease })
     }
 
-    /// Returns the journal for the next lease of the run.
     pub(super) fn into_journal(mut self) -> Journal {
         self.journal.sent_groups = self.updates.batch.sent_groups;
         self.journal
@@ -80,12 +77,11 @@ impl ResultSink {
         batch.is_journal_full = self.journal.is_full();
     }
 
-    /// Adds the tests of an extended lease.
     pub(super) fn extend(&mut self, lease: &WorkerLease) {
         self.updates.extend(lease);
     }
 
-    /// Adds a report to the coordinator that is no event of the run.
+    /// Adds a report to the coordinator that is not an event of the run.
     pub(super) fn report(&mut self, report: LeaseEvent) {
         self.updates.batch.reports.push(report);
     }
@@ -95,8 +91,8 @@ impl ResultSink {
         self.updates.batch.shown.append(output);
     }
 
-    /// Hands the update batch over if there is room; otherwise it is kept and grows. Its records are in the
-    /// journal then, in either case.
+    /// Hands over the update batch if the result sender has room. Otherwise the batch is kept and grows.
+    /// Either way, its records are in the journal afterwards.
     pub(super) fn try_send_batch(&mut self) {
         self.write_ahead();
         if self.updates.batch.is_empty() {
@@ -109,7 +105,7 @@ impl ResultSink {
                 updates: Box::new(self.updates.batch.take()),
             }),
             Err(TrySendError::Full(())) => {}
-            // The coordinator has disconnected, and this worker is about to exit.
+            // The coordinator has disconnected, so this worker is about to exit.
             Err(TrySendError::Closed(())) => drop(self.updates.batch.take()),
         }
     }
@@ -125,7 +121,7 @@ impl ResultSink {
         let lease = self.lease;
         if !self.updates.batch.is_empty() {
             let updates = Box::new(self.updates.batch.take());
-            // Sending fails only when the coordinator has disconnected, and this worker is about to exit.
+            // Sending fails only if the coordinator has disconnected, and this worker is about to exit.
             drop(
                 self.result_sender
                     .send(SenderMessage::Updates { run: Arc::clone(&self.run), lease, updates })

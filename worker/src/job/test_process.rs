@@ -44,7 +44,7 @@ use heeler_protocol::control::{
 use heeler_sys::process::Pid;
 use tokio::time::Instant;
 
-/// One running test process and its state.
+/// A running test process and its state.
 pub(super) struct RunningProcess<'a> {
     pub(super) batch: RunningBatch,
     pub(super) process: GuardedProcess<'a>,
@@ -53,73 +53,72 @@ pub(super) struct RunningProcess<'a> {
     pub(super) sink: &'a mut ResultSink,
     pub(super) extension: LeaseExtension,
     grace_ms: u64,
-    /// The tests after whose end the process is ended.
+    /// Tests to wait for before the process is ended.
     awaited_tests: Option<AwaitedTests>,
-    /// The request by which running tests are asked to stop; sent when the process is ended.
+    /// Request that asks running tests to stop, sent when the process is ended.
     cancel_request: Vec<u8>,
     memory: MemoryWatch,
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
-    /// Whose standard output is parsed, where the writers are known.
+    /// Decides whose standard output is parsed, if the writers are known.
     writers: OutputWriters,
     run_report: RunReportReader,
     death_files: DeathFileReader,
     context: &'a WorkerContext,
     test_directory: Option<TestDirectory>,
-    /// Files that the command of the test names for its result.
+    /// Files named by the test's command for its result.
     named_files: Option<NamedFiles>,
-    /// The process that the guard started.
+    /// Process started by the guard.
     root: Option<Pid>,
     span: Option<ProcessSpan>,
     marker_writers: MarkerWriters,
     /// The end of the process was reported.
     is_over: bool,
-    /// A test has begun with it.
+    /// A test began together with the process.
     begins_with_process: bool,
-    /// The first test began with a request, before the process had started, or the process has run before:
-    /// how long it took to start is not known.
+    /// The start time is unknown, because the first test began with a request before the process had started,
+    /// or because the process has run before.
     is_start_unknown: bool,
 }
 
-/// An event of the event loop.
 enum TestProcessEvent {
-    /// An event of the process. Its deadline is a time limit of a test or of the process.
+    /// Event of the process. Its deadline is a time limit of a test or of the process.
     Process(ProcessEvent),
     /// A debugger has launched the process.
     Launched(Box<AcceptedLaunch>),
     /// The result sender has room.
     SenderReady,
-    /// The process's memory is to be sampled.
+    /// A memory sample of the process is due.
     MemorySampleDue,
-    /// Capturing a hung process takes the guard too long.
+    /// The guard takes too long to capture a hung process.
     HangCaptureTimedOut,
-    /// The report of a hung process's runtime is to be looked for.
+    /// Check for the report of a hung process's runtime.
     RuntimeReportDue,
-    /// The clock is to be looked at.
+    /// Clock check.
     ClockLookDue,
 }
 
-/// The tests that ran when the coordinator ordered that no others begin.
+/// Tests that were running when the coordinator ordered that no others begin.
 struct AwaitedTests {
-    /// Their indices in the batch.
+    /// Indexes of these tests in the batch.
     places: Vec<usize>,
     grace_ms: u64,
 }
 
-/// A process that has ended, with what it leaves to do.
+/// A process that has ended, and what remains to be done.
 pub(super) struct EndedProcess {
-    /// How the lease ends if no iteration follows.
+    /// End of the lease if no iteration follows.
     pub(super) end: LeaseEnd,
-    /// How long it took to its first test.
+    /// Time from the start of the process to its first test.
     pub(super) start_us: Option<u64>,
-    /// The tests that have passed this iteration and have others left.
+    /// Tests that passed this iteration and have more to run.
     pub(super) repeatable: Vec<Arc<LeasedTest>>,
-    /// The tests that run again alone, with pipes.
+    /// Tests to rerun alone, with pipes.
     pub(super) refused: Vec<Arc<LeasedTest>>,
-    /// The coordinator has ordered that no further tests begin.
+    /// The coordinator has ordered that no more tests begin.
     pub(super) is_ending: bool,
     pub(super) is_paused: bool,
-    /// The process, whose guard may take a moment more to exit.
+    /// The process, whose guard may need a moment to exit.
     pub(super) handle: ProcessHandle,
 }
 
@@ -174,7 +173,7 @@ impl<'a> RunningProcess<'a> {
 
     /// Runs until the process has ended.
     ///
-    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    /// Cancel safe: no, because cancelling abandons the process, which its guard then ends.
     pub(super) async fn run(mut self) -> EndedProcess {
         self.send_opening_request();
         loop {
@@ -199,8 +198,8 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Ends the process when the tests that the coordinator awaits have ended. A test that began after them
-    /// stays undecided: the framework started it before the process could be stopped.
+    /// Ends the process after the awaited tests have ended. A test that began after them stays undecided: the
+    /// framework started it before the process could be stopped.
     async fn terminate_after_awaited_tests(&mut self) {
         let Some(awaited) = &self.awaited_tests else { return };
         if self.batch.runs_only_unawaited(&awaited.places) {
@@ -211,7 +210,7 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Ends a process whose tests are decided.
+    /// Ends a process whose tests are all decided.
     async fn terminate_decided(&mut self) {
         if self.reader.transcript.is_decided() && self.batch.deadlines.end_decided() {
             self.terminate(0).await;
@@ -220,13 +219,13 @@ impl<'a> RunningProcess<'a> {
 
     async fn next_event(&mut self) -> TestProcessEvent {
         let is_blocked = self.sink.is_blocked();
-        // While a slow client keeps the worker from reading, a test may block on its output: that time does
-        // not count for the test. Neither does the time in which it waits for a debugger.
+        // A test may block on its output while a slow client keeps the worker from reading, or while it waits
+        // for a debugger. That time does not count for the test.
         let is_unread = is_blocked || self.debugger_handover.is_undecided();
         let hold = if self.process.is_paused() { Some(ClockHold::Paused) } else { None };
         self.clock.set_held(hold.or(is_unread.then_some(ClockHold::Unread)));
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_at(running));
-        // In no order: a process that always has an event must not keep the others from being handled.
+        // Not `biased`: a process that always has an event must not starve the other branches.
         let accepts_output = !is_blocked && !self.awaits_root();
         tokio::select! {
             event = self.process.next_event(deadline.map(Into::into), accepts_output) => {
@@ -252,7 +251,7 @@ impl<'a> RunningProcess<'a> {
                 ProcessEvent::Guard(event) => return self.handle_guard_event(event).await,
                 ProcessEvent::Output => self.read_outputs(),
                 ProcessEvent::Deadline => self.on_deadline().await,
-                // Carried out already.
+                // Already handled by `apply`.
                 ProcessEvent::GuardOverdue | ProcessEvent::TerminationDue => {}
             },
             TestProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
@@ -312,7 +311,7 @@ impl<'a> RunningProcess<'a> {
                 self.diagnostics.record_hang(*report);
                 self.terminate(self.grace_ms).await;
             }
-            // The process confirms it to the requester itself.
+            // `process` confirms the pause to the requester.
             GuardEvent::Paused => {}
         }
         None
@@ -328,8 +327,7 @@ impl<'a> RunningProcess<'a> {
         self.handle_deadline(due).await;
     }
 
-    /// Returns whether the process is in a set-up or tear-down that its framework announces, or in a test on
-    /// which its tests depend.
+    /// Returns whether the process is in an announced set-up or tear-down, or in a dependency of its tests.
     fn is_in_announced_phase(&self) -> bool {
         self.reader.transcript.suite_phase().is_some()
     }
@@ -337,8 +335,8 @@ impl<'a> RunningProcess<'a> {
     async fn handle_order(&mut self, order: JobOrder) {
         match order {
             JobOrder::Cancel { grace_ms } => {
-                // Tests that began or ended before the order may still have output in the pipe. From now on
-                // no test begins.
+                // Tests that began or ended before the order may still have output in the pipe. No test
+                // begins from here on.
                 self.settle_proven();
                 self.batch.deadlines.on_terminated(BatchTerminateReason::Cancelled);
                 self.terminate(grace_ms).await;
@@ -363,7 +361,7 @@ impl<'a> RunningProcess<'a> {
             JobOrder::Debugger { lease, decision } if lease == self.sink.lease => {
                 self.apply_debugger_decision(decision).await;
             }
-            // An order for an earlier lease, and those that the process has carried out itself.
+            // Orders for an earlier lease, and orders that `process` has already carried out.
             JobOrder::Debugger { .. }
             | JobOrder::EndIdle { .. }
             | JobOrder::Pause { .. }
@@ -399,7 +397,7 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Switches to the process that a debugger has launched, in place of the stopped one.
+    /// Switches to the process launched by a debugger, replacing the stopped one.
     async fn adopt_launched_process(&mut self, taken: AcceptedLaunch) {
         let pid = taken.process.pid().as_u32();
         self.debugger_handover.on_launched();
@@ -409,12 +407,12 @@ impl<'a> RunningProcess<'a> {
         }
         let replaced = self.process.replace(taken);
         self.send_opening_request();
-        // It has run nothing, so none of its output is lost.
+        // The replaced process has run nothing, so no output is lost.
         replaced.reap().await;
         self.sink.try_send_batch();
     }
 
-    /// Returns the test to blame for what the process does: the running one, or the only one.
+    /// Returns the test responsible for the process's behaviour: the running test, or the only one.
     fn affected_test(&self) -> Option<TestId> {
         let in_flight = self.batch.running_test().map(|(test, _)| test.test);
         let only = self.batch.tests().first().filter(|_| self.batch.tests().len() == 1).map(|test| test.test);
@@ -424,14 +422,14 @@ impl<'a> RunningProcess<'a> {
     async fn handle_deadline(&mut self, due: DeadlineAction) {
         if due == DeadlineAction::Terminate {
             self.settle_proven();
-            // While the hung process is examined, none of its tests begins or ends.
+            // Take the request now: no test begins or ends while the hung process is examined.
             self.take_cancel_request();
         }
         match due {
             DeadlineAction::Nothing => {}
             DeadlineAction::CheckHeldTests => self.check_held_tests(),
             DeadlineAction::SampleProcess => self.process.send(ToGuard::Sample).await,
-            // Two samples show what a hung process does; its stacks and dumps show why.
+            // Two samples show the state of a hung process; stack traces and dumps show the cause.
             DeadlineAction::Terminate if self.is_report_awaited().await => {}
             DeadlineAction::Terminate if self.diagnostics.start_hang_capture() => {
                 self.process.send(ToGuard::Sample).await
@@ -441,8 +439,8 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Asks a process at its limit for its stacks, if its runtime reports them; returns whether its end waits
-    /// for them.
+    /// Asks a process at its limit for its stack traces, if its runtime can report them. Returns whether to
+    /// wait for the report before ending the process.
     async fn is_report_awaited(&mut self) -> bool {
         let step = self.death_files.begin_report(Instant::now());
         if let ReportStep::Ask(signal) = step {
@@ -462,7 +460,7 @@ impl<'a> RunningProcess<'a> {
         self.handle_deadline(due).await;
     }
 
-    /// Ends the process. One whose framework has a request for that is asked first.
+    /// Ends the process. If its framework has a stop request, sends that first.
     async fn terminate(&mut self, grace_ms: u64) {
         self.diagnostics.stop_hang_capture();
         self.take_cancel_request();
@@ -481,8 +479,8 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the
-    /// exit is unknown.
+    /// Reads the outputs to their ends and decides the tests without a result. If the guard was lost, the
+    /// exit status is unknown.
     async fn finish(&mut self, raw: ProcessExit, guard_loss: Option<GuardLoss>) -> LeaseEnd {
         self.clock.set_held(None);
         self.is_over = true;
@@ -492,6 +490,7 @@ impl<'a> RunningProcess<'a> {
                 break;
             }
         }
+        // Tell the parser about the end of the output, and about the exit code.
         self.reader.transcript.on_output_end(&mut self.reader.events);
         self.read_death_files();
         if let Some(code) = raw.code.filter(|_| !self.process.is_terminating()) {
@@ -507,12 +506,13 @@ impl<'a> RunningProcess<'a> {
         let is_after_end_marker = self.reader.transcript.is_after_end_marker();
         let exit_kind = if is_after_end_marker { ExitKind::AfterEndMarker } else { ExitKind::Other };
         let missing_stack = self.diagnostics.missing_stack_reason(&raw, exit_kind);
+        // Store the evidence under the name of the test that was running.
         let affected = self.batch.test_of_death(self.reader.transcript.culprit());
         let (evidence, detail) = self.diagnostics.store_evidence(affected, raw.core.as_ref());
         let own_detail = self.reader.transcript.death_detail().map(str::to_owned);
         let detail = detail.or(own_detail).or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
-        // A report shows which tests have run; without it, a test may have printed the name of another.
+        // A report shows which tests have run. Without it, a test may have printed another test's name.
         let run_evidence = self.run_report.read(&self.batch, self.writers.has_other_run());
         let is_own_exit = raw.signal.is_none() && !self.process.is_terminating();
         let is_named_by_output =
@@ -540,6 +540,7 @@ impl<'a> RunningProcess<'a> {
             is_told_of_suite: false,
             suite_phase: self.reader.transcript.suite_phase(),
         };
+        // Attach files, then settle all tests.
         if let Some(files) = self.named_files.take() {
             files.attach(&mut self.reader.keeper, &mut self.batch, self.sink);
         }
@@ -547,20 +548,20 @@ impl<'a> RunningProcess<'a> {
         let ended = span.map(|span| span.end(&gone.exit, &self.batch, now));
         let end = self.batch.begin_end(gone, now, self.sink);
         while self.batch.settle_decided(self.sink) {
-            // Lets the sender, which shares this thread, take what is written.
+            // Lets the sender, which shares this thread, take the written updates.
             self.sink.try_send_batch();
             tokio::task::yield_now().await;
         }
         let end = self.batch.end(end, self.sink);
         ended.into_iter().for_each(|record| self.sink.record(record));
         self.sink.show(self.batch.take_shown());
-        // Files of tests may take long to move and remove: the results come first.
+        // Send the results first: moving and removing test files may take long.
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;
         end
     }
 
-    /// Logs which evidence of a crash or hang could not be kept, and why.
+    /// Logs which evidence of a crash or hang was lost, and why.
     fn log_evidence_losses(&mut self, evidence: Option<&TestDiagnostics>, end: &ProcessExit) {
         let test = self.affected_test();
         for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
@@ -572,10 +573,9 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or
-    /// their process, has failed.
+    /// Removes the temporary directory of the tests. Its files are kept if a test or the process has failed.
     async fn remove_test_directory(&mut self, end: &LeaseEnd) {
-        // An empty one, which most are, is removed at once.
+        // An empty directory, the usual case, is removed at once.
         let Some(directory) = self.test_directory.take().filter(|directory| !directory.is_empty()) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! The reports of one test process, on their way to its batch.
+//! Passes the reports of one test process to its batch.
 
 use heeler_adapters::{DeathCulprit, DeathEvidence, TranscriptEvent, TranscriptParser};
 use heeler_core::{RecordSink as _, RunRecord};
@@ -13,14 +13,14 @@ use crate::{
 /// Turns the output of a test process into events for its batch.
 pub(super) struct TranscriptReader {
     pub(super) transcript: Box<dyn TranscriptParser + Send>,
-    /// Events that are not passed on yet.
+    /// Events not passed on yet.
     pub(super) events: Vec<TranscriptEvent>,
-    /// Keeps the files that the events name.
+    /// Keeps the files named by events.
     pub(super) keeper: FileKeeper,
 }
 
 impl TranscriptReader {
-    /// Turns events and raw outputs into results, and hands them over.
+    /// Passes events and raw outputs to the batch, and hands over the resulting updates.
     pub(super) fn pass_on(
         &mut self,
         outputs: RawOutputs<'_>,
@@ -43,7 +43,7 @@ impl TranscriptReader {
         sink.try_send_batch();
     }
 
-    /// Reads what a process that has died has left about that beside its output.
+    /// Reads the files that a dead process wrote about its death.
     pub(super) fn read_death_evidence(
         &mut self,
         files: &DeathFileReader,

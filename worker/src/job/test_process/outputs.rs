@@ -1,5 +1,4 @@
-//! The dialogue with a test process: its output, which is read, parsed and passed on to its batch, and
-//! requests to it.
+//! Dialogue with a test process: reads and parses its output, passes it to the batch, and sends requests.
 
 use std::time::Duration;
 
@@ -18,17 +17,17 @@ use super::{
 use crate::batch::{DialogueStall, RawOutputs, ReleaseConditions, SoleWriterSpan};
 
 impl RunningProcess<'_> {
-    /// Returns whether output is not read yet: who its writers are shows only when it is known which process
-    /// the guard has started.
+    /// Returns whether reading must wait: output can be attributed to writers only after the guard has
+    /// reported which process it started.
     pub(super) fn awaits_root(&self) -> bool {
         self.root.is_none() && !self.is_over && self.process.channel() == InvocationChannel::OutputSocket
     }
 
-    /// Reads the outputs; returns what is known of the process that has written them.
+    /// Reads the outputs and returns what is known about the processes that wrote them.
     pub(super) fn read_outputs_and_writers(&mut self) -> ReleaseConditions {
         let names_writers = self.process.channel() == InvocationChannel::OutputSocket;
         let until = self.clock.now().running;
-        // A process that is stopped may be about to exit: how it ends decides.
+        // A stopped process may be about to exit, and its exit then decides.
         let is_running = || self.root.and_then(process::stat).is_some_and(|stat| stat.is_running());
         let own = (names_writers && self.writers.is_main_known() && is_running())
             .then_some(SoleWriterSpan { after: Duration::ZERO, until });
@@ -43,14 +42,14 @@ impl RunningProcess<'_> {
         }
     }
 
-    /// Has the held tests checked by what is known of their process.
+    /// Checks the held tests, using what is known about the writers of the output.
     pub(super) fn check_held_tests(&mut self) {
         let conditions = self.read_outputs_and_writers();
         self.batch.check_held_tests(self.clock.now(), conditions, self.sink);
         self.sink.try_send_batch();
     }
 
-    /// Reads the available output and handles it.
+    /// Reads and handles the available output.
     pub(super) fn read_outputs(&mut self) {
         if self.awaits_root() {
             return;
@@ -64,6 +63,7 @@ impl RunningProcess<'_> {
         self.death_files.on_stdout(read.stdout);
         let mut withdraws = false;
         let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
+        // Parse the output in the way of its channel.
         match channel {
             InvocationChannel::Connections => {}
             InvocationChannel::Descriptor => {
@@ -79,7 +79,7 @@ impl RunningProcess<'_> {
                 for piece in read.stdout_pieces {
                     let (bytes, behind) = rest.split_at(piece.bytes);
                     rest = behind;
-                    // Bytes without a writer are of the process itself: its guard may have written them.
+                    // Bytes without a writer belong to the process itself: its guard may have written them.
                     let root = self.root.or(piece.writer).unwrap_or(Pid::own());
                     let writer = piece.writer.unwrap_or(root);
                     let written = WrittenOutput { root, writer, bytes };
@@ -94,6 +94,7 @@ impl RunningProcess<'_> {
                 }
             }
         }
+        // Pass the events on to the batch.
         if self.writers.has_other_run() {
             self.batch.settlement.stream_names.set_socket(false);
         }
@@ -101,6 +102,7 @@ impl RunningProcess<'_> {
             self.batch.withdraw_all();
         }
         self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
+        // End the requests, or check whether the dialogue is stalled.
         let is_over = self.reader.transcript.is_over()
             && !self.extension.may_follow(&*self.reader.transcript, &self.batch);
         if is_over && self.cancel_request.is_empty() {
@@ -117,16 +119,16 @@ impl RunningProcess<'_> {
         }
     }
 
-    /// Settles the tests that have ended, as far as their ends are proven.
+    /// Settles the ended tests whose results are proven.
     pub(super) fn settle_proven(&mut self) {
-        // A look at the processes proves what was read before it.
+        // A look at the processes only proves output that was read before the look.
         self.read_outputs();
         let conditions = self.read_outputs_and_writers();
         self.batch.settle_proven(conditions, self.sink);
         self.sink.try_send_batch();
     }
 
-    /// Gives the process further tests.
+    /// Gives the process more tests.
     pub(super) fn extend(&mut self, lease: WorkerLease) {
         let transcript = &*self.reader.transcript;
         let Some(added) = self.extension.extend(lease, transcript, &mut self.batch, self.sink) else {
@@ -140,13 +142,13 @@ impl RunningProcess<'_> {
         self.sink.try_send_batch();
     }
 
-    /// Ends the requests to the process, which is to exit.
+    /// Ends the requests, so that the process exits.
     pub(super) fn finish_requests(&mut self) {
         let request = self.reader.transcript.closing_request();
         self.process.send_request(request);
         self.process.finish_requests();
         if self.reader.transcript.has_forked_copies() {
-            // One of them may have taken the last request from the process.
+            // A forked copy may have taken the last request from the process.
             self.process.shut_down_requests();
         }
         self.batch.deadlines.set_waiting(false, self.clock.now());
@@ -162,7 +164,7 @@ impl RunningProcess<'_> {
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
     }
 
-    /// Reads what a process that has died or hung has left about that.
+    /// Reads the files that a process wrote about its death or hang.
     pub(super) fn read_death_files(&mut self) {
         let is_ending = self.process.is_terminating() || self.death_files.is_report_begun();
         let has_died = !is_ending && !self.reader.transcript.is_complete();
