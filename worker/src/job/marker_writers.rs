@@ -1,5 +1,6 @@
-//! Finds the spans of time in which a test process alone can have written its framework's markers. A forked
-//! copy that returns from a test, and the program started again by a test, write the same markers.
+//! Finds time spans with the test process as the only possible writer of its framework's markers. A forked
+//! copy that returns from a test, or another instance of the program started by a test, writes the same
+//! markers.
 
 use std::time::Duration;
 
@@ -7,32 +8,32 @@ use heeler_sys::process::{Pid, TreeSnapshot};
 
 use crate::batch::SoleWriterSpan;
 
-/// The processes that can have written markers, as far as they are known.
+/// Last known set of processes that may write markers.
 #[derive(Debug, Default)]
 pub(super) struct MarkerWriters {
     last: Option<(TreeSnapshot, Duration)>,
 }
 
-/// The processes of a tree, taken before output is read.
+/// Snapshot of a process tree, taken before output is read.
 pub(super) struct WriterSample {
     tree: TreeSnapshot,
     taken_at: Duration,
 }
 
 impl WriterSample {
-    /// Takes a sample of the tree below `root` at this running time; `None` if `root` does not run any more:
-    /// how it ends decides.
+    /// Samples the tree below `root` at this running time. `None` if `root` no longer runs; its exit then
+    /// decides.
     pub(super) fn take(root: Pid, now: Duration) -> Option<Self> {
         TreeSnapshot::of_running(root).map(|tree| Self { tree, taken_at: now })
     }
 }
 
 impl MarkerWriters {
-    /// Records a sample. All that was written before it has been read at `read_at`. Returns the span that
-    /// ends with it; `None` if another process may have written in it.
+    /// Records a sample. `read_at`: time at which everything written before the sample had been read. Returns
+    /// the time span that ends with the sample, or `None` if another process may have written in it.
     ///
-    /// A copy that lived in the span, and has ended, has left its parent's count of children changed; one
-    /// that lives is seen.
+    /// A copy that is alive is visible in the sample. A copy that lived and ended within the span has changed
+    /// its parent's child count.
     pub(super) fn record(&mut self, sample: WriterSample, read_at: Duration) -> Option<SoleWriterSpan> {
         let WriterSample { tree, taken_at: until } = sample;
         let after = match &self.last {
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell that runs what is written to it, and answers each line.
+    /// A shell that executes its input and answers each line.
     struct Shell(Child);
 
     impl Shell {
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(span(&shell, 1), None);
         assert_eq!(span(&shell, 3), None, "nothing has changed, but the copy lives");
         shell.run("kill $!; wait; tail --pid=$$ -f /dev/null &");
-        // Until it has executed its program, it is a copy.
+        // Before the child has executed its program, it is a forked copy.
         assert!((5..10_000).any(|second| span(&shell, 2 * second).is_some()));
     }
 }

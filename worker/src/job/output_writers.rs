@@ -1,15 +1,15 @@
-//! Decides which process's standard output is parsed, where the kernel names the writer of each byte. A
-//! verdict belongs to the process that the worker has started: a forked copy that returns from a test goes on
-//! with the run as that process would, and writes the same markers.
+//! Decides which process's standard output is parsed, on systems where the kernel identifies the writer of
+//! each byte. Only the output of the test process itself counts: a forked copy that returns from a test
+//! continues the run and writes the same markers.
 //!
 //! ```text
-//! undecided ── the started process reports a test ──────────────► its output is parsed, all other is output
-//!     └─────── another process reports the first test ──► that one's is parsed
-//!                  └─ a process that it descends from reports a test ─► that one's is parsed, and the
-//!                                                                      results of the other are withdrawn
+//! undecided ── the started process reports a test ──────────────► parse its output; pass on all other output
+//!     └─────── another process reports the first test ──► parse that process's output
+//!                  └─ one of its ancestors reports a test ─► parse the ancestor's output instead, and
+//!                                                            withdraw the results so far
 //! ```
 //!
-//! A wrapper, which only starts the test program, reports no tests. Pure but for looks at the processes.
+//! A wrapper that only starts the test program reports no tests. Pure, except that it inspects processes.
 
 use std::{io::Read as _, path::Path};
 
@@ -17,50 +17,52 @@ use heeler_adapters::{Adapter, TranscriptEvent, TranscriptParser};
 use heeler_protocol::control::ListedTest;
 use heeler_sys::process::{self, Pid};
 
-/// How much output of all processes is kept until a test is reported: what frameworks write before
-/// the first test takes less.
+/// Bytes of early output kept, in total, until a test is reported. Frameworks write less before the first
+/// test.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// How many processes may stand between the started one and the one that reports: wrappers nest a few deep.
+/// Maximum number of processes between the started process and the reporting one. Wrappers nest a few levels
+/// deep.
 const MAX_ANCESTORS: usize = 16;
 
-/// The processes that write to one standard output.
+/// Processes that write to one standard output.
 pub(super) struct OutputWriters {
     adapter: &'static dyn Adapter,
-    /// The program is a script, which starts the test program.
+    /// The program is a script that starts the test program.
     is_script: bool,
     /// All tests belong to one variant.
     has_variant: bool,
-    /// The process whose output is parsed.
+    /// Process whose output is parsed.
     main: Option<Pid>,
-    /// The ancestors of the main process.
+    /// Ancestors of the main process.
     origin: Origin,
     /// Output of each process before the first test was reported.
     early_output: Vec<(Pid, Vec<u8>)>,
-    /// A parser for each possible ancestor of the main process that has written since.
+    /// Parsers for possible ancestors of the main process that have written since.
     ancestor_parsers: Vec<(Pid, Box<dyn TranscriptParser + Send>)>,
-    /// Parses what others write, to see whether one of them runs tests as well.
+    /// Parser for the output of other processes, to detect whether they run tests too.
     other_parser: Option<Box<dyn TranscriptParser + Send>>,
     has_other_run: bool,
 }
 
-/// The processes between the started one and another one.
+/// Processes between the started process and another one.
 #[derive(Debug, Clone, Default)]
 struct Origin {
-    /// From the parent up to the started process, or as far as they are known.
+    /// Ancestors from the parent up to the started process, or as far as they are known.
     ancestors: Vec<Pid>,
-    /// The started process is among them.
+    /// The list reaches the started process.
     is_complete: bool,
-    /// The process may be a forked copy of one of them: it does not execute another program.
+    /// The process may be a forked copy of an ancestor: both execute the same program, or the ancestry is
+    /// unknown.
     is_doubtful: bool,
 }
 
 impl Origin {
-    /// Looks at the parents of a process, which may be gone.
+    /// Looks up the ancestors of a process, which may be gone.
     fn of(process: Pid, root: Pid) -> Self {
         let mut origin = Self::default();
         let mut at = process;
-        // A process id that is used again could close a circle.
+        // The limit also stops at a cycle, which a reused process id could form.
         while at != root && origin.ancestors.len() < MAX_ANCESTORS {
             let Some(stat) = process::stat(at) else { break };
             if stat.parent == Pid::own() || stat.parent.0 <= 1 {
@@ -76,7 +78,7 @@ impl Origin {
     }
 }
 
-/// Bytes that one process has written.
+/// Bytes written by one process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WrittenOutput<'a> {
     pub(super) root: Pid,
@@ -84,23 +86,23 @@ pub(super) struct WrittenOutput<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// Returns the tests that the process runs, where a further parser is needed.
+/// Returns the tests of the process, to create another parser.
 pub(super) type TestSource<'a> = &'a dyn Fn() -> Vec<&'a ListedTest>;
 
-/// Whether results that were read before stand.
+/// Whether earlier results remain valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EarlierResults {
     Stand,
-    /// Another process than the started one has reported them.
+    /// Earlier results were reported by a process other than the started one.
     Withdrawn,
 }
 
 impl OutputWriters {
-    /// Returns the writers of a process of this program, before it has written anything.
+    /// Creates the state for a process of this program that has not written anything yet.
     pub(super) fn new(adapter: &'static dyn Adapter, program: &Path, has_variant: bool) -> Self {
         Self {
             adapter,
-            // Looked at only where writers are named: it costs a read of the program for each process.
+            // Checked only if writers are identified, because it reads the program file for every process.
             is_script: adapter.traits().reports_from_one_process && is_script(program),
             has_variant,
             main: None,
@@ -112,27 +114,26 @@ impl OutputWriters {
         }
     }
 
-    /// Records that a test began with the process, so that the first report is one of its end, which a copy
-    /// may write: only the started process can be the one, unless it is a script.
+    /// Records that a test began with the process, so that the first report is an end, which a copy might
+    /// write too. Only the started process can be the main process then, unless the program is a script.
     pub(super) fn begin_with_process(&mut self, root: Pid) {
         if !self.is_script {
             self.main = Some(root);
         }
     }
 
-    /// Returns whether the results so far come from the process that the worker has started, or from a
-    /// program that this process has started.
+    /// Returns whether the results so far come from the started process, or from a program that it started.
     pub(super) fn is_main_known(&self) -> bool {
         !self.origin.is_doubtful
     }
 
-    /// Returns whether a process whose output is not parsed has run tests as well: what the framework leaves
-    /// behind of a run may be of that one.
+    /// Returns whether a process whose output is not parsed has run tests too. The framework's report may
+    /// then be from that process.
     pub(super) fn has_other_run(&self) -> bool {
         self.has_other_run
     }
 
-    /// Parses output of the main process with `transcript`; other output is passed on as it is.
+    /// Parses output of the main process with `transcript`. Passes other output on unchanged.
     pub(super) fn read(
         &mut self,
         written: WrittenOutput<'_>,
@@ -176,13 +177,13 @@ impl OutputWriters {
     fn set_main(&mut self, root: Pid, main: Pid) {
         self.main = Some(main);
         self.origin = Origin::of(main, root);
-        // The interpreter of a script is the program of its children as well.
+        // The interpreter of a script is also the program of the script's children.
         self.origin.is_doubtful &= !self.is_script;
     }
 
     /// Returns whether a process may be an ancestor of the main process. If the main process was gone before
-    /// its report was read, its ancestors are unknown, and any older process may be one: the oldest process
-    /// that reports tests decides.
+    /// its report was read, its ancestors are unknown and any older process may be one. The oldest process
+    /// that reports tests then becomes the main process.
     fn may_be_ancestor(&self, root: Pid, process: Pid) -> bool {
         let Some(main) = self.main.filter(|main| *main != root) else { return false };
         process == root
@@ -190,8 +191,8 @@ impl OutputWriters {
             || !self.origin.is_complete && process::is_older_descendant(process, main, root)
     }
 
-    /// Reads output of a possible ancestor of the main process. The ancestor becomes the main process when it
-    /// reports a test.
+    /// Reads output of a possible ancestor of the main process. If the ancestor reports a test, it becomes
+    /// the main process.
     fn read_ancestor(
         &mut self,
         written: WrittenOutput<'_>,
@@ -214,7 +215,7 @@ impl OutputWriters {
         };
         parser.on_stdout(bytes, &mut own);
         if !has_run(parser.as_ref(), &own) {
-            // More of them than wrappers nest are something else.
+            // More candidates than wrappers nest cannot all be ancestors.
             if self.ancestor_parsers.len() < MAX_ANCESTORS {
                 self.ancestor_parsers.push((writer, parser));
             }
@@ -245,7 +246,7 @@ fn is_script(program: &Path) -> bool {
     std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut mark)).is_ok() && &mark == b"#!"
 }
 
-/// Returns whether a process has run tests, by the events of its output.
+/// Returns whether a process has run tests, according to the events in its output.
 fn has_run(parser: &dyn TranscriptParser, events: &[TranscriptEvent]) -> bool {
     let is_report = |event: &TranscriptEvent| {
         matches!(event, TranscriptEvent::Begun { .. } | TranscriptEvent::Ended { .. })
@@ -259,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    // In the order of their creation; no process has these ids.
+    // Process ids in order of creation; no process has these ids.
     const ROOT: Pid = Pid(i32::MAX - 2);
     const WRAPPED: Pid = Pid(i32::MAX - 1);
     const OTHER: Pid = Pid(i32::MAX);
@@ -268,7 +269,7 @@ mod tests {
         ["A.a", "A.b"].map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() }).to_vec()
     }
 
-    /// Returns what the batch learns from these pieces, as words, and whether results were withdrawn.
+    /// Returns the batch's events for these pieces as text, and whether results were withdrawn.
     fn read(pieces: &[(Pid, &str)]) -> (Vec<String>, bool, OutputWriters) {
         let (adapter, tests) = (by_name("gtest").unwrap(), listed());
         let tests = || -> Vec<&ListedTest> { tests.iter().collect() };
@@ -343,7 +344,8 @@ mod tests {
         assert!(!is_withdrawn && !writers.is_main_known(), "what it executes is not known any more");
     }
 
-    /// Calls `check` with every interleaving of what the process and its copy write after the fork.
+    /// Calls `check` with every interleaving of the output that the process and its copy write after the
+    /// fork.
     fn each_order(root: &[&str], copy: &[&str], check: &mut impl FnMut(&[(Pid, String)])) {
         fn extend(
             rest: [&[&str]; 2],
@@ -383,7 +385,7 @@ mod tests {
                 .collect();
             let expected = ["begin 0", "0 Failed", "begin 1", "1 Passed"];
             assert_eq!(read(&pieces).0, expected, "{order:?}");
-            // The planted mistake: all that is written counts.
+            // Deliberate mistake: parse all output, whoever wrote it.
             let mistaken: Vec<_> = pieces.iter().map(|(_, text)| (ROOT, *text)).collect();
             orders += 1;
             wrong_by_mistake += usize::from(read(&mistaken).0 != expected);

@@ -1,5 +1,5 @@
-//! The reports of several tests as those of one: of a variant, which passes if all of its tests do, and is
-//! decided by the first that fails. The failed test, or the one in which the process ended, is its part.
+//! Reports the tests of a variant as one test. A variant passes if all its tests pass, and the first failure
+//! decides it. Its only part is the failed test, or the test that was running when the process ended.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use heeler_adapters::{
 };
 use heeler_protocol::control::{ListedTest, TestVariant, WorkerLease};
 
-/// The place of the variant, which is alone in its process.
+/// Place of the variant, which is alone in its process.
 const PLACE: usize = 0;
 
-/// Returns the variant that a lease runs, if it runs one.
+/// Returns the variant that a lease runs, if any.
 pub(super) fn variant_of(lease: &WorkerLease) -> Option<Arc<TestVariant>> {
     match lease.tests.as_slice() {
         [only] => only.listed.variant.clone(),
@@ -20,12 +20,11 @@ pub(super) fn variant_of(lease: &WorkerLease) -> Option<Arc<TestVariant>> {
     }
 }
 
-/// Returns the tests of a variant.
 pub(super) fn tests_of(variant: &TestVariant) -> Vec<&ListedTest> {
     variant.tests.iter().map(|test| &**test).collect()
 }
 
-/// Returns the parser of a process's reports: about the variant, if it runs one, otherwise about these tests.
+/// Returns the parser of a process's reports: for the variant if there is one, otherwise for these tests.
 pub(super) fn parser_of(
     adapter: &dyn Adapter,
     variant: Option<&TestVariant>,
@@ -39,17 +38,16 @@ pub(super) fn parser_of(
     }
 }
 
-/// The reports of a framework about the tests of a variant, as reports about the variant.
+/// Converts a framework's reports about the tests of a variant into reports about the variant.
 struct VariantTranscript {
     inner: Box<dyn TranscriptParser + Send>,
-    /// What the framework calls the tests.
+    /// Names of the tests in the framework.
     names: Vec<String>,
-    /// The tests that have not ended.
+    /// Tests that have not ended.
     open: Vec<bool>,
-    /// The test that runs.
     running: Option<usize>,
     is_decided: bool,
-    /// Events of the framework that are not passed on yet.
+    /// Framework events not passed on yet.
     own: Vec<TranscriptEvent>,
 }
 
@@ -66,7 +64,7 @@ impl VariantTranscript {
         }
     }
 
-    /// Passes on what the framework has reported.
+    /// Passes on the framework's events.
     fn pass_on(&mut self, events: &mut Vec<TranscriptEvent>) {
         for event in std::mem::take(&mut self.own) {
             if self.is_decided {
@@ -81,7 +79,7 @@ impl VariantTranscript {
                 TranscriptEvent::Output(_) | TranscriptEvent::ErrorOutput(_) | TranscriptEvent::Confirmed => {
                     events.push(event)
                 }
-                // Limits are those of the variant, and parts and files of its tests are not asked for.
+                // The variant has its own limits, and parts and files of its tests are not needed.
                 TranscriptEvent::Paused { .. }
                 | TranscriptEvent::Resumed { .. }
                 | TranscriptEvent::Part { .. }
@@ -104,17 +102,17 @@ impl VariantTranscript {
         if is_failed || self.open.iter().all(|is_open| !is_open) {
             self.is_decided = is_failed;
             let result = if is_failed { verdict.result } else { FrameworkResult::Passed };
-            // Its duration is that of all of them.
+            // The framework's duration covers one test only, but the variant runs several.
             let verdict = FrameworkVerdict { result, duration: None, ..verdict };
             events.push(TranscriptEvent::Ended { place: PLACE, verdict });
         } else {
-            // A process of quiet tests is not silent.
+            // Counts as output, so that a process of quiet tests does not become idle.
             let stream = OutputStream::Output;
             events.push(TranscriptEvent::TestOutput { place: PLACE, stream, bytes: Vec::new() });
         }
     }
 
-    /// Reports the test that still runs when the output has ended.
+    /// Reports the test that was still running when the output ended.
     fn report_running(&mut self, events: &mut Vec<TranscriptEvent>) {
         if let Some(place) = self.running.take().filter(|_| !self.is_decided) {
             self.report_part(place, None, None, events);
@@ -142,7 +140,7 @@ impl TranscriptParser for VariantTranscript {
     }
 
     fn opening_request(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        // From its start on, the process runs nothing but the variant: what becomes of it is the variant's.
+        // The process runs only the variant, so everything from its start belongs to the variant.
         events.push(TranscriptEvent::Begun { place: PLACE });
         let request = self.inner.opening_request(&mut self.own);
         self.pass_on(events);
@@ -191,7 +189,7 @@ impl TranscriptParser for VariantTranscript {
     }
 
     fn begin_no_more(&mut self) {
-        // The variant has begun, and may end.
+        // The variant has already begun, and may end.
     }
 
     fn is_over(&self) -> bool {
@@ -246,7 +244,7 @@ impl TranscriptParser for VariantTranscript {
 mod tests {
     use super::*;
 
-    /// A framework in whose output each line is an event: `+0` begins a test, `.0` lets it pass, `!0` fail.
+    /// A framework whose output has one event per line: `+0` begins a test, `.0` passes it, `!0` fails it.
     #[derive(Default)]
     struct Lines {
         is_ended: bool,
@@ -282,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Returns what a variant of two tests reports as short words, and whether it is decided at the end.
+    /// Returns the events of a variant of two tests in short form, and whether it is decided at the end.
     fn events_of(chunks: &[&str]) -> (Vec<String>, bool) {
         let test = |name: &str| Arc::new(ListedTest { name: name.to_owned(), ..ListedTest::default() });
         let variant = TestVariant { tests: vec![test("a"), test("b")], ..TestVariant::default() };

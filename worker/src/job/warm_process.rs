@@ -1,7 +1,7 @@
-//! A process that has loaded a framework, or a program as well, and is forked for tests: the interpreter,
-//! the framework and the collection of tests take some programs far longer than one test. A fork is a
-//! process below a guard of its own, with outputs and a report channel of its own, as if the guard had
-//! started it; the warm process runs no test, and is below a guard, too.
+//! Warm processes, which have loaded a framework or program and are forked for tests. For some programs,
+//! loading the interpreter and framework and collecting the tests takes far longer than one test. Each fork
+//! runs below its own guard, with its own outputs and report channel, as if the guard had started it. The
+//! warm process itself runs no test, but is also below a guard.
 
 use std::{io, time::Duration};
 
@@ -26,37 +26,38 @@ use crate::process::{
     worker_context::{PrepareError, WorkerContext},
 };
 
-/// How long a program may take to load. One that takes longer is started for each lease.
+/// Time limit for loading a program. A slower program is started anew for each lease.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
-/// How long a fork may take. It normally takes some milliseconds.
+/// Time limit for a fork, which normally takes a few milliseconds.
 const FORK_LIMIT: Duration = Duration::from_secs(30);
-/// How long a warm process waits for the next lease of its program. Until then it holds memory for nothing.
+/// Time that a warm process waits for the next lease of its program. It uses memory for nothing meanwhile.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take to exit when it is asked to, and milliseconds between SIGTERM and SIGKILL then.
+/// Time limit for a warm process to exit on request; `GRACE_MS` is the time between SIGTERM and SIGKILL after
+/// that.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
 const GRACE_MS: u64 = 500;
-/// Number of warm processes of a program that may be lost one after the other, without a fork in between.
+/// Maximum number of warm processes of a program lost in a row, without a fork in between.
 const MAX_LOSSES: u32 = 3;
-/// The largest request that goes with descriptors, which a socket takes at once.
+/// Maximum size of a request that is sent with descriptors. A socket accepts that much at once.
 const MAX_REQUEST_BYTES: usize = 32 << 10;
 
-/// What a warm process was started for.
+/// Configuration of a warm process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WarmIdentity {
-    /// With its framework known, without the variables of a variant.
+    /// Program with its framework, without the variables of a variant.
     pub(super) program: TestProgram,
     pub(super) point: ForkPoint,
     pub(super) directory_variables: TestDirectoryVariables,
 }
 
-/// The warm processes of a worker, all of one program, and what is known of others.
+/// Warm processes of a worker, all of one program, and configurations that cannot be forked.
 #[derive(Default)]
 pub(crate) struct WarmProcesses {
-    /// At most one for each point.
+    /// At most one per fork point.
     running: Vec<WarmProcess>,
-    /// Warm processes that were lost since the last fork.
+    /// Number of warm processes lost since the last fork.
     losses: u32,
-    /// What can't be forked, or not loaded.
+    /// Configurations that cannot be loaded or forked.
     unforkable: Vec<WarmIdentity>,
 }
 
@@ -66,14 +67,14 @@ impl WarmIdentity {
     }
 }
 
-/// The orders have ended the job.
+/// An order ended the job.
 #[derive(Debug)]
 pub(super) struct Interrupted;
 
-/// Why a warm process does not answer.
+/// Why a warm process did not answer.
 #[derive(Debug)]
 enum NoAnswer {
-    /// It has ended, or does not answer in time.
+    /// The process has ended, or did not answer in time.
     Lost(String),
     Interrupted,
 }
@@ -82,52 +83,52 @@ struct WarmProcess {
     identity: WarmIdentity,
     process: DetachedProcess,
     dialogue: Box<dyn WarmDialogue>,
-    /// With which it was started.
+    /// Environment of the process at its start.
     environment: Vec<(OsText, OsText)>,
     until: Instant,
-    /// Removed after it.
+    /// Dropped after the process, which removes the directory.
     _test_directory: TestDirectory,
 }
 
-/// What a fork is made for.
+/// Request for a fork.
 pub(super) struct WantedFork<'f> {
     pub(super) identity: WarmIdentity,
     pub(super) adapter: &'static dyn Adapter,
-    /// The invocation of the process that would be started.
+    /// Invocation of the process that would be started instead.
     pub(super) invocation: &'f AdapterInvocation,
-    /// With the variables of the variant.
+    /// Program with the variables of the variant.
     pub(super) program: &'f TestProgram,
     pub(super) run: &'f str,
-    /// Names the directories of processes.
+    /// Used in the names of directories.
     pub(super) lease: u32,
 }
 
 impl WarmProcesses {
-    /// Returns when all of them have waited for too long; `None` if there is none.
+    /// Returns when the last process has waited too long, or `None` if there is none.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.running.iter().map(|warm| warm.until).max()
     }
 
-    /// Takes the processes, to end them.
+    /// Takes the processes, so that the caller can end them.
     pub(crate) fn take_processes(&mut self) -> Self {
         Self { running: std::mem::take(&mut self.running), ..Self::default() }
     }
 
     /// Ends the processes.
     ///
-    /// Cancel safe: no, because processes are abandoned with the call: their guards end them.
+    /// Cancel safe: no, because cancelling abandons the processes, which their guards then end.
     pub(crate) async fn end(&mut self, guards: &GuardSpawner) {
         for warm in std::mem::take(&mut self.running) {
             warm.end(guards).await;
         }
     }
 
-    /// Returns a fork with this test directory; `None` if a process has to be started instead.
+    /// Returns a fork that uses this test directory, or `None` if a process must be started instead.
     ///
     /// # Errors
-    /// The job was ordered to end meanwhile.
+    /// If the job was ordered to end meanwhile.
     ///
-    /// Cancel safe: no, because processes are abandoned with the call: their guards end them.
+    /// Cancel safe: no, because cancelling abandons the processes, which their guards then end.
     pub(super) async fn fork(
         &mut self,
         wanted: &WantedFork<'_>,
@@ -136,11 +137,13 @@ impl WarmProcesses {
         orders: &mut mpsc::Receiver<JobOrder>,
     ) -> Result<Option<DetachedProcess>, Interrupted> {
         while !self.unforkable.contains(&wanted.identity) {
+            // Only one program is kept loaded.
             if self.running.iter().any(|warm| !warm.identity.is_of_program(&wanted.identity)) {
                 self.end(&context.guards).await;
                 self.losses = 0;
             }
             let place = self.running.iter().position(|warm| warm.identity == wanted.identity);
+            // Fork the warm process, or start one first.
             let answer = match place.map(|place| self.running.swap_remove(place)) {
                 Some(warm) => warm.fork(wanted, test_directory, context, orders).await,
                 None => match WarmProcess::start(wanted, context, orders).await {
@@ -174,7 +177,7 @@ impl WarmProcesses {
 }
 
 impl WarmProcess {
-    /// Starts a process and has it load its program. An inner error says why it can't be forked.
+    /// Starts a process that loads the program. The inner error says why it cannot be forked.
     async fn start(
         wanted: &WantedFork<'_>,
         context: &WorkerContext,
@@ -185,6 +188,7 @@ impl WarmProcess {
             return Ok(Err("its framework has no such processes".to_owned()));
         };
         let WarmStart { invocation, mut dialogue } = start;
+        // Prepare and start the process.
         let prepare = || -> Result<(TestCommand, TestDirectory), PrepareError> {
             context.clean_scratch()?;
             let name = format!("w{}", wanted.lease);
@@ -200,6 +204,7 @@ impl WarmProcess {
         let environment = command.env.clone();
         let started = GuardedProcess::start(&context.guards, command, invocation.channel, orders).await;
         let mut process = started.map_err(|error| NoAnswer::Lost(error_chain(&error)))?;
+        // Wait until it has loaded the program.
         process.send_request(dialogue.opening_request(identity.point));
         let deadline = Instant::now() + LOAD_LIMIT;
         let answer = next_report(&mut process, &mut *dialogue, deadline).await?;
@@ -223,7 +228,7 @@ impl WarmProcess {
         }
     }
 
-    /// Has the process forked. Returns no fork where the process refuses it, and a process has to be started.
+    /// Forks the process. Returns no fork if the process refuses, and the caller must start one instead.
     async fn fork(
         mut self,
         wanted: &WantedFork<'_>,
@@ -231,12 +236,13 @@ impl WarmProcess {
         context: &WorkerContext,
         orders: &mut mpsc::Receiver<JobOrder>,
     ) -> Result<(Self, Option<DetachedProcess>), NoAnswer> {
-        // What the files contain is loaded already.
+        // The contents of the files are loaded already.
         let invocation =
             AdapterInvocation { files: Vec::new(), directories: Vec::new(), ..wanted.invocation.clone() };
         let prepared = context.prepare_command(wanted.program, &invocation, Some(wanted.run), test_directory);
         let Ok(command) = prepared else { return Ok((self, None)) };
         let program = heeler_sys::process::shared_program_path();
+        // Prepare the request, with the environment of the fork.
         let words = [OsText::from(program.as_path()), GUARD_ROLE.into(), ADOPT_ARGUMENT.into()];
         let changes = changed_variables(&self.environment, &command.env);
         let request = self.dialogue.fork_request(&words, &changes);
@@ -244,6 +250,7 @@ impl WarmProcess {
             return Ok((self, None));
         };
         let lost = |error: io::Error| NoAnswer::Lost(error.to_string());
+        // Send the request together with the guard's ends of the pipes.
         let (pipes, endpoints) = create_guard_pipes(InvocationChannel::Descriptor).map_err(lost)?;
         let mut process = GuardedProcess::attach(&context.guards, self.process, orders);
         process.send_with_descriptors(&request, &endpoints.as_fds()).map_err(lost)?;
@@ -252,10 +259,11 @@ impl WarmProcess {
         let answer = next_report(&mut process, &mut *self.dialogue, deadline).await;
         self.process = process.detach();
         self.until = Instant::now() + WAIT_LIMIT;
+        // Connect to the guard of the fork.
         match answer? {
             WarmReport::Forked(pid) => {
                 let pid = Pid(pid);
-                // The process reaps no guard before the next request, so the id is still its own.
+                // The process reaps no guard before the next request, so the id is not reused yet.
                 let pidfd = process::pidfd_open(pid).map_err(lost)?;
                 let guard = GuardProcess::Forked(ForkedChild { pid, pidfd });
                 let forked = DetachedProcess::open(guard, pipes, command).await.map_err(lost)?;
@@ -271,14 +279,14 @@ impl WarmProcess {
         }
     }
 
-    /// Asks the process to exit, and ends it if it does not.
+    /// Asks the process to exit, and kills it if it does not.
     async fn end(self, guards: &GuardSpawner) {
         let request = self.dialogue.closing_request();
         self.process.end(guards, request, EXIT_LIMIT, GRACE_MS).await;
     }
 }
 
-/// Waits for the answer of a warm process, whose outputs are not kept.
+/// Waits for the answer of a warm process. Discards its outputs.
 async fn next_report(
     process: &mut GuardedProcess<'_>,
     dialogue: &mut dyn WarmDialogue,
@@ -325,7 +333,7 @@ async fn next_report(
     }
 }
 
-/// Returns what has to be changed in an environment to get another; `None` unsets a variable.
+/// Returns the changes that turn one environment into another. `None` unsets a variable.
 fn changed_variables(from: &[(OsText, OsText)], to: &[(OsText, OsText)]) -> Vec<(OsText, Option<OsText>)> {
     let value = |all: &[(OsText, OsText)], name: &OsText| {
         all.iter().find(|one| one.0 == *name).map(|one| one.1.clone())
