@@ -1,5 +1,5 @@
-//! The worker's write-ahead journal of one run: an append-only file, with one write call for each update
-//! batch. The contents of its records are decided elsewhere, by whether the journals of the run are full.
+//! A worker's write-ahead journal of one run: an append-only file, written with one call per update batch.
+//! The caller decides what the records contain, which depends on whether the run's journals are full.
 
 use std::{
     collections::HashSet,
@@ -14,11 +14,11 @@ use heeler_protocol::{
     journal::{FULL_MARK_NAME, MAGIC},
 };
 
-/// Number of bytes that a worker writes, at most, before it adds up the journals of all workers again. With
-/// the size of one record, and for each worker, it is what the journals may exceed their limit by.
+/// Bytes that a worker writes before it adds up the journals of all workers again. The journals may exceed
+/// their limit by this size plus one record, for each worker.
 const CHECKED_BYTES: u64 = 1 << 20;
 
-/// Why later results are not journalled.
+/// Why later results are not written to the journal.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalWriteError {
     #[error("open the journal {}", path.display())]
@@ -27,57 +27,57 @@ pub(crate) enum JournalWriteError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The journal of one run. Positions count the run's settled results.
+/// Journal of one run. Positions count the run's settled results.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
     state: JournalState,
-    /// The number of the run's results settled by this worker.
+    /// Number of the run's results settled by this worker.
     position: u64,
-    /// Maximum size of the journals of all workers of the run.
+    /// Maximum total size of the journals of all workers of the run.
     limit_bytes: u64,
-    /// Number of bytes written since the journals were added up.
+    /// Bytes written since the journals were last added up.
     unchecked_bytes: u64,
     is_full: bool,
-    /// Groups already sent in the worker's stream of the run. They are in no journal, because the finisher
-    /// knows them.
+    /// Groups already sent in this worker's stream of the run. Not in the journal, because the finisher knows
+    /// them.
     pub(crate) sent_groups: HashSet<String>,
 }
 
 #[derive(Debug)]
 enum JournalState {
-    /// Opened by the first write.
+    /// Created by the first write.
     NotCreated,
     Open {
         file: File,
         length: u64,
     },
-    /// The file ends with a whole record and takes no more: a gap would make the positions wrong.
+    /// The file ends with a complete record and takes no more, because a gap would make the positions wrong.
     GivenUp,
 }
 
 impl Journal {
-    /// Returns the journal of a run that has no results in this worker yet.
+    /// Creates the journal of a run that has no results in this worker yet.
     pub(crate) fn new(run_dir: &Path, worker: WorkerId, limit_bytes: u64) -> Self {
         Self {
             path: run_dir.join(journal_name(worker)),
             state: JournalState::NotCreated,
             position: 0,
             limit_bytes,
-            // A worker that replaces another begins with an empty journal beside full ones.
+            // Check at once: a worker that replaces another starts with an empty journal beside full ones.
             unchecked_bytes: u64::MAX,
             is_full: false,
             sent_groups: HashSet::new(),
         }
     }
 
-    /// Returns whether the journals of the run have reached their limit: results are then recorded without
+    /// Returns whether the journals of the run have reached their limit. Results are then recorded without
     /// outputs.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Adds up the journals of the run if this one has grown; returns `true` once in each run, when they are
+    /// Adds up the journals of the run if this one has grown. Returns `true` once per run, when they become
     /// full.
     pub(crate) fn check_limit(&mut self) -> bool {
         if self.is_full || self.unchecked_bytes < CHECKED_BYTES.min(self.limit_bytes / 16) {
@@ -89,21 +89,20 @@ impl Journal {
         self.is_full && File::create_new(run_dir.join(FULL_MARK_NAME)).is_ok()
     }
 
-    /// Returns the number of the run's settled results.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns whether results are no longer journalled.
+    /// Returns whether results are no longer written to the journal.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self.state, JournalState::GivenUp)
     }
 
-    /// Appends whole records, after which `position` results of the run are settled.
+    /// Appends complete records. `position`: number of the run's settled results after them.
     ///
     /// # Errors
-    /// Only once: the journal is then given up with only whole records in it, and later calls write nothing
-    /// and succeed. The position is still updated.
+    /// At most once. The journal then ends with a complete record, and later calls write nothing and succeed.
+    /// The position is still updated.
     pub(crate) fn append(&mut self, records: &[u8], position: u64) -> Result<(), JournalWriteError> {
         self.position = position;
         if records.is_empty() {
@@ -138,7 +137,7 @@ impl Journal {
                 Ok(())
             }
             Err(source) => {
-                // Readers tolerate a torn record at the end, so a failure to cut it off is ignored.
+                // Ignore a failed truncation: readers tolerate a torn record at the end.
                 drop(file.set_len(*length));
                 Err(JournalWriteError::Write { path: self.path.clone(), source })
             }
@@ -146,7 +145,7 @@ impl Journal {
     }
 }
 
-/// Returns the size of the journals of all workers; those that can't be read do not count.
+/// Returns the total size of all workers' journals, ignoring unreadable ones.
 fn journal_bytes(run_dir: &Path) -> u64 {
     let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
     let is_journal =
@@ -224,7 +223,7 @@ mod tests {
             let reported = journals.each_mut().map(Journal::check_limit);
             assert_eq!(reported, [number == 1, false, false]);
         }
-        // A worker that writes nothing has nothing to leave out.
+        // A worker that has written nothing does not check the limit.
         assert_eq!(journals.each_ref().map(Journal::is_full), [true, true, false]);
         journals[2].append(&record(1), 0).unwrap();
         assert!(!journals[2].check_limit() && journals[2].is_full());

@@ -1,5 +1,5 @@
-//! What each reader gets of the events of a lease: the journal, the client's stream, the coordinator and the
-//! logs. Nothing is written or sent here.
+//! Converts the events of a lease into the form that each reader gets: the journal, the client's stream, the
+//! coordinator and the logs. Nothing is written or sent here.
 
 use heeler_core::{ProcessEnd, RecordSink, RunRecord, TestStart};
 use heeler_protocol::{
@@ -9,7 +9,7 @@ use heeler_protocol::{
 
 use super::{node_writer::NodeWriter, update_batch::UpdateBatch};
 
-/// The events of a lease that are not handed over yet, as their readers get them.
+/// Events of a lease that are not handed over yet, in the form for each reader.
 #[derive(Debug)]
 pub(crate) struct LeaseUpdates {
     worker: WorkerId,
@@ -18,12 +18,11 @@ pub(crate) struct LeaseUpdates {
 }
 
 impl LeaseUpdates {
-    /// Returns the updates of a lease for a run with `position` results in this worker's journal.
+    /// Creates the updates of a lease. `position`: number of the run's results in this worker's journal.
     pub(crate) fn new(lease: &WorkerLease, worker: WorkerId, position: u64) -> Self {
         Self { worker, nodes: NodeWriter::new(lease), batch: UpdateBatch::at_position(position) }
     }
 
-    /// Adds the tests and groups of an extended lease.
     pub(crate) fn extend(&mut self, lease: &WorkerLease) {
         self.nodes.extend(lease);
     }
@@ -32,10 +31,11 @@ impl LeaseUpdates {
 impl RecordSink for LeaseUpdates {
     fn record(&mut self, record: RunRecord) {
         let Self { worker, nodes, batch } = self;
-        // The batch writes results itself: with their outputs, or without them in a full journal.
+        // The batch writes results to the journal itself, without outputs if the journal is full.
         if !matches!(record, RunRecord::Finished { .. } | RunRecord::Provisional { .. }) {
             journal::write(&mut batch.journal, &record);
         }
+        // Pass the record to the client's stream, the coordinator or the log.
         match record {
             RunRecord::Started(start) => {
                 let TestStart { test, is_again, .. } = start;
@@ -82,7 +82,7 @@ impl RecordSink for LeaseUpdates {
                 batch.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
             }
             RunRecord::Log(line) => batch.logs.push(line),
-            // The coordinator learns of them otherwise: it has granted the lease, and finds program failures.
+            // The coordinator granted the lease and detects program failures itself.
             RunRecord::ProcessStarted(_) | RunRecord::ProgramFailed(_) => {}
         }
     }

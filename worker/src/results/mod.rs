@@ -1,5 +1,5 @@
-//! The way of the results out of the worker: captured output, test changes as JSON, the update batches that
-//! carry them, the journal that they are written to first, and the sender to client and coordinator.
+//! The path of results out of the worker: captured output, test changes as JSON, update batches, the journal
+//! that is written first, and the sender to client and coordinator.
 
 pub(crate) mod journal;
 pub(crate) mod lease_updates;

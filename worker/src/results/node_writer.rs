@@ -1,5 +1,4 @@
-//! Encodes the updates of one lease's tests into the buffer that goes to the client. What a result means is
-//! decided elsewhere, and its JSON is written by [`UpdateEncoding`].
+//! Encodes the updates of one lease's tests for the client. [`UpdateEncoding`] writes their JSON.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,28 +10,24 @@ use heeler_protocol::{
 
 use super::update_batch::UpdateBatch;
 
-/// Encodes the updates of one lease's tests.
 #[derive(Debug)]
 pub(crate) struct NodeWriter {
     encoding: UpdateEncoding,
     suite: String,
-    /// Path of the program as text.
     program: String,
-    /// The tests of the lease.
     tests: HashMap<TestId, NodeTest>,
-    /// The groups of the lease.
+    /// Groups above the tests of the lease.
     groups: Vec<AncestorGroup>,
     /// Members that the client added to tests of the lease.
     client_members: ClientMembers,
 }
 
-/// A test of the lease.
 #[derive(Debug)]
 struct NodeTest {
     test: Arc<LeasedTest>,
-    /// Index of the group that it is in.
+    /// Index of the test's group.
     group: Option<usize>,
-    /// Start of the test, in milliseconds since 1970 (UTC); 0 before it.
+    /// Start of the test, in milliseconds since 1970 (UTC). 0 before the start.
     started_ms: u64,
 }
 
@@ -41,13 +36,12 @@ struct NodeTest {
 struct AncestorGroup {
     uid: String,
     parent: Option<usize>,
-    /// The group's own change.
+    /// Encoded change that introduces the group.
     change: Vec<u8>,
     is_sent: bool,
 }
 
 impl NodeWriter {
-    /// Returns the writer for one lease's tests.
     pub(crate) fn new(lease: &WorkerLease) -> Self {
         let mut writer = Self {
             encoding: lease.route.encoding,
@@ -61,7 +55,6 @@ impl NodeWriter {
         writer
     }
 
-    /// Adds the tests and the groups of an extended lease.
     pub(crate) fn extend(&mut self, lease: &WorkerLease) {
         let first = self.groups.len();
         let added = ancestor_groups(lease).into_iter();
@@ -76,14 +69,13 @@ impl NodeWriter {
         self.client_members.append(lease.client_members.clone());
     }
 
-    /// Records when a test has started.
     pub(crate) fn set_started(&mut self, start: TestStart) {
         if let Some(test) = self.tests.get_mut(&start.test) {
             test.started_ms = start.started_ms;
         }
     }
 
-    /// Adds the ancestor groups of a test that the stream has not sent yet, outermost first.
+    /// Adds the ancestor groups of a test that have not been sent yet, outermost first.
     pub(crate) fn add_ancestor_groups(&mut self, test: TestId, updates: &mut UpdateBatch) {
         let mut next = self.tests.get(&test).and_then(|test| test.group);
         let mut unsent = Vec::new();
@@ -92,7 +84,7 @@ impl NodeWriter {
             && !above.is_sent
         {
             unsent.push(place);
-            // A parent that is not an earlier entry could form a cycle.
+            // Parents must come earlier, so that groups cannot form a cycle.
             next = above.parent.filter(|parent| *parent < place);
         }
         for place in unsent.into_iter().rev() {
@@ -102,21 +94,21 @@ impl NodeWriter {
         }
     }
 
-    /// Appends the change of a started test.
+    /// Appends the change for a started test.
     pub(crate) fn write_in_progress(&self, out: &mut Vec<u8>, test: TestId, worker: WorkerId) {
         if let Some(test) = self.tests.get(&test) {
             self.encoding.append_started(out, &self.describe(test), test.started_ms, worker);
         }
     }
 
-    /// Appends the change of a running test with its latest output.
+    /// Appends the change for a running test, with its latest output.
     pub(crate) fn write_output(&self, out: &mut Vec<u8>, test: TestId, output: &str) {
         if let Some(test) = self.tests.get(&test) {
             self.encoding.append_output(out, &self.describe(test), test.started_ms, output);
         }
     }
 
-    /// Appends the change of a test with its terminal result.
+    /// Appends the change for a test's final result.
     pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: TestId, result: &TestResult) {
         if let Some(test) = self.tests.get(&test) {
             self.encoding.append_finished(out, &self.describe(test), result);
@@ -141,7 +133,7 @@ impl NodeWriter {
     }
 }
 
-/// Returns the groups of a lease, none of which has been sent.
+/// Returns the groups of a lease, all unsent.
 fn ancestor_groups(lease: &WorkerLease) -> Vec<AncestorGroup> {
     let encoding = lease.route.encoding;
     let group = |group: &TestGroup| {
@@ -193,7 +185,7 @@ mod tests {
             writer.add_ancestor_groups(TestId(0), &mut updates);
             updates.add_started(TestId(0), |out| writer.write_in_progress(out, TestId(0), WorkerId(3)));
         }
-        // Another lease of the same run uses the same stream.
+        // Another lease of the same run shares the stream.
         let mut updates = updates.take();
         let changes: Vec<NodeChange> = updates
             .chunks()

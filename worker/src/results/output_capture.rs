@@ -1,9 +1,8 @@
-//! A test's output, limited in size: keeps head and tail, and a note between them with the number of bytes
-//! cut. Which test the bytes belong to is decided elsewhere.
+//! Captured output with limited size: keeps head and tail, and inserts a note with the number of bytes cut.
 
 use std::{borrow::Cow, collections::VecDeque};
 
-/// Captured output of one stream of one test. The limit bounds its memory, no matter how much is printed.
+/// Captured output of one stream of one test. Memory stays within the limit, no matter how much is printed.
 #[derive(Debug, Default)]
 pub(crate) struct OutputCapture {
     head_limit: usize,
@@ -14,18 +13,17 @@ pub(crate) struct OutputCapture {
 }
 
 impl OutputCapture {
-    /// Returns a capture that keeps `limit_bytes`: half from the head, half from the tail.
+    /// Creates a capture that keeps `limit_bytes`: half at the head, half at the tail.
     pub(crate) fn with_limit(limit_bytes: u64) -> Self {
         let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
         Self { head_limit: limit / 2, tail_limit: limit - limit / 2, ..Self::default() }
     }
 
-    /// Returns a capture that keeps only the last `limit_bytes`.
+    /// Creates a capture that keeps only the last `limit_bytes`.
     pub(crate) fn tail_only(limit_bytes: usize) -> Self {
         Self { tail_limit: limit_bytes, ..Self::default() }
     }
 
-    /// Adds bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
         let (head, rest) = bytes.split_at(bytes.len().min(self.head_limit - self.head.len()));
@@ -36,26 +34,25 @@ impl OutputCapture {
         self.tail.extend(rest);
     }
 
-    /// Returns whether no bytes were added.
     pub(crate) fn is_empty(&self) -> bool {
         self.total_bytes == 0
     }
 
-    /// Discards the contents and keeps the memory for the next test.
+    /// Discards the contents but keeps the memory for the next test.
     pub(crate) fn clear(&mut self) {
         self.head.clear();
         self.tail.clear();
         self.total_bytes = 0;
     }
 
-    /// Returns the captured text in printable form, with a note in its middle if bytes were cut.
+    /// Returns the captured output as text, with a note in the middle if bytes were cut.
     pub(crate) fn text(&self) -> String {
         if self.is_empty() {
             return String::new();
         }
         let (front, back) = self.tail.as_slices();
         if self.total_bytes == (self.head.len() + self.tail.len()) as u64 {
-            // Head and tail are contiguous: a character may span the boundary.
+            // Head and tail are contiguous, and a character may span the boundary.
             return String::from_utf8_lossy(&[&self.head, front, back].concat()).into_owned();
         }
         let tail = [front, back].concat();
@@ -65,7 +62,7 @@ impl OutputCapture {
     }
 }
 
-/// Truncates a text that a framework captured itself to the same limit, in the same way.
+/// Truncates text captured by a framework in the same way.
 pub(crate) fn truncate_text(text: String, limit_bytes: u64) -> String {
     if text.len() as u64 <= limit_bytes {
         return text;

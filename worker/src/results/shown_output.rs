@@ -1,17 +1,15 @@
-//! Output of tests that also goes to the worker's own standard streams while the tests run, in the order in
-//! which it was read.
+//! Test output that is also written to the worker's own standard streams, in the order of the reads.
 
 use tokio::io::AsyncWriteExt as _;
 
-/// A standard stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StandardStream {
     Output,
     Error,
 }
 
-/// Bytes for the worker's own standard streams. Bounded by what one read returns, since a batch of updates is
-/// handed over after each read, or grows while the client is slower than the tests.
+/// Bytes for the worker's own standard streams. Updates are handed over after each read, so this holds the
+/// bytes of one read, or more while the client is slower than the tests.
 #[derive(Debug, Default)]
 pub(crate) struct ShownOutput {
     chunks: Vec<(StandardStream, Vec<u8>)>,
@@ -22,7 +20,6 @@ impl ShownOutput {
         self.chunks.is_empty()
     }
 
-    /// Adds bytes behind those that were added before.
     pub(crate) fn push(&mut self, stream: StandardStream, bytes: &[u8]) {
         match self.chunks.last_mut() {
             _ if bytes.is_empty() => {}
@@ -31,16 +28,15 @@ impl ShownOutput {
         }
     }
 
-    /// Adds other output behind this.
     pub(crate) fn append(&mut self, other: Self) {
         for (stream, bytes) in other.chunks {
             self.push(stream, &bytes);
         }
     }
 
-    /// Writes everything. Errors are ignored: if a stream is closed, its owner does not want the output.
+    /// Writes all output. Ignores errors: if a stream is closed, its owner does not want the output.
     ///
-    /// Cancel safe: no, because an unknown part is written then.
+    /// Cancel safe: no, because part of the output may already be written.
     pub(crate) async fn write(&self) {
         for (stream, bytes) in &self.chunks {
             match stream {

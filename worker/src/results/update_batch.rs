@@ -1,5 +1,5 @@
-//! Updates that result from one chunk of a test process's output, in order: bytes for the journal, changes
-//! for the client, reports for the coordinator. Nothing is written or sent here.
+//! Updates from one chunk of a test process's output, in order: bytes for the journal, changes for the
+//! client, reports for the coordinator. Nothing is written or sent here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,32 +11,31 @@ use heeler_protocol::{
 
 use super::shown_output::ShownOutput;
 
-/// Updates that are written and sent together.
 #[derive(Debug, Default)]
 pub(crate) struct UpdateBatch {
     /// Bytes for the journal, written before anything is sent.
     pub(crate) journal: Vec<u8>,
     /// Reports to the coordinator, sent last.
     pub(crate) reports: Vec<LeaseEvent>,
-    /// Output of tests that is shown while they run.
+    /// Test output to show while tests run.
     pub(crate) shown: ShownOutput,
     /// Lines for the client's log.
     pub(crate) logs: Vec<LogLine>,
-    /// Its results are in no journal, so the coordinator must learn of them before the client does.
+    /// The results are in no journal, so the coordinator must learn of them before the client does.
     pub(crate) is_unjournalled: bool,
-    /// The journals of the run have reached their limit: results are recorded without outputs.
+    /// The journals of the run have reached their limit, so results are recorded without outputs.
     pub(crate) is_journal_full: bool,
-    /// Groups that were sent before, or are sent with this batch.
+    /// Groups sent before or with this batch.
     pub(crate) sent_groups: HashSet<String>,
     changes: Vec<u8>,
     change_ends: Vec<ChangeEnd>,
     /// Indexes of the changes that introduce groups.
     group_indexes: Vec<usize>,
-    /// Indexes of the changes of tests that have started and have no result in this batch.
+    /// Index of each started test's change, for tests without a result in this batch.
     started_indexes: HashMap<TestId, usize>,
-    /// The files of results, each with the index of the result's change, in order.
+    /// Files of results in order, each with the index of the result's change.
     files: Vec<IndexedFile>,
-    /// The number of the run's settled results, including those of this batch.
+    /// Number of the run's settled results, including this batch.
     position: u64,
 }
 
@@ -44,9 +43,9 @@ pub(crate) struct UpdateBatch {
 struct ChangeEnd {
     at: usize,
     position: u64,
-    /// The test's result follows in the same batch: the client needs no word of its start.
+    /// The change is not sent, because the test's result follows in the same batch.
     is_left_out: bool,
-    /// The test, unless the change introduces a group.
+    /// Test and kind of change; `None` for a change that introduces a group.
     test: Option<(TestId, TestChangeKind)>,
 }
 
@@ -61,14 +60,13 @@ struct IndexedFile {
 pub(crate) enum TestChangeKind {
     /// The start of the test, or output while the test runs.
     Running,
-    /// The result of the test.
     Ended,
 }
 
-/// The change of a test in a chunk.
+/// A change of a test within a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TestChange {
-    /// Index among the changes of the chunk.
+    /// Index within the chunk.
     pub(crate) index: usize,
     pub(crate) test: TestId,
     pub(crate) kind: TestChangeKind,
@@ -77,34 +75,33 @@ pub(crate) struct TestChange {
 /// Changes that fit into one frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UpdateChunk<'a> {
-    /// The number of the run's results sent with this chunk and all before it.
+    /// Number of the run's results sent up to and including this chunk.
     pub(crate) position: u64,
-    /// The JSON of each change.
+    /// JSON of each change.
     pub(crate) changes: Vec<&'a [u8]>,
-    /// The changes of running tests and the results among them.
+    /// Which of the changes are for running tests, and which are results.
     pub(crate) tests: Vec<TestChange>,
-    /// The files of the results among them.
+    /// Files of the results in this chunk.
     pub(crate) files: Vec<&'a DiagnosticsFile>,
 }
 
 impl UpdateBatch {
-    /// Returns an empty batch for a run with `position` results in this worker's journal.
+    /// Creates an empty batch. `position`: number of the run's results in this worker's journal.
     pub(crate) fn at_position(position: u64) -> Self {
         Self { position, ..Self::default() }
     }
 
-    /// Returns the number of the run's results that are settled after this batch.
+    /// Returns the number of the run's settled results after this batch.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns whether the batch contains nothing to write or send.
     pub(crate) fn is_empty(&self) -> bool {
         let is_anything_sent = !self.reports.is_empty() || !self.logs.is_empty() || !self.changes.is_empty();
         !is_anything_sent && self.journal.is_empty() && self.shown.is_empty()
     }
 
-    /// Takes the contents and leaves an empty batch that continues at the same position.
+    /// Takes the contents, leaving an empty batch at the same position.
     pub(crate) fn take(&mut self) -> Self {
         let rest = Self {
             sent_groups: std::mem::take(&mut self.sent_groups),
@@ -114,7 +111,7 @@ impl UpdateBatch {
         std::mem::replace(self, rest)
     }
 
-    /// Adds a group, unless the stream already contains it.
+    /// Adds a group, unless it was already sent.
     pub(crate) fn add_group(&mut self, uid: &str, change: &[u8]) {
         if self.sent_groups.insert(uid.to_owned()) {
             self.group_indexes.push(self.change_ends.len());
@@ -136,7 +133,7 @@ impl UpdateBatch {
         })
     }
 
-    /// Adds the start of a test; `write` appends its change.
+    /// Adds the start of a test. `write` appends its change.
     pub(crate) fn add_started(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.changes);
         self.started_indexes.insert(test, self.change_ends.len());
@@ -144,7 +141,7 @@ impl UpdateBatch {
         self.reports.push(LeaseEvent::Started(test));
     }
 
-    /// Adds output of a running test; `write` appends its change.
+    /// Adds output of a running test. `write` appends its change.
     pub(crate) fn add_output(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.changes);
         if self.change_ends.last().map_or(0, |end| end.at) < self.changes.len() {
@@ -152,15 +149,15 @@ impl UpdateBatch {
         }
     }
 
-    /// Leaves out the start of a test that has ended, if it is part of this batch: its result follows soon.
+    /// Drops the start of an ended test if it is in this batch, since the result follows soon.
     pub(crate) fn leave_out_start(&mut self, test: TestId) {
         if let Some(index) = self.started_indexes.remove(&test) {
             self.change_ends[index].is_left_out = true;
         }
     }
 
-    /// Adds a terminal result; `write` appends its change. The start of the test is then left out, if it is
-    /// part of this batch: clients, which are the slower end, have half the work.
+    /// Adds a terminal result. `write` appends its change. If the test's start is in this batch, it is
+    /// dropped, which halves the work of the client, usually the slower side.
     pub(crate) fn add_settled(
         &mut self,
         test: TestId,
@@ -190,7 +187,7 @@ impl UpdateBatch {
         });
     }
 
-    /// Adds a provisional result. The client does not receive it.
+    /// Adds a provisional result, which is not sent to the client.
     pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, next: NextRun) {
         if self.is_journal_full {
             journal::write_provisional(&mut self.journal, test, &attempt_without_outputs(&attempt), next);
@@ -204,7 +201,6 @@ impl UpdateBatch {
         });
     }
 
-    /// Returns whether there are changes to send.
     pub(crate) fn has_changes(&self) -> bool {
         self.change_ends.iter().any(|end| !end.is_left_out)
     }
@@ -247,7 +243,7 @@ impl UpdateBatch {
 /// Maximum size of each text of a result in a full journal.
 const RECORDED_TEXT_BYTES: usize = 1 << 10;
 
-/// Returns a result as a full journal has it: everything but its outputs and long messages.
+/// Returns a result for a full journal: without outputs and long messages.
 fn without_outputs(result: &TestResult) -> TestResult {
     let failure = |failure: &Failure| Failure {
         message: failure.message.as_deref().map(shortened_text),
@@ -316,7 +312,7 @@ mod tests {
         settle(&mut updates, 7, b"bc");
         updates.add_started(TestId(8), |out| out.extend_from_slice(b"d"));
         let loads: Vec<_> = updates.chunks().collect();
-        // The start of the test that has a result is left out.
+        // The start of the test that has a result is dropped.
         let changes = vec![&b"bc"[..], b"d"];
         let tests = vec![
             TestChange { index: 0, test: TestId(7), kind: TestChangeKind::Ended },

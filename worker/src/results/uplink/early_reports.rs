@@ -1,4 +1,4 @@
-//! Which reports of a batch reach the coordinator before the client gets the batch, when no journal has its
+//! Decides which reports reach the coordinator before the client gets the batch, if no journal has the
 //! results.
 
 use std::collections::HashSet;
@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use heeler_core::TestId;
 use heeler_protocol::control::LeaseEvent;
 
-/// Takes the reports that the coordinator needs before the client gets any result of the batch. What is left
-/// lets tests run again, and must wait until the client has handled what this worker sent of them: otherwise
-/// the client could see the old start of such a test after its new result. A test that has its result in the
-/// same batch does not run again.
+/// Takes the reports that the coordinator needs before the client gets any result of the batch. The remaining
+/// reports cause reruns, and must wait until the client has handled everything this worker sent about these
+/// tests. Otherwise the client could see the old start of a test after its new result. A test with a result
+/// in the same batch does not run again.
 pub(super) fn take_early_reports(reports: &mut Vec<LeaseEvent>) -> Vec<LeaseEvent> {
     let settled: HashSet<TestId> = reports
         .iter()
@@ -29,7 +29,7 @@ pub(super) fn take_early_reports(reports: &mut Vec<LeaseEvent>) -> Vec<LeaseEven
             }
             runs_again
         }
-        // The next start of the same test follows the report that lets it run again.
+        // The next start of the test comes after the report that causes its rerun.
         LeaseEvent::Started(test) => again.contains(test),
         _ => false,
     };

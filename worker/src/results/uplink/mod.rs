@@ -1,9 +1,10 @@
-//! Sends results out of the worker: first to the client, on a callback connection of the worker's own or
-//! through the coordinator, then to the coordinator. Each client has one task, which owns the connection, so
-//! that a client that handles slowly delays only this task and the leases of its own runs.
+//! Sends results out of the worker: first to the client, over the worker's own callback connection or through
+//! the coordinator, then to the coordinator. Each client has its own task, which owns the connection, so a
+//! slow client delays only this task and the leases of its own runs.
 //!
-//! Updates of a test never cross: before the coordinator learns that a test which the client saw start has to
-//! run again, perhaps on another worker's connection, the client has handled everything on this one.
+//! Updates of a test never overtake each other. If a test that the client saw start must run again, perhaps
+//! on another worker's connection, the coordinator learns of it only after the client has handled everything
+//! on this connection.
 
 mod early_reports;
 mod retained_frames;
@@ -32,95 +33,90 @@ use self::{
 use crate::results::update_batch::{TestChangeKind, UpdateBatch, UpdateChunk};
 use heeler_core::{TestId, error_chain};
 
-/// At most two update batches wait, beside the one being sent: one is written while the next is made. More
-/// would only take memory, since a client that is slower than that slows the run anyway.
+/// Maximum number of queued update batches, besides the one being sent: one is written while the next is
+/// made. More would only use memory, since a slower client slows the run anyway.
 pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
 
-/// How often a worker dials a client again that refused it or broke its connection, until results are proven
-/// there: once for each of the next runs.
+/// Number of times a worker redials a client that refused or broke its connection, once per run. Reset when
+/// the client proves that it has handled results.
 const MAX_REDIALS: u32 = 8;
 
-/// Time after which a client that takes no results is reported as blocking this worker.
+/// Time after which a client that accepts no results is reported as blocking this worker.
 const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
-/// A message to the result sender.
 #[derive(Debug)]
 pub(crate) enum SenderMessage {
     /// Journalled results of a lease.
     Updates { run: Arc<str>, lease: LeaseId, updates: Box<UpdateBatch> },
-    /// All tests of a lease have ended, and its process waits for others.
+    /// All tests of a lease have ended, and its process waits for more.
     LeaseIdle { lease: LeaseId },
-    /// The end of a lease: no more results of it follow.
+    /// A lease has ended, and no more of its results follow.
     LeaseEnded { lease: LeaseId, end: Box<LeaseEnd>, start_us: Option<u64> },
-    /// The delivery of a run's results is to be proven.
+    /// Prove that the results of a run were delivered.
     Drain { run: String },
 }
 
-/// Where results are sent.
 enum SenderRoute {
-    /// Through the coordinator.
     Relay,
-    /// To the client, once there is something to send.
+    /// Connect to the client when there is something to send.
     NotConnected(CallbackAddress),
-    /// To the client, on this connection.
+    /// Over this connection to the client.
     Connected(CallbackAddress, Box<CallbackConnection>),
-    /// Through the coordinator until the next run begins: the client's port could not be used.
+    /// Through the coordinator until the next run, because the client's port could not be used.
     Fallback(CallbackAddress),
-    /// Only to the journal: the watchdog sends them from there.
+    /// Only to the journal. The watchdog sends the results from there.
     Broken,
 }
 
-/// The task that sends the results of one client's runs.
+/// Task that sends the results of one client's runs.
 pub(crate) struct ResultSender {
     control: ControlSender,
     worker: WorkerId,
     client: ClientId,
-    /// Who can bring the connection to an end if this worker dies.
+    /// Processes that complete the stream if this worker dies.
     holders: StreamHolders,
     limits: DeliveryLimits,
     encoding: UpdateEncoding,
     /// The client reads the attachments stream.
     has_attachments_stream: bool,
     route: SenderRoute,
-    /// The number of results sent of each run, until it is drained.
+    /// Number of results sent for each run, until the run is drained.
     sent_positions: HashMap<Arc<str>, u64>,
-    /// The groups sent of each run, until it is drained: a new connection has to send them again.
+    /// Groups sent for each run, until the run is drained. Sent again on a new connection.
     sent_groups: HashMap<Arc<str>, SentGroups>,
-    /// The number of connections used so far, the main one included once it is fallen back to.
+    /// Number of connections used so far. Falling back to the main connection counts as one.
     connections: u32,
-    /// The frames on the present connection that the client has not handled yet.
+    /// Frames on the current connection that the client has not handled yet.
     retained: RetainedFrames,
-    /// By lease.
+    /// Unfinished tests of each lease.
     unfinished: HashMap<LeaseId, UnfinishedTests>,
-    /// How often the client may still be dialled after a failure.
+    /// Number of redials left after failures.
     redials: u32,
 }
 
-/// A frame of updates.
 #[derive(Debug, Clone)]
 struct HandedFrame {
     run: Arc<str>,
-    /// The number of the run's results that were sent with it and before it.
+    /// Number of the run's results sent up to and including this frame.
     position: u64,
     bytes: Bytes,
-    /// The number of changes in it.
+    /// Number of changes in the frame.
     changes: usize,
     /// Changes of running tests in this frame. `None` if there are none, or if the frame is never sent again.
     running: Option<RunningChanges>,
-    /// Tests whose results are in it.
+    /// Tests whose results are in the frame.
     ended: Vec<TestId>,
 }
 
-/// The groups of a run that were sent.
 #[derive(Default)]
 struct SentGroups {
     changes: Vec<Vec<u8>>,
-    /// The number of the connection that they were sent on.
+    /// Number of the connection that carried them.
     connection: u32,
 }
 
 impl ResultSender {
-    /// Returns a worker's result sender for a client. It connects to the client for the first result.
+    /// Creates a worker's result sender for a client. The sender connects to the client for the first result.
     pub(crate) fn new(
         control: ControlSender,
         worker: WorkerId,
@@ -150,11 +146,10 @@ impl ResultSender {
 
     /// Runs until all message senders are dropped.
     ///
-    /// Cancel safe: no, because the update batch being sent is lost with the call. Its results are in the
-    /// journal.
+    /// Cancel safe: no, because the update batch being sent is lost, though its results are in the journal.
     ///
     /// # Errors
-    /// Fails when the coordinator has disconnected.
+    /// If the coordinator has disconnected.
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<SenderMessage>) -> Result<(), LinkClosed> {
         while let Some(message) = inbox.recv().await {
             match message {
@@ -185,8 +180,8 @@ impl ResultSender {
         updates.shown.write().await;
         let runs_again = self.unfinished.entry(lease).or_default().record(&updates.reports);
         if updates.is_unjournalled {
-            // If this worker dies, a test whose result the client may have must not run again, so the
-            // coordinator must know of it first.
+            // If this worker dies, a test whose result the client may have must not run again. The
+            // coordinator must therefore learn of the result first.
             let early = take_early_reports(&mut updates.reports);
             self.send_reports(lease, early).await?;
             self.control.flush().await?;
@@ -214,7 +209,7 @@ impl ResultSender {
 
     fn frame_of(&self, run: &Arc<str>, chunk: &UpdateChunk<'_>) -> HandedFrame {
         let updates = self.encoding.frame(run, chunk.changes.iter().copied());
-        // Only what is sent on a connection that may break is ever sent again.
+        // Only frames on a connection that may break are ever sent again.
         let is_kept = matches!(self.route, SenderRoute::Connected(..));
         let running = is_kept.then(|| RunningChanges::of_chunk(chunk, &updates)).flatten();
         let ended = chunk.tests.iter().filter(|change| change.kind == TestChangeKind::Ended);
@@ -228,8 +223,8 @@ impl ResultSender {
         }
     }
 
-    /// Appends the files of a chunk's results to the frame of its changes, because both are sent, counted and
-    /// sent again as one.
+    /// Appends the files of a chunk's results to the frame of its changes, so that both are sent, counted and
+    /// resent as one.
     fn with_files(&self, run: &str, chunk: &UpdateChunk<'_>, updates: Bytes) -> Bytes {
         if chunk.files.is_empty() || !self.has_attachments_stream {
             return updates;
@@ -239,8 +234,8 @@ impl ResultSender {
         [updates, files].concat().into()
     }
 
-    /// Waits until the client has handled everything on this worker's connection. The order on the
-    /// coordinator's connection needs no wait.
+    /// Waits until the client has handled everything on this worker's connection. No wait is needed on the
+    /// coordinator's connection, which keeps the order.
     async fn wait_until_handled(&mut self) -> Result<(), LinkClosed> {
         let SenderRoute::Connected(_, callback) = &mut self.route else { return Ok(()) };
         let proof = report_blocking(&self.control, callback.prove()).await?;
@@ -260,10 +255,10 @@ impl ResultSender {
         }
     }
 
-    /// Lets a client that refused this worker, or closed or broke its connection, be dialled again for the
-    /// first results of another run. One that was waited for in vain is dialled again when it answers.
+    /// Allows redialling, for the first results of a new run, a client that refused this worker or closed or
+    /// broke its connection. A client that did not answer is redialled once it answers.
     fn redial_for_new_run(&mut self) {
-        // What another run has sent lies in the queue of the main connection, and may not be overtaken.
+        // Results of other runs may be queued on the main connection and must not be overtaken.
         let is_first = self.sent_positions.is_empty();
         if !is_first || self.redials == 0 {
             return;
@@ -284,8 +279,8 @@ impl ResultSender {
         self.route = SenderRoute::NotConnected(address.clone());
     }
 
-    /// Repeats the groups of a run on another connection, because connections are independent: each begins
-    /// with the groups that earlier ones carried.
+    /// Sends the groups of a run again on another connection. Connections are independent, so each must begin
+    /// with the groups sent on earlier ones.
     async fn resend_groups(&mut self, run: &Arc<str>, updates: &UpdateBatch) -> Result<(), LinkClosed> {
         if !updates.has_changes() {
             return Ok(());
@@ -301,7 +296,7 @@ impl ResultSender {
         }
     }
 
-    /// Returns the frame of the groups that a run has sent on an earlier connection and not on this one.
+    /// Returns a frame with the groups that a run sent on an earlier connection but not on this one.
     fn groups_frame(&mut self, run: &Arc<str>) -> Option<HandedFrame> {
         let position = self.sent_positions.get(run).copied().unwrap_or(0);
         let sent = self.sent_groups.get_mut(run)?;
@@ -331,8 +326,8 @@ impl ResultSender {
         let broken = match &mut self.route {
             SenderRoute::Relay | SenderRoute::Fallback(_) => return self.relay(&frame).await,
             SenderRoute::Connected(_, callback) => {
-                // Retained first: what is broken off may have been sent, and is sent again by the other
-                // route.
+                // Retain the frame first: if sending is interrupted, the frame may have been sent, and is
+                // sent again over the other route.
                 self.retained.push(frame.clone());
                 callback.set_position(&frame.run, frame.position);
                 let sending = callback.send(&frame.run, frame.bytes, frame.changes);
@@ -354,7 +349,7 @@ impl ResultSender {
 
     async fn connect(&mut self, address: CallbackAddress) -> Result<(), LinkClosed> {
         if self.holders.shared_progress().answers().has_stopped() {
-            // Others have waited for it, and said so.
+            // Other connections have already waited for this client and logged it.
             self.route = SenderRoute::Fallback(address);
             return Ok(());
         }
@@ -373,9 +368,9 @@ impl ResultSender {
         }
     }
 
-    /// Gives the callback connection up. What the client may not have handled is sent again through the
-    /// coordinator, and so are the results that follow; if it is not at hand any more, the watchdog sends all
-    /// of it when the run ends.
+    /// Gives up the callback connection. Frames that the client may not have handled are resent through the
+    /// coordinator, followed by later results. If these frames are no longer available, the watchdog sends
+    /// all results at the end of the run.
     async fn fall_back(&mut self, why: &str) -> Result<(), LinkClosed> {
         let SenderRoute::Connected(address, mut callback) =
             std::mem::replace(&mut self.route, SenderRoute::Broken)
@@ -394,8 +389,8 @@ impl ResultSender {
         self.log_fallback(why, "its results go over the main connection").await?;
         for frame in frames {
             if let Some(groups) = self.groups_frame(&frame.run) {
-                // It holds no results: the position is that of the frame which it precedes, less what that
-                // adds.
+                // Position 0 is safe: the groups contain no results, and the next frame restores the
+                // position.
                 self.control.forward(self.client, 0, &groups.bytes).await?;
             }
             self.relay(&frame).await?;
@@ -422,7 +417,7 @@ impl ResultSender {
             }
             SenderRoute::Broken => (ProofLevel::None, 0),
         };
-        // Until here, another route may have needed its groups again.
+        // Until here, another route might have needed the groups again.
         self.sent_positions.remove(run.as_str());
         self.sent_groups.remove(run.as_str());
         match self.sent_positions.is_empty() {
@@ -436,8 +431,8 @@ impl ResultSender {
         Ok(())
     }
 
-    /// Returns the proof for a run whose results were sent on the callback connection, and up to which result
-    /// it holds.
+    /// Returns the proof for a run whose results were sent on the callback connection, and the position that
+    /// it covers.
     async fn prove_drained(
         &mut self,
         run: &str,
@@ -462,8 +457,8 @@ impl ResultSender {
     }
 }
 
-/// Awaits what the client delays. Once that takes long, the coordinator knows it, so that the slot serves
-/// other clients.
+/// Waits for an operation that the client may delay. After a while, tells the coordinator, so that the slot
+/// can serve other clients.
 async fn report_blocking<T>(
     control: &ControlSender,
     waiting: impl Future<Output = T>,

@@ -1,5 +1,5 @@
-//! The frames on a callback connection that the client has not handled yet. If the connection breaks, they go
-//! to the client again by the other route.
+//! Frames on a callback connection that the client has not handled yet. If the connection breaks, they are
+//! resent over the other route.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -15,22 +15,22 @@ use heeler_transport::callback::CallbackConnection;
 use super::HandedFrame;
 use crate::results::update_batch::{TestChangeKind, UpdateChunk};
 
-/// Maximum size of the retained frames. While the client answers, its windows keep them far below this; a
-/// client that does not answer would have all frames of a run retained.
+/// Maximum size of the retained frames. While the client answers, its windows keep them far below this.
+/// Without a limit, a client that does not answer would make a worker retain all frames of a run.
 const LIMIT_BYTES: usize = 8 << 20;
 
-/// The changes of running tests in a frame, and where the others are in its bytes. A frame is seldom sent
-/// again without the former, so no second one is kept.
+/// Changes of running tests in a frame, and the byte ranges of the other changes. Frames are seldom resent
+/// without the changes of running tests, so ranges are kept instead of a second frame.
 #[derive(Debug, Clone)]
 pub(super) struct RunningChanges {
     tests: Vec<TestId>,
     others: Vec<Range<usize>>,
-    /// End of the changes' frame: the files of its results follow.
+    /// End of the frame of changes. The files of its results follow.
     files_at: usize,
 }
 
 impl RunningChanges {
-    /// Returns the changes of running tests in a chunk, which `frame` encodes; `None` if there are none.
+    /// Returns the changes of running tests in a chunk that `frame` encodes, or `None` if there are none.
     pub(super) fn of_chunk(chunk: &UpdateChunk<'_>, frame: &[u8]) -> Option<Self> {
         let running = || chunk.tests.iter().filter(|change| change.kind == TestChangeKind::Running);
         running().next()?;
@@ -44,7 +44,7 @@ impl RunningChanges {
         })
     }
 
-    /// Returns the frame without the changes of running tests; empty if nothing else is in it.
+    /// Returns the frame without the changes of running tests. Empty if nothing remains.
     fn rest_of(&self, run: &str, bytes: &[u8]) -> Bytes {
         if self.others.is_empty() {
             return Bytes::new();
@@ -54,14 +54,14 @@ impl RunningChanges {
     }
 }
 
-/// The frames that the client may not have handled, oldest first.
+/// Frames that the client may not have handled, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct RetainedFrames {
     frames: VecDeque<HandedFrame>,
     bytes: usize,
-    /// Number of frames that were sent before the retained ones.
+    /// Number of frames sent before the retained ones.
     released: u64,
-    /// Frames were dropped that the client may not have handled.
+    /// Dropped frames include some that the client may not have handled.
     is_incomplete: bool,
 }
 
@@ -96,28 +96,28 @@ impl RetainedFrames {
         self.released += count as u64;
     }
 
-    /// Forgets the frames of a run that has ended: nothing of it may follow its completion.
+    /// Drops the frames of a run that has ended. Nothing of the run may follow its completion.
     pub(super) fn forget_run(&mut self, run: &str) {
-        // Their places stay: frames are counted.
+        // Empty frames stay in the queue, because frames are counted.
         for frame in self.frames.iter_mut().filter(|frame| frame.run.as_ref() == run) {
             self.bytes -= std::mem::take(&mut frame.bytes).len();
         }
     }
 
-    /// Forgets all frames, because no run is under way.
+    /// Drops all frames, because no run is active.
     pub(super) fn forget_all(&mut self) {
         self.drop_first(self.frames.len());
         self.is_incomplete = false;
     }
 
-    /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any
-    /// more. That a test runs is left out where its result is among them: the client may have handled both.
+    /// Returns the frames that the client may not have handled, or `None` if some are no longer available.
+    /// Omits running changes of tests whose results are included, since the client may have handled both.
     pub(super) fn into_unhandled(mut self) -> Option<VecDeque<HandedFrame>> {
         let of_frame = |frame: &HandedFrame| {
             let run = Arc::clone(&frame.run);
             frame.ended.iter().map(move |test| (Arc::clone(&run), *test)).collect::<Vec<_>>()
         };
-        // The frames of a run that has ended are empty.
+        // The frames of ended runs are empty.
         self.frames.retain(|frame| !frame.bytes.is_empty());
         let ended: HashSet<_> = self.frames.iter().flat_map(of_frame).collect();
         for frame in &mut self.frames {
@@ -159,7 +159,7 @@ mod tests {
         };
         let (first, second) = (r#"{"end":1}"#, r#"{"end":2,"out":"]}}"}"#);
         let frames = [
-            // The start of test 1 alone, its result with the start of test 2, and the start of test 3.
+            // The start of test 1 alone, then its result with the start of test 2, then the start of test 3.
             frame_of(&[(r#"{"start":1}"#, 1, Running)], ""),
             frame_of(&[(first, 1, Ended), (r#"{"start":2}"#, 2, Running)], "files"),
             frame_of(&[(second, 2, Ended), (r#"{"start":3}"#, 3, Running)], ""),
@@ -213,7 +213,7 @@ mod tests {
         retained.push(frame(4));
         retained.forget_run("ended");
         assert_eq!(retained.bytes, 6);
-        // The first two are handled, whichever run they were of.
+        // The first two frames are handled, whichever run they belong to.
         retained.release_to(2);
         retained.push(frame(5));
         let sizes =

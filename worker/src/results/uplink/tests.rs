@@ -1,5 +1,4 @@
-//! Tests of the result sender over real sockets: clients that read, that close, that never read, that are
-//! absent.
+//! Tests of the result sender over real sockets, with clients that read, close, never read, or do not exist.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use tokio::{
 
 use super::*;
 
-/// Generous: the machine may be busy.
+/// Long, because the machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How a simulated client treats its callback connection.
@@ -34,19 +33,19 @@ enum ClientBehaviour {
     RepliesToNothing,
     /// Replies to the opening barrier, and closes after the first frame.
     ClosesEarly,
-    /// Replies to everything up to run `second`, and closes after the first frame of it.
+    /// Replies to everything before run `second`, and closes after that run's first frame.
     ClosesInSecondRun,
-    /// Replies to everything, and closes when it has replied to the barrier behind the first frame.
+    /// Replies to everything, and closes after replying to the barrier that follows the first frame.
     ClosesBetweenRuns,
     /// Accepts and reads nothing.
     NeverReads,
 }
 
-/// A result sender between a client and a coordinator, both simulated by the test.
+/// A result sender between a simulated client and a simulated coordinator.
 struct SenderHarness {
     to_sender: mpsc::Sender<SenderMessage>,
     coordinator: ControlReceiver,
-    /// Dropping a link closes it, so both ends are kept.
+    /// Both ends are kept, because dropping a link closes it.
     _links: (ControlSender, LinkTasks),
     tasks: JoinSet<()>,
     changes: mpsc::Receiver<String>,
@@ -105,8 +104,8 @@ impl SenderHarness {
         Self { to_sender, coordinator, _links, tasks, changes, closed, sent: 0, position: 0 }
     }
 
-    /// Sends an update batch with `results` results of `text_bytes` text each; returns what the coordinator
-    /// receives up to its reports.
+    /// Sends an update batch with `results` results of `text_bytes` of text each. Returns everything the
+    /// coordinator receives up to and including its reports.
     async fn send_results(&mut self, run: &str, results: u32, text_bytes: usize) -> Vec<CoordinatorReceived> {
         let mut updates = UpdateBatch::at_position(self.position);
         for _ in 0..results {
@@ -191,7 +190,7 @@ fn address(port: u16) -> CallbackAddress {
     CallbackAddress::new("127.0.0.1", port, None)
 }
 
-/// Simulates a client; returns the connection if it is to stay open.
+/// Simulates a client. Returns the connection if it must stay open.
 async fn run_client(
     mut stream: TcpStream,
     habit: ClientBehaviour,
@@ -265,7 +264,7 @@ fn group_batch(uid: &str) -> UpdateBatch {
     updates
 }
 
-/// Lets the runtime see what has arrived on all sockets.
+/// Lets the runtime notice input on all sockets.
 async fn turn_io() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -281,14 +280,14 @@ fn is_relayed(received: &CoordinatorReceived) -> bool {
 async fn main_connection_receives_the_groups_of_a_broken_one_again() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesEarly).await;
     bench.send_batch("r", group_batch("r::")).await;
-    // The client has closed: from some point on results go through the coordinator.
+    // The client has closed, so at some point results go through the coordinator.
     let relayed = loop {
         let received = bench.send_results("r", 1, 50_000).await;
         if received.iter().any(is_relayed) {
             break received;
         }
     };
-    // The groups come first, with no result.
+    // The groups come first, in a frame without results.
     let first = relayed.iter().find(|received| is_relayed(received)).unwrap();
     assert!(matches!(first, CoordinatorReceived::Relay(0, 1)), "{first:?}");
 }
@@ -300,7 +299,7 @@ async fn results_of_a_broken_connection_go_through_the_coordinator_at_once() {
     while relayed == 0 {
         relayed = bench.send_results("r", 1, 50_000).await.iter().filter(|one| is_relayed(one)).count();
     }
-    // The client has handled at most the first result; the others are all sent again.
+    // The client has handled at most the first result. All others are resent.
     assert!(relayed + 1 >= bench.sent as usize, "{relayed} of {}", bench.sent);
     assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, u64::from(bench.sent)));
 }
@@ -366,7 +365,7 @@ async fn connection_that_the_client_closes_between_runs_is_dialled_again() {
         assert_eq!((logs(&received), received.iter().any(is_relayed)), (0, false), "{run}");
         assert_eq!(bench.drain(&run).await, (ProofLevel::Handled, u64::from(bench.sent)));
         assert_eq!(bench.read_test_numbers(3).await.len(), 3);
-        // The client's end is seen before the next run begins.
+        // The client's close is noticed before the next run begins.
         bench.closed.recv().await.unwrap();
         turn_io().await;
     }
@@ -452,7 +451,7 @@ async fn client_that_never_reads_stalls_once() {
         messages += logs(&received);
     }
     assert_eq!(messages, 1);
-    // Whether all unhandled frames are still at hand depends on how much the kernel takes.
+    // Whether all unhandled frames are still available depends on the kernel's buffers.
     let drained = bench.drain("r").await;
     assert!(drained == (ProofLevel::Ordered, 400) || drained.0 == ProofLevel::None, "{drained:?}");
 }
