@@ -23,11 +23,10 @@ use tokio::{
 
 use super::guard_spawner::{GuardProcess, GuardSpawner};
 
-/// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
-/// after this.
+/// Time for a guard to exit after its connection has ended, before it is killed. A guard normally exits at
+/// once.
 const GUARD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connection to a guard.
 pub(crate) struct GuardConnection {
     process: GuardProcess,
     sender: ControlSender,
@@ -37,43 +36,40 @@ pub(crate) struct GuardConnection {
     stops: SilenceWatch,
 }
 
-/// A message from a guard.
 #[derive(Debug)]
 pub(crate) enum GuardEvent {
     /// The program was started. The flag says whether the system enforces its memory limit.
     Started(Pid, bool),
     /// The program could not be started.
     NotStarted(String),
-    /// The process is paused.
     Paused,
-    /// The process is stopped for a debugger: before its first instruction, or (`false`) before it executes
-    /// its program.
+    /// The process is stopped for a debugger: before its first instruction (`true`), or before it executes
+    /// its program (`false`).
     StoppedForDebugger(bool),
-    /// The debugger exited and left the process stopped; the guard has continued it.
+    /// The debugger exited and left the process stopped, so the guard resumed it.
     DebuggerLost,
-    /// Crash capture is off for the process, with the reason.
+    /// The process is not traced for crashes, for this reason.
     Untraced(String),
-    /// The process, or another of its tree, has crashed.
+    /// The process, or another process of its tree, has crashed.
     Crashed(Box<CrashReport>),
-    /// The process has exited by itself in the middle of its tests, or after it had children; its stack.
+    /// Stack trace of the process, which exited by itself in the middle of its tests, or after it had
+    /// children.
     ExitedInRun(String),
-    /// States of the processes in its tree.
+    /// States of the processes in the tree.
     Sampled(TreeSample),
-    /// Stacks and dumps of the processes in its tree.
+    /// Stack traces and dumps of the processes in the tree.
     Dumped(Box<HangReport>),
-    /// The process has ended.
     Ended(ProcessExit),
-    /// The guard has ended without having reported the end of its process, which ends with it.
+    /// The guard ended without reporting the end of its process, which ends with it.
     Lost,
 }
 
 impl GuardConnection {
-    /// Returns the id of the guard process.
     pub(crate) fn guard_pid(&self) -> Pid {
         self.process.pid()
     }
 
-    /// Returns the connection to a guard over this socket.
+    /// Opens the connection to a guard over this socket.
     pub(crate) fn open(process: GuardProcess, control: OwnedFd) -> io::Result<Self> {
         let (sender, receiver, task) =
             heeler_transport::control::open_without_heartbeat(tokio_stream(control)?);
@@ -87,8 +83,8 @@ impl GuardConnection {
         })
     }
 
-    /// Sends a message to the guard. For a guard that has exited, the message is lost:
-    /// [`GuardConnection::next_event`] reports its end.
+    /// Sends a message to the guard. A message to a guard that has exited is lost, and
+    /// [`GuardConnection::next_event`] reports the guard's end.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(crate) async fn send(&mut self, message: ToGuard) {
@@ -96,8 +92,8 @@ impl GuardConnection {
         drop(self.sender.send(&message).await);
     }
 
-    /// Waits for the guard's next message, or its end without the final message. After [`GuardEvent::Ended`],
-    /// [`GuardEvent::NotStarted`] and [`GuardEvent::Lost`] there is no other event.
+    /// Waits for the guard's next message, or its end without a final message. No event follows
+    /// [`GuardEvent::Ended`], [`GuardEvent::NotStarted`] or [`GuardEvent::Lost`].
     ///
     /// Cancel safe: yes, because a partial message stays in `self`.
     pub(crate) async fn next_event(&mut self) -> GuardEvent {
@@ -127,8 +123,7 @@ impl GuardConnection {
         }
     }
 
-    /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped
-    /// again.
+    /// Resumes a stopped guard, since any test can stop its parent. Kills a guard that is stopped again.
     fn check_stop(&mut self) {
         let is_stopped = || process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped);
         let signal = match self.stops.on_check(self.start.elapsed(), is_stopped) {
@@ -144,21 +139,21 @@ impl GuardConnection {
 
     /// Returns how the guard was lost, after [`GuardEvent::Lost`].
     ///
-    /// Cancel safe: no, as [`GuardSpawner::guard_loss`].
+    /// Cancel safe: no, because [`GuardSpawner::guard_loss`] is not.
     pub(crate) async fn loss(&mut self, guards: &GuardSpawner) -> GuardLoss {
         guards.guard_loss(&mut self.process).await
     }
 
-    /// Kills the guard, and with it its test process.
+    /// Kills the guard, and thereby its test process.
     pub(crate) fn kill(&self) {
         if let Err(error) = self.process.signal(Signal::KILL) {
             tracing::debug!(%error, "could not kill a guard");
         }
     }
 
-    /// Ends the connection and waits until the guard's process has ended.
+    /// Ends the connection and waits until the guard has exited.
     ///
-    /// Cancel safe: no, because the guard is abandoned with the call.
+    /// Cancel safe: no, because the guard is abandoned.
     pub(crate) async fn reap(mut self) {
         self.task.cut().await;
         drop(self.receiver);
@@ -169,7 +164,7 @@ impl GuardConnection {
         if let Err(error) = self.process.signal(Signal::KILL) {
             tracing::debug!(%error, "could not kill a guard");
         }
-        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
+        // A process that survives SIGKILL is stuck in the kernel, and remains as a zombie child.
         drop(timeout(GUARD_EXIT_TIMEOUT, self.process.wait_for_exit()).await);
     }
 }

@@ -1,5 +1,5 @@
-//! Starts guards: forked by a fork server, which the worker starts with the first guard it needs, or, where
-//! that fails, each executed as a new program.
+//! Starts guards. A fork server forks them; the worker starts it with the first guard it needs. If that
+//! fails, each guard is executed as a new program.
 
 use std::{
     io,
@@ -27,19 +27,19 @@ use tokio::{
 use super::{output_pipe::OutputPipe, process_outputs::ProcessOutputs, report_channel::ReportChannel};
 use heeler_core::{GuardLoss, error_chain};
 
-/// The role argument of a guard.
+/// Role argument of a guard.
 pub(crate) const GUARD_ROLE: &str = "__guard";
-/// The role argument of a fork server.
+/// Role argument of a fork server.
 const FORK_SERVER_ROLE: &str = "__fork-server";
 
-/// How long a fork request may take. It normally takes less than a millisecond; where it takes longer than
-/// this, executing guards is better.
+/// Time limit for a fork request, which normally takes less than a millisecond. If it takes longer, executing
+/// guards is better.
 const FORK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a killed fork server may take to exit; after that it is stuck in the kernel.
+/// Time for a killed fork server to exit. After that it is stuck in the kernel.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the fork server may take to report how a guard ended.
+/// Time limit for the fork server to report how a guard ended.
 const EXIT_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this number of consecutive failures, guards are executed for the rest of the worker's lifetime.
+/// Number of consecutive failures before guards are executed for the rest of the worker's lifetime.
 const MAX_FORK_FAILURES: u32 = 3;
 
 /// Why a guard could not be started.
@@ -53,7 +53,7 @@ pub(crate) enum GuardStartError {
     Spawn(#[source] SpawnError),
 }
 
-/// Why the fork server returned no guard. The caller falls back to executing one.
+/// Why the fork server returned no guard. The caller then executes one.
 #[derive(Debug, thiserror::Error)]
 enum ForkRequestError {
     #[error("start the fork server")]
@@ -76,7 +76,7 @@ pub(crate) struct GuardPipes {
     pub(crate) outputs: ProcessOutputs,
 }
 
-/// The guard's ends of the same connection and pipes.
+/// The guard's ends of its connection and pipes.
 pub(crate) struct GuardEndpoints {
     control: OwnedFd,
     stdout: OwnedFd,
@@ -85,40 +85,39 @@ pub(crate) struct GuardEndpoints {
 }
 
 impl GuardEndpoints {
-    /// Returns the descriptors as they are passed on: connection, standard output, standard error, and the
-    /// report channel or standard input, if there is one.
+    /// Returns the descriptors in the order of the protocol: connection, standard output, standard error, and
+    /// the report channel or standard input, if any.
     pub(crate) fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
         let own = [&self.control, &self.stdout, &self.stderr].into_iter();
         own.chain(&self.channel).map(|fd| fd.as_fd()).collect()
     }
 }
 
-/// The process of a guard.
 #[derive(Debug)]
 pub(crate) enum GuardProcess {
     /// Executed by this worker, which reaps it.
     Executed(SpawnedChild),
-    /// Forked by the fork server, or by a warm process, which reaps it.
+    /// Forked and reaped by the fork server or by a warm process.
     Forked(ForkedChild),
 }
 
-/// The source of all guards of a worker.
+/// Starts all guards of a worker.
 #[derive(Debug)]
 pub(crate) struct GuardSpawner {
-    /// The executable that becomes a guard or a fork server, depending on its role argument.
+    /// Executable that acts as a guard or fork server, depending on its role argument.
     executable: PathBuf,
-    /// Never locked across an await: a caller that talks to the fork server has taken it out.
+    /// Never locked across an await: a caller takes the fork server out while talking to it.
     fork_server: Mutex<ForkServerSlot>,
 }
 
 #[derive(Debug, Default)]
 struct ForkServerSlot {
     fork_server: Option<ForkServerHandle>,
-    /// The number of consecutive failures to get a guard from a fork server.
+    /// Number of consecutive failures to get a guard from a fork server.
     failures: u32,
 }
 
-/// The fork server of this worker. After it is dropped, it exits once its guards have exited.
+/// Fork server of this worker. After this is dropped, the fork server exits once its guards have exited.
 #[derive(Debug)]
 struct ForkServerHandle {
     child: SpawnedChild,
@@ -126,20 +125,20 @@ struct ForkServerHandle {
 }
 
 impl GuardSpawner {
-    /// Returns a source of guards that run this executable.
+    /// Creates a spawner of guards that run this executable.
     pub(crate) fn for_executable(executable: PathBuf) -> Self {
         Self { executable, fork_server: Mutex::default() }
     }
 
-    /// Starts the fork server, so that the first guard does not wait for it. Where that fails, the first
-    /// guard tries again.
+    /// Starts the fork server in advance, so that the first guard need not wait for it. If that fails, the
+    /// first guard tries again.
     pub(crate) fn start_fork_server(&self) {
         if let Some(fork_server) = self.acquire_fork_server() {
             self.lock_slot().fork_server = Some(fork_server);
         }
     }
 
-    /// Starts a guard, which waits for its command.
+    /// Starts a guard, which then waits for its command.
     ///
     /// Cancel safe: yes, because guards and fork servers exit when their connections are closed.
     pub(crate) async fn start_guard(
@@ -147,8 +146,8 @@ impl GuardSpawner {
         channel: InvocationChannel,
     ) -> Result<(GuardProcess, GuardPipes), GuardStartError> {
         while let Some(fork_server) = self.acquire_fork_server() {
-            // Created again for each attempt: descriptors passed to a fork server that then died may still be
-            // read by its guard.
+            // New pipes for each attempt: if the fork server died, its guard may still be reading the old
+            // ones.
             match request_fork(fork_server, channel).await {
                 Ok((forked_child, guard_pipes, fork_server)) => {
                     self.release_fork_server(fork_server);
@@ -160,6 +159,7 @@ impl GuardSpawner {
                 }
             }
         }
+        // No fork server: execute the guard.
         let (guard_pipes, guard_endpoints) = create_guard_pipes(channel).map_err(GuardStartError::Pipes)?;
         let child = spawn(SpawnOptions {
             args: [GUARD_ROLE]
@@ -177,9 +177,9 @@ impl GuardSpawner {
         Ok((GuardProcess::Executed(child), guard_pipes))
     }
 
-    /// Returns how a guard was lost whose connection has ended without its report.
+    /// Returns how a guard was lost whose connection ended without a final report.
     ///
-    /// Cancel safe: no, because the fork server may be lost with the call; it is then replaced.
+    /// Cancel safe: no, because the fork server may be lost. It is then replaced.
     pub(crate) async fn guard_loss(&self, process: &mut GuardProcess) -> GuardLoss {
         if timeout(EXIT_TIMEOUT, process.wait_for_exit()).await.is_err() {
             return GuardLoss::Unknown;
@@ -218,7 +218,7 @@ impl GuardSpawner {
         }
     }
 
-    /// Returns the idle fork server, or a new one; `None` after too many failures.
+    /// Returns the idle fork server or a new one. `None` after too many failures.
     fn acquire_fork_server(&self) -> Option<ForkServerHandle> {
         loop {
             let mut slot = self.lock_slot();
@@ -253,7 +253,7 @@ impl GuardSpawner {
     }
 }
 
-/// Requests a guard. A fork server that returns none is killed, because a late reply would reach no reader.
+/// Requests a guard. A fork server that returns none is killed, because nobody would read a late reply.
 async fn request_fork(
     mut fork_server: ForkServerHandle,
     channel: InvocationChannel,
@@ -288,7 +288,7 @@ pub(crate) fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(Guar
     Ok((guard_pipes, endpoints))
 }
 
-/// Creates the report channel, or the standard input, that a command needs, if it needs one.
+/// Creates the report channel or standard input that a command needs, if any.
 pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(ReportChannel, OwnedFd)>> {
     match channel {
         InvocationChannel::StandardOutput
@@ -304,7 +304,7 @@ pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(R
 }
 
 impl ForkServerHandle {
-    /// Executes a fork server. Requests wait until it runs.
+    /// Executes a fork server. Requests wait until it is ready.
     fn start(image: &std::path::Path) -> Result<Self, ForkRequestError> {
         heeler_sys::fail::at("worker.fork-server").map_err(ForkRequestError::Socket)?;
         let (ours, theirs) = fd_passing::seqpacket_pair().map_err(ForkRequestError::Socket)?;
@@ -339,7 +339,7 @@ impl ForkServerHandle {
         }
     }
 
-    /// Requests how a guard ended. An error means that the fork server has ended.
+    /// Asks how a guard ended. An error means that the fork server has ended.
     async fn request_exit(&mut self, guard: Pid) -> Result<ExitReply, ForkRequestError> {
         fd_passing::send(self.socket.as_fd(), &exit_request(guard.0), &[])
             .map_err(ForkRequestError::Socket)?;
@@ -352,7 +352,8 @@ impl ForkServerHandle {
         ExitReply::from_bytes(&bytes[..count]).ok_or(ForkRequestError::InvalidReply)
     }
 
-    /// Reaps it after the end of its connection, and returns how it ended. One that does not end is killed.
+    /// Reaps the fork server after the end of its connection, and returns how it ended. Kills it if it does
+    /// not end.
     async fn loss(self) -> GuardLoss {
         let Self { child, socket } = self;
         let mut process = GuardProcess::Executed(child);
@@ -370,19 +371,18 @@ impl ForkServerHandle {
         GuardLoss::Unknown
     }
 
-    /// Kills and reaps it. The watchdog then becomes the parent of its guards, and ends them.
+    /// Kills and reaps the fork server. The watchdog then becomes the parent of its guards, and ends them.
     async fn kill_and_reap(self) {
         let mut process = GuardProcess::Executed(self.child);
         if let Err(error) = process.signal(Signal::KILL) {
             tracing::debug!(%error, "could not kill the fork server");
         }
-        // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
+        // A process that survives SIGKILL is stuck in the kernel, and remains as a zombie child.
         drop(timeout(EXIT_TIMEOUT, process.wait_for_exit()).await);
     }
 }
 
 impl GuardProcess {
-    /// Returns the id of the guard process.
     pub(crate) fn pid(&self) -> Pid {
         match self {
             Self::Executed(child) => child.pid(),
@@ -400,7 +400,7 @@ impl GuardProcess {
 
     /// Waits until the process has ended, and reaps it if it is this worker's child.
     ///
-    /// Cancel safe: yes, because it changes nothing before the end is there.
+    /// Cancel safe: yes, because nothing changes before the process has ended.
     pub(crate) async fn wait_for_exit(&mut self) {
         let pidfd = match self {
             Self::Executed(child) => child.pidfd(),
@@ -418,8 +418,8 @@ impl GuardProcess {
     }
 }
 
-/// Waits until a descriptor that is not a pipe is readable. The runtime has no safe type for such
-/// descriptors, but its pipe type waits for readability in the same way.
+/// Waits until a descriptor other than a pipe is readable. The runtime has no safe type for such descriptors,
+/// but its pipe type waits for readability in the same way.
 pub(crate) async fn wait_readable(fd: BorrowedFd<'_>) -> io::Result<()> {
     pipe::Receiver::from_owned_fd_unchecked(fd.try_clone_to_owned()?)?.readable().await
 }

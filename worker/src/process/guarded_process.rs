@@ -1,6 +1,6 @@
-//! A process below its guard as one stream of events: orders for it, messages of its guard, output. What
-//! every process needs is carried out here: pauses, its end within the grace period, and reading its outputs
-//! to their ends. The callers decide which orders to follow and what the output means.
+//! A process below its guard, as one stream of events: orders, messages from the guard, output. Handles what
+//! all processes need: pauses, termination within the grace period, and reading outputs to their ends. The
+//! callers decide which orders to follow and what the output means.
 
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
@@ -26,21 +26,21 @@ use super::{
     report_channel::ReportChannel,
 };
 
-/// The capacity of a pipe, so that one read empties it.
+/// Capacity of a pipe, so that one read empties it.
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// Minimum time between two reads. Programs write each line by itself, and waking up for each would cost
-/// more than the tests. A read does not wait if the pipe is filling up or the process writes to its standard
-/// error.
+/// Minimum time between two reads. Programs write each line separately, and waking up for every line would
+/// cost more than the tests. A read does not wait if the pipe is filling up, or if the process writes to
+/// standard error.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A read of more than this means that the pipe is filling up.
+/// A larger read means that the pipe is filling up.
 const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
 
-/// After the grace period, a guard has this long to end its process before the guard itself is killed.
+/// Time after the grace period for a guard to end its process, before the guard itself is killed.
 const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
 
-/// Milliseconds of the grace period, at most, in which a process that was asked to stop may exit by itself.
+/// Maximum part of the grace period, in milliseconds, for a process that was asked to stop to exit by itself.
 const MAX_STOP_MS: u64 = 1000;
 
 /// One process, the worker's ends of its outputs, and the orders for it.
@@ -52,13 +52,13 @@ pub(crate) struct GuardedProcess<'a> {
     is_paused: bool,
     /// Notified when the process is paused.
     pause_confirmation: Option<oneshot::Sender<()>>,
-    /// When a process that was asked to exit is ended, and the grace period from then on.
+    /// When to terminate a process that was asked to exit, and the grace period from then on.
     terminate_at: Option<(Instant, u64)>,
-    /// When the guard is overdue and is killed.
+    /// When to kill an overdue guard.
     guard_kill_at: Option<Instant>,
-    /// The earliest time of the next read, unless there is a reason to read sooner.
+    /// Earliest time of the next read, unless there is a reason to read sooner.
     next_read_at: Instant,
-    /// How long outputs are still read; set at the end of the process.
+    /// Limits reading after the end of the process. Set at that end.
     drain: Option<OutputDrain>,
     buffers: ReadBuffers,
 }
@@ -79,19 +79,20 @@ impl ReadBuffers {
     }
 }
 
-/// A running process between two jobs: nothing reads its outputs. Dropped, it is ended by its guard.
+/// A running process between two jobs. Nothing reads its outputs. If this is dropped, the guard ends the
+/// process.
 pub(crate) struct DetachedProcess {
     handle: ProcessHandle,
     outputs: ProcessOutputs,
 }
 
 impl DetachedProcess {
-    /// Sends a guard the command to execute.
+    /// Sends the command to execute to a guard.
     ///
     /// # Errors
-    /// The connection can't be watched.
+    /// If the connection cannot be registered with the runtime.
     ///
-    /// Cancel safe: yes, because a guard whose connection ends exits, with its process.
+    /// Cancel safe: yes, because a guard exits with its process when its connection ends.
     pub(crate) async fn open(
         process: GuardProcess,
         pipes: GuardPipes,
@@ -103,7 +104,7 @@ impl DetachedProcess {
         Ok(Self { handle: ProcessHandle::Guard(guard), outputs })
     }
 
-    /// Returns whether nothing has happened to the process: its guard has reported nothing.
+    /// Returns whether the guard has reported nothing, so the process is unchanged.
     pub(crate) async fn is_unchanged(&mut self) -> bool {
         tokio::select! {
             biased;
@@ -112,9 +113,9 @@ impl DetachedProcess {
         }
     }
 
-    /// Asks the process to exit, and ends it if it does not within the limit; what it writes is not kept.
+    /// Asks the process to exit, and ends it if it does not exit within the limit. Discards its output.
     ///
-    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    /// Cancel safe: no, because the process is abandoned; its guard then ends it.
     pub(crate) async fn end(self, guards: &GuardSpawner, request: Vec<u8>, limit: Duration, grace_ms: u64) {
         let (_no_orders, mut orders) = mpsc::channel(1);
         let mut process = GuardedProcess::attach(guards, self, &mut orders);
@@ -141,26 +142,24 @@ impl DetachedProcess {
     }
 }
 
-/// An event of a process.
 #[derive(Debug)]
 pub(crate) enum ProcessEvent {
     Order(JobOrder),
     Guard(GuardEvent),
-    /// The deadline of the caller has passed.
+    /// The caller's deadline has passed.
     Deadline,
     /// There is output to read.
     Output,
-    /// A process that was asked to exit has not done so.
+    /// A process that was asked to exit has not done so in time.
     TerminationDue,
     /// The guard did not end its process in time.
     GuardOverdue,
 }
 
-/// The bytes of one read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadOutputs<'a> {
     pub(crate) stdout: &'a [u8],
-    /// Writers of standard output; empty for a pipe.
+    /// Writers of standard output. Empty for a pipe.
     pub(crate) stdout_pieces: &'a [OutputPiece],
     pub(crate) stderr: &'a [u8],
 }
@@ -168,7 +167,7 @@ pub(crate) struct ReadOutputs<'a> {
 impl<'a> GuardedProcess<'a> {
     /// Starts a guard and sends it the command to execute.
     ///
-    /// Cancel safe: yes, because a guard whose connection ends exits, with its process.
+    /// Cancel safe: yes, because a guard exits with its process when its connection ends.
     pub(crate) async fn start(
         guards: &'a GuardSpawner,
         command: TestCommand,
@@ -188,7 +187,7 @@ impl<'a> GuardedProcess<'a> {
         Ok(Self::attach(guards, opened.map_err(GuardStartError::Pipes)?, orders))
     }
 
-    /// Goes on with a running process.
+    /// Continues with a running process.
     pub(crate) fn attach(
         guards: &'a GuardSpawner,
         process: DetachedProcess,
@@ -215,9 +214,9 @@ impl<'a> GuardedProcess<'a> {
         DetachedProcess { handle: self.handle, outputs: self.outputs }
     }
 
-    /// Waits for the next event: orders come first, output last, so that a process which never stops writing
-    /// can still be ended. Without `accepts_output`, output is left in the pipes, and a process that fills
-    /// them waits. The caller passes each event to [`GuardedProcess::apply`].
+    /// Waits for the next event. Orders come first and output last, so that a process that never stops
+    /// writing can still be ended. Without `accepts_output`, output stays in the pipes, and a process that
+    /// fills them blocks. The caller must pass each event to [`GuardedProcess::apply`].
     ///
     /// Cancel safe: yes, because it only receives and waits for readiness.
     pub(crate) async fn next_event(
@@ -236,10 +235,10 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
-    /// Carries out what is the same for every process: pauses, the end of a process that was asked to exit,
-    /// and the kill of an overdue guard. Returns every other event.
+    /// Handles the events that are the same for every process: pauses, the end of a process that was asked to
+    /// exit, and killing an overdue guard. Returns every other event.
     ///
-    /// Cancel safe: no, because an order may be lost with the call.
+    /// Cancel safe: no, because an order may be lost.
     pub(crate) async fn apply(&mut self, event: ProcessEvent) -> Option<ProcessEvent> {
         match event {
             ProcessEvent::Order(JobOrder::Pause { paused }) => {
@@ -253,7 +252,7 @@ impl<'a> GuardedProcess<'a> {
             }
             ProcessEvent::Guard(GuardEvent::Paused) => {
                 if let Some(paused) = self.pause_confirmation.take() {
-                    // The requester may be gone.
+                    // Ignore errors: the requester may be gone.
                     paused.send(()).ok();
                 }
             }
@@ -278,8 +277,8 @@ impl<'a> GuardedProcess<'a> {
         self.handle.send(message).await;
     }
 
-    /// Ends the process: with SIGTERM and a grace period, or at once if the period is zero. A guard that does
-    /// not manage it is killed.
+    /// Ends the process with SIGTERM and a grace period, or at once if the period is zero. A guard that fails
+    /// to do so is killed.
     ///
     /// Cancel safe: no, because the process may stay paused.
     pub(crate) async fn terminate(&mut self, grace_ms: u64) {
@@ -291,8 +290,8 @@ impl<'a> GuardedProcess<'a> {
         self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
     }
 
-    /// Sends a last request, which asks the process to stop, and ends its requests. A process that does not
-    /// exit in the first part of the grace period is ended, with the rest of it.
+    /// Sends a last request that asks the process to stop, and ends its requests. If the process does not
+    /// exit in the first part of the grace period, it is terminated with the rest of it.
     ///
     /// Cancel safe: no, because the process may stay paused.
     pub(crate) async fn ask_to_exit(&mut self, request: Vec<u8>, grace_ms: u64) {
@@ -305,17 +304,16 @@ impl<'a> GuardedProcess<'a> {
         self.terminate_at = Some((Instant::now() + Duration::from_millis(first_ms), grace_ms - first_ms));
     }
 
-    /// Returns whether a pause was ordered.
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// Returns whether the process was ordered to end, and its guard was not overdue.
+    /// Returns whether the process was told to end and its guard is not overdue.
     pub(crate) fn is_terminating(&self) -> bool {
         self.guard_kill_at.is_some() || self.terminate_at.is_some()
     }
 
-    /// Returns where the process reports, and whether it receives requests.
+    /// Returns the channel for the process's reports and requests.
     pub(crate) fn channel(&self) -> InvocationChannel {
         match &self.outputs.channel {
             None if self.outputs.connections.is_some() => InvocationChannel::Connections,
@@ -341,7 +339,7 @@ impl<'a> GuardedProcess<'a> {
     /// Sends a request together with descriptors.
     ///
     /// # Errors
-    /// The process receives no requests, has not read earlier ones, or has ended.
+    /// If the process receives no requests, has not read earlier ones, or has ended.
     pub(crate) fn send_with_descriptors(
         &mut self,
         request: &[u8],
@@ -351,14 +349,14 @@ impl<'a> GuardedProcess<'a> {
         channel.send_with_descriptors(request, descriptors)
     }
 
-    /// Ends the requests after those that are sent.
+    /// Ends the requests after the ones already sent.
     pub(crate) fn finish_requests(&mut self) {
         if let Some(channel) = &mut self.outputs.channel {
             channel.finish();
         }
     }
 
-    /// Ends the requests after those that are sent, although several processes may wait for them.
+    /// Ends the requests after the ones already sent, even if several processes wait for them.
     pub(crate) fn shut_down_requests(&mut self) {
         if let Some(channel) = &mut self.outputs.channel {
             channel.shut_down_requests();
@@ -376,7 +374,7 @@ impl<'a> GuardedProcess<'a> {
         self.outputs.channel.as_ref().is_some_and(ReportChannel::is_last_request_unread)
     }
 
-    /// Returns whether a process that receives requests has closed what it reports on.
+    /// Returns whether a process that receives requests has closed its report channel.
     pub(crate) fn has_closed_dialogue(&self) -> bool {
         match self.channel() {
             InvocationChannel::StandardOutput
@@ -395,9 +393,9 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
-    /// Reads the available output, the reports first: what a test wrote to another output before its end
-    /// marker is then already there. `on_reports` takes those of a process that receives requests, and
-    /// returns the request that follows them.
+    /// Reads the available output, reports first, so that output that a test wrote to another stream before
+    /// its end marker is already there. `on_reports` receives the reports of a process that takes requests,
+    /// and returns the next request.
     pub(crate) fn read_outputs(
         &mut self,
         mut on_reports: impl FnMut(usize, ConnectionInput<'_>) -> Vec<u8>,
@@ -413,7 +411,7 @@ impl<'a> GuardedProcess<'a> {
             stdout.remove_writer(guard.guard_pid());
         }
         let errors = byte_count(stderr.try_read(&mut buffers.stderr));
-        // The reply to a request is read at once: the process waits for what follows.
+        // Read the reply to a request at once, because the process waits for the next request.
         let mut is_urgent = count.max(reported) > PIPE_FILLING_BYTES;
         if let Some(channel) = channel {
             let request = if channel.is_for_requests_only() {
@@ -433,8 +431,8 @@ impl<'a> GuardedProcess<'a> {
     }
 
     /// Waits, after the end of the process, until there is more output to read. Returns `false` when all
-    /// outputs are at their ends, or when what the process left in them is read and the rest does not come to
-    /// its end: a process that escaped its guard may hold an output open, and even write to it, forever.
+    /// outputs are at their ends, or when everything the process left has been read but an output stays open.
+    /// A process that escaped its guard may hold an output open forever, and even write to it.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_for_remaining_output(&mut self) -> bool {
@@ -457,7 +455,7 @@ impl<'a> GuardedProcess<'a> {
 
     /// Returns how the guard was lost, after [`GuardEvent::Lost`].
     ///
-    /// Cancel safe: no, as [`GuardSpawner::guard_loss`].
+    /// Cancel safe: no, because [`GuardSpawner::guard_loss`] is not.
     pub(crate) async fn guard_loss(&mut self) -> GuardLoss {
         match &mut self.handle {
             ProcessHandle::Guard(guard) => guard.loss(self.guards).await,
@@ -465,7 +463,7 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
-    /// Continues with a process that a debugger has launched; returns the handle of the one that it replaces.
+    /// Switches to a process launched by a debugger. Returns the handle of the replaced process.
     pub(crate) fn replace(&mut self, launched: AcceptedLaunch) -> ProcessHandle {
         let AcceptedLaunch { process, outputs } = launched;
         self.outputs = outputs;
@@ -473,13 +471,13 @@ impl<'a> GuardedProcess<'a> {
         std::mem::replace(&mut self.handle, ProcessHandle::Debugger { process, has_unconfirmed_pause })
     }
 
-    /// Returns the handle, whose guard may take a moment more to exit, and takes no more orders.
+    /// Returns the handle, whose guard may need a moment to exit. No more orders are taken.
     pub(crate) fn into_handle(self) -> ProcessHandle {
         self.handle
     }
 }
 
-/// Reads once from each connection, and accepts those that wait.
+/// Accepts waiting connections, and reads once from each connection.
 fn read_connections(
     connections: &mut ProcessConnections,
     buffer: &mut [u8],
@@ -500,7 +498,7 @@ fn read_connections(
     }
 }
 
-/// Passes on reports by the process that has written each; returns the requests that follow them.
+/// Passes on reports, separately for each writing process. Returns the next requests.
 fn pass_on_reports(
     reports: &[u8],
     pieces: &[OutputPiece],

@@ -6,13 +6,13 @@ use tokio::sync::oneshot;
 /// An order from the coordinator for the running process.
 #[derive(Debug)]
 pub(crate) enum JobOrder {
-    /// End the process; the running test becomes cancelled.
+    /// End the process. The running test becomes cancelled.
     Cancel { grace_ms: u64 },
-    /// End the process; all tests without a result stay undecided.
+    /// End the process. All tests without a result stay undecided.
     ReturnTests { grace_ms: u64 },
-    /// End the process when the tests that run now have ended; the others stay undecided.
+    /// End the process when the tests running now have ended. All other tests stay undecided.
     CancelAfterRunningTests { grace_ms: u64 },
-    /// Give the idle process of a lease the tests of this one.
+    /// Give the tests of this extended lease to the idle process.
     Extend(Box<WorkerLease>),
     /// End the idle process of this lease.
     EndIdle { lease: LeaseId },
@@ -22,9 +22,10 @@ pub(crate) enum JobOrder {
     Resume,
     /// Continue a process that was stopped for a debugger.
     Debugger { lease: LeaseId, decision: DebuggerDecision },
-    /// Kill the process, because this worker exits.
+    /// Kill the process because this worker exits.
     Kill,
 }
 
-/// Orders queue only during one step of the job, and the coordinator waits for the replies to most of them.
+/// Capacity of the order queue. Orders queue up only during one step of the job, and the coordinator waits
+/// for the replies to most of them.
 pub(crate) const QUEUED_ORDERS: usize = 16;

@@ -1,6 +1,5 @@
-//! One process below a guard: starting it, its pipes, report channel and environment, its running time and
-//! memory, the orders for it, and its handover to a debugger. What its output means is decided in `batch` and
-//! `discovery`.
+//! One process below a guard: its start, pipes, report channel and environment, its running time and memory,
+//! its orders, and its handover to a debugger. `batch` and `discovery` interpret its output.
 
 pub(crate) mod connections;
 pub mod debuggee;

@@ -1,4 +1,4 @@
-//! Handle to a test process, controlled by its guard or, where a debugger has launched it, by this worker.
+//! Handle to a test process. Its guard controls the process or, if a debugger launched it, this worker does.
 
 use std::time::Duration;
 
@@ -9,18 +9,17 @@ use super::{
     launch_offer::LaunchedProcess,
 };
 
-/// The handle to one test process.
 pub(crate) enum ProcessHandle {
     Guard(GuardConnection),
     Debugger {
         process: LaunchedProcess,
-        /// A pause was requested and is not confirmed yet.
+        /// A pause was requested but is not confirmed yet.
         has_unconfirmed_pause: bool,
     },
 }
 
 impl ProcessHandle {
-    /// Sends an order about the process. A process under a debugger is neither paused nor sampled.
+    /// Sends an order to the process. A debugged process is neither paused nor sampled.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(crate) async fn send(&mut self, message: ToGuard) {
@@ -66,7 +65,7 @@ impl ProcessHandle {
 
     /// Waits until the process and its guard are gone.
     ///
-    /// Cancel safe: no, because the handle is dropped with the call.
+    /// Cancel safe: no, because the handle is dropped.
     pub(crate) async fn reap(self) {
         match self {
             Self::Guard(guard) => guard.reap().await,
