@@ -1,5 +1,4 @@
-//! The worker's ends of the connections that a process, or one below it, makes to a port of the loopback
-//! interface.
+//! The worker's ends of the loopback connections made by a process or its descendants.
 
 use std::{
     collections::VecDeque,
@@ -15,29 +14,28 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::output_pipe::{PipeRead, is_temporary};
 
-/// Number of connections of one process. A process that makes more has them wait in the backlog.
+/// Maximum number of connections per process. Further connections wait in the backlog.
 const MAX_CONNECTIONS: usize = 8;
 
-/// A listener, and the connections that were made to it. Other users of the machine can connect, too: what
-/// they send is believed no more than what the program sends, and ends nothing but this process's dialogue.
+/// A listener and the connections made to it. Other users of the machine can connect too. Their input is
+/// trusted no more than the program's, and can only break this process's dialogue.
 pub(crate) struct ProcessConnections {
     listener: TcpListener,
     port: u16,
-    /// Accepted while the worker waited, and not taken yet. Never locked across an await.
+    /// Accepted while the worker was waiting, but not taken yet. Never locked across an await.
     accepted: Mutex<VecDeque<TcpStream>>,
     connections: Vec<TestConnection>,
-    /// The connection on which the last reply was answered: requests without a reply go there.
+    /// Connection of the last answered reply. Requests that follow no reply go there.
     answered: usize,
 }
 
 struct TestConnection {
-    /// `None` after its end.
+    /// `None` after the connection has ended.
     stream: Option<TcpStream>,
     unsent: Vec<u8>,
 }
 
 impl ProcessConnections {
-    /// Listens on a free port.
     pub(crate) fn listen() -> io::Result<Self> {
         let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -46,22 +44,20 @@ impl ProcessConnections {
         Ok(Self { listener, port, accepted: Mutex::default(), connections: Vec::new(), answered: 0 })
     }
 
-    /// Returns the port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the number of connections that were made.
     pub(crate) fn count(&self) -> usize {
         self.connections.len()
     }
 
-    /// Accepts a connection that waits; returns whether there was one.
+    /// Accepts a waiting connection. Returns whether there was one.
     pub(crate) fn try_accept(&mut self) -> bool {
         if self.connections.len() >= MAX_CONNECTIONS {
             return false;
         }
-        // The next wait registers its own waker again.
+        // A no-op waker suffices, since the next wait registers its own.
         let _is_waiting = self.poll_accept(&mut Context::from_waker(Waker::noop()));
         let Some(stream) = self.lock_accepted().pop_front() else { return false };
         if let Err(error) = stream.set_nodelay(true) {
@@ -75,7 +71,7 @@ impl ProcessConnections {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a connection into `accepted`, unless one is there already.
+    /// Accepts a connection into `accepted`, unless it already contains one.
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut accepted = self.lock_accepted();
         if accepted.is_empty() {
@@ -97,7 +93,7 @@ impl ProcessConnections {
         };
         let Some(stream) = slot else { return PipeRead::End };
         let read = stream.try_read(buffer);
-        // Servers that send several small messages wait for this acknowledgement before the next.
+        // Servers that send several small messages wait for this acknowledgement before sending the next.
         if let Err(error) = heeler_sys::io::acknowledge_at_once(stream.as_fd()) {
             tracing::debug!(%error, "could not ask for early acknowledgements");
         }
@@ -112,7 +108,7 @@ impl ProcessConnections {
         }
     }
 
-    /// Writes the answer to a reply without blocking, and keeps what the process does not take yet.
+    /// Writes the answer to a reply without blocking, and buffers bytes that the process does not take yet.
     pub(crate) fn answer(&mut self, connection: usize, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.answered = connection;
@@ -120,12 +116,12 @@ impl ProcessConnections {
         self.send_on(connection, bytes);
     }
 
-    /// Writes a request that follows no reply to where the last reply was answered.
+    /// Writes a request that follows no reply, on the connection where the last reply was answered.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.send_on(self.answered, bytes);
     }
 
-    /// Writes without blocking, and keeps what the process does not take yet.
+    /// Writes without blocking, and buffers bytes that the process does not take yet.
     pub(crate) fn send_on(&mut self, connection: usize, bytes: &[u8]) {
         let Some(TestConnection { stream, unsent }) = self.connections.get_mut(connection) else { return };
         unsent.extend_from_slice(bytes);
@@ -133,13 +129,13 @@ impl ProcessConnections {
             match socket.try_write(unsent) {
                 Ok(count) => drop(unsent.drain(..count)),
                 Err(error) if is_temporary(&error) => return,
-                // The process has closed its end; its last words can still be read.
+                // The process has closed its end, but data it sent before can still be read.
                 Err(_) => unsent.clear(),
             }
         }
     }
 
-    /// Writes what is unsent on all connections.
+    /// Writes unsent bytes on all connections.
     pub(crate) fn send_rest(&mut self) {
         for connection in 0..self.connections.len() {
             self.send_on(connection, &[]);
@@ -151,7 +147,7 @@ impl ProcessConnections {
         self.connections.iter().any(|one| !one.unsent.is_empty())
     }
 
-    /// Returns the most bytes that have arrived on one of the connections and wait to be read.
+    /// Returns the largest number of unread bytes on any connection.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let streams = self.connections.iter().filter_map(|one| one.stream.as_ref());
         let unread = |stream: &TcpStream| heeler_sys::io::unread_bytes(stream.as_fd()).unwrap_or_default();
@@ -163,7 +159,7 @@ impl ProcessConnections {
         !self.connections.is_empty() && self.are_at_end()
     }
 
-    /// Returns whether the ends of all connections were read.
+    /// Returns whether all connections were read to their ends.
     pub(crate) fn are_at_end(&self) -> bool {
         self.connections.iter().all(|one| one.stream.is_none())
     }
@@ -186,7 +182,7 @@ impl ProcessConnections {
     }
 }
 
-/// Waits as [`ProcessConnections::wait_ready`] does; forever where a process makes no connections.
+/// Waits like [`ProcessConnections::wait_ready`]. Waits forever if the process makes no connections.
 ///
 /// Cancel safe: yes, because it only waits for readiness.
 pub(crate) async fn wait_ready(connections: Option<&ProcessConnections>) {

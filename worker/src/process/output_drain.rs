@@ -1,33 +1,34 @@
-//! How long the outputs of a process are read after its end. What it left in them is read in any case,
-//! however long that takes; waiting for their ends is limited, because an escaped process may hold them open.
+//! Decides how long the outputs of an ended process are read. Output that the process left is always read,
+//! however long that takes. Waiting for the outputs to close is limited, because an escaped process may hold
+//! them open.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long outputs that are still open are read when what the process left in them is read. No process
-/// should hold them any more.
+/// Time to keep reading outputs that stay open after everything the process left has been read. Normally no
+/// process holds them any more.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// The longest wait, and the longest time between two looks at the clock that counts: in a longer one the
-/// worker did not run, so that nothing could be read.
+/// Maximum wait, and maximum time counted between two calls. If more time has passed, the worker was not
+/// running and could not have read anything.
 const LONGEST_STEP: Duration = Duration::from_millis(50);
 
-/// The time and the reads that remain for the outputs of a process that has ended.
+/// Time and number of reads that remain for the outputs of an ended process.
 #[derive(Debug)]
 pub(super) struct OutputDrain {
-    /// The reads after which everything is read that was there at the beginning.
+    /// Number of reads needed to read all output that was there at the beginning.
     owed_reads: u64,
     remaining: Duration,
     looked_at: Instant,
 }
 
 impl OutputDrain {
-    /// Begins after a read of all outputs that followed the end of the process: `unread_bytes` are left in
-    /// one of them, and a read takes `read_bytes` of each.
+    /// Call after the end of the process and one read of all outputs. `unread_bytes`: largest number of bytes
+    /// left in one output. `read_bytes`: bytes of each output per read.
     pub(super) fn begin(unread_bytes: u64, read_bytes: usize, now: Instant) -> Self {
         let read_bytes = u64::try_from(read_bytes).unwrap_or(u64::MAX);
-        // That of the first call of `on_read` has been done already.
+        // The first call of `on_read` is for the read that was already done.
         let owed_reads = unread_bytes.div_ceil(read_bytes) + 1;
         Self { owed_reads, remaining: DRAIN_TIME, looked_at: now }
     }
@@ -37,7 +38,7 @@ impl OutputDrain {
         self.owed_reads = self.owed_reads.saturating_sub(1);
     }
 
-    /// Returns how long to wait for more output before the next call; `None` when nothing more is to be read.
+    /// Returns how long to wait for more output before the next call, or `None` to stop reading.
     pub(super) fn next_wait(&mut self, now: Instant) -> Option<Duration> {
         let step = now.duration_since(std::mem::replace(&mut self.looked_at, now)).min(LONGEST_STEP);
         self.remaining = self.remaining.saturating_sub(step);
@@ -106,7 +107,7 @@ mod tests {
         let mut waits = Duration::ZERO;
         while let Some(wait) = drain.next_wait(now) {
             waits += wait;
-            // It stands still while it waits.
+            // The clock jumps while waiting.
             now += wait + Duration::from_secs(1);
         }
         assert_eq!(waits, DRAIN_TIME);

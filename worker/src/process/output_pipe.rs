@@ -1,4 +1,4 @@
-//! The read end of one output of a test process: a pipe, or a socket that names the writer of each byte.
+//! The read end of one output of a test process: a pipe, or a socket that identifies the writer of each byte.
 
 use std::{
     fs::File,
@@ -17,32 +17,32 @@ use tokio::{
 
 /// The read end of one output.
 ///
-/// Unlike tokio's pipes, a read always calls `read`, even before the runtime has noticed that the pipe is
-/// readable: bytes that a test wrote to one pipe before it wrote to the other must not be missed.
+/// Unlike with tokio's pipes, each read calls `read`, even if the runtime has not noticed yet that the pipe
+/// is readable. Otherwise bytes that a test wrote to one pipe before the other could be missed.
 pub(crate) struct OutputPipe {
     end: Option<OutputEnd>,
-    /// Whether it is a socket.
+    /// The output is a socket.
     names_writers: bool,
-    /// Writers of the bytes of the last read; empty for a pipe.
+    /// Writers of the bytes of the last read. Empty for a pipe.
     pieces: Vec<OutputPiece>,
 }
 
-/// Bytes of one read that one process has written.
+/// Bytes of one read that one process wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutputPiece {
-    /// The process, which may be gone; `None` if the kernel does not name it.
+    /// The writing process, which may be gone. `None` if the kernel does not identify it.
     pub(crate) writer: Option<Pid>,
     pub(crate) bytes: usize,
 }
 
-/// The same end twice: registered with the runtime for waiting, and for reading directly.
+/// The same end twice: registered with the runtime for waiting, and unregistered for direct reads.
 enum OutputEnd {
     Pipe { watched: pipe::Receiver, file: File },
     Socket { watched: UnixStream, stream: StdUnixStream },
 }
 
-/// Reads the available bytes of a socket without blocking, as far as they fit, and who wrote them. The end is
-/// reported when everything before it was read.
+/// Reads available bytes of a socket without blocking, up to the size of the buffer, and records their
+/// writers. The end of file is reported after everything before it was read.
 pub(super) fn read_pieces(
     watched: &UnixStream,
     stream: &StdUnixStream,
@@ -58,7 +58,7 @@ pub(super) fn read_pieces(
             read => read,
         };
         match read {
-            // A read ends where another process has written.
+            // A read ends where another writer's bytes begin.
             Ok((bytes, writer)) if bytes > 0 => {
                 count += bytes;
                 pieces.push(OutputPiece { writer, bytes });
@@ -71,24 +71,23 @@ pub(super) fn read_pieces(
     PipeRead::Bytes(count)
 }
 
-/// Returns whether a read that does not block is to be repeated later.
+/// Returns whether a non-blocking read must be retried later.
 pub(super) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Result of a non-blocking read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PipeRead {
-    /// The number of bytes read.
+    /// Number of bytes read.
     Bytes(usize),
-    /// No bytes available yet.
+    /// No bytes are available yet.
     WouldBlock,
     /// The pipe is closed.
     End,
 }
 
 impl OutputPipe {
-    /// Returns the read end of a new pipe, and its write end for a test process.
+    /// Creates a pipe. Returns its read end, and its write end for a test process.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (reader, writer) = heeler_sys::io::pipe()?;
         heeler_sys::io::set_nonblocking(reader.as_fd())?;
@@ -97,7 +96,7 @@ impl OutputPipe {
         Ok((Self { end: Some(end), names_writers: false, pieces: Vec::new() }, writer))
     }
 
-    /// Returns the read end of a new socket, and its write end for a test process.
+    /// Creates a socket. Returns its read end, and its write end for a test process.
     pub(crate) fn socket() -> io::Result<(Self, OwnedFd)> {
         let (reader, writer) = output_socket::pair()?;
         let stream = StdUnixStream::from(reader);
@@ -106,11 +105,11 @@ impl OutputPipe {
         Ok((Self { end: Some(end), names_writers: true, pieces: Vec::new() }, writer))
     }
 
-    /// Waits until there is something to read, or the end of file; forever after the end was read.
+    /// Waits until there is something to read or the end of file. Waits forever after the end was read.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_readable(&self) {
-        // The read reports the error.
+        // Ignore errors: the read reports them.
         match &self.end {
             Some(OutputEnd::Pipe { watched, .. }) => drop(watched.readable().await),
             Some(OutputEnd::Socket { watched, .. }) => drop(watched.readable().await),
@@ -118,7 +117,6 @@ impl OutputPipe {
         }
     }
 
-    /// Reads the available bytes without blocking.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> PipeRead {
         self.pieces.clear();
         let read = match &mut self.end {
@@ -145,24 +143,22 @@ impl OutputPipe {
         read
     }
 
-    /// Names no writer for what this process has written: a guard writes for the process that it has started.
+    /// Clears this process as a writer in the last read, because a guard writes on behalf of its process.
     pub(crate) fn remove_writer(&mut self, guard: Pid) {
         for piece in self.pieces.iter_mut().filter(|piece| piece.writer == Some(guard)) {
             piece.writer = None;
         }
     }
 
-    /// Returns who wrote the bytes of the last read, in their order; nothing for a pipe.
+    /// Returns the writers of the bytes of the last read, in order. Empty for a pipe.
     pub(crate) fn pieces(&self) -> &[OutputPiece] {
         &self.pieces
     }
 
-    /// Returns whether the kernel names the writers.
     pub(crate) fn names_writers(&self) -> bool {
         self.names_writers
     }
 
-    /// Returns the number of bytes that wait to be read.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let unread = match &self.end {
             Some(OutputEnd::Pipe { file, .. }) => heeler_sys::io::unread_bytes(file.as_fd()),
@@ -172,7 +168,6 @@ impl OutputPipe {
         unread.unwrap_or_default()
     }
 
-    /// Returns whether end of file was read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.end.is_none()
     }

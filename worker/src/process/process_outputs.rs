@@ -1,4 +1,5 @@
-//! The worker's ends of the outputs of a process: standard output, standard error and the report channel.
+//! The worker's ends of a process's outputs: standard output, standard error, and the report channel or
+//! connections.
 
 use tokio::{
     task::yield_now,
@@ -11,25 +12,25 @@ use super::{
     report_channel::{self, ReportChannel},
 };
 
-/// The worker's ends of the outputs of a process.
+/// The worker's ends of a process's outputs.
 pub(crate) struct ProcessOutputs {
     pub(crate) stdout: OutputPipe,
     pub(crate) stderr: OutputPipe,
-    /// The report channel, if the command has one.
+    /// Report channel, if the command has one.
     pub(crate) channel: Option<ReportChannel>,
-    /// The connections of the process, if its command makes them.
+    /// Connections of the process, if its command makes any.
     pub(crate) connections: Option<ProcessConnections>,
 }
 
 impl ProcessOutputs {
-    /// Returns whether the ends of all outputs were read.
+    /// Returns whether all outputs were read to their ends.
     pub(super) fn are_at_end(&self) -> bool {
         let is_channel_at_end = self.channel.as_ref().is_none_or(ReportChannel::is_at_end);
         let are_connections_at_end = self.connections.as_ref().is_none_or(ProcessConnections::are_at_end);
         self.stdout.is_at_end() && self.stderr.is_at_end() && is_channel_at_end && are_connections_at_end
     }
 
-    /// Returns the most bytes that wait to be read from one of the outputs.
+    /// Returns the largest number of unread bytes in any output.
     pub(super) fn unread_bytes(&self) -> u64 {
         let channel = self.channel.as_ref().map_or(0, ReportChannel::unread_bytes);
         let connections = self.connections.as_ref().map_or(0, ProcessConnections::unread_bytes);
@@ -48,7 +49,7 @@ impl ProcessOutputs {
         }
     }
 
-    /// Waits until there is output to read, and until `next_read_at` for more to arrive.
+    /// Waits until there is output to read, then until `next_read_at` for more to arrive.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(super) async fn wait_readable_after(&self, next_read_at: Instant) {
@@ -58,11 +59,11 @@ impl ProcessOutputs {
             () = report_channel::wait_ready(self.channel.as_ref()) => false,
             () = connections::wait_ready(self.connections.as_ref()) => true,
         };
-        // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up
-        // must not wait for it.
+        // The timer rounds up to a whole millisecond, even for a past time. A pipe that fills up must not
+        // wait that long.
         if is_urgent || next_read_at <= Instant::now() {
-            // Timers and other connections advance only while this task waits, which it would not do as long
-            // as the process writes faster than the worker reads.
+            // Yield, because timers and other connections advance only while this task waits. It would never
+            // wait while the process writes faster than the worker reads.
             return yield_now().await;
         }
         tokio::select! {

@@ -2,8 +2,8 @@
 
 use std::{fs::File, io::Read as _, path::Path};
 
-/// Returns the content of a regular file of at most this size; `None` for anything else. Opening a pipe does
-/// not wait for its writer, and what grows meanwhile is not read without end.
+/// Returns the content of a regular file of at most this size, or `None` for anything else. Does not block on
+/// a pipe without a writer, and does not read a growing file forever.
 pub(crate) fn read_regular_file(path: &Path, limit_bytes: u64) -> Option<Vec<u8>> {
     let file = heeler_sys::io::open_without_waiting(path).ok()?;
     if !file.metadata().ok()?.is_file() {

@@ -1,6 +1,6 @@
-//! The worker's end of a dialogue with a test process: a stream socket that the process inherits as
-//! descriptor 3, beside its standard output and error; or a pipe that is its standard input, if it reports on
-//! its standard output.
+//! The worker's end of a dialogue with a test process. Either a stream socket that the process inherits as
+//! descriptor 3, beside its standard output and error, or a pipe as its standard input, if it reports on
+//! standard output.
 
 use std::{
     fs::File,
@@ -17,29 +17,29 @@ use tokio::net::{UnixStream, unix::pipe};
 
 use super::output_pipe::{OutputPiece, PipeRead, is_temporary, read_pieces};
 
-/// The worker's end of one report channel, or of one standard input.
+/// The worker's end of a report channel or a standard input.
 ///
-/// As with [`super::output_pipe::OutputPipe`], a read always calls `read`, even before the runtime has
-/// noticed that the socket is readable.
+/// As in [`super::output_pipe::OutputPipe`], each read calls `read`, even if the runtime has not noticed yet
+/// that the socket is readable.
 pub(crate) struct ReportChannel {
     ends: Option<ChannelEnds>,
-    /// Whether reports come on standard output, and the process only reads from here.
+    /// Reports come on standard output, and this channel only sends requests.
     is_for_requests_only: bool,
-    /// No request follows: standard input ends after those that are unsent.
+    /// No more requests follow. Standard input ends after the unsent ones.
     is_finished: bool,
-    /// Requests that the process has not taken yet. Its adapter makes one at a time; a process that answers
-    /// without reading gets at most those of its lease, which contain each test's name once. The batch limits
-    /// how long they may stay unsent.
+    /// Requests that the process has not taken yet. Bounded, because the adapter makes one request at a time,
+    /// and even a process that answers without reading gets at most the requests of its lease, which contain
+    /// each test's name once. The batch limits how long they may stay unsent.
     unsent: Vec<u8>,
-    /// Bytes of the last request.
+    /// Size of the last request.
     last_request: usize,
-    /// The process closed its end before it had taken all requests.
+    /// The process closed its end before taking all requests.
     is_refused: bool,
     /// Writers of the bytes of the last read.
     pieces: Vec<OutputPiece>,
 }
 
-/// The same end twice: registered with the runtime for waiting, and for reading and writing directly.
+/// The same end twice: registered with the runtime for waiting, and unregistered for direct reads and writes.
 enum ChannelEnds {
     Socket { watched: UnixStream, stream: StdUnixStream },
     Requests { watched: pipe::Sender, file: File },
@@ -62,7 +62,7 @@ impl ChannelEnds {
 }
 
 impl ReportChannel {
-    /// Returns the worker's end of a new channel, and the end for a test process.
+    /// Creates a channel. Returns the worker's end, and the end for a test process.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = heeler_sys::io::socket_pair()?;
         output_socket::record_writers(ours.as_fd())?;
@@ -72,8 +72,8 @@ impl ReportChannel {
         Ok((Self::with_ends(ChannelEnds::Socket { watched, stream }, false), theirs))
     }
 
-    /// Returns the worker's end of a new standard input, and the end for a test process, which reports on its
-    /// standard output.
+    /// Creates a standard input. Returns the worker's end, and the end for a test process, which reports on
+    /// its standard output.
     pub(crate) fn for_requests() -> io::Result<(Self, OwnedFd)> {
         let (theirs, ours) = heeler_sys::io::pipe()?;
         heeler_sys::io::set_nonblocking(ours.as_fd())?;
@@ -94,7 +94,6 @@ impl ReportChannel {
         }
     }
 
-    /// Returns whether reports come on standard output.
     pub(crate) fn is_for_requests_only(&self) -> bool {
         self.is_for_requests_only
     }
@@ -104,13 +103,12 @@ impl ReportChannel {
         !self.unsent.is_empty()
     }
 
-    /// Returns the number of bytes of reports that wait to be read.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let Some(ChannelEnds::Socket { stream, .. }) = &self.ends else { return 0 };
         heeler_sys::io::unread_bytes(stream.as_fd()).unwrap_or_default()
     }
 
-    /// Returns whether the process has read nothing of the last request from its standard input.
+    /// Returns whether the process has read nothing of the last request on its standard input.
     pub(crate) fn is_last_request_unread(&self) -> bool {
         let Some(ChannelEnds::Requests { file, .. }) = &self.ends else { return false };
         let unread = heeler_sys::io::unread_bytes(file.as_fd()).unwrap_or_default();
@@ -118,12 +116,12 @@ impl ReportChannel {
         self.is_refused || (self.last_request > 0 && unread >= self.last_request)
     }
 
-    /// Waits until there is something to read, the end of file, or room for unsent bytes; forever after the
-    /// end was read.
+    /// Waits until there is something to read, the end of file, or room for unsent bytes. Waits forever after
+    /// the end was read.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_ready(&self) {
-        // The read or the write reports the error.
+        // Ignore errors: the read or write reports them.
         match &self.ends {
             Some(ChannelEnds::Socket { watched, .. }) if self.unsent.is_empty() => {
                 drop(watched.readable().await);
@@ -139,7 +137,7 @@ impl ReportChannel {
         }
     }
 
-    /// Reads the available bytes without blocking, as far as they fit.
+    /// Reads available bytes without blocking, up to the size of the buffer.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> PipeRead {
         self.pieces.clear();
         let Some(ChannelEnds::Socket { watched, stream }) = &self.ends else { return PipeRead::End };
@@ -151,12 +149,12 @@ impl ReportChannel {
         read
     }
 
-    /// Returns who wrote the bytes of the last read, in their order.
+    /// Returns the writers of the bytes of the last read, in order.
     pub(crate) fn pieces(&self) -> &[OutputPiece] {
         &self.pieces
     }
 
-    /// Writes without blocking; keeps what the process does not take yet, for the next call.
+    /// Writes without blocking, and keeps bytes that the process does not take yet for the next call.
     pub(crate) fn send(&mut self, mut bytes: Vec<u8>) {
         if self.ends.is_none() {
             return;
@@ -173,7 +171,7 @@ impl ReportChannel {
             match ends.write(&self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(error) if is_temporary(&error) => return,
-                // The process has closed its end; its last words can still be read.
+                // The process has closed its end, but data it sent before can still be read.
                 Err(_) => {
                     self.unsent.clear();
                     self.is_refused = true;
@@ -185,7 +183,7 @@ impl ReportChannel {
         }
     }
 
-    /// Writes a request and passes descriptors with it, without blocking.
+    /// Writes a request with descriptors, without blocking.
     pub(crate) fn send_with_descriptors(
         &mut self,
         request: &[u8],
@@ -202,7 +200,7 @@ impl ReportChannel {
         }
     }
 
-    /// Ends a standard input after what is unsent; a report channel stays open for reports.
+    /// Ends standard input after the unsent requests. A report channel stays open for reports.
     pub(crate) fn finish(&mut self) {
         self.is_finished = true;
         self.send(Vec::new());
@@ -211,18 +209,19 @@ impl ReportChannel {
     /// Ends the requests of a report channel for all processes that read them.
     pub(crate) fn shut_down_requests(&mut self) {
         if let Some(ChannelEnds::Socket { stream, .. }) = &self.ends {
-            // A process that is gone reads nothing.
+            // Ignore errors: a process that is gone reads nothing.
             drop(stream.shutdown(Shutdown::Write));
         }
     }
 
-    /// Returns whether nothing follows here: end of file was read, or reports come on standard output.
+    /// Returns whether no more reports come from this channel: its end was read, or reports come on standard
+    /// output.
     pub(crate) fn is_at_end(&self) -> bool {
         self.ends.is_none() || self.is_for_requests_only
     }
 }
 
-/// Waits as [`ReportChannel::wait_ready`] does; forever without a channel.
+/// Waits like [`ReportChannel::wait_ready`]. Waits forever without a channel.
 ///
 /// Cancel safe: yes, because it only waits for readiness.
 pub(crate) async fn wait_ready(channel: Option<&ReportChannel>) {
