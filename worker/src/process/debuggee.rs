@@ -1,5 +1,5 @@
-//! Role of a test process that a client's debugger launches: it fetches its command and outputs from the
-//! worker that runs its test, binds its life to that worker's, and executes the test program, so that its
+//! Role of a test process that a client's debugger launches. It fetches its command and outputs from the
+//! worker that runs the test, ties its lifetime to that worker, and executes the test program, so that the
 //! debugger sees an `exec`.
 //!
 //! ```text
@@ -25,17 +25,16 @@ use heeler_sys::{
 
 use heeler_core::error_chain;
 
-/// The role argument of this process, followed by the launch directory.
+/// Role argument of this process, followed by the launch directory.
 pub(crate) const DEBUGGEE_ROLE: &str = "__debuggee";
-/// The file in that directory: the socket on which the worker listens.
+/// File in the launch directory: the socket of the listening worker.
 pub(crate) const SOCKET_FILE: &str = "socket";
-/// The file in that directory with the command to execute.
+/// File in the launch directory: the command to execute.
 pub(crate) const COMMAND_FILE: &str = "command";
-/// The byte that the worker sends along with the descriptors.
+/// Byte sent by the worker along with the descriptors.
 pub(crate) const READY_BYTE: [u8; 1] = *b"h";
 
-/// How long the worker may take to reply. It normally takes a moment; a live worker that takes longer is
-/// stuck.
+/// Time limit for the worker's reply, which normally comes at once. A live worker that takes longer is stuck.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the test process could not be started.
@@ -55,7 +54,7 @@ enum LaunchError {
     Program(SpawnError),
 }
 
-/// Executes the test process that a worker offers in this directory.
+/// Executes the test process offered by a worker in this directory.
 #[must_use]
 pub fn main(directory: &Path) -> ExitCode {
     match exec_offered_test(directory) {

@@ -1,9 +1,9 @@
-//! Ownership of a test process that was started for a debugger: Heeler's or the debugger's.
+//! Decides who controls a test process that was started for a debugger: Heeler or the debugger.
 //!
 //! ```text
-//! undecided ──HandOver──► the debugger's: no limits
-//!     ├──────TakeBack───► Heeler's: treated as any other
-//!     └──launched anew──► the debugger's, which is its parent; the stopped process is killed
+//! undecided ──ReleaseToDebugger───► debugger: no limits
+//!     ├───────RunWithoutDebugger──► Heeler: treated like any other process
+//!     └───────launched anew───────► debugger, as parent; the stopped process is killed
 //! ```
 
 use heeler_protocol::control::{DebuggeeCommand, DebuggerDecision};
@@ -11,14 +11,13 @@ use heeler_sys::process::Pid;
 
 use super::launch_offer::{AcceptedLaunch, LaunchOffer};
 
-/// Ownership of one test process.
 pub(crate) enum DebuggerHandover {
-    /// No debugger is involved, or the debugger declined: the usual limits apply.
+    /// No debugger is involved, or the debugger declined. The usual limits apply.
     NotDebugged,
     /// The process is stopped, or soon will be, until a debugger decides.
     Undecided {
         root: Option<Pid>,
-        /// Another process that the debugger may launch instead.
+        /// Another process that the debugger can launch instead.
         offer: Option<LaunchOffer>,
     },
     /// A debugger controls the process.
@@ -26,7 +25,7 @@ pub(crate) enum DebuggerHandover {
 }
 
 impl DebuggerHandover {
-    /// Records the started process; returns it if no debugger decision is pending.
+    /// Records the started process. Returns it if no debugger decision is pending.
     pub(crate) fn on_started(&mut self, pid: Pid, is_limited: bool) -> Option<(Pid, bool)> {
         match self {
             Self::Undecided { root, .. } => {
@@ -37,7 +36,7 @@ impl DebuggerHandover {
         }
     }
 
-    /// Returns the process that waits for a decision.
+    /// Returns the process that waits for a debugger's decision.
     pub(crate) fn undecided_process(&self) -> Option<Pid> {
         match self {
             Self::Undecided { root, .. } => *root,
@@ -45,12 +44,12 @@ impl DebuggerHandover {
         }
     }
 
-    /// Returns whether the process is stopped for a decision, so that its time does not count.
+    /// Returns whether the process is stopped for a decision. That time does not count.
     pub(crate) fn is_undecided(&self) -> bool {
         matches!(self, Self::Undecided { .. })
     }
 
-    /// Returns the command that a debugger may launch instead.
+    /// Returns the command that a debugger can launch instead.
     pub(crate) fn debuggee(&self) -> Option<DebuggeeCommand> {
         match self {
             Self::Undecided { offer, .. } => offer.as_ref().map(LaunchOffer::debuggee),
@@ -58,21 +57,20 @@ impl DebuggerHandover {
         }
     }
 
-    /// Waits until a debugger has launched the offered process; forever where there is no offer.
+    /// Waits until a debugger has launched the offered process. Never returns without an offer.
     pub(crate) async fn wait_until_launched(&self) -> AcceptedLaunch {
         match self {
-            // The offer is announced only when the process is stopped.
+            // The offer is announced only after the process has stopped.
             Self::Undecided { root: Some(_), offer: Some(offer) } => offer.accept().await,
             Self::Undecided { .. } | Self::NotDebugged | Self::HandedOver => std::future::pending().await,
         }
     }
 
-    /// Records that a debugger has launched the process.
     pub(crate) fn on_launched(&mut self) {
         *self = Self::HandedOver;
     }
 
-    /// Applies the debugger's decision, once; returns the process.
+    /// Applies the debugger's decision, once, and returns the process.
     pub(crate) fn decide(&mut self, decision: DebuggerDecision) -> Option<Pid> {
         let root = self.undecided_process()?;
         *self = match decision {

@@ -1,6 +1,6 @@
-//! A test process that a client's debugger launches: offered in a directory with an unguessable name that
-//! only this user can enter, taken by the first process of this user that connects, and then held by a pidfd
-//! and a lifeline, since it is not a child of this worker.
+//! A test process that a client's debugger launches. The offer is a directory with an unguessable name that
+//! only this user can enter. The first process of this user that connects takes the offer. The worker then
+//! controls it through a pidfd and a lifeline, since it is not a child of this worker.
 
 use std::{
     fs,
@@ -33,15 +33,15 @@ use super::{
     process_outputs::ProcessOutputs,
 };
 
-/// How long helper processes of a test may take to exit: many notice its end as the end of a pipe, and exit
-/// by themselves.
+/// Time for helper processes of a test to exit. Many notice the end of the test as the end of a pipe, and
+/// exit by themselves.
 const HELPER_EXIT_TIMEOUT: Duration = Duration::from_millis(100);
 /// Polling period for helper processes.
 const HELPER_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Wait after a failed connection: a system that is out of file descriptors may have some later.
+/// Delay after a failed connection. The system may be out of file descriptors only temporarily.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Why a test process can't be offered to a debugger.
+/// Why a test process cannot be offered to a debugger.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchOfferError {
     #[error("create a directory for a debugger's test process")]
@@ -52,7 +52,6 @@ pub(crate) enum LaunchOfferError {
     Listen { path: PathBuf, source: io::Error },
 }
 
-/// A test process that waits to be launched.
 pub(crate) struct LaunchOffer {
     listener: UnixListener,
     directory: PathBuf,
@@ -61,7 +60,7 @@ pub(crate) struct LaunchOffer {
 }
 
 impl LaunchOffer {
-    /// Creates an offer below a private directory.
+    /// Creates an offer inside a private directory.
     pub(crate) fn create(
         scratch: &Path,
         command: &TestCommand,
@@ -80,7 +79,6 @@ impl LaunchOffer {
         Ok(Self { listener, directory, cwd: command.cwd.clone(), channel })
     }
 
-    /// Returns the command that takes the offer.
     pub(crate) fn debuggee(&self) -> DebuggeeCommand {
         DebuggeeCommand {
             program: OsText::from(process::shared_program_path().as_path()),
@@ -91,7 +89,7 @@ impl LaunchOffer {
 
     /// Waits until the offer is taken.
     ///
-    /// Cancel safe: yes, because a connected process is served without a wait.
+    /// Cancel safe: yes, because a connected process is served without waiting.
     pub(crate) async fn accept(&self) -> AcceptedLaunch {
         loop {
             let served = match self.listener.accept().await {
@@ -111,31 +109,31 @@ impl LaunchOffer {
 
 impl Drop for LaunchOffer {
     fn drop(&mut self) {
-        // The scratch directory, which contains it, is emptied before the next lease.
+        // Ignore errors: the scratch directory is emptied before the next lease anyway.
         drop(fs::remove_dir_all(&self.directory));
     }
 }
 
-/// Returns a random number that can't be guessed and does not repeat.
+/// Returns an unguessable random number that does not repeat.
 fn unguessable_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A test process that was launched, and the worker's ends of its outputs.
+/// A launched test process, and the worker's ends of its outputs.
 pub(crate) struct AcceptedLaunch {
     pub(crate) process: LaunchedProcess,
     pub(crate) outputs: ProcessOutputs,
 }
 
-/// Passes the outputs to a process that has connected.
+/// Passes the outputs to a connected process.
 fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<AcceptedLaunch> {
     let peer = stream.peer_cred()?;
     if peer.uid() != process::effective_uid() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // A process of another PID namespace has no number here, and its end could not be observed.
+    // A process of another PID namespace has no id here, so its end could not be observed.
     let pid = peer.pid().filter(|pid| *pid > 0).map(Pid).ok_or(io::ErrorKind::NotFound)?;
-    // It waits for the reply, so the number still belongs to it.
+    // The process waits for the reply, so its id is still its own.
     let child = ForkedChild { pid, pidfd: process::pidfd_open(pid)? };
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
@@ -169,12 +167,12 @@ impl LaunchedProcess {
 
     /// Sends SIGTERM, and kills the process after the grace period.
     pub(crate) fn terminate(&mut self, grace: Duration) {
-        // A failure is ignored: a process that has exited or changed its user is handled by the kill.
+        // Ignore errors: a process that has exited or changed its user is handled by the kill.
         drop(self.child.signal(Signal::TERM));
         self.kill_at = Some(Instant::now() + grace);
     }
 
-    /// Kills the process and all processes that it has started.
+    /// Kills the process and all processes it has started.
     pub(crate) fn kill(&mut self) {
         self.kill_at = None;
         self.is_killed = true;
@@ -182,8 +180,8 @@ impl LaunchedProcess {
         let _killed = self.lifeline.kill_holders();
     }
 
-    /// Waits until the process and all processes that it has started are gone; those that do not exit are
-    /// killed. Only the debugger, its parent, learns the exit status.
+    /// Waits until the process and all processes it has started are gone, and kills those that do not exit.
+    /// The exit status is unknown: only the debugger, as the parent, learns it.
     ///
     /// Cancel safe: yes, because all state stays in `self`.
     pub(crate) async fn wait_for_exit(&mut self) -> ProcessExit {
@@ -192,7 +190,7 @@ impl LaunchedProcess {
             tokio::select! {
                 gone = wait_readable(self.child.pidfd.as_fd()) => {
                     if let Err(error) = gone {
-                        // Its end could not be observed, so it is killed now.
+                        // The end of the process cannot be observed, so kill it now.
                         tracing::warn!(%error, "could not wait for a debugger's test process");
                         self.kill();
                     }
@@ -201,11 +199,13 @@ impl LaunchedProcess {
                 () = super::process_clock::sleep_until_deadline(kill_at.map(Into::into)) => self.kill(),
             }
         }
+        // Give helper processes a moment to exit.
         let ended = *self.ended.get_or_insert_with(Instant::now);
         while !self.is_killed && !self.lifeline.holders().is_empty() && ended.elapsed() < HELPER_EXIT_TIMEOUT
         {
             sleep(HELPER_POLL_INTERVAL).await;
         }
+        // Report the remaining processes as leaked, and kill them.
         let mut table = ProcessTable::new().ok();
         let describe = |pid: Pid| {
             let described = table.as_mut().and_then(|table| table.read(pid));

@@ -1,24 +1,21 @@
-//! Running time of a lease's process, and the time of day. Running time excludes pauses, the time in which a
-//! slow client keeps the worker from reading, and the time in which the worker, or the whole machine, stood
-//! still. Deadlines are decided elsewhere.
+//! Running time of a lease's process, and the time of day. Running time excludes pauses, times when a slow
+//! client keeps the worker from reading, and times when the worker or the whole machine did not run.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// How often a worker looks at the clock at least: a longer time without a look is one in which it did not
-/// run. One wake-up a second costs nothing.
+/// Maximum interval between clock checks. A longer gap means that the worker did not run. One wake-up per
+/// second costs nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time between two looks beyond which the worker stood still: on an overloaded machine, looks are late by
+/// Minimum gap between checks that counts as a stalled worker. On an overloaded machine, checks are late by
 /// tenths of a second.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
-/// A time of day, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct UtcTime {
     since_epoch: Duration,
 }
 
 impl UtcTime {
-    /// Returns the current time.
     pub(crate) fn now() -> Self {
         // A system clock before 1970 counts as unset.
         Self { since_epoch: heeler_sys::fail::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
@@ -30,7 +27,6 @@ impl UtcTime {
         Self { since_epoch }
     }
 
-    /// Returns the milliseconds since 1970.
     pub(crate) fn since_epoch_ms(self) -> u64 {
         u64::try_from(self.since_epoch.as_millis()).unwrap_or(u64::MAX)
     }
@@ -39,22 +35,19 @@ impl UtcTime {
 /// One point in time of a lease's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ClockReading {
-    /// How long the process has been running.
     pub(crate) running: Duration,
-    /// The time of day.
     pub(crate) utc: UtcTime,
-    /// For how long the process was paused; part of no running time.
+    /// Total duration of pauses. Not part of the running time.
     pub(crate) paused: Duration,
-    /// The time since boot, which the system also uses for process start times.
+    /// Time since boot, which the system also uses for process start times.
     pub(crate) since_boot: Duration,
 }
 
-/// Why the clock of a process stands still.
+/// Why the clock of a process is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockHold {
-    /// The process is paused.
     Paused,
-    /// The process may go on, or may wait for a reader of its output or for a debugger.
+    /// The process may be running, or may be blocked until its output is read or a debugger continues it.
     Unread,
 }
 
@@ -62,7 +55,7 @@ pub(crate) enum ClockHold {
 #[derive(Debug)]
 pub(crate) struct ProcessClock {
     started: Instant,
-    /// The time that has been held, and the part of it in pauses.
+    /// Total time held, and the part of it in pauses.
     held: Duration,
     paused: Duration,
     held_since: Option<(Instant, ClockHold)>,
@@ -70,7 +63,7 @@ pub(crate) struct ProcessClock {
 }
 
 impl ProcessClock {
-    /// Returns a clock that starts now.
+    /// Creates a clock that starts now.
     pub(crate) fn start() -> Self {
         let started = Instant::now();
         let (held, paused) = (Duration::ZERO, Duration::ZERO);
@@ -82,7 +75,7 @@ impl ProcessClock {
         self.looked_at + LOOK_EVERY
     }
 
-    /// Subtracts the time since the last look if the worker has not run in it.
+    /// Subtracts the time since the last check if the worker did not run in it.
     pub(crate) fn look(&mut self) {
         self.look_at(Instant::now());
     }
@@ -94,7 +87,6 @@ impl ProcessClock {
         }
     }
 
-    /// Returns the current time on this clock.
     pub(crate) fn now(&self) -> ClockReading {
         let until = self.held_since.map_or_else(Instant::now, |(since, _)| since);
         let open_pause = self.held_since.filter(|(_, hold)| *hold == ClockHold::Paused);
@@ -120,7 +112,7 @@ impl ProcessClock {
         }
     }
 
-    /// Returns the instant at which the running time reaches `running`; `None` while the clock is held.
+    /// Returns the instant when the running time reaches `running`, or `None` while the clock is held.
     pub(crate) fn instant_at(&self, running: Duration) -> Option<Instant> {
         match self.held_since {
             Some(_) => None,
@@ -129,7 +121,7 @@ impl ProcessClock {
     }
 }
 
-/// Waits until the deadline; forever without one.
+/// Waits until the deadline. Waits forever without one.
 ///
 /// Cancel safe: yes, because it changes nothing.
 pub(crate) async fn sleep_until_deadline(deadline: Option<tokio::time::Instant>) {

@@ -1,5 +1,5 @@
-//! The temporary directory of one test process: tests that run at once in several processes of a program
-//! would otherwise use the same file names.
+//! Temporary directory of one test process. Without it, tests that run at the same time in several processes
+//! of a program would use the same file names.
 
 use std::{
     fs, io,
@@ -10,22 +10,21 @@ use std::{
 use heeler_sys::dirs::{DirError, private_dir, private_dir_in_existing};
 use tokio::sync::oneshot;
 
-/// Which variables name the directory.
+/// Environment variables that contain the path of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestDirectoryVariables {
-    /// That of Bazel, GoogleTest, Abseil and others.
+    /// Variable used by Bazel, GoogleTest, Abseil and others.
     TestTmpdir,
-    /// Also that of the system.
+    /// The system's variable too.
     TestTmpdirAndTmpdir,
 }
 
 impl TestDirectoryVariables {
-    /// Returns the variables of the processes of a run.
+    /// Returns the variables for the processes of a run.
     pub(crate) fn of_run(has_private_tmpdir: bool) -> Self {
         if has_private_tmpdir { Self::TestTmpdirAndTmpdir } else { Self::TestTmpdir }
     }
 
-    /// Returns the names of the variables.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             Self::TestTmpdir => &["TEST_TMPDIR"],
@@ -34,12 +33,12 @@ impl TestDirectoryVariables {
     }
 }
 
-/// Size of all files that are kept of one process. More is rarely read, and fills the disk.
+/// Maximum total size of the files kept from one process. More is rarely read, and fills the disk.
 const KEPT_BYTES: u64 = 64 << 20;
-/// Number of files that are kept of one process.
+/// Maximum number of files kept from one process.
 const KEPT_FILES: usize = 1000;
 
-/// The directory of a process that is about to start or running.
+/// Directory of a process that is starting or running.
 #[derive(Debug)]
 pub(crate) struct TestDirectory {
     path: PathBuf,
@@ -47,7 +46,7 @@ pub(crate) struct TestDirectory {
 }
 
 impl TestDirectory {
-    /// Creates an empty directory. Its path is short, because tests create sockets in it.
+    /// Creates an empty directory. The path must be short, because tests create sockets in the directory.
     pub(crate) fn create(path: PathBuf, variables: TestDirectoryVariables) -> Result<Self, DirError> {
         private_dir_in_existing(&path)?;
         Ok(Self { path, variables })
@@ -61,13 +60,12 @@ impl TestDirectory {
         &self.path
     }
 
-    /// Returns whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         fs::read_dir(&self.path).is_ok_and(|mut entries| entries.next().is_none())
     }
 
-    /// Moves what the process has left there to `target`, which must not exist; returns whether there was
-    /// anything.
+    /// Moves the files that the process left to `target`, which must not exist. Returns whether there were
+    /// any.
     pub(crate) fn keep(&self, target: &Path) -> io::Result<bool> {
         if self.is_empty() {
             return Ok(false);
@@ -77,24 +75,23 @@ impl TestDirectory {
         }
         let mut room = CopyRoom { bytes: KEPT_BYTES, files: KEPT_FILES };
         let is_small = CopyRoom { ..room }.has_room_for(&self.path)?;
-        // Between file systems nothing can be renamed.
+        // A rename fails between file systems.
         if !is_small || fs::rename(&self.path, target).is_err() {
             room.copy_directory(&self.path, target)?;
         }
         Ok(true)
     }
 
-    /// Keeps what the tests have left in `target`, if there is one, and removes the directory, beside the
-    /// runtime's thread, which goes on to serve the worker's messages. Returns a line for the log about what
-    /// was kept.
+    /// Keeps the files that tests left in `target`, if given, and removes the directory. Runs in its own
+    /// thread, so that the worker can handle messages meanwhile. Returns a log line about kept files.
     ///
-    /// Cancel safe: yes, because the work goes on without the call.
+    /// Cancel safe: yes, because the work continues without the call.
     pub(crate) async fn remove(self, target: Option<PathBuf>) -> Option<String> {
         let kept_in = target.clone();
         let (report, removed) = oneshot::channel();
         heeler_sys::own_thread::run("heeler-remove", move || {
             let kept = target.map(|target| self.keep(&target));
-            // Removed before the report: the next process of the lease has a directory of the same path.
+            // Remove the directory before reporting: the next process of the lease uses the same path.
             drop(self);
             drop(report.send(kept));
         });
@@ -105,7 +102,7 @@ impl TestDirectory {
             (Ok(Some(Err(error))), _) => {
                 Some(format!("files of the tests' temporary directory could not be kept: {error}"))
             }
-            // There was nothing to keep.
+            // No files were kept.
             (Ok(_) | Err(_), _) => None,
         }
     }
@@ -113,7 +110,7 @@ impl TestDirectory {
 
 impl Drop for TestDirectory {
     fn drop(&mut self) {
-        // What cannot be removed is removed with the session's directory, or stays for the system to remove.
+        // A directory that cannot be removed is removed with the session's directory, or left to the system.
         match fs::remove_dir_all(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::debug!(%error, path = %self.path.display(), "could not remove a test's directory");
@@ -123,14 +120,14 @@ impl Drop for TestDirectory {
     }
 }
 
-/// What may still be copied.
+/// Remaining limits for copying.
 struct CopyRoom {
     bytes: u64,
     files: usize,
 }
 
 impl CopyRoom {
-    /// Returns whether all that is in a directory may be kept.
+    /// Returns whether everything in a directory is within the limits.
     fn has_room_for(&mut self, directory: &Path) -> io::Result<bool> {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
@@ -149,7 +146,7 @@ impl CopyRoom {
         Ok(true)
     }
 
-    /// Copies directories and regular files as far as there is room. Links, sockets and devices are no
+    /// Copies directories and regular files up to the limits. Skips links, sockets and devices, which are not
     /// evidence.
     fn copy_directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(to)?;

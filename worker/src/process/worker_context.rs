@@ -1,5 +1,5 @@
-//! Process-wide context of a worker: its scratch directory, and how it builds the commands that guards
-//! execute.
+//! State of a worker that all its jobs share: its scratch directory, and how it builds the commands that
+//! guards execute.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,27 +22,27 @@ use heeler_adapters::AdapterInvocation;
 #[derive(Debug)]
 pub(crate) struct WorkerContext {
     pub(crate) worker: WorkerId,
-    /// Source of the guards for its test processes.
+    /// Starts the guards of the test processes.
     pub(crate) guards: GuardSpawner,
-    /// A private directory for files that pass test names to frameworks.
+    /// Private directory for files that pass test names to frameworks.
     pub(crate) scratch: PathBuf,
-    /// The private directory of the temporary directories of test processes.
+    /// Private parent of the test processes' temporary directories.
     pub(crate) test_directories: PathBuf,
-    /// The programs of which a process has died in a way that did not show in which test.
+    /// Programs that have had a process die in an unknown test.
     pub(crate) unclear_deaths: UnclearDeaths,
 }
 
-/// Programs of which a process has died in a way that did not show in which test.
+/// Programs that have had a process die in an unknown test.
 #[derive(Debug, Default)]
 pub(crate) struct UnclearDeaths(Mutex<HashSet<OsText>>);
 
 impl UnclearDeaths {
-    /// Records such a death.
+    /// Records a death in an unknown test.
     pub(crate) fn record(&self, program: &TestProgram) {
         self.programs().insert(program.path.clone());
     }
 
-    /// Returns whether there was one.
+    /// Returns whether a process of the program has died in an unknown test.
     pub(crate) fn contains(&self, program: &TestProgram) -> bool {
         self.programs().contains(&program.path)
     }
@@ -92,7 +92,7 @@ impl WorkerContext {
         })
     }
 
-    /// Empties the scratch directory, or creates it.
+    /// Empties the scratch directory, or creates it if it is missing.
     pub(crate) fn clean_scratch(&self) -> Result<&Path, PrepareError> {
         match remove_contents(&self.scratch) {
             Ok(()) => return Ok(&self.scratch),
@@ -103,7 +103,7 @@ impl WorkerContext {
         Ok(&self.scratch)
     }
 
-    /// Creates the temporary directory of a process, by the name of the job that starts it.
+    /// Creates the temporary directory of a process, named after the job that starts it.
     pub(crate) fn create_test_directory(
         &self,
         job: impl Display,
@@ -113,8 +113,8 @@ impl WorkerContext {
         TestDirectory::create(path, variables).map_err(PrepareError::Scratch)
     }
 
-    /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and
-    /// Heeler's, where later ones win.
+    /// Merges the environments. Later ones win: the worker's own, the test directory, the program's, the
+    /// framework's, Heeler's.
     fn environment(
         &self,
         program: &TestProgram,
@@ -150,13 +150,13 @@ impl WorkerContext {
 
 impl Drop for WorkerContext {
     fn drop(&mut self) {
-        // The coordinator removes the session's directory, which contains this one.
+        // Ignore errors: the coordinator removes the session's directory, which contains this one.
         drop(fs::remove_dir_all(&self.scratch));
     }
 }
 
-/// Removes the contents of a directory, but keeps the directory: creating one costs more than everything else
-/// about a small lease.
+/// Removes the contents of a directory, but not the directory itself. Creating a directory would cost more
+/// than everything else in a small lease.
 fn remove_contents(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
