@@ -1,4 +1,4 @@
-//! Why the tests of a program could not be listed, as sentences for the user.
+//! Errors when listing the tests of a program, worded for the user.
 
 use std::path::PathBuf;
 
@@ -67,14 +67,14 @@ pub(super) enum DiscoverError {
 }
 
 impl DiscoverError {
-    /// Returns whether a second attempt may succeed.
+    /// Returns whether a second attempt can succeed.
     pub(super) fn may_succeed_on_retry(&self) -> bool {
         let not_started = |source: &CaptureError| matches!(source, CaptureError::NotStarted(_));
         matches!(self, Self::Crashed { .. } | Self::Lost { .. })
             || matches!(self, Self::Capture { source, .. } if not_started(source))
     }
 
-    /// Returns whether the program did something else than list its tests, such as run them.
+    /// Returns whether the program did something other than list its tests, such as run them.
     pub(super) fn is_without_listing(&self) -> bool {
         matches!(
             self,
@@ -84,7 +84,8 @@ impl DiscoverError {
         )
     }
 
-    /// Returns whether no other framework is to be tried: it would fail in the same way, or run the tests.
+    /// Returns whether trying another framework is pointless or harmful: it would fail in the same way, or
+    /// run the tests.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Listing { source, .. } => source.is_of_framework(),

@@ -1,5 +1,6 @@
-//! Asks the adapters whether a program looks like one of theirs, by its kind and its bytes. The file is read
-//! in pieces and not mapped: a program that is written to while it is read must not crash the worker.
+//! Asks the adapters whether a program looks like one of theirs, judging by file type and contents. Reads the
+//! file in pieces instead of mapping it, because a program that is modified meanwhile must not crash the
+//! worker.
 
 use std::{
     fs::{self, File},
@@ -11,58 +12,58 @@ use heeler_adapters::{Adapter, ClaimConfidence, DiscoveryTarget};
 use heeler_protocol::control::TestProgram;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
 
-/// The size of one piece, so that a program of any size takes the same memory.
+/// Size of one piece, so that programs of any size take the same memory.
 const PIECE_BYTES: usize = 1 << 20;
-/// The number of bytes that neighbouring pieces share, so that no text is cut.
+/// Bytes shared by adjacent pieces, so that no text is missed at a boundary.
 const OVERLAP_BYTES: usize = 4 << 10;
-/// The number of bytes searched: what frameworks leave in a program comes before its debug information.
+/// Maximum number of bytes searched. Traces of frameworks come before the debug information.
 const SEARCHED_BYTES: usize = 64 << 20;
-/// The first bytes of a native executable.
+/// Magic bytes of an ELF executable.
 const EXECUTABLE_MAGIC: &[u8] = b"\x7fELF";
 
-/// The number of frameworks of which a tool for tests contains the marks; a test program has those of one, or
-/// of two.
+/// Number of frameworks whose traces identify a program as a tool for tests. Test programs have the traces of
+/// one or two.
 const FRAMEWORKS_OF_A_TOOL: usize = 4;
 
-/// An adapter and how sure it is.
+/// An adapter and its confidence.
 type FrameworkClaim = (&'static dyn Adapter, ClaimConfidence);
 
-/// What a program is, by its kind and its bytes.
+/// Result of recognising a program.
 pub(super) struct RecognizedProgram {
     pub(super) kind: ProgramKind,
-    /// The adapters that claim it, the surest first.
+    /// Adapters that claim the program, most confident first.
     pub(super) claims: Vec<FrameworkClaim>,
 }
 
-/// The kind of a program's file.
+/// File type of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProgramKind {
     Native,
-    /// A file of another kind, such as a script.
+    /// A file of another type, such as a script.
     Other,
     Empty,
-    /// A directory, a device, or a file that can't be read; it may be executable all the same.
+    /// A directory, a device, or an unreadable file, which may still be executable.
     Unread,
 }
 
 impl RecognizedProgram {
-    /// Returns the labels of the frameworks whose marks it has, each once.
+    /// Returns the labels of the frameworks whose traces the program has, without duplicates.
     pub(super) fn marks(&self) -> Vec<&'static str> {
         labels(&self.claims)
     }
 
-    /// Returns whether the program is one test, whose exit code decides, if it does not list its tests. A
-    /// program that a build tool built as a test, without the marks of a framework, has its own `main`.
+    /// Returns whether the program counts as one test, decided by its exit code, if it lists no tests. A
+    /// program without traces of a framework that a build tool built as a test has its own `main`.
     pub(super) fn is_one_test_without_listing(&self, program: &TestProgram) -> bool {
         self.marks().is_empty() && !program.tool_env.is_empty()
     }
 
-    /// Returns whether it has the marks of so many frameworks that it is a tool for their programs.
+    /// Returns whether the program has traces of so many frameworks that it must be a tool for test programs.
     pub(super) fn is_tool(&self) -> bool {
         self.marks().len() >= FRAMEWORKS_OF_A_TOOL
     }
 
-    /// Returns the names of the frameworks whose marks it has.
+    /// Returns the names of the frameworks whose traces the program has.
     pub(super) fn named_marks(&self) -> Vec<&'static str> {
         let likely = self.claims.iter().filter(|(_, confidence)| *confidence == ClaimConfidence::Likely);
         likely.map(|(adapter, _)| adapter.traits().name).collect()
@@ -76,8 +77,8 @@ fn labels(claims: &[FrameworkClaim]) -> Vec<&'static str> {
     labels
 }
 
-/// Returns what a program is. Of a script only what is beside it counts: what it mentions says nothing about
-/// what it does with a framework's arguments.
+/// Recognises a program. For a script, only the files beside it count: its text says nothing about what it
+/// does with a framework's arguments.
 ///
 /// Cancel safe: yes, because it changes nothing.
 pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
@@ -88,7 +89,7 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
             raise_claims(&mut claims, &DiscoveryTarget::Directory { path });
             ProgramKind::Unread
         }
-        // A pipe or a device is no program: it may block its reader, or have no end.
+        // A pipe or device is not a program. Reading it might block or never end.
         Ok(found) if !found.is_file() => ProgramKind::Unread,
         Ok(_) | Err(_) => {
             raise_claims(&mut claims, &DiscoveryTarget::File { path });
@@ -96,7 +97,8 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
         }
     };
     settle_marks_of_a_tool(path, &mut claims);
-    // What a build tool built as a test is one, whatever its bytes show: it may have a harness of its own.
+    // A program that a build tool built as a test is a test program, whatever its contents show. It may have
+    // its own harness.
     let is_built_as_test = !program.tool_env.is_empty() && kind == ProgramKind::Native;
     let least = if is_built_as_test { ClaimConfidence::Possible } else { ClaimConfidence::Likely };
     claims.retain(|(_, confidence)| *confidence >= least);
@@ -104,9 +106,9 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
     RecognizedProgram { kind, claims }
 }
 
-/// Decides by a program's symbols if it has the marks of so many frameworks that it is a tool for tests, or
-/// the tests of such a tool: these mention frameworks, and contain the functions of one. A tool without
-/// symbols, or that contains none of the frameworks, stays one.
+/// Checks the symbols of a program with traces of many frameworks. A tool for tests only mentions frameworks,
+/// but the tests of such a tool contain the functions of one. Without symbols, or with functions of no
+/// framework, the program stays a tool.
 fn settle_marks_of_a_tool(path: &Path, claims: &mut Vec<FrameworkClaim>) {
     if labels(claims).len() < FRAMEWORKS_OF_A_TOOL {
         return;
@@ -120,8 +122,8 @@ fn settle_marks_of_a_tool(path: &Path, claims: &mut Vec<FrameworkClaim>) {
     }
 }
 
-/// Calls `visit` with the names of all functions that a program defines, one a line, in pieces; `None` if the
-/// file has no symbols that can be read.
+/// Calls `visit` with the names of all functions that a program defines, one per line, in pieces. `None` if
+/// the file has no readable symbols.
 fn visit_function_names(path: &Path, mut visit: impl FnMut(&[u8])) -> Option<()> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
@@ -143,7 +145,7 @@ fn visit_function_names(path: &Path, mut visit: impl FnMut(&[u8])) -> Option<()>
 async fn read_program(path: &Path, claims: &mut [FrameworkClaim]) -> ProgramKind {
     let mut file = ProgramPieces::open(path);
     while file.read_piece(claims) {
-        // Yields, so that control messages are handled between pieces.
+        // Yield, so that control messages are handled between pieces.
         tokio::task::yield_now().await;
     }
     match (file.is_native, file.total) {
@@ -154,13 +156,14 @@ async fn read_program(path: &Path, claims: &mut [FrameworkClaim]) -> ProgramKind
     }
 }
 
-/// Returns whether a file is a native executable that contains a test framework. It is only read.
+/// Returns whether a file is a native executable that contains a test framework. The file is only read, never
+/// run.
 #[must_use]
 pub fn is_test_program(path: &Path) -> bool {
     likely_framework(path).is_some()
 }
 
-/// Returns the framework that a native executable contains. The file is only read.
+/// Returns the framework that a native executable contains. The file is only read, never run.
 #[must_use]
 pub fn likely_framework(path: &Path) -> Option<&'static str> {
     let mut file = ProgramPieces::open(path);
@@ -179,11 +182,11 @@ fn unclaimed() -> Vec<FrameworkClaim> {
     adapters.map(|adapter| (*adapter, ClaimConfidence::Unclaimed)).collect()
 }
 
-/// A program that is read in pieces.
+/// A program read in pieces.
 struct ProgramPieces {
     file: Option<File>,
     piece: Vec<u8>,
-    /// Number of bytes at the begin of the piece that are those at the end of the one before.
+    /// Number of bytes at the start of the piece that repeat the end of the previous piece.
     kept: usize,
     total: usize,
     /// Known after the first piece.
@@ -196,7 +199,8 @@ impl ProgramPieces {
         Self { file, piece: vec![0; PIECE_BYTES], kept: 0, total: 0, is_native: None }
     }
 
-    /// Has the adapters claim the next piece; returns whether another one may change their claims.
+    /// Reads the next piece and lets the adapters raise their claims. Returns whether another piece may
+    /// change the claims.
     fn read_piece(&mut self, claims: &mut [FrameworkClaim]) -> bool {
         let read = self.file.as_mut().and_then(|file| file.read(&mut self.piece[self.kept..]).ok());
         let count = read.unwrap_or(0);

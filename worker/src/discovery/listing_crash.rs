@@ -1,5 +1,5 @@
-//! Crash capture of listings. A listing that has died of a signal is repeated, and only then traced: its
-//! crash has a stack and a dump, and listings that end well cost nothing.
+//! Crash capture of listings. A listing that a signal ended is repeated with tracing, which provides a stack
+//! trace and a dump. Listings that succeed cost nothing extra.
 
 use std::{
     fs,
@@ -13,15 +13,15 @@ use heeler_sys::dirs::{DirError, private_dir, trusted_dir, write_new_file};
 
 use crate::process::evidence_files::{plain_file_name, remove_partial_files};
 
-/// The files of one program's crashed listing.
+/// Files of one program's crashed listing.
 pub(super) struct ListingCrashFiles {
     plan: TracePlan,
-    /// Path of the program's files without their extensions; a later crash replaces them.
+    /// Path of the program's files without extension. A later crash replaces the files.
     base: PathBuf,
 }
 
 impl ListingCrashFiles {
-    /// Prepares the directory of a capture.
+    /// Creates the directory for a capture.
     pub(super) fn prepare(
         capture: &ListingCapture,
         program: &Path,
@@ -33,10 +33,10 @@ impl ListingCrashFiles {
             trusted_dir(state_dir)?;
         }
         private_dir(dir)?;
-        // Files of a run must not be committed to a repository; it exists already after the first one.
+        // Keeps files of a run out of the user's repository. The file already exists after the first capture.
         drop(write_new_file(&dir.join(".gitignore"), b"*\n"));
         let name = format!("worker-{worker}");
-        // What a worker of this id has left behind that was lost during a dump.
+        // Left by an earlier worker with this id that was lost during a dump.
         remove_partial_files(dir, &name);
         let plan = TracePlan {
             mode: capture.plan.mode.unwrap_or_default(),
@@ -46,19 +46,19 @@ impl ListingCrashFiles {
             limit_bytes: capture.plan.limit_bytes,
             keeps_environment: capture.plan.keeps_environment,
             expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
-            // A listing asks for no tracer, and its process is ended either way.
+            // Allowed, because a listing's process does not look for a tracer, and is ended either way.
             is_tracer_read_by_framework: true,
             run_mark: None,
         };
         Ok(Self { plan, base: dir.join(base_name(program)) })
     }
 
-    /// Returns how the guard is to trace the listing.
+    /// Returns how the guard must trace the listing.
     pub(super) fn plan(&self) -> TracePlan {
         self.plan.clone()
     }
 
-    /// Keeps the files of a crash under the program's name; returns the lines that describe it.
+    /// Keeps the files of a crash under the program's name. Returns lines that describe the crash.
     pub(super) fn keep(&self, crash: CrashReport) -> String {
         let mut text = String::new();
         if !crash.stack.is_empty() {
@@ -69,7 +69,7 @@ impl ListingCrashFiles {
         for (path, extension, description) in files {
             let Some(path) = path else { continue };
             let target = PathBuf::from(format!("{}.{extension}", self.base.display()));
-            // A file that can't be renamed has its first name.
+            // A file that cannot be renamed keeps its first name.
             let kept =
                 fs::rename(path.as_path(), &target).map_or_else(|_| path.as_path().to_owned(), |()| target);
             text.push_str(&format!("\n{description}: {}", kept.display()));
@@ -81,13 +81,13 @@ impl ListingCrashFiles {
     }
 }
 
-/// Returns the sentence that replaces the evidence of a crash without any.
+/// Returns the text used instead of evidence if none could be captured.
 pub(super) fn missing_evidence(error: &DirError) -> String {
     format!("\nno stack: failed to {}", error_chain(error))
 }
 
-/// Returns the name of a program's files: its own name, and a hash of its path, because programs of the same
-/// name are in several directories.
+/// Returns the base name of a program's files: its own name plus a hash of its path, because programs in
+/// different directories may have the same name.
 fn base_name(program: &Path) -> String {
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);

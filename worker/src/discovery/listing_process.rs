@@ -1,4 +1,4 @@
-//! Runs one listing command to its end and captures its outputs. They are parsed elsewhere.
+//! Runs one listing command to its end and captures its outputs. The adapters parse them.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::process::{
 use heeler_adapters::{AdapterInvocation, ConnectionInput, ListingDialogue};
 use heeler_core::{GuardLoss, describe::guard_loss_text, error_chain};
 
-/// Size of each output that is kept, since frameworks list on either: a listing of 100,000 tests with long
-/// names is about 20 MB.
+/// Maximum size kept of each output, since frameworks list on either. A listing of 100,000 tests with long
+/// names has about 20 MB.
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
 
-/// How long a guard may take to report the activity of its process, which it observes for half a second.
+/// Time limit for a guard to report its process's activity, which it observes for half a second.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a listing command has no outputs.
+/// Why a listing command produced no outputs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaptureError {
     #[error("start it: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum CaptureError {
     #[error("list its tests within {} s{}", .limit.as_secs_f64(), awaited_note(*.awaited))]
     TimedOut {
         limit: Duration,
-        /// The reply of a dialogue that did not come.
+        /// Reply of the dialogue that did not arrive.
         awaited: Option<&'static str>,
     },
     #[error("list its tests: {}", guard_loss_text(*.0))]
@@ -52,33 +52,32 @@ pub(crate) struct CapturedListing {
     pub(crate) stderr: Vec<u8>,
     pub(crate) channel: Vec<u8>,
     pub(crate) end: ProcessExit,
-    /// The crash of a traced listing: that of the process itself, if several have crashed.
+    /// Crash of a traced listing. If several processes crashed, the crash of the listing process itself.
     pub(crate) crash: Option<Box<CrashReport>>,
-    /// Why a listing that was to be traced was not.
+    /// Why a listing that should have been traced was not.
     pub(crate) untraced_reason: Option<String>,
-    /// The process, if it waits for tests to run; `end` then is that of a listing that went well.
+    /// The process, if it waits for tests to run. `end` is then set as for a successful listing.
     pub(crate) waiting: Option<(DetachedProcess, Pid)>,
 }
 
-/// How long the listing of a program may take, with all of its commands. The time in which there is no
-/// process yet, or in which it is paused, does not count. A program that is working at the limit gets the
-/// same time once more: on an overloaded machine, the limit alone shows nothing about the program.
+/// Time limit for listing a program, over all of its commands. Time without a process, or with the process
+/// paused, does not count. A program that is working when it reaches the limit gets the same time once more,
+/// because a timeout on an overloaded machine says nothing about the program.
 #[derive(Debug)]
 pub(crate) struct ListingTimeLimit {
     limit: Duration,
     deadline: Instant,
-    /// Since when the time does not count.
+    /// Since when time has not been counted.
     held_since: Option<Instant>,
     is_extended: bool,
 }
 
 impl ListingTimeLimit {
-    /// Returns a limit that begins to count with [`ListingTimeLimit::set_held`].
+    /// Creates a limit that starts counting with [`ListingTimeLimit::set_held`].
     pub(crate) fn new(limit: Duration, now: Instant) -> Self {
         Self { limit, deadline: now + limit, held_since: Some(now), is_extended: false }
     }
 
-    /// Stops or restarts the clock.
     pub(crate) fn set_held(&mut self, is_held: bool, now: Instant) {
         match (is_held, self.held_since) {
             (true, None) => self.held_since = Some(now),
@@ -90,17 +89,17 @@ impl ListingTimeLimit {
         }
     }
 
-    /// Gives the program all of its time again.
+    /// Gives the program its whole time again.
     pub(crate) fn restart(&mut self, now: Instant) {
         *self = Self::new(self.limit, now);
     }
 
-    /// Returns when the limit is reached; `None` while the clock is held.
+    /// Returns when the limit is reached, or `None` while the clock is held.
     fn deadline(&self) -> Option<Instant> {
         self.held_since.is_none().then_some(self.deadline)
     }
 
-    /// Extends the limit; returns whether it was not extended before.
+    /// Extends the limit. Returns `false` if it was already extended.
     fn extend(&mut self, now: Instant) -> bool {
         let is_first = !std::mem::replace(&mut self.is_extended, true);
         if is_first {
@@ -110,19 +109,19 @@ impl ListingTimeLimit {
     }
 }
 
-/// How long a server may take to exit when its standard input has ended; then it is ended.
+/// Time for a server to exit after its standard input has ended, before it is terminated.
 pub(super) const SERVER_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Milliseconds between SIGTERM and SIGKILL for a server that has listed its tests.
 pub(super) const SERVER_GRACE_MS: u64 = 2000;
 
-/// A listing that is a dialogue, with its clocks.
+/// A listing dialogue and its clocks.
 struct DialogueProgress<'a> {
     dialogue: &'a mut (dyn ListingDialogue + 'static),
-    /// When the last request was sent; `None` before the program has started.
+    /// When the last request was sent. `None` before the program has started.
     requested_at: Option<Instant>,
-    /// When the last reply had come.
+    /// When the last reply arrived.
     finished_at: Option<Instant>,
-    /// The program was ended after its last reply.
+    /// The program was terminated after its last reply.
     is_ended: bool,
 }
 
@@ -131,7 +130,7 @@ impl<'a> DialogueProgress<'a> {
         Self { dialogue, requested_at: None, finished_at: None, is_ended: false }
     }
 
-    /// Returns when a reply is late, or a server that goes on is ended.
+    /// Returns when a reply is late, or when a server that is still running must be terminated.
     fn deadline(&self) -> Option<Instant> {
         if self.is_ended {
             return None;
@@ -150,7 +149,7 @@ impl<'a> DialogueProgress<'a> {
         requests
     }
 
-    /// Records the end of the dialogue; returns whether it has just come.
+    /// Records the end of the dialogue. Returns whether it has just ended.
     fn finish(&mut self, now: Instant) -> bool {
         let has_finished = self.finished_at.is_none() && self.dialogue.awaited_reply().is_none();
         if has_finished {
@@ -164,11 +163,11 @@ struct ListingProcess<'a> {
     process: GuardedProcess<'a>,
     dialogue: Option<DialogueProgress<'a>>,
     time_limit: &'a mut ListingTimeLimit,
-    /// The program that the guard has started, and when.
+    /// Process id and start time of the program, once the guard has started it.
     started: Option<(Pid, Instant)>,
-    /// The process has listed its tests and waits.
+    /// The process has listed its tests and waits for a lease.
     is_waiting: bool,
-    /// Until when the guard may take to report whether a program at its limit is working.
+    /// Deadline for the guard to report whether a program at its limit is working.
     sample_deadline: Option<Instant>,
     captured: CapturedListing,
     failure: Option<CaptureError>,
@@ -176,7 +175,7 @@ struct ListingProcess<'a> {
 
 /// Runs one command and captures its outputs.
 ///
-/// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+/// Cancel safe: no, because cancelling abandons the process, which its guard then ends.
 pub(crate) async fn capture_listing(
     guards: &GuardSpawner,
     command: TestCommand,
@@ -195,6 +194,7 @@ pub(crate) async fn capture_listing(
             process.finish_requests();
         }
     }
+    // Handle events until the process has ended or waits.
     let mut listing = ListingProcess {
         process,
         dialogue,
@@ -215,6 +215,7 @@ pub(crate) async fn capture_listing(
     }
     let ListingProcess { process, dialogue, time_limit, mut captured, failure, started, is_waiting, .. } =
         listing;
+    // A waiting process counts as a successful listing.
     if let (true, Some((root, started_at))) = (is_waiting, started) {
         time_limit.set_held(true, Instant::now());
         captured.end.code = Some(0);
@@ -223,7 +224,7 @@ pub(crate) async fn capture_listing(
         return Ok(captured);
     }
     if dialogue.is_some_and(|progress| progress.is_ended) {
-        // A server goes on until it is ended: how it ended then says nothing.
+        // A server runs until it is terminated, so its exit status says nothing.
         (captured.end.signal, captured.end.code) = (None, Some(0));
     }
     time_limit.set_held(true, Instant::now());
@@ -232,7 +233,7 @@ pub(crate) async fn capture_listing(
 }
 
 impl ListingProcess<'_> {
-    /// Handles an event; returns whether it was the end.
+    /// Handles an event. Returns whether the listing has ended.
     async fn handle_event(&mut self, event: ProcessEvent) -> bool {
         match self.process.apply(event).await {
             Some(ProcessEvent::Order(
@@ -251,7 +252,7 @@ impl ListingProcess<'_> {
                 return true;
             }
             Some(ProcessEvent::Guard(GuardEvent::Lost)) => {
-                // A process that was ordered to end has ended for that reason.
+                // An ordered end stays an ordered end even if the guard was lost.
                 if self.failure.is_none() {
                     self.failure = Some(CaptureError::GuardLost(self.process.guard_loss().await));
                 }
@@ -284,7 +285,7 @@ impl ListingProcess<'_> {
             Some(ProcessEvent::Guard(GuardEvent::Untraced(reason))) => {
                 self.captured.untraced_reason = Some(reason);
             }
-            // Listings are not debugged, and have no memory limit.
+            // Listings are not debugged and have no memory limit.
             Some(
                 ProcessEvent::Order(_)
                 | ProcessEvent::Guard(_)
@@ -296,11 +297,10 @@ impl ListingProcess<'_> {
         false
     }
 
-    /// Stops or restarts the clocks.
     fn set_held(&mut self, is_held: bool, now: Instant) {
         self.time_limit.set_held(is_held, now);
         if let Some(progress) = self.dialogue.as_mut().filter(|_| is_held) {
-            // The program gets the whole time for its reply again.
+            // The program gets its whole reply timeout again.
             progress.requested_at = Some(now);
         }
     }
@@ -317,7 +317,7 @@ impl ListingProcess<'_> {
         self.dialogue.as_ref().filter(|_| !self.process.is_paused())?.deadline()
     }
 
-    /// Handles the limit of the dialogue, of the program, or of its guard's answer about it.
+    /// Handles a passed limit: of the dialogue, of the program, or of the guard's report about it.
     async fn on_deadline(&mut self) {
         let now = Instant::now();
         if self.dialogue_deadline().is_some_and(|deadline| deadline <= now) {
@@ -325,7 +325,8 @@ impl ListingProcess<'_> {
             return;
         }
         if self.sample_deadline.take().is_some() || self.started.is_none() {
-            // A guard that does not answer waits for a processor itself.
+            // A guard that does not answer is probably waiting for a CPU itself, so assume that the program
+            // is working.
             self.on_limit(true).await;
         } else if self.time_limit.is_extended {
             self.on_limit(false).await;
@@ -342,7 +343,7 @@ impl ListingProcess<'_> {
         }
     }
 
-    /// Sends what follows a reply that does not come, or ends a server after its last reply.
+    /// Handles a missing reply with the dialogue's next request, or terminates a server after its last reply.
     async fn on_dialogue_deadline(&mut self, now: Instant) {
         let Some(progress) = &mut self.dialogue else { return };
         if progress.finished_at.is_some() {
@@ -362,7 +363,7 @@ impl ListingProcess<'_> {
         }
     }
 
-    /// Reads the available output; returns whether it exceeds the limit.
+    /// Reads the available output. Returns whether it exceeds the limit.
     fn read_outputs(&mut self) -> bool {
         let CapturedListing { stdout, stderr, channel, .. } = &mut self.captured;
         let dialogue = &mut self.dialogue;
@@ -374,13 +375,13 @@ impl ListingProcess<'_> {
             }
         });
         append_up_to(OUTPUT_LIMIT_BYTES + 1, stdout, read.stdout);
-        // Bytes above the limit are lost: most frameworks list nothing on standard error.
+        // Drop bytes above the limit: most frameworks list nothing on standard error.
         append_up_to(OUTPUT_LIMIT_BYTES, stderr, read.stderr);
         let is_too_long = stdout.len().max(channel.len()) > OUTPUT_LIMIT_BYTES;
         if let Some(progress) = &mut self.dialogue
             && progress.finish(Instant::now())
         {
-            // A process that is being ended, or is paused, runs nothing.
+            // A process that is being ended or is paused cannot stay for a lease.
             let can_stay = self.failure.is_none() && self.started.is_some() && !self.process.is_paused();
             self.is_waiting = progress.dialogue.is_waiting() && can_stay && !is_too_long;
             if !self.is_waiting {
@@ -405,7 +406,6 @@ impl ListingProcess<'_> {
     }
 }
 
-/// Appends the bytes as far as the limit allows.
 fn append_up_to(limit: usize, captured: &mut Vec<u8>, bytes: &[u8]) {
     let room = limit.saturating_sub(captured.len());
     captured.extend_from_slice(&bytes[..bytes.len().min(room)]);

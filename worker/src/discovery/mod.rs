@@ -1,6 +1,6 @@
-//! Runs one discovery job: finds out which framework a program uses, and which tests it has. The program
-//! itself lists its tests; its bytes only suggest which framework to try first. Each error becomes one
-//! sentence for the user.
+//! Runs one discovery job: determines the framework and the tests of a program. The program itself lists its
+//! tests; its contents only suggest which framework to try first. Each error becomes one sentence for the
+//! user.
 
 mod discover_error;
 mod framework_claims;

@@ -1,4 +1,4 @@
-//! Checks a program by its file before it is started.
+//! Checks a program's file before the program is started.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use super::{
     framework_claims::{ProgramKind, RecognizedProgram},
 };
 
-/// Checks that something shows what the program is.
+/// Checks that the program was recognised.
 pub(super) fn check_recognized(path: &Path, recognized: &RecognizedProgram) -> Result<(), DiscoverError> {
     let program = path.display().to_string();
     if recognized.is_tool() {
@@ -21,7 +21,7 @@ pub(super) fn check_recognized(path: &Path, recognized: &RecognizedProgram) -> R
     }
 }
 
-/// Checks the file without starting it. A directory is a program only if an adapter claims it.
+/// Checks the file without starting it. A directory counts as a program only if an adapter claims it.
 pub(super) fn check_program(path: &Path, is_claimed: bool) -> Result<(), DiscoverError> {
     use std::os::unix::fs::PermissionsExt as _;
     let program = path.display().to_string();
@@ -41,7 +41,7 @@ pub(super) fn check_program(path: &Path, is_claimed: bool) -> Result<(), Discove
     }
 }
 
-/// Returns what a file is that is neither a regular file nor a directory.
+/// Names the type of a file that is neither a regular file nor a directory.
 fn special_kind(file_type: fs::FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt as _;
     if file_type.is_fifo() {

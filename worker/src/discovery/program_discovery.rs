@@ -1,5 +1,5 @@
-//! Lists the tests of one program: finds out which framework it uses, and has the program itself list its
-//! tests, in as many attempts as that takes.
+//! Lists the tests of one program: determines its framework and makes the program list its tests, in as many
+//! attempts as needed.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -28,34 +28,35 @@ use crate::process::{
     worker_context::{PrepareError, WorkerContext},
 };
 
-/// Size limit of a listing file, the same as for printed listings.
+/// Maximum size of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
 
-/// Name of the framework of programs whose exit code decides.
+/// Name of the framework for programs whose exit code decides.
 const COMMAND: &str = "command";
 
-/// Number of guards lost during listings of a program with one framework after which it is not listed: a
-/// program that kills its guard does so every time.
+/// Maximum number of lost guards per framework when listing a program. A program that kills its guard does so
+/// every time.
 const GUARD_LOSSES_PER_LISTING: u32 = 3;
 
-/// Size from which outputs are parsed beside the runtime's thread: a listing of this size takes about a
-/// millisecond.
+/// Minimum size of outputs that are parsed in another thread. Parsing this much takes about a millisecond.
 const LARGE_LISTING_BYTES: usize = 64 << 10;
 
-/// Runs one discovery job; returns its answer, and the process if it waits for a lease.
+/// Runs one discovery job. Returns its answer, and the process if it waits for a lease.
 ///
-/// Cancel safe: no, because the listing process is abandoned with the call: its guard ends it.
+/// Cancel safe: no, because cancelling abandons the listing process, which its guard then ends.
 pub(crate) async fn discover(
     job: DiscoveryJob,
     setting: Arc<WorkerContext>,
     orders: mpsc::Receiver<JobOrder>,
 ) -> (FromWorker, Option<WaitingProcess>) {
+    // A program that could not be built has no tests.
     let DiscoveryJob { job, program, timeout_ms, capture, upcoming_run } = job;
     if let Some(words) = program.unbuilt {
         let program = program.suite;
         let error = DiscoverError::Unbuilt { program, words }.to_string();
         return (FromWorker::NotDiscovered { job, error }, None);
     }
+    // List the tests.
     let limit = Duration::from_millis(timeout_ms);
     let time_limit = ListingTimeLimit::new(limit, Instant::now());
     let mut asking = ProgramDiscovery {
@@ -75,6 +76,7 @@ pub(crate) async fn discover(
         source_files::make_absolute(&program, &mut listing.tests);
         name_in_reports(&program, listing);
     }
+    // Compose the answer.
     let waiting = asking.waiting.take();
     let answer = match listed {
         Ok(listing) => FromWorker::Discovered {
@@ -102,7 +104,7 @@ pub(crate) async fn discover(
     (answer, waiting)
 }
 
-/// Adds to each test its names in JUnit reports of its framework.
+/// Adds the names that tests have in their framework's JUnit reports.
 fn name_in_reports(program: &TestProgram, listing: &mut AdapterListing) {
     let Some(adapter) = heeler_adapters::by_name(listing.framework) else { return };
     for test in listing.tests.iter_mut().filter(|test| test.report_name.is_none()) {
@@ -118,28 +120,28 @@ struct ProgramDiscovery<'a> {
     program: &'a TestProgram,
     setting: &'a WorkerContext,
     orders: mpsc::Receiver<JobOrder>,
-    /// Crash capture of a listing that is repeated because it has crashed.
+    /// Crash capture for a listing that is repeated after a crash.
     capture: Option<ListingCapture>,
     time_limit: ListingTimeLimit,
-    /// The shortest run time of a listing process.
+    /// Shortest run time of a listing process.
     start_us: Option<u64>,
-    /// The crash of a program that had written its whole listing before.
+    /// Crash of a program that had already written its whole listing.
     crash: Option<DiscoverError>,
-    /// Number of the job.
     job: u32,
-    /// The run for which a process that has listed its tests is kept.
+    /// Run that a process is kept for after listing its tests.
     upcoming_run: Option<UpcomingRun>,
-    /// The process that has listed the tests and waits.
+    /// Process that has listed the tests and waits.
     waiting: Option<WaitingProcess>,
 }
 
 impl ProgramDiscovery<'_> {
     async fn list_tests(&mut self) -> Result<AdapterListing, DiscoverError> {
         let path = self.program.path.as_path();
+        // The framework is configured.
         if let Some(name) = &self.program.framework {
-            // The content does not matter here, and an interpreter has many megabytes.
+            // Do not read the contents: they do not matter here, and an interpreter has many megabytes.
             let adapter = find_adapter(name)?;
-            // Tests that are commands of their own are checked one by one when they run.
+            // Tests with their own commands are checked one by one when they run.
             if self.program.entries.is_empty() || !adapter.traits().process.is_one_test {
                 check_program(path, false)?;
             }
@@ -152,6 +154,7 @@ impl ProgramDiscovery<'_> {
                 listed => listed,
             };
         }
+        // Recognise the framework, and try the claimed ones in order.
         let recognized = framework_claims::recognize(self.program).await;
         check_program(path, !recognized.claims.is_empty())?;
         check_recognized(path, &recognized)?;
@@ -159,8 +162,7 @@ impl ProgramDiscovery<'_> {
         let is_one_test = recognized.is_one_test_without_listing(self.program);
         let mut likely_error = None;
         for (adapter, confidence) in recognized.claims {
-            // A program that contains a framework would ignore the arguments of another one, and run its
-            // tests.
+            // A program that contains one framework would ignore the arguments of another, and run its tests.
             if likely_error.is_some() && confidence < ClaimConfidence::Likely {
                 break;
             }
@@ -171,7 +173,7 @@ impl ProgramDiscovery<'_> {
                 }
                 Err(error) if is_one_test && error.is_without_listing() => return self.list_as_command(),
                 Err(error) if error.is_final() => return Err(error),
-                // The bytes indicate this framework, so its error is the one to report.
+                // The contents indicate this framework, so report its error.
                 Err(error) if confidence == ClaimConfidence::Likely && likely_error.is_none() => {
                     likely_error = Some(error)
                 }
@@ -182,7 +184,7 @@ impl ProgramDiscovery<'_> {
             .unwrap_or_else(|| DiscoverError::NoMark { program: self.program.path.to_text().into_owned() }))
     }
 
-    /// Lists a program that does not list tests as one test, whose exit code decides.
+    /// Lists a program that lists no tests as one test, decided by its exit code.
     fn list_as_command(&self) -> Result<AdapterListing, DiscoverError> {
         let listing = find_adapter(COMMAND)?.read_listing(self.program, &[]);
         listing.map_err(|source| DiscoverError::Listing {
@@ -191,9 +193,9 @@ impl ProgramDiscovery<'_> {
         })
     }
 
-    /// Lists with one framework, and retries once if the process was killed, then traced: the kill may be
-    /// unrelated, and giving up would cost a whole program. A lost guard says nothing about the program,
-    /// which gets all of its time again.
+    /// Lists with one framework. If the process was killed, retries once, with tracing: the kill may be
+    /// unrelated, and giving up would lose a whole program. A lost guard says nothing about the program,
+    /// which then gets its whole time again.
     async fn list_with_retry(
         &mut self,
         adapter: &'static dyn Adapter,
@@ -217,13 +219,14 @@ impl ProgramDiscovery<'_> {
         }
     }
 
-    /// Lists once. If the process crashes again when it `is_traced`, it may have listed all the same.
+    /// Lists once. If the process crashes while `is_traced`, it may have listed its tests anyway.
     async fn list_once(
         &mut self,
         adapter: &'static dyn Adapter,
         is_traced: bool,
     ) -> Result<AdapterListing, DiscoverError> {
         let program = || described_program(self.program, adapter);
+        // Prepare crash capture, and a place for a process that waits afterwards.
         let mut crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
             let markers = adapter.traits().expected_crash_markers;
             ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.setting.worker, markers)
@@ -236,6 +239,7 @@ impl ProgramDiscovery<'_> {
         let place = self.prepare_stay(dialogue.as_deref_mut().filter(|_| !is_traced));
         let (run, directory) = place.as_ref().map(|(run, directory)| (run.as_str(), directory)).unzip();
         let mut detached = None;
+        // Run the listing commands.
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
             let command = self.setting.prepare_command(self.program, &invocation, run, directory);
             let mut command = command.map_err(prepare)?;
@@ -254,7 +258,7 @@ impl ProgramDiscovery<'_> {
             self.record_start(&captured);
             if let Some(signal) = captured.end.signal {
                 let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
-                // The first crash explains the others: they have no evidence of their own.
+                // Only the first crash gets evidence. It explains the later ones.
                 let evidence =
                     crash_files.take().map_or(String::new(), |files| crash_evidence(&files, &mut captured));
                 let crashed = DiscoverError::Crashed { program: program(), signal, said, evidence };
@@ -268,11 +272,13 @@ impl ProgramDiscovery<'_> {
             detached = captured.waiting.take().map(|process| (process, invocation.clone()));
             outputs.push(listing_output(&invocation, captured));
         }
+        // Parse the outputs.
         let listing = match (&mut dialogue, outputs.first()) {
             // The dialogue parsed the output as it arrived.
             (Some(dialogue), Some(output)) => dialogue.finish(output),
             (Some(_) | None, _) => read_listing(adapter, self.program.clone(), outputs).await,
         };
+        // Keep the process if it waits and the listing is good.
         if let (Some(((process, root), invocation)), Some(dialogue), Some((run, directory))) =
             (detached, dialogue, place)
         {
@@ -283,6 +289,7 @@ impl ProgramDiscovery<'_> {
                 Err(_) => waiting.end(&self.setting.guards).await,
             }
         }
+        // A crash counts unless the listing is complete.
         match (listing, crash) {
             (Ok(listing), Some(crash)) if listing.failure.is_some() => {
                 self.crash = Some(crash);
@@ -295,8 +302,8 @@ impl ProgramDiscovery<'_> {
         }
     }
 
-    /// Has the process of a listing wait for the run that follows, if there is one; returns the id of that
-    /// run and the temporary directory of the process.
+    /// Makes the listing process wait for the run that follows, if any. Returns the id of that run and the
+    /// temporary directory of the process.
     fn prepare_stay(
         &self,
         dialogue: Option<&mut (dyn ListingDialogue + 'static)>,
@@ -312,7 +319,7 @@ impl ProgramDiscovery<'_> {
         Some((run.id.clone(), directory))
     }
 
-    /// Returns what the process of a listing was started as, as a lease names it.
+    /// Returns the identity of the listing process, as a lease would describe it.
     fn identity(
         &self,
         adapter: &dyn Adapter,
@@ -331,8 +338,8 @@ impl ProgramDiscovery<'_> {
     }
 }
 
-/// Returns the error of a program that has not listed its tests as the framework that was named, with
-/// what its bytes show.
+/// Adds a note to the error of a program that was listed with the wrong framework: which frameworks its
+/// contents show.
 async fn with_found_marks(
     program: &TestProgram,
     adapter: &'static dyn Adapter,
@@ -355,8 +362,9 @@ async fn with_found_marks(
     DiscoverError::WrongFramework { source: Box::new(error), note }
 }
 
-/// Parses the outputs; large ones beside the runtime's thread, which goes on to serve the worker's messages.
-/// Each worker has one program at a time, so the programs are parsed on as many cores as there are workers.
+/// Parses the outputs. Large ones are parsed in another thread, so that the worker can handle messages
+/// meanwhile. Each worker has one program at a time, so programs are parsed on as many cores as there are
+/// workers.
 async fn read_listing(
     adapter: &'static dyn Adapter,
     program: TestProgram,
@@ -374,13 +382,13 @@ async fn read_listing(
         Ok(listing) => listing,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down, and this call with it.
+            // The runtime is shutting down, and cancels this call too.
             Err(_cancelled) => std::future::pending().await,
         },
     }
 }
 
-/// Returns what is to be said of a program with the marks of several frameworks.
+/// Returns a warning for a program with traces of several frameworks.
 fn ambiguity_warning(path: &Path, marks: &[&str], listed_by: &dyn Adapter) -> Option<String> {
     let program = path.display();
     (marks.len() > 1).then(|| {
@@ -393,7 +401,8 @@ fn ambiguity_warning(path: &Path, marks: &[&str], listed_by: &dyn Adapter) -> Op
     })
 }
 
-/// Returns how messages name a program: the program of a server is often an interpreter, which says little.
+/// Returns the name of a program for messages. A server's program is often an interpreter, so its suite is
+/// named too.
 fn described_program(program: &TestProgram, adapter: &dyn Adapter) -> String {
     let path = program.path.to_text();
     if adapter.traits().is_server { format!("{} ({path})", program.suite) } else { path.into_owned() }
@@ -406,7 +415,7 @@ fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
     })
 }
 
-/// Returns the lines about the crash of a traced listing.
+/// Returns the message lines about the crash of a traced listing.
 fn crash_evidence(files: &Result<ListingCrashFiles, DirError>, captured: &mut CapturedListing) -> String {
     match (files, captured.crash.take(), &captured.untraced_reason) {
         (Err(error), _, _) => missing_evidence(error),

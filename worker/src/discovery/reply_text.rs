@@ -1,4 +1,4 @@
-//! What a program said when it was asked for its tests, in short lines for messages.
+//! Extracts a program's last output while listing its tests, for messages.
 
 use super::listing_process::CapturedListing;
 
@@ -7,7 +7,7 @@ pub(super) fn last_output_note(captured: &CapturedListing) -> String {
     last.map_or(String::new(), |line| format!("; its output: {line:?}"))
 }
 
-/// Returns the last line that is for people: no object of a listing in JSON.
+/// Returns the last line meant for people, skipping JSON objects of a listing.
 fn last_line(bytes: &[u8]) -> Option<String> {
     let is_object = |line: &[u8]| line.starts_with(b"{") && line.ends_with(b"}");
     bytes.rsplit(|byte| *byte == b'\n').filter(|line| !is_object(line.trim_ascii())).find_map(printable)

@@ -1,5 +1,5 @@
-//! Makes the source files of listed tests absolute: compilers record names as they were told, and beside them
-//! the directory in which they ran. The program is only read.
+//! Makes the source files of listed tests absolute. Compilers record file names as given, plus their working
+//! directory. The program is only read, never run.
 
 use std::{
     borrow::Cow,
@@ -15,20 +15,20 @@ use gimli::{
 use heeler_protocol::control::{ListedTest, TestProgram};
 use object::{Object as _, ObjectSection as _, ReadCache};
 
-/// Longest section that is read: a listing waits for it.
+/// Maximum size of a section that is read, because the listing waits for it.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
-/// First offset in a unit's part of the section with the offsets of strings, behind its header.
+/// Offset of the first entry in a unit's part of the string offsets section, after its header.
 const FIRST_STRING_OFFSET: usize = 8;
-/// Parts of the paths of directories in which libraries are compiled that are not the user's.
+/// Path parts of compilation directories that belong to libraries, not to the user.
 const LIBRARY_PARTS: [&str; 2] = ["/.cargo/registry/", "/.cargo/git/"];
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The names of a program's units of compilation, by the directories in which they were compiled.
+/// Names of a program's compilation units, by compilation directory.
 type Units = BTreeMap<String, BTreeSet<String>>;
 
-/// Makes the files of the tests absolute where the program's debug information, or the directory in which the
-/// program runs, says where they are. Other files stay as they were listed.
+/// Makes the files of tests absolute if the program's debug information or its working directory shows where
+/// they are. Other files stay as listed.
 pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
     let is_relative = |file: &&str| !file.is_empty() && !Path::new(file).is_absolute();
     let relative: BTreeSet<String> =
@@ -41,8 +41,9 @@ pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
     let is_there = |file: &String, directory: &str| Path::new(directory).join(file).is_file();
     let cwd = program.cwd.to_text();
     let absolute = |file: &String| {
+        // Prefer the unit with this name, then the directory of all files, then the working directory.
         let by_unit = units.iter().filter(|(_, names)| names.contains(file)).map(|(directory, _)| directory);
-        // Of several programs' units with one name, only one that is there can be meant.
+        // If several units have the same name, only an existing file can be meant.
         let mut candidates: Vec<_> = by_unit.collect();
         if candidates.len() > 1 {
             candidates.retain(|directory| is_there(file, directory));
@@ -52,18 +53,18 @@ pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
         let found = own.or(directory.as_deref()).or_else(here)?;
         Some(format!("{}/{file}", found.trim_end_matches('/')))
     };
-    // Tests are many, and their files few.
+    // Resolve each file once: many tests share few files.
     let known: BTreeMap<&String, String> =
         relative.iter().filter_map(|file| Some((file, absolute(file)?))).collect();
     for test in tests {
         if let Some(path) = test.file.as_ref().and_then(|file| known.get(file)) {
-            // Its reports name the file as it was told.
+            // The framework's reports use the name as compiled.
             test.reported_file = test.file.replace(path.clone());
         }
     }
 }
 
-/// Returns the one directory of compilation that contains all of these files.
+/// Returns the only compilation directory that contains all of these files.
 fn directory_of(files: &BTreeSet<String>, units: &Units, is_file: impl Fn(&Path) -> bool) -> Option<String> {
     let holds_all = |directory: &&String| files.iter().all(|file| is_file(&Path::new(directory).join(file)));
     let holding: Vec<&String> = units.keys().filter(holds_all).collect();
@@ -78,7 +79,7 @@ fn directory_of(files: &BTreeSet<String>, units: &Units, is_file: impl Fn(&Path)
     }
 }
 
-/// Reads the units of a program; `None` if it is no program with debug information.
+/// Reads the compilation units of a program. `None` if the file has no debug information.
 fn units_of(path: &Path) -> Option<Units> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
@@ -103,11 +104,11 @@ fn units_of(path: &Path) -> Option<Units> {
     };
     let mut units = Units::new();
     let mut headers = DebugInfo::new(info.as_deref()?, LittleEndian).units();
-    // Damaged information ends the list.
+    // Stop at damaged information.
     while let Ok(Some(header)) = headers.next() {
         let Some((name, directory)) = sections.read_unit(&header) else { continue };
         if Path::new(&directory).is_absolute() {
-            // Rust adds the name of the unit of code generation to that of the file.
+            // Rust appends the codegen unit to the file name.
             let name = name.split_once("/@/").map_or(name.as_str(), |(file, _)| file).to_owned();
             units.entry(directory).or_default().insert(name);
         }
@@ -123,7 +124,7 @@ struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Returns the name of a unit, and the directory in which it was compiled.
+    /// Returns the name and the compilation directory of a unit.
     fn read_unit(&self, header: &UnitHeader<Bytes<'a>>) -> Option<(String, String)> {
         let abbreviations = header.abbreviations(&self.abbreviations).ok()?;
         let mut entries = header.entries(&abbreviations);

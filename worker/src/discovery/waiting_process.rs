@@ -1,5 +1,5 @@
-//! A process that has listed its tests and waits for the first lease of its program: a start costs some
-//! programs more than all of their tests.
+//! A process that has listed its tests and waits for the first lease of its program. Some programs take
+//! longer to start than to run all of their tests.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::process::{
     test_directory::{TestDirectory, TestDirectoryVariables},
 };
 
-/// How long a process waits for a lease. The run that it was kept for begins as soon as all programs are
-/// listed; if it has no tests of this program, the process holds memory for nothing.
+/// Time that a process waits for a lease. The run that it was kept for begins once all programs are listed.
+/// If that run has no tests of this program, the process uses memory for nothing.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a process was started as.
+/// Configuration of a started process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessIdentity {
-    /// With its framework known.
+    /// Program with its framework.
     pub(crate) program: TestProgram,
     pub(crate) invocation: AdapterInvocation,
     pub(crate) directory_variables: TestDirectoryVariables,
-    /// Id of the run that its environment names.
+    /// Id of the run in the process's environment.
     pub(crate) run: String,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct WaitingProcess {
     until: Instant,
 }
 
-/// A process that has listed its tests, and runs some of them.
+/// A process that has listed its tests and now runs some of them.
 pub(crate) struct AdoptedProcess {
     pub(crate) process: DetachedProcess,
     pub(crate) root: Pid,
@@ -59,15 +59,14 @@ impl WaitingProcess {
         Self { identity, process, root, dialogue, test_directory, until: Instant::now() + WAIT_LIMIT }
     }
 
-    /// Returns when it has waited for too long.
     pub(crate) fn until(&self) -> Instant {
         self.until
     }
 
-    /// Returns the process for these tests, if it is what would be started for them and is still running;
-    /// otherwise it is ended.
+    /// Adopts the process for these tests, if it was started with this configuration and is still running.
+    /// Otherwise ends it.
     ///
-    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    /// Cancel safe: no, because cancelling abandons the process, which its guard then ends.
     pub(crate) async fn adopt(
         mut self,
         identity: &ProcessIdentity,
@@ -85,7 +84,7 @@ impl WaitingProcess {
 
     /// Asks the process to exit, and ends it if it does not.
     ///
-    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    /// Cancel safe: no, because cancelling abandons the process, which its guard then ends.
     pub(crate) async fn end(self, guards: &GuardSpawner) {
         let Self { process, mut dialogue, test_directory, .. } = self;
         process.end(guards, dialogue.closing_request(), SERVER_EXIT_TIMEOUT, SERVER_GRACE_MS).await;
