@@ -1,5 +1,5 @@
-//! Tries a program that reports as JSON lines against the rules of its specification: starts it, writes and
-//! reads. What is said, and what the answers mean, the adapter decides.
+//! Checks a program that reports as JSON lines against the specification: starts it, writes requests and
+//! reads reports. The adapter decides what to send and what the answers mean.
 
 use std::{
     ffi::OsString,
@@ -23,37 +23,37 @@ use heeler_sys::{
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 
-/// Bytes of each output that are kept.
+/// Bytes kept of each output.
 const KEPT_BYTES: usize = 1 << 20;
-/// Size of one read, that of a pipe.
+/// Size of one read, the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
-/// Time between two looks at what nobody reports.
+/// Polling interval for changes without notification.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Looks without a difference after which a process is taken to wait for its reader.
+/// Number of unchanged polls that mean a blocked process.
 const EQUAL_LOOKS: usize = 6;
-/// Pieces of a request that is cut.
+/// Size of the pieces of a split request.
 const PIECE_BYTES: usize = 7;
-/// Time for the ends of the outputs after the exit of the process, which another one may hold open.
+/// Time to wait for the outputs to close after the process has exited. Another process may hold them open.
 const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
 
-/// A program that is to be tried.
+/// A program to check.
 #[derive(Debug, Clone)]
 pub struct CheckedProgram {
-    /// Its absolute path.
+    /// Absolute path.
     pub path: PathBuf,
-    /// Its arguments.
+    /// Command line arguments.
     pub args: Vec<OsString>,
-    /// How long each of its answers may take.
+    /// Time limit for each answer.
     pub limit: Duration,
 }
 
-/// Why a program can't be tried.
+/// Why a program could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterCheckError {
-    /// It can't be started.
+    /// The program could not be started.
     #[error(transparent)]
     Start(SpawnError),
-    /// The system refused what is needed to talk to it.
+    /// The system refused pipes or sockets to talk to the program.
     #[error("talk to {}", path.display())]
     Talk {
         /// Path of the program.
@@ -62,10 +62,10 @@ pub enum AdapterCheckError {
     },
 }
 
-/// Holds all conversations of a check.
+/// Runs all conversations of a check.
 ///
 /// # Errors
-/// The program can't be started, or the system refused pipes and sockets.
+/// If the program cannot be started, or the system refuses pipes or sockets.
 pub fn check_adapter(program: &CheckedProgram, check: &mut AdapterCheck) -> Result<(), AdapterCheckError> {
     let invocation = check.invocation();
     while let Some(scripts) = check.next_scripts() {
@@ -89,7 +89,7 @@ pub fn check_adapter(program: &CheckedProgram, check: &mut AdapterCheck) -> Resu
     Ok(())
 }
 
-/// Holds one conversation with a new process, which is ended with it.
+/// Runs one conversation with a new process, then kills the process.
 fn converse(
     program: &CheckedProgram,
     invocation: &AdapterInvocation,
@@ -111,15 +111,16 @@ fn converse(
     Ok(peer.found)
 }
 
-/// Where conversations that are held at the same time wait for each other.
+/// Meeting point of concurrent conversations.
 struct Meeting {
     expected: usize,
-    /// Number of those that have come, or have ended.
+    /// Number of conversations that have arrived or ended.
     arrived: Mutex<usize>,
     changed: Condvar,
 }
 
-/// The part of one conversation in a meeting. One that ends before it has come is not waited for.
+/// One conversation's part in a meeting. Dropping it counts as arriving, so a conversation that ends early
+/// does not block the others.
 struct Attendance<'a> {
     meeting: &'a Meeting,
     has_arrived: bool,
@@ -143,7 +144,7 @@ impl Attendance<'_> {
         arrived
     }
 
-    /// Waits for the others, each of which comes or ends within its own limits.
+    /// Waits for the other conversations. Each arrives or ends within its own limits.
     fn meet(&mut self) {
         let (expected, changed) = (self.meeting.expected, &self.meeting.changed);
         let arrived = self.arrive();
@@ -158,11 +159,11 @@ impl Drop for Attendance<'_> {
     }
 }
 
-/// Our ends of one process, and what has come from it.
+/// Our ends of one process, and its output so far.
 struct CheckedProcess {
-    /// Where requests are written; `None` after they were ended.
+    /// Destination of requests. `None` after they were ended.
     requests: Option<File>,
-    /// The channel; `None` where reports come on standard output, and after its end.
+    /// Report channel. `None` if reports come on standard output, or after its end.
     channel: Option<File>,
     stdout: Option<File>,
     stderr: Option<File>,
@@ -173,16 +174,16 @@ struct CheckedProcess {
     limit: Duration,
 }
 
-/// How a wait for a report has ended.
+/// How waiting for a report ended.
 enum WaitEnd {
     Found,
     TimedOut,
-    /// The reports have ended.
+    /// No more reports can come.
     Ended,
 }
 
 impl CheckedProcess {
-    /// Makes the ends, and the start of the process with its own.
+    /// Creates our ends, and the spawn options with the process's ends.
     fn connect(
         program: &CheckedProgram,
         invocation: &AdapterInvocation,
@@ -201,12 +202,14 @@ impl CheckedProcess {
             set_nonblocking(ours.as_fd())?;
             (ours.try_clone()?, Some(ours), theirs)
         };
+        // Small buffers make the process block early.
         if script.has_small_buffers {
             if is_stdio { shrink_pipe(stdout.as_fd())? } else { shrink_send_buffer(theirs.as_fd())? }
         }
         for output in [&stdout, &stderr] {
             set_nonblocking(output.as_fd())?;
         }
+        // Compose the environment.
         let own = [("HEELER", "1"), ("HEELER_WORKER", "1")].map(|(name, value)| (name.into(), value.into()));
         let variables: Vec<(OsString, OsString)> = invocation
             .env
@@ -218,6 +221,7 @@ impl CheckedProcess {
             .collect();
         let is_set = |name: &OsString| variables.iter().any(|(own, _)| own == name);
         let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
+        // Compose the spawn options and our side.
         let start = SpawnOptions {
             args: program.args.clone(),
             env: Some(inherited.chain(variables.iter().cloned()).collect()),
@@ -283,7 +287,7 @@ impl CheckedProcess {
         Ok(())
     }
 
-    /// Writes a request. A process that reads nothing is read meanwhile: it may wait for that.
+    /// Writes a request. Reads output while the process reads nothing, since it may be blocked on its output.
     fn send(&mut self, mut bytes: &[u8], child: &mut SpawnedChild) -> io::Result<()> {
         self.found.moments.push(CheckMoment::Sent(bytes.to_vec()));
         let deadline = Instant::now() + self.limit;
@@ -295,7 +299,7 @@ impl CheckedProcess {
                     self.read_available(Some(Instant::now() + LOOK_INTERVAL), child)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It reads no more: its answer will be missing.
+                // The process reads no more, so its answer will be missing.
                 Err(_) => return Ok(()),
             }
         }
@@ -336,12 +340,12 @@ impl CheckedProcess {
             && let Ok(duplicate) = channel.try_clone()
         {
             let socket = std::os::unix::net::UnixStream::from(OwnedFd::from(duplicate));
-            // It fails if the process has closed its end already.
+            // Fails if the process has already closed its end.
             let _closed = socket.shutdown(std::net::Shutdown::Write);
         }
     }
 
-    /// Waits until the process writes no more because nobody reads, or has exited.
+    /// Waits until the process is blocked because nobody reads its output, or has exited.
     fn wait_for_full_buffer(&mut self, child: &mut SpawnedChild) -> io::Result<()> {
         let reports = if self.is_stdout_read_for_reports { &self.stdout } else { &self.channel };
         let Some(reports) = reports.as_ref().map(File::try_clone).transpose()? else { return Ok(()) };
@@ -356,7 +360,7 @@ impl CheckedProcess {
                 break;
             }
         }
-        // What is there now was written without a reader. If it lacks the reply, the process had to wait.
+        // Bytes written without a reader. If they lack the reply, the process had to wait.
         let mut bytes = vec![0; usize::try_from(last).unwrap_or(READ_BYTES)];
         let count = (&reports).read(&mut bytes).unwrap_or_default();
         self.on_reports(&bytes[..count]);
@@ -373,7 +377,7 @@ impl CheckedProcess {
         })
     }
 
-    /// Reads until a reply to the last request; each report restarts the limit.
+    /// Reads until a reply to the last request arrives. Each report restarts the time limit.
     fn await_reply(&mut self, reply: ExpectedReply, child: &mut SpawnedChild) -> io::Result<WaitEnd> {
         let is_request = |moment: &CheckMoment| matches!(moment, CheckMoment::Sent(_));
         let mut checked = self.found.moments.iter().rposition(is_request).unwrap_or(0);
@@ -405,7 +409,8 @@ impl CheckedProcess {
         reports.is_none()
     }
 
-    /// Reads until the process has exited, and then its outputs to their ends; returns whether it has.
+    /// Reads until the process has exited, then reads its outputs to their ends. Returns whether it has
+    /// exited.
     fn await_exit(&mut self, child: &mut SpawnedChild) -> io::Result<bool> {
         let deadline = Instant::now() + self.limit;
         while !self.has_exited && Instant::now() < deadline {
@@ -417,7 +422,7 @@ impl CheckedProcess {
         Ok(self.has_exited)
     }
 
-    /// Reads the outputs of a process that has exited to their ends.
+    /// Reads the outputs of an exited process to their ends.
     fn read_to_ends(&mut self, child: &mut SpawnedChild) -> io::Result<()> {
         let deadline = Instant::now() + OUTPUT_END_LIMIT;
         let has_output =
@@ -431,7 +436,7 @@ impl CheckedProcess {
         Ok(())
     }
 
-    /// Waits for output or the exit, and reads what is there.
+    /// Waits for output or the exit, and reads the available output.
     fn read_available(&mut self, deadline: Option<Instant>, child: &mut SpawnedChild) -> io::Result<()> {
         let outputs =
             [&self.channel, &self.stdout, &self.stderr].map(|one| one.as_ref().map(|file| file.as_fd()));
@@ -464,7 +469,7 @@ impl CheckedProcess {
     }
 }
 
-/// Reads all that is there, up to a limit, and drops the file at its end.
+/// Reads available bytes, up to a limit. Drops the file at its end.
 fn read_some(file: &mut Option<File>) -> Vec<u8> {
     let mut bytes = vec![0; READ_BYTES];
     let Some(open) = file else { return Vec::new() };

@@ -1,13 +1,13 @@
-//! Heeler's worker: runs test programs, one process at a time, and streams their results to the client. It
-//! knows the test frameworks, but no client session and no other worker.
+//! Heeler's worker: runs test programs, one process at a time, and streams their results to the client. Knows
+//! the test frameworks, but no client sessions and no other workers.
 //!
-//! - `job`: the main loop, which joins the coordinator and handles its jobs and control messages, and the
+//! - `job`: the main loop, which joins the coordinator and handles jobs and control messages, and the
 //!   execution of one lease in one test process.
 //! - `discovery`: lists the tests of a program by running it.
 //! - `process`: one process below a guard: its start, pipes, report channel, environment, running time and
-//!   memory; [`debuggee`], a test process that a client's debugger launches.
+//!   memory; [`debuggee`], a test process launched by a client's debugger.
 //! - `batch`: decides what events, times and process exits mean for the tests. Pure.
-//! - `adapter_check`: tries a program of JSON lines against the rules of its specification.
+//! - `adapter_check`: checks a program that reports as JSON lines against the specification.
 //! - `results`: captured output, update batches, journal, and the sender to the client.
 
 mod adapter_check;
@@ -27,10 +27,10 @@ use std::{path::Path, process::ExitCode};
 
 use heeler_protocol::control::WorkerId;
 
-/// Runs the worker until the coordinator that listens at `socket` disconnects or orders it to exit.
+/// Runs the worker until the coordinator listening at `socket` disconnects or orders it to exit.
 ///
-/// Must run on the main thread, because the parent-death signal kills child processes when the thread that
-/// started them exits.
+/// Must run on the main thread: the parent-death signal kills child processes when the thread that started
+/// them exits.
 pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
     let place = job::main_loop::WorkerConfig {
         socket: socket.to_owned(),
