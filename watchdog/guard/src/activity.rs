@@ -1,5 +1,5 @@
-//! Activity of a process tree, by two readings of the kernel's counters for each thread. It uses no other
-//! source, so it works for processes that give no other information.
+//! Activity of a process tree, derived from two readings of the kernel's per-thread counters. No other source
+//! is used, so it works for any process.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,20 +12,20 @@ use heeler_sys::{
     trace::{self, SyscallState},
 };
 
-/// Interval between the readings: long enough that one scheduling period is only noise.
+/// Interval between the two readings. Long enough that one scheduling period is only noise.
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of processes examined; a tree may have thousands.
+/// Maximum number of processes examined. A tree may have thousands.
 pub(super) const PROCESS_LIMIT: usize = 64;
-/// Maximum number of system calls listed for a process that waits in different ones.
+/// Maximum number of system calls named for a process whose threads wait in different ones.
 const CALLS_NAMED: usize = 4;
 
-/// The first reading, and when the second one is due.
+/// First reading, and when the second is due.
 pub(super) struct PendingSample {
     first: CounterReading,
     pub(super) due: Instant,
 }
 
-/// One reading of all threads of a tree.
+/// One reading of all threads of a process tree.
 struct CounterReading {
     at: Instant,
     threads: HashMap<Pid, SyscallState>,
@@ -49,11 +49,11 @@ impl PendingSample {
     }
 }
 
-/// Returns the root and the descendants of the guard, as far as they are alive.
+/// Returns the live processes among the root and the guard's descendants.
 pub(super) fn live_processes(root: Pid) -> Vec<Pid> {
     let mut family = process::descendants(Pid::own());
     family.retain(|pid| *pid != root && !trace::has_ended(*pid));
-    // A root whose first thread has exited lives on in the others.
+    // If the first thread of the root has exited, the other threads may still run.
     if !trace::has_ended(root) || trace::threads(root).len() > 1 {
         family.insert(0, root);
     }
@@ -61,8 +61,8 @@ pub(super) fn live_processes(root: Pid) -> Vec<Pid> {
     family
 }
 
-/// Returns the activity of a process by a single reading, which cannot distinguish running from waiting for a
-/// processor.
+/// Returns the activity of a process from a single reading, which cannot distinguish running from waiting for
+/// a CPU.
 pub(super) fn state_now(pid: Pid) -> String {
     let threads: Vec<SyscallState> =
         trace::threads(pid).into_iter().filter_map(trace::read_syscall_state).collect();
@@ -111,7 +111,7 @@ fn sample(pid: Pid, first: &CounterReading) -> Option<ProcessSample> {
     })
 }
 
-/// Counters of the threads of a process between two readings, in nanoseconds.
+/// Change of a process's thread counters between two readings, in nanoseconds.
 #[derive(Default)]
 struct CounterDeltas {
     wall: f64,
@@ -120,7 +120,7 @@ struct CounterDeltas {
     sleeps: f64,
 }
 
-/// What a process did between two readings.
+/// Activity of a process between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProcessActivity {
     BlockedInKernel,
@@ -170,14 +170,14 @@ impl CounterDeltas {
     }
 }
 
-/// Returns the state of a process stopped by a signal, or by a tracer.
+/// Returns the state of a process if it is stopped by a signal or a tracer.
 fn stopped_state(threads: &[&SyscallState]) -> Option<String> {
     let all = |states: &str| threads.iter().all(|thread| states.contains(thread.state));
-    // A process that this guard traces and that is stopped by a signal also appears as traced.
+    // If this guard traces a process, a stop by a signal also appears as traced.
     (!threads.is_empty() && all("Tt")).then(|| "STOPPED".to_owned())
 }
 
-/// Lists the system calls in which threads wait, the most frequent first.
+/// Lists the system calls that threads wait in, most frequent first.
 fn blocked_state(threads: &[&SyscallState]) -> String {
     let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
     for thread in threads {

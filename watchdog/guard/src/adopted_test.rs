@@ -1,6 +1,6 @@
-//! A test process that was not started by its guard: a process with its program loaded forked a child, which
-//! forked the test process and then executed the guard. So the test process is the guard's own child, as one
-//! that the guard has started is, and waits for a byte in a pipe before it runs anything.
+//! Adopts a test process that was not started by its guard. A warm process forked a child, which forked the
+//! test process and then executed the guard. The test process is therefore the guard's own child, as if the
+//! guard had started it. It waits for a byte in a pipe before it runs anything.
 
 use std::{
     fs::File,
@@ -16,14 +16,14 @@ use heeler_sys::{
 
 use super::tracer::ProcessTracer;
 
-/// A test process that waits. If this is dropped, it exits without running a test.
+/// A waiting test process. If this is dropped, the process exits without running a test.
 pub(crate) struct AdoptedTest {
     pid: Pid,
-    /// The writing end of the pipe at which it waits.
+    /// Write end of the pipe that the process waits on.
     gate: OwnedFd,
 }
 
-/// Why a forked test process can't be run.
+/// Why a forked test process cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdoptError {
     #[error("run the forked test process {0}: it is no child of its guard")]
@@ -35,7 +35,7 @@ pub(crate) enum AdoptError {
 }
 
 impl AdoptedTest {
-    /// Returns the process that the arguments name; `None` if they name none.
+    /// Returns the process named by the arguments, if any.
     pub(crate) fn from_arguments() -> io::Result<Option<Self>> {
         let mut arguments = std::env::args().skip_while(|argument| argument != ADOPT_ARGUMENT);
         if arguments.next().is_none() {
@@ -46,8 +46,8 @@ impl AdoptedTest {
         Ok(Some(Self { pid: Pid(pid.ok_or_else(invalid)?), gate: take_report_channel()? }))
     }
 
-    /// Lets the process run; returns what waits for it. Environment, directory and outputs are those that it
-    /// was forked with.
+    /// Lets the process run, and returns its tracer. The process keeps its environment, working directory and
+    /// outputs from the fork.
     pub(crate) fn release(self, command: &TestCommand) -> Result<ProcessTracer, AdoptError> {
         let Self { pid, gate } = self;
         if process::stat(pid).is_none_or(|stat| stat.parent != Pid::own()) {

@@ -1,4 +1,4 @@
-//! The guard's connection to its worker: blocking, because the guard polls before it reads.
+//! The guard's connection to its worker. Blocking, because the guard polls before it reads.
 
 use std::{
     io::{Read, Write},
@@ -15,11 +15,11 @@ use heeler_protocol::{
     packet::{self, ControlPacket, PacketDecoder},
 };
 
-/// Size of a read. A command with a usual environment arrives in one read or two; a larger buffer would cost
-/// every guard its pages.
+/// Size of one read. A command with a typical environment takes one or two reads. A larger buffer would cost
+/// every guard memory.
 const CHUNK_BYTES: usize = 4 << 10;
 
-/// The worker is gone, or has sent a message that no worker sends: the guard has no client left to serve.
+/// The worker is gone or broke the protocol, so nobody needs this guard any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkerGone;
 
@@ -33,8 +33,7 @@ impl GuardSocket {
         Self { stream: UnixStream::from(socket), buffer: BytesMut::new() }
     }
 
-    /// Reads the available bytes, and blocks if there are none. Afterwards [`Self::next`] returns the
-    /// commands.
+    /// Reads the available bytes, and blocks if there are none. Call [`Self::next_command`] afterwards.
     pub(super) fn fill(&mut self) -> Result<(), WorkerGone> {
         let mut chunk = [0; CHUNK_BYTES];
         loop {
@@ -50,7 +49,7 @@ impl GuardSocket {
         }
     }
 
-    /// Returns the next command that was read completely.
+    /// Returns the next complete command.
     pub(super) fn next_command(&mut self) -> Result<Option<ToGuard>, WorkerGone> {
         match PacketDecoder.decode(&mut self.buffer) {
             Ok(None) => Ok(None),

@@ -1,5 +1,5 @@
-//! Describes processes and the machine for people, in reports of hangs and of leaked processes. Samples of
-//! running tests do not pass here: they read single counters.
+//! Describes processes and the machine in reports about hangs and leaked processes. Periodic samples of
+//! running tests read single counters instead.
 
 use heeler_core::{MachineLoad, ProcessFacts};
 use heeler_sys::{
@@ -7,16 +7,16 @@ use heeler_sys::{
     process::{self, Pid},
 };
 
-/// Describes processes one by one. Creating it costs nothing: most tests leave no process behind.
+/// Describes processes one by one. Creating this costs nothing, since most tests leave no process behind.
 #[derive(Default)]
 pub(super) struct ProcessDescriber {
     table: Option<ProcessTable>,
 }
 
-/// A process in words.
+/// Description of a process.
 pub(super) struct DescribedProcess {
     pub(super) command: String,
-    /// `None` if the process is gone, or the system does not report them.
+    /// `None` if the process is gone or the system does not report these facts.
     pub(super) facts: Option<ProcessFacts>,
 }
 
@@ -39,7 +39,7 @@ impl ProcessDescriber {
     }
 }
 
-/// Returns load and memory of the machine, of the control group where that has less memory; `None` where the
+/// Returns load and memory of the machine, or of the control group if it has less memory. `None` if the
 /// system does not report them.
 pub(super) fn machine_load() -> Option<MachineLoad> {
     let reading = MachineReading::read().ok()?;
@@ -56,6 +56,6 @@ pub(super) fn machine_load() -> Option<MachineLoad> {
 }
 
 fn hundredths(value: f64) -> u32 {
-    // Loads and shares are small and never negative; the conversion saturates.
+    // Values are small and never negative, and the conversion saturates.
     (value * 100.0).round() as u32
 }

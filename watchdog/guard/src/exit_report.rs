@@ -1,7 +1,7 @@
-//! Builds the exit report of a test process. This is the only module that does.
+//! Builds the exit report of a test process. Only this module does so.
 //!
-//! Today the wait status is its only source. A tracer's first-chance signal, a sanitizer's exit and an
-//! out-of-memory kill are to be distinguished here, and nowhere else.
+//! The wait status is currently its only source. Distinguishing a tracer's first-chance signal, a sanitizer's
+//! exit and an out-of-memory kill belongs here.
 
 use std::time::Duration;
 

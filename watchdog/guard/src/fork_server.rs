@@ -1,5 +1,5 @@
 //! The fork server: one small single-threaded process per worker, which forks itself for each test process. A
-//! forked guard has nothing to load and nothing to set up, so it costs a small part of an executed one.
+//! forked guard has nothing to load or set up, so it costs a fraction of an executed one.
 //!
 //! ```text
 //! worker ──control, stdout, stderr──► fork server ──fork──► guard ──► test process
@@ -9,9 +9,9 @@
 //!                                        └── worker closes: waits for the guards to exit, exits
 //! ```
 //!
-//! The fork server keeps nothing but the exit of the last guard that failed, and does not grow: every guard
-//! would inherit what it holds. A guard that is executed by itself does the same for its test; so a fork
-//! server that dies costs the tests of its guards, and is replaced.
+//! The fork server keeps only the exit status of the last failed guard, and does not grow, because every
+//! guard would inherit its memory. An executed guard serves its test equally well. If the fork server dies,
+//! only the tests of its guards are lost, and a new one is started.
 
 use std::{
     io,
@@ -45,7 +45,7 @@ pub fn main() -> ExitCode {
         Some(Ok(ForkedRole::ForkServer)) => ExitCode::SUCCESS,
         Some(Ok(ForkedRole::Guard { control, channel })) => {
             let is_served = crate::serve(control, ProcessSource::Command(channel)).is_ok();
-            // A guard has nothing to clean up, and any cleanup of the fork server belongs to the fork server.
+            // A guard has nothing to clean up, and must not clean up for the fork server.
             process::exit_immediately(if is_served { 0 } else { 1 })
         }
         // The worker sees the exit, and executes its guards instead.
@@ -53,9 +53,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Does work once that each fork would repeat otherwise.
+/// Does work once that each fork would otherwise repeat.
 fn warm_up() {
-    // Detects the processor's search instructions: the query is slow on a virtual processor.
+    // Detects the CPU's search instructions. That query is slow on a virtual CPU.
     std::hint::black_box(memchr::memmem::Finder::new(b"--"));
 }
 
@@ -63,26 +63,26 @@ struct ForkServer {
     socket: OwnedFd,
     child_exits: ChildExits,
     single_threaded: SingleThreaded,
-    /// The last guard that failed. A worker runs one process at a time, so it asks about no other.
+    /// The last guard that failed. A worker runs one process at a time, so it asks only about the last guard.
     last_failure: Option<GuardFailure>,
 }
 
-/// The exit of a guard that a signal killed, or that exited with an error.
+/// Exit of a guard that was killed by a signal or exited with an error.
 #[derive(Debug, Clone, Copy)]
 struct GuardFailure {
     pid: Pid,
     exit: ExitStatus,
 }
 
-/// A request of the worker.
+/// A request from the worker.
 enum ForkServerRequest {
-    /// Fork a guard, which receives these descriptors.
+    /// Fork a guard, and pass it these descriptors.
     Fork(GuardDescriptors),
     /// Report how this guard ended.
     ReportExit(Pid),
 }
 
-/// The role of the process that returns from [`ForkServer::serve`].
+/// Role of the process that returns from [`ForkServer::serve`].
 enum ForkedRole {
     /// The fork server, which is no longer needed.
     ForkServer,
@@ -90,7 +90,7 @@ enum ForkedRole {
     Guard { control: OwnedFd, channel: Option<OwnedFd> },
 }
 
-/// Descriptors that a forked guard receives.
+/// Descriptors for a forked guard.
 struct GuardDescriptors {
     control: OwnedFd,
     stdout: OwnedFd,
@@ -99,7 +99,7 @@ struct GuardDescriptors {
 }
 
 impl ForkServer {
-    /// Forks guards on request. A forked guard keeps none of the server's descriptors: all of them are
+    /// Forks guards on request. A forked guard keeps none of the server's descriptors, because they are all
     /// dropped on return.
     fn serve(mut self) -> io::Result<ForkedRole> {
         loop {
@@ -119,8 +119,8 @@ impl ForkServer {
                 };
                 match heeler_sys::fail::at("fork-server.fork").and_then(|()| self.single_threaded.fork()) {
                     Ok(ForkResult::Parent(child)) => {
-                        // Outputs come to their ends with their last writer, and the test may end before this
-                        // process runs again.
+                        // Close the server's copies first: an output ends with its last writer, and the test
+                        // may end before this process runs again.
                         drop(descriptors);
                         self.send_reply(&ForkReply::Pid(child.pid.0), Some(&child))?
                     }
@@ -137,8 +137,8 @@ impl ForkServer {
                 }
             }
         }
-        // Without this process the guards become children of the watchdog, which kills processes that have
-        // lost their worker.
+        // Without this process, the guards would become children of the watchdog, which kills processes that
+        // have lost their worker.
         while process::has_children() {
             wait_readable([Some(self.child_exits.as_fd())], None)?;
             self.reap_guards()?;
@@ -156,7 +156,7 @@ impl ForkServer {
         Ok(())
     }
 
-    /// Reports how a guard ended whose process has ended. It may not be reaped yet.
+    /// Reports how an ended guard ended. It may not be reaped yet.
     fn report_exit(&mut self, pid: Pid) -> io::Result<()> {
         self.reap_guards()?;
         let exit = self.last_failure.filter(|failure| failure.pid == pid).map(|failure| failure.exit);
@@ -168,7 +168,7 @@ impl ForkServer {
         fd_passing::send(self.socket.as_fd(), &reply.to_bytes(), &[])
     }
 
-    /// Receives the next request; `None` when the worker has closed the connection.
+    /// Receives the next request. `None` when the worker has closed the connection.
     fn receive_request(&self) -> io::Result<Option<ForkServerRequest>> {
         let mut bytes = [0; FORK_REQUEST_BYTES];
         match fd_passing::receive(self.socket.as_fd(), &mut bytes)? {

@@ -1,5 +1,5 @@
-//! The test's whole process tree: killed, stopped, continued. The guard is a subreaper, so all of it is below
-//! the guard.
+//! Kills, stops and resumes the test's whole process tree. The guard is a subreaper, so the whole tree is
+//! below it.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -19,29 +19,29 @@ use super::{
     tracer::ProcessTracer,
 };
 
-/// Maximum number of survivors reported; a fork bomb has thousands, and a few lines of it are enough.
+/// Maximum number of survivors reported. A fork bomb has thousands, and a few lines are enough.
 const LEAKED_LIMIT: usize = 32;
-/// Interval between rounds of signals. Exits arrive as events; a round is for processes that were forked
-/// after the last one.
+/// Interval between rounds of signals. Exits arrive as events; a round is for processes forked after the
+/// previous round.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
-/// Rounds in a row in which no child may be killed, after which nothing else can be done: all of them belong
-/// to other users. Their descendants that may be killed are killed in the first of them.
+/// Number of consecutive rounds without permission to kill any child. The guard then gives up: all children
+/// belong to other users. Their descendants that can be killed are killed in the first of these rounds.
 const REFUSED_ROUNDS: u32 = 5;
-/// Limit for waiting until processes stop. A process in an uninterruptible call cannot be stopped, such as
-/// one in `vfork` whose child has just been stopped.
+/// Time limit for processes to stop. A process in an uninterruptible call cannot stop, such as one in `vfork`
+/// whose child has just been stopped.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// Sends KILL to all descendants, once.
+/// Sends SIGKILL once to all descendants.
 pub(super) fn kill_tree() {
     let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
 }
 
-/// Kills and reaps until no descendant is left or the deadline passes, and returns the processes that had to
-/// be killed.
+/// Kills and reaps until no descendant is left or the deadline passes. Returns the processes that had to be
+/// killed.
 ///
-/// Each round kills only the guard's own children: that is one cheap call each, and the children of killed
-/// processes are the guard's in the next round. A full walk through procfs would lose the race against a tree
-/// that forks forever.
+/// Each round kills only the guard's own children. That is one cheap call per child, and the children of
+/// killed processes become the guard's children for the next round. A full walk through procfs would lose the
+/// race against a tree that keeps forking.
 pub(super) fn kill_and_reap_tree(
     ends: &ChildExits,
     tracer: &mut ProcessTracer,
@@ -61,11 +61,10 @@ pub(super) fn kill_and_reap_tree(
         let round = deadline.min(Instant::now() + KILL_INTERVAL);
         match wait_readable([Some(ends.as_fd())], Some(round)) {
             Ok([true]) => ends.clear(),
-            // No child exited: one hangs in the kernel, and its descendants would never be reparented to the
-            // guard.
+            // No child exited. If one hangs in the kernel, its descendants are never reparented to the guard.
             Ok([false]) | Err(_) => kill_tree(),
         }
-        // The error of a failed wait changes nothing.
+        // Ignore errors: a failed wait changes nothing.
         drop(tracer.handle_pending_events());
     }
     survivors.mark_running();
@@ -84,8 +83,8 @@ struct LeakedProcesses {
 }
 
 impl LeakedProcesses {
-    /// Records the descendants while parents are still known: a test's daemon may have started processes long
-    /// after that test, and they belong to the same test.
+    /// Records the descendants while their parents are still known. A test's daemon may have started
+    /// processes long after that test, and these belong to the same test.
     fn record_descendants(&mut self) {
         let heads = process::children(Pid::own()).into_iter();
         let mut waiting: VecDeque<(Pid, Option<u64>)> = heads.map(|head| (head, started_ms(head))).collect();
@@ -123,7 +122,7 @@ impl LeakedProcesses {
     }
 }
 
-/// The processes that a pause has stopped. Processes that had stopped themselves stay stopped after it.
+/// Processes stopped by a pause. Processes that had stopped themselves stay stopped afterwards.
 #[derive(Debug, Default)]
 pub(super) struct PausedTree {
     stopped_here: HashSet<Pid>,
@@ -131,7 +130,7 @@ pub(super) struct PausedTree {
 }
 
 impl PausedTree {
-    /// Stops all descendants, and waits until they are stopped. Events that arrive meanwhile are handled.
+    /// Stops all descendants, and waits until they have stopped. Handles events that arrive meanwhile.
     pub(super) fn pause(&mut self, ends: &ChildExits, tracer: &mut ProcessTracer) {
         self.is_paused = true;
         let deadline = Instant::now() + STOP_LIMIT;
@@ -146,20 +145,19 @@ impl PausedTree {
             }
             let _ended = wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1)));
             ends.clear();
-            // The error of a failed wait changes nothing, and a process that cannot be stopped is not waited
-            // for.
+            // Ignore errors: a failed wait changes nothing, and a process that cannot be stopped is not
+            // waited for.
             drop(tracer.handle_pending_events());
         }
     }
 
-    /// Resumes the processes that were stopped by [`Self::pause`].
+    /// Resumes the processes stopped by [`Self::pause`].
     pub(super) fn resume(&mut self) {
         self.is_paused = false;
         let ours = std::mem::take(&mut self.stopped_here);
         let _reached = process::signal_descendants(Pid::own(), Signal::CONT, |pid, _| ours.contains(&pid));
     }
 
-    /// Returns whether the tree is paused.
     pub(super) fn is_paused(&self) -> bool {
         self.is_paused
     }

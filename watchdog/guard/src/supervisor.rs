@@ -1,8 +1,8 @@
 //! The guard's supervisor: one command, one process, one exit report.
 //!
 //! ```text
-//! waiting ──Exec──► running ──root exits──► lingering ──tree gone, or killed──► Crashed, Ended
-//!    │                 │ Terminate: TERM, and KILL after the grace      (100 ms at most)
+//! waiting ──Exec──► running ──root exits──► lingering ──tree gone or killed──► Crashed, Ended
+//!    │                 │ Terminate: SIGTERM, then SIGKILL      (100 ms at most)
 //!    └──EOF──► exit    └──EOF──► kill all, exit
 //! ```
 
@@ -40,15 +40,17 @@ use super::{
     tracer::ProcessTracer,
 };
 
-/// Time for helpers of a test to exit by themselves: they often notice its exit by the end of a pipe.
+/// Time for a test's helper processes to exit by themselves. They often notice the test's exit as the end of
+/// a pipe.
 const LINGER: Duration = Duration::from_millis(100);
-/// Limit for killing the process tree. A fork bomb must not occupy its guard forever; the remaining processes
-/// are left to the watchdog.
+/// Time limit for killing the process tree. A fork bomb must not occupy its guard forever; the watchdog
+/// handles the remaining processes.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
-/// The same when the worker is gone, and everything must be gone within a second.
+/// Time limit for killing the process tree after the worker is gone. Everything must be gone within a second.
 const ORPHANED_KILL_LIMIT: Duration = Duration::from_millis(900);
 
-/// Runs as a guard, from the first command to the test's exit. Returns failure when it could not serve.
+/// Runs as a guard, from the first command to the test's exit. Returns a failure code if the guard could not
+/// serve.
 #[must_use]
 pub fn main() -> ExitCode {
     process::ignore_terminal_signals();
@@ -66,11 +68,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Where the test process comes from.
 pub(crate) enum ProcessSource {
-    /// The command is executed, with this channel.
+    /// Execute the command, with this report channel.
     Command(Option<OwnedFd>),
-    /// It was forked by the process that has executed this guard.
+    /// Adopt a process that was forked by the process that executed this guard.
     Adopted(AdoptedTest),
 }
 
@@ -88,8 +89,8 @@ pub(crate) fn serve(socket: OwnedFd, source: ProcessSource) -> Result<(), Worker
 }
 
 fn prepare() -> std::io::Result<ChildExits> {
-    // The death of a process above is noticed by the end of the connection. If all of them die at once, no
-    // other process is left to kill processes that have escaped the test.
+    // The connection ends when a process above dies. If all of them die at once, only the guard can still
+    // kill processes that have escaped the test.
     process::wake_on_parent_exit()?;
     process::become_subreaper()?;
     ChildExits::watch()
@@ -99,7 +100,7 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
     loop {
         match control.next_command()? {
             Some(ToGuard::Exec(command)) => return Ok(command),
-            // Nothing runs yet, so there is nothing to stop or to kill.
+            // Nothing runs yet, so there is nothing to stop or kill.
             Some(
                 ToGuard::Terminate { .. }
                 | ToGuard::Kill
@@ -124,6 +125,7 @@ fn supervise(
 ) -> Result<(), WorkerGone> {
     let started = Instant::now();
     let leaf = command.memory_bytes.and_then(create_control_group);
+    // Start or adopt the test process.
     let start = match source {
         ProcessSource::Command(channel) => {
             start_test(command, &ends, leaf, channel).map_err(|error| error_chain(&error))
@@ -138,9 +140,10 @@ fn supervise(
         Err(error) => return control.send(&FromGuard::StartFailed { error }),
     };
     heeler_sys::fail::pass("guard.started");
-    // From here on only the test holds its outputs. If the null device is missing, their end-of-file comes
-    // with the guard's own exit.
+    // From here on, only the test holds its outputs. If the null device is missing, the outputs end when the
+    // guard exits.
     let _silenced = redirect_output_to_null();
+    // Supervise the test until the root exits, then clear the tree and report.
     let mut guard = GuardSupervisor {
         control,
         child_exits: ends,
@@ -171,15 +174,15 @@ fn supervise(
     }
 }
 
-/// Creates a control group for the test's process tree, if this machine allows it. Without one the worker
+/// Creates a control group for the test's process tree, if this machine allows it. Otherwise the worker
 /// measures the memory itself.
 fn create_control_group(limit_bytes: u64) -> Option<LeafCgroup> {
     let place = CgroupParent::find().ok()?;
     LeafCgroup::create(&place, Some(limit_bytes)).ok()
 }
 
-/// Starts the test process, in its control group if there is one. Its exit is received like all others, by
-/// the one module that waits.
+/// Starts the test process, in its control group if there is one. Its exit is received like all others, in
+/// the one module that waits for processes.
 fn start_test(
     command: &TestCommand,
     ends: &ChildExits,
@@ -197,6 +200,7 @@ fn start_test(
     }
     .with_channel(channel, command.is_channel_standard_input);
     let plan = command.trace.clone().unwrap_or_default();
+    // Decide how far to trace.
     let reach = match plan.mode {
         _ if command.trace.is_none() => None,
         TraceMode::Off => None,
@@ -205,20 +209,23 @@ fn start_test(
     };
     let reason = reach.as_ref().and_then(|_| untraceable_reason(command));
     let reach = reach.filter(|_| reason.is_none());
+    // For a debugger, stop the process at its start.
     if command.is_stopped_at_start {
         let may_trace = !trace::loses_privileges_when_traced(&program_path(command));
         let (mut tracer, debugged) = debug_hold::start_stopped(start, plan, may_trace, ends)?;
         reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
         return Ok((StartedTest { tracer, debug_hold: Some(debugged), scope: reach }, leaf));
     }
+    // Without tracing and control group, spawning is enough.
     if reach.is_none() && leaf.is_none() {
         let mut tracer = ProcessTracer::untraced(spawn(start)?.pid(), plan);
         reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
         return Ok((StartedTest::without_debugger(tracer), None));
     }
+    // Otherwise hold the process before `exec`, to set up tracing and the control group.
     let held = trace::spawn_held(start)?;
-    // The process is moved before it executes its program: memory used before the move stays charged to the
-    // old group.
+    // Move the process before it executes its program, because memory used earlier stays charged to the old
+    // group.
     let leaf = leaf.filter(|leaf| leaf.add_process(held.pid()).is_ok());
     let mut tracer = match reach {
         Some(reach) => ProcessTracer::seize(held.pid(), plan, reach),
@@ -226,12 +233,12 @@ fn start_test(
     };
     reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
     let released = held.release();
-    // A signal before the program is executed stops the process, and only the guard can resume it.
+    // A signal before `exec` stops the process, and only the guard can resume it.
     while let Ok([false, has_child_event]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None)
     {
         if has_child_event {
             ends.clear();
-            // If the wait fails, the exit is noticed by the end of the pipe from the child.
+            // If the wait fails, the end of the pipe from the child shows the exit.
             drop(tracer.handle_pending_events());
         }
     }
@@ -239,12 +246,12 @@ fn start_test(
     Ok((StartedTest::without_debugger(tracer), leaf))
 }
 
-/// A started test process, and how it is traced.
+/// A started test process, and how to trace it.
 struct StartedTest {
     tracer: ProcessTracer,
-    /// Set if it is stopped for a debugger.
+    /// Set if the process is stopped for a debugger.
     debug_hold: Option<DebugHold>,
-    /// The tracing scope if no debugger takes the process.
+    /// Tracing scope if no debugger takes the process.
     scope: Option<TraceScope>,
 }
 
@@ -254,7 +261,7 @@ impl StartedTest {
     }
 }
 
-/// Returns the reason why a program would behave differently when traced.
+/// Returns why a program would behave differently when traced, if it would.
 fn untraceable_reason(command: &TestCommand) -> Option<&'static str> {
     let is_preload = |name: &OsText, value: &OsText| {
         name.as_bytes() == b"LD_PRELOAD" && trace_conflict::preloads_leak_sanitizer(value.as_bytes())
@@ -275,25 +282,24 @@ struct GuardSupervisor {
     child_exits: ChildExits,
     tracer: ProcessTracer,
     root: Pid,
-    /// The root is reaped: its id may be reused.
+    /// The root is reaped, so its id may be reused.
     is_root_reaped: bool,
-    /// When the grace period of a `Terminate` ends.
+    /// End of the grace period of a `Terminate`.
     kill_at: Option<Instant>,
-    /// The worker ordered the whole tree killed: survivors are no leak.
+    /// The worker ordered the whole tree killed, so survivors do not count as leaked.
     is_killed: bool,
     paused: PausedTree,
-    /// A requested sample.
+    /// A requested sample that is not finished.
     pending_sample: Option<PendingSample>,
-    /// The number of dump requests.
     dump_rounds: u32,
-    /// Set if it was started for a debugger.
+    /// Set if the process was started for a debugger.
     debug_hold: Option<DebugHold>,
-    /// The tracing scope if no debugger takes the process.
+    /// Tracing scope if no debugger takes the process.
     scope: Option<TraceScope>,
-    /// The control group of the test's tree. It is removed when the guard ends, after everything in it is
+    /// Control group of the test's tree. Removed when the guard ends, after everything in the group is
     /// reaped.
     control_group: Option<LeafCgroup>,
-    /// The directory in which the root was started, and in which its core file is, if it has one.
+    /// Working directory of the root at its start, where its core file would be.
     cwd: PathBuf,
 }
 
@@ -329,7 +335,7 @@ impl GuardSupervisor {
         }
     }
 
-    /// Waits for the next event, and handles it.
+    /// Waits for the next event and handles it.
     fn handle_next_event(&mut self, deadline: Option<Instant>) -> Result<(), WorkerGone> {
         let pending_exec = self.debug_hold.as_ref().and_then(|debugged| debugged.pending_exec.as_ref());
         let fds = [Some(self.control.as_fd()), Some(self.child_exits.as_fd()), pending_exec.map(AsFd::as_fd)];
@@ -350,14 +356,14 @@ impl GuardSupervisor {
             self.on_exec_result()?;
         }
         if has_command {
-            // A root's exit that came together with the worker's is of no use.
+            // Fails if the worker is gone. A root exit at the same time no longer matters then.
             self.control.fill()?;
             self.handle_commands()?;
         }
         Ok(())
     }
 
-    /// Handles the result of the exec of a process that was stopped before it: success, or the error.
+    /// Handles the result of a delayed `exec`: success or an error.
     fn on_exec_result(&mut self) -> Result<(), WorkerGone> {
         let pending_exec = self.debug_hold.as_mut().and_then(|debugged| debugged.pending_exec.take());
         match pending_exec.map(ReleasedProcess::finish) {
@@ -400,7 +406,8 @@ impl GuardSupervisor {
                 }
                 ToGuard::ReportStacks { signal } => {
                     if !self.is_root_reaped {
-                        // A process of another user may refuse the signal: it is ended without its stacks.
+                        // Ignore errors: a process of another user may refuse the signal, and is then ended
+                        // without its stack traces.
                         let _is_permitted = process::signal_child(self.root, Signal(signal));
                     }
                 }
@@ -424,10 +431,11 @@ impl GuardSupervisor {
         self.tracer.request_root_exit();
         if !self.is_root_reaped {
             if self.dump_rounds > 0 {
-                // Best effort: without it, the result lacks what the process has not written.
+                // Best effort: without it, the result lacks output that the process has not written.
                 let _problem = rescue_output_of_hung(self.root);
             }
-            // A process of another user may refuse the signal; the KILL after the grace period reaches all.
+            // A process of another user may refuse SIGTERM, but the SIGKILL after the grace period reaches
+            // it.
             let _refused = process::kill_group(self.root, Signal::TERM);
         }
         // A stopped process would receive the signal only after the grace period.
@@ -441,19 +449,20 @@ impl GuardSupervisor {
     fn kill(&mut self) {
         self.kill_at = None;
         self.is_killed = true;
-        // The kill of the tree reaches processes outside of the group, and all of them where groups cannot be
+        // Killing the tree also reaches processes outside the group, and all processes if groups cannot be
         // killed.
         self.control_group.iter().for_each(|leaf| drop(leaf.kill()));
         process_tree::kill_tree();
     }
 
-    /// Clears the remaining process tree, and reports crashes and the exit.
+    /// Removes the remaining process tree, and reports crashes and the exit.
     fn clear_and_report(&mut self, exit: ExitStatus, started: Instant) -> Result<(), WorkerGone> {
         let wall = started.elapsed();
         self.is_root_reaped = true;
         if let Some(reason) = self.tracer.take_untraced() {
             self.control.send(&FromGuard::Untraced { reason })?;
         }
+        // Let helper processes exit by themselves.
         let linger_until = Instant::now() + LINGER;
         let mut limit = KILL_LIMIT;
         while process::has_children() && !self.is_killed {
@@ -466,11 +475,13 @@ impl GuardSupervisor {
                 break;
             }
         }
+        // Kill the rest.
         let limit_peak = self.control_group.as_ref().and_then(LeafCgroup::peak_at_limit);
         let survivors =
             process_tree::kill_and_reap_tree(&self.child_exits, &mut self.tracer, Instant::now() + limit);
         let is_leaked = |one: &LeakedProcess| !self.is_killed || one.is_running;
         let leaked = survivors.into_iter().filter(is_leaked).collect();
+        // Report crashes, then the exit.
         for report in self.tracer.take_crash_reports() {
             self.control.send(&FromGuard::Crashed(report))?;
         }
