@@ -1,15 +1,15 @@
-//! A test process held for a debugger: stopped before its first instruction, traced by no process, until the
-//! worker decides.
+//! A test process held for a debugger: stopped before its first instruction, and not traced, until the worker
+//! decides.
 //!
 //! ```text
-//! started ──Exec (traced)──► stopped at the first instruction ──HandOver──► continues; its debugger's
-//!   └──untraced─────────► stopped just before Exec ──────────┘└─TakeBack──► continues, traced
+//! started ──exec (traced)──► stopped at the first instruction ──ContinueUntraced──► runs under its debugger
+//!   └──untraced──────────► stopped just before exec ─────────┘└─ContinueTraced────► runs, traced
 //! ```
 //!
-//! Attaching to a stopped process leaves the SIGSTOP of `PTRACE_ATTACH` pending: a debugger that continues
-//! the process would see it, and again the stop that follows. SIGCONT discards it, and must come before the
-//! debugger continues. The decision may take longer than that, so SIGCONT is sent as soon as a debugger has
-//! attached; from then on the debugger holds the process.
+//! Attaching to a stopped process leaves the SIGSTOP of `PTRACE_ATTACH` pending. A debugger that continues
+//! the process would see that signal, and then the stop that follows. SIGCONT discards it, but must arrive
+//! before the debugger continues the process. The decision may take longer, so SIGCONT is sent as soon as a
+//! debugger has attached. From then on the debugger holds the process.
 
 use std::{
     os::fd::AsFd,
@@ -26,37 +26,36 @@ use heeler_sys::{
 
 use super::{trace_scope::TraceScope, tracees::traced_by, tracer::ProcessTracer};
 
-/// How long a released process may take to stop; usually an instant.
+/// Time limit for a released process to stop. Usually immediate.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Interval between checks whether a debugger has attached to a stopped process: shorter than any debugger
-/// needs from its attach to its first command, because it reads the program's symbols between them.
+/// Interval for checking whether a debugger has attached to a stopped process. Shorter than the time from a
+/// debugger's attach to its first command, because debuggers read the program's symbols in between.
 const ATTACH_CHECK_INTERVAL: Duration = Duration::from_millis(1);
-/// Interval between checks of a process handed over to its debugger.
+/// Interval for checking a process that was released to its debugger.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a process may stay stopped without a tracer. A debugger that detaches may leave its process
-/// stopped for the next one; no other process may.
+/// Maximum time that a process may stay stopped without a tracer. A debugger that detaches may leave its
+/// process stopped for the next debugger.
 const ABANDONED_AFTER: Duration = Duration::from_secs(2);
 
-/// A process held for a debugger.
 pub(super) struct DebugHold {
     stage: DebugStage,
-    /// A process that has not executed its program yet: it reports whether the exec succeeds.
+    /// A process that has not executed its program yet. Reports whether `exec` succeeds.
     pub(super) pending_exec: Option<ReleasedProcess>,
 }
 
 enum DebugStage {
-    /// No decision so far.
+    /// No decision yet.
     Stopped(AttachWatch),
-    /// It was handed over to a debugger.
+    /// Released to a debugger.
     HandedOver(DebuggerWatch),
-    /// It is traced like any other process.
+    /// Traced like any other process.
     TakenBack,
 }
 
-/// Whether a debugger has attached to a stopped process.
+/// Watches whether a debugger has attached to a stopped process.
 struct AttachWatch {
     next_check: Instant,
-    /// Its stop is ended, and its debugger holds it.
+    /// The stop was ended, and the debugger holds the process.
     is_held_by_debugger: bool,
 }
 
@@ -71,19 +70,19 @@ impl AttachWatch {
         if is_traced && !self.is_held_by_debugger {
             resume(root);
         } else if !is_traced && self.is_held_by_debugger {
-            // The debugger is gone before the decision, and the process must not run without it.
+            // The debugger left before the decision, and the process must not run without it.
             drop(trace::signal_thread(root, root, Signal::STOP));
         }
         self.is_held_by_debugger = is_traced;
     }
 }
 
-/// The observed state of a process and its debugger.
+/// Observed state of a process and its debugger.
 struct DebuggerWatch {
     next_check: Instant,
-    /// A process has traced it.
+    /// Some process has traced it.
     was_traced: bool,
-    /// Since when it has been stopped without a tracer.
+    /// Since when the process has been stopped without a tracer.
     abandoned_since: Option<Instant>,
 }
 
@@ -97,6 +96,7 @@ pub(super) fn start_stopped(
     let held = trace::spawn_held(start)?;
     let root = held.pid();
     let deadline = Instant::now() + STOP_LIMIT;
+    // If tracing is impossible, stop the process just before `exec`.
     let tracer = if may_trace { ProcessTracer::seize_until_exec(root, plan.clone()).ok() } else { None };
     let Some(mut tracer) = tracer else {
         let pending_exec = held.release_stopped();
@@ -106,13 +106,14 @@ pub(super) fn start_stopped(
             DebugHold { stage: DebugStage::Stopped(AttachWatch::new()), pending_exec: Some(pending_exec) },
         ));
     };
+    // Otherwise wait until the process stops after `exec`.
     let released = held.release();
-    // A signal before the program is executed stops the process, and only the guard can resume it.
+    // A signal before `exec` stops the process, and only the guard can resume it.
     while tracer.stops_at_exec() && tracer.root_exit().is_none() {
         match wait_readable([Some(ends.as_fd()), Some(released.as_fd())], Some(deadline)) {
             Ok([true, _]) => {
                 ends.clear();
-                // If the wait fails, the exit is noticed by the end of the pipe from the child.
+                // If the wait fails, the end of the pipe from the child shows the exit.
                 drop(tracer.handle_pending_events());
             }
             Ok([false, true]) => break,
@@ -120,7 +121,7 @@ pub(super) fn start_stopped(
         }
     }
     released.finish()?;
-    // The pipe from the child closes at the same moment at which the program stops after its exec.
+    // The pipe from the child closes at the moment when the program stops after `exec`.
     while tracer.stops_at_exec() && tracer.root_exit().is_none() && Instant::now() < deadline {
         drop(wait_readable([Some(ends.as_fd())], Some(Instant::now() + Duration::from_millis(1))));
         ends.clear();
@@ -130,7 +131,7 @@ pub(super) fn start_stopped(
     Ok((tracer, DebugHold { stage: DebugStage::Stopped(AttachWatch::new()), pending_exec: None }))
 }
 
-/// Waits until a process is stopped, or gone.
+/// Waits until a process has stopped or is gone.
 fn await_stopped(root: Pid, deadline: Instant) {
     let stands = || process::stat(root).is_none_or(|stat| matches!(stat.state, 'T' | 'Z' | 'X'));
     while !stands() && Instant::now() < deadline {
@@ -147,8 +148,8 @@ impl DebugHold {
         matches!(self.stage, DebugStage::Stopped(_))
     }
 
-    /// Resumes it for its debugger. Whether the debugger has attached, or has resumed it itself, makes no
-    /// difference: the signal is blocked, so that it ends the stop and is delivered to no process.
+    /// Resumes the process for its debugger. This is harmless if the debugger has not attached, or has
+    /// already resumed the process: the signal is blocked, so it only ends the stop and is never delivered.
     pub(super) fn hand_over(&mut self, root: Pid) {
         if self.is_stopped() {
             let watch = DebuggerWatch {
@@ -161,7 +162,7 @@ impl DebugHold {
         }
     }
 
-    /// Resumes it for the guard. `reach` is the tracing scope, if it is traced.
+    /// Resumes the process for the guard. `reach`: how far to trace, if the process is traced.
     pub(super) fn take_back(&mut self, tracer: &mut ProcessTracer, reach: Option<TraceScope>) {
         if !self.is_stopped() {
             return;
@@ -178,7 +179,7 @@ impl DebugHold {
         resume(tracer.root());
     }
 
-    /// Returns when to check next whether a debugger has attached, or has abandoned it.
+    /// Returns when to check again whether a debugger has attached to or abandoned the process.
     pub(super) fn next_check(&self) -> Option<Instant> {
         match &self.stage {
             DebugStage::Stopped(watch) => Some(watch.next_check),
@@ -187,8 +188,8 @@ impl DebugHold {
         }
     }
 
-    /// Leaves a stopped process to a debugger that has attached, and resumes one that is stopped although its
-    /// debugger is gone; returns whether the latter was so.
+    /// Leaves a stopped process to a debugger that has attached, and resumes a process whose debugger left it
+    /// stopped. Returns whether it did the latter.
     pub(super) fn check_debugger(&mut self, root: Pid, is_paused: bool) -> bool {
         let watch = match &mut self.stage {
             DebugStage::Stopped(watch) => {
@@ -217,6 +218,7 @@ impl DebugHold {
 }
 
 fn resume(root: Pid) {
-    // The root is not reaped, so its id is valid. It may have changed its user, and then cannot be signalled.
+    // The root is not reaped, so its id is valid. Ignore errors: it may have changed its user and be beyond
+    // our signals.
     drop(trace::signal_thread(root, root, Signal::CONT));
 }

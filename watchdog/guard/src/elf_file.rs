@@ -1,14 +1,15 @@
-//! ELF files, read only in the parts needed: sections, searched in chunks, and symbols.
+//! Reads ELF files, but only the necessary parts: sections, searched in chunks, and symbols.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
-/// Size of the chunks in which a section is read.
+/// Size of the chunks read from a section.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
-/// Larger symbol and string tables are not searched: they would cost more than they are worth.
+/// Maximum size of symbol and string tables that are searched. Searching larger ones costs more than it is
+/// worth.
 const SECTION_LIMIT: u64 = 256 << 20;
 const SYMBOL_BYTES: usize = 24;
 
-/// A 64-bit little-endian ELF file, by its section headers.
+/// A 64-bit little-endian ELF file with its section headers.
 pub(super) struct ElfFile<'a> {
     file: &'a File,
     sections: Vec<ElfSection>,
@@ -21,7 +22,7 @@ pub(super) struct ElfSection {
 }
 
 impl<'a> ElfFile<'a> {
-    /// Reads the headers; `None` if the file is not such a program.
+    /// Reads the headers. `None` if the file is of another kind.
     pub(super) fn read(file: &'a File) -> Option<Self> {
         let mut header = [0; 64];
         file.read_exact_at(&mut header, 0).ok()?;
@@ -35,7 +36,7 @@ impl<'a> ElfFile<'a> {
         let mut table = vec![0; entry * count];
         file.read_exact_at(&mut table, read_u64(&header, 40)?).ok()?;
         let names = table.chunks_exact(entry).nth(usize::from(read_u16(&header, 62)?))?;
-        // A table of section names has some hundred bytes.
+        // A table of section names has a few hundred bytes.
         let mut text = vec![0; usize::try_from(read_u64(names, 32)?.min(1 << 20)).ok()?];
         file.read_exact_at(&mut text, read_u64(names, 24)?).ok()?;
         let section = |bytes: &[u8]| {
@@ -47,7 +48,7 @@ impl<'a> ElfFile<'a> {
         Some(Self { file, sections })
     }
 
-    /// Returns whether there is a section of this name.
+    /// Returns whether there is a section with this name.
     pub(super) fn has_section(&self, name: &[u8]) -> bool {
         self.section(name).is_some()
     }
@@ -56,13 +57,13 @@ impl<'a> ElfFile<'a> {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// Returns whether one of the named symbols is defined. A program may refer to such a function without
-    /// defining it, to call it if it exists.
+    /// Returns whether one of the named symbols is defined. A program may also refer to such a function
+    /// without defining it, to call it if it exists.
     pub(super) fn defines_one(&self, symbols: &[u8], names: &[u64]) -> bool {
         self.has_one(symbols, names, true)
     }
 
-    /// Returns whether one of the named symbols is that of another program or library.
+    /// Returns whether one of the named symbols is imported from another program or library.
     pub(super) fn imports_one(&self, symbols: &[u8], names: &[u64]) -> bool {
         self.has_one(symbols, names, false)
     }
@@ -77,7 +78,7 @@ impl<'a> ElfFile<'a> {
         !names.is_empty() && self.scan_chunks(symbols, size, 0, look).is_some()
     }
 
-    /// Reads a section in chunks, each with the last `overlap` bytes of the previous one.
+    /// Reads a section in chunks, each starting with the last `overlap` bytes of the previous one.
     pub(super) fn scan_chunks<T>(
         &self,
         section: &[u8],

@@ -1,4 +1,4 @@
-//! The state of a stopped thread, as types of `stacks`; and whether it is still inside a signal handler.
+//! Reads the state of a stopped thread, and detects whether the thread is still inside a signal handler.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -10,10 +10,10 @@ use heeler_sys::{
 
 use heeler_crash::stacks::{FloatingRegisterSet, GeneralRegisterSet, RegisterSet, ThreadRegisters};
 
-/// How far above the stack pointer the frame of a handled signal is searched: handlers are shallow.
+/// Stack bytes above the stack pointer searched for the frame of a handled signal. Handlers are shallow.
 const HANDLER_STACK_BYTES: usize = 256 << 10;
 
-/// The first chance of a signal that the program handles itself.
+/// State at the arrival of a signal that the program handles itself.
 #[derive(Debug, Clone)]
 pub(super) struct FirstChance {
     pub(super) info: SignalInfo,
@@ -21,8 +21,9 @@ pub(super) struct FirstChance {
 }
 
 impl FirstChance {
-    /// Returns whether a thread whose stack pointer is `stack` is still in the handler: the kernel has saved
-    /// the interrupted registers on the stack, and frames that were left lie below the stack pointer.
+    /// Returns whether a thread with this stack pointer is still in the handler. The kernel saves the
+    /// interrupted registers on the stack, and frames of functions that have returned lie below the stack
+    /// pointer.
     pub(super) fn is_being_handled(&self, tid: Pid, stack: u64) -> bool {
         let Ok(memory) = File::open(format!("/proc/{tid}/mem")) else { return false };
         let mut bytes = vec![0; HANDLER_STACK_BYTES];
@@ -42,7 +43,7 @@ impl FirstChance {
             .any(|(one, next)| one == &saved[..8] && next == &saved[8..])
     }
 
-    /// Returns whether a thread is back where the signal arrived.
+    /// Returns whether a thread is back at the place where the signal arrived.
     pub(super) fn is_at_same_place(&self, now: &RegisterSet) -> bool {
         let place = |set: &RegisterSet| (set.general.instruction_pointer(), set.general.stack_pointer());
         place(&self.registers) == place(now)
@@ -54,15 +55,14 @@ impl FirstChance {
     }
 }
 
-/// Returns a stopped thread, with its name.
+/// Returns the registers and name of a stopped thread.
 pub(super) fn read_thread(tid: Pid) -> Option<ThreadRegisters> {
     Some(ThreadRegisters { tid, registers: read_registers(tid).ok()?, name: trace::thread_name(tid) })
 }
 
-/// Returns the registers of a stopped thread.
 pub(super) fn read_registers(tid: Pid) -> io::Result<RegisterSet> {
     let general = GeneralRegisterSet::from(&trace::general_registers(tid)?);
-    // They say little about where a thread is, so their absence is accepted.
+    // Floating-point registers say little about a thread's position, so they may be missing.
     let floating = trace::floating_registers(tid).ok();
     let floating = floating.map(|registers| Box::new(FloatingRegisterSet::from(&registers)));
     Ok(RegisterSet { general, floating })

@@ -1,6 +1,6 @@
-//! Detects programs that would behave differently when traced: leak sanitizers and crash handlers trace their
-//! own process, which no process may do that is traced already, and other programs ask whether they are
-//! traced. Decided by what the program's file contains, before its first instruction.
+//! Detects programs that would behave differently when traced. Leak sanitizers and crash handlers trace their
+//! own process, which fails if it is already traced, and other programs check whether they are traced.
+//! Decided from the program's file, before its first instruction.
 
 use std::{fs::File, path::Path};
 
@@ -8,67 +8,68 @@ use memchr::memmem::{self, Finder};
 
 use super::elf_file::{CHUNK_BYTES, ElfFile};
 
-/// Sanitizer runtimes as libraries.
+/// Sanitizer runtimes that are libraries.
 const LIBRARIES: [&[u8]; 5] =
     [b"libasan.so", b"liblsan.so", b"libhwasan.so", b"libclang_rt.asan", b"libclang_rt.hwasan"];
-/// Sanitizer runtimes linked into the program, by a function that each has.
+/// Sanitizer runtimes linked into the program, recognised by one function each.
 const FUNCTIONS: [&[u8]; 4] = [b"__asan_init", b"__hwasan_init", b"__lsan_init", b"__lsan_do_leak_check"];
-/// Each of these names has one of these parts. Two searches instead of one for every name take a fraction of
-/// the time, which counts at each start of a program of a hundred megabytes.
+/// Each of the above names contains one of these parts. Two searches instead of one per name save time, which
+/// matters at each start of a program of a hundred megabytes.
 const SANITIZER_PARTS: [&[u8]; 2] = [b"asan", b"lsan"];
-/// The same by a message that they print, for programs whose symbols are stripped.
+/// Message of a sanitizer runtime, to recognise it in stripped programs.
 const MESSAGE: &[u8] = b"LeakSanitizer does not work under ptrace";
-/// The system call's function in the C library.
+/// C library function that makes the tracing system call.
 const TRACE_FUNCTION: &[u8] = b"ptrace";
-/// Crash handlers that make the system call themselves, by parts of their functions' names.
+/// Crash handlers that make the system call directly, recognised by parts of their function names.
 const CRASH_HANDLERS: [&[u8]; 2] = [b"15google_breakpad16ExceptionHandler", b"8crashpad14CrashpadClient"];
-/// The line in `/proc/self/status` that names the tracer.
+/// Line in `/proc/self/status` that names the tracer.
 const TRACER_LINE: &[u8] = b"TracerPid";
-/// Overlap of the chunks of a string table, so that no name is cut in both.
+/// Overlap between chunks of a string table, so that every name is complete in one chunk.
 const LONGEST_NAME: usize = 64;
 
-/// What makes a program behave differently when it is traced.
+/// Why a program behaves differently when traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceConflict {
-    /// It has a sanitizer that traces its own process to find leaks, and fails if it can't.
+    /// Has a sanitizer that traces its own process to find leaks, and fails if it cannot.
     LeakSanitizer,
-    /// It can trace processes: its parent, by a process that it starts, or itself.
+    /// Can trace processes: its parent, through a child process, or itself.
     Tracer,
-    /// It reads which process traces it.
+    /// Checks which process traces it.
     ReadsTracer,
 }
 
-/// The conflicts that are searched for.
+/// Which conflicts to search for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConflictSearch {
-    /// Only leak sanitizers: tracing everything else was asked for.
+    /// Only leak sanitizers, because tracing was requested for everything else.
     LeakSanitizers,
-    /// All of them, except programs that read their tracer, as their framework does.
+    /// All except programs that check their tracer, because their framework does so anyway.
     ExceptTracerReads,
-    /// All of them.
+    /// All conflicts.
     All,
 }
 
 impl TraceConflict {
-    /// Returns the first conflict of a program.
+    /// Returns the first conflict of a program, if any.
     pub(super) fn find(program: &Path, search: ConflictSearch) -> Option<Self> {
         let file = File::open(program).ok()?;
         let elf = ElfFile::read(&file)?;
-        // The names of needed libraries are in the same table as those of dynamic symbols.
+        // Needed libraries are named in the same table as dynamic symbols.
         let dynamic = NamesFound::in_table(&elf, b".dynstr", &[TRACE_FUNCTION], &[]);
-        // Before the full symbol table, which is large.
+        // Checked before the full symbol table, which is large.
         if dynamic.has_library || elf.defines_one(b".dynsym", &dynamic.sanitizer_functions) {
             return Some(Self::LeakSanitizer);
         }
         let is_stripped = !elf.has_section(b".symtab");
-        // A program that is linked statically has the tracing function itself. Another one that has it
-        // belongs to a sanitizer, which intercepts it.
+        // A statically linked program contains the tracing function itself. In any other program, the
+        // function belongs to a sanitizer that intercepts it.
         let is_static = !elf.has_section(b".interp");
         let trace_functions: &[_] = if is_static { &[TRACE_FUNCTION] } else { &[] };
         let full = match is_stripped {
             true => NamesFound::default(),
             false => NamesFound::in_table(&elf, b".strtab", trace_functions, &CRASH_HANDLERS),
         };
+        // Sanitizers in the full symbol table, or by message if the program is stripped.
         if elf.defines_one(b".symtab", &full.sanitizer_functions) || (is_stripped && contains(&elf, MESSAGE))
         {
             return Some(Self::LeakSanitizer);
@@ -76,6 +77,7 @@ impl TraceConflict {
         if search == ConflictSearch::LeakSanitizers {
             return None;
         }
+        // Calls of the tracing function, and crash handlers.
         if elf.imports_one(b".dynsym", &dynamic.trace_functions)
             || elf.defines_one(b".symtab", &full.trace_functions)
             || full.has_crash_handler
@@ -85,7 +87,7 @@ impl TraceConflict {
         (search == ConflictSearch::All && contains(&elf, TRACER_LINE)).then_some(Self::ReadsTracer)
     }
 
-    /// Returns what the program has or does, after "it".
+    /// Describes the conflict as a clause that follows "it".
     pub(super) fn description(self) -> &'static str {
         match self {
             Self::LeakSanitizer => "has a leak sanitizer, which fails when traced",
@@ -107,7 +109,7 @@ fn contains(elf: &ElfFile<'_>, text: &[u8]) -> bool {
     elf.scan_chunks(b".rodata", CHUNK_BYTES, text.len(), |_, chunk| finder.find(chunk).map(|_| ())).is_some()
 }
 
-/// What a string table names, with the offsets of functions.
+/// Names found in a string table, with the offsets of functions.
 #[derive(Default)]
 struct NamesFound {
     has_library: bool,
@@ -117,8 +119,8 @@ struct NamesFound {
 }
 
 impl NamesFound {
-    /// Scans a string table once, for sanitizers, for these functions, and for parts of names of crash
-    /// handlers.
+    /// Scans a string table once for sanitizers, for these functions, and for these parts of crash handlers'
+    /// names.
     fn in_table(
         elf: &ElfFile<'_>,
         section: &[u8],
@@ -147,8 +149,8 @@ impl NamesFound {
     }
 }
 
-/// Returns the name that has this place in a chunk of a string table, with its start. Longer names than are
-/// searched for are cut.
+/// Returns the name around this place in a chunk of a string table, and its start. Cuts off names longer than
+/// any searched name.
 fn name_at(chunk: &[u8], place: usize) -> (usize, &[u8]) {
     let least = place.saturating_sub(LONGEST_NAME);
     let start = memchr::memrchr(0, &chunk[least..place]).map_or(least, |end| least + end + 1);
@@ -157,8 +159,8 @@ fn name_at(chunk: &[u8], place: usize) -> (usize, &[u8]) {
     (start, &chunk[start..end])
 }
 
-/// Returns the offsets of a name in a chunk of a string table. A name that only ends like this one is another
-/// name.
+/// Returns the offsets of a complete name in a chunk of a string table. Names that only end with it do not
+/// count.
 fn whole_names(finder: &Finder<'_>, at: u64, chunk: &[u8]) -> Vec<u64> {
     let is_whole = |start: &usize| {
         let end = start + finder.needle().len();
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn conflicts_are_found_as_far_as_they_are_searched_for() {
-        // This program reads tracers, those of others.
+        // This test program reads the tracers of others.
         let own = Path::new("/proc/self/exe");
         assert_eq!(TraceConflict::find(own, ConflictSearch::All), Some(TraceConflict::ReadsTracer));
         assert_eq!(TraceConflict::find(own, ConflictSearch::ExceptTracerReads), None);

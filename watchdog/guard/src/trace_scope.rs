@@ -1,5 +1,5 @@
-//! Which processes are followed: only the test process, through scripts to the programs that they start, or
-//! all; and how a program is traced that a followed process has executed.
+//! Decides which processes are followed: only the test process, scripts up to the programs they start, or
+//! all. Also decides how to trace a program that a followed process has executed.
 
 use std::{
     io,
@@ -14,25 +14,25 @@ use heeler_sys::{
 
 use super::trace_conflict::{ConflictSearch, TraceConflict};
 
-/// Interpreters of scripts: the programs that they start are the ones of interest.
+/// Script interpreters. The programs that they start are the ones of interest.
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
 
-/// What helps a program whose privileges are lost.
+/// Advice for a program that has lost its privileges.
 const KEEPS_THEM: &str = "crash-capture = \"off\" keeps them";
 
-/// The scope of tracing.
+/// Scope of tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceScope {
     /// Only the test process.
     Root,
-    /// Through shells and scripts to the programs that they start, and no further.
+    /// Through shells and scripts up to the programs they start.
     Programs,
-    /// All processes that the test process starts.
+    /// All processes started by the test process.
     Tree,
 }
 
 impl TraceScope {
-    /// Returns the scope for a program when only the test process was requested.
+    /// Returns the scope for a program if only the test process should be traced.
     pub(super) fn for_program(program: &Path) -> Self {
         if is_shell(program) || is_script(program) { Self::Programs } else { Self::Root }
     }
@@ -56,40 +56,40 @@ fn is_script(program: &Path) -> bool {
         && &mark == b"#!"
 }
 
-/// Returns whether a program only executes the interpreter that it is asked for (`#!/usr/bin/env sh`).
+/// Returns whether a program only executes the interpreter named in its arguments (`#!/usr/bin/env sh`).
 fn is_interpreter_search(program: &Path) -> bool {
     program.file_name().is_some_and(|name| name == "env")
 }
 
-/// Returns the path by which the program of a process can be read.
+/// Returns a path to read a process's program.
 fn image_path(process: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/exe"))
 }
 
-/// Decides how the processes of a test are traced, by the programs that they execute.
+/// Decides how to trace the processes of a test, based on the programs they execute.
 pub(super) struct TracePolicy {
     root: Pid,
     scope: TraceScope,
-    /// The next program of the root is the interpreter of a script, whatever its name.
+    /// The root's next program is the interpreter of a script, whatever its name.
     awaits_interpreter: bool,
     expected_crash_markers: Vec<String>,
     is_tracer_read_by_framework: bool,
 }
 
-/// How a program is traced that has just been executed.
+/// How to trace a program that was just executed.
 pub(super) enum ProgramTracing {
-    /// As the process was before. If `is_narrowed`, processes that it starts are not followed.
+    /// As before. If `is_narrowed`, the program's child processes are not followed.
     Followed { is_narrowed: bool, is_crash_expected: bool },
-    /// Not at all: its file gives it privileges, which it did not get. It is to be executed again.
+    /// Not at all: its file should give it privileges, which it did not get. Execute it again, untraced.
     Privileged,
     /// Not at all, for this reason.
     Untraced(String),
-    /// Not at all, for this reason, and no other process either.
+    /// Not at all, and no other process either, for this reason.
     AllUntraced(String),
 }
 
 impl TracePolicy {
-    /// Returns the policy for a root that is not traced yet.
+    /// Creates the policy for a root that is not traced yet.
     pub(super) fn new(root: Pid, plan: &TracePlan) -> Self {
         Self {
             root,
@@ -115,19 +115,19 @@ impl TracePolicy {
         self.note_interpreter();
     }
 
-    /// Records whether the program of the root is to execute the interpreter of a script.
+    /// Records whether the root's program will execute a script interpreter.
     fn note_interpreter(&mut self) {
         let image = std::fs::read_link(image_path(self.root));
         self.awaits_interpreter &= image.is_ok_and(|image| is_interpreter_search(&image));
     }
 
-    /// Decides how a process is traced that has just executed a program.
+    /// Decides how to trace a process that has just executed a program.
     pub(super) fn on_program(&mut self, process: Pid) -> ProgramTracing {
         let image = image_path(process);
         if trace::loses_privileges_when_traced(&image) {
             return ProgramTracing::Privileged;
         }
-        // The kernel shows nothing of a program whose file its user may not read.
+        // The kernel hides programs whose file the user may not read.
         if std::fs::metadata(&image).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             return ProgramTracing::Untraced(self.reason(
                 process,
@@ -170,7 +170,7 @@ impl TracePolicy {
         self.expected_crash_markers.iter().any(|word| command.contains(word))
     }
 
-    /// Returns whether a process has executed the program behind a script: its own processes are not
+    /// Returns whether a process has executed the program behind a script, whose child processes are not
     /// followed.
     fn reaches_program(&mut self, process: Pid, image: &Path) -> bool {
         if self.scope != TraceScope::Programs {
@@ -183,7 +183,8 @@ impl TracePolicy {
         !std::fs::read_link(image).is_ok_and(|image| is_shell(&image))
     }
 
-    /// Returns the reason why a process with privileges runs untraced: whether it executes its program again.
+    /// Returns why a privileged process runs untraced. `repeated`: whether it could execute its program
+    /// again.
     pub(super) fn privileged_reason(&self, process: Pid, repeated: io::Result<()>) -> String {
         match repeated {
             Ok(()) => self

@@ -1,5 +1,5 @@
-//! The traced threads and processes ("tracees"), and their stops. Waits here are for single threads and
-//! bounded; other events that arrive meanwhile are deferred until the tracer asks for the next event.
+//! Traced threads and processes ("tracees") and their stops. Waits here are for single threads and have time
+//! limits. Other events that arrive meanwhile are deferred until the tracer asks for the next event.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -17,26 +17,26 @@ use super::{
     trace_scope::TraceScope,
 };
 
-/// Limit for waiting until threads stop; a thread that waits for its `vfork` child does not stop at all.
+/// Time limit for threads to stop. A thread waiting for its `vfork` child does not stop at all.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// The threads of a process that were stopped.
+/// Threads of a process that were stopped, and threads that did not stop in time.
 #[derive(Default)]
 pub(super) struct StoppedThreads {
     pub(super) threads: Vec<(Pid, TraceStop)>,
     pub(super) stuck: Vec<Pid>,
 }
 
-/// The traced threads, their processes, and the events that were received for them and not handled yet.
+/// Traced threads, their processes, and events that were received but not handled yet.
 pub(super) struct Tracees {
     root: Pid,
-    /// The exit of the root's first thread may be one in the middle of the tests, and stops it.
+    /// Stop when the root's first thread exits, because this may be in the middle of the tests.
     stops_at_root_exit: bool,
     threads: HashMap<Pid, TracedThread>,
     processes: HashMap<Pid, TracedProcess>,
-    /// Stops and exits received while another event was waited for.
+    /// Stops and exits received while waiting for another event.
     deferred: VecDeque<(Pid, WaitEvent)>,
-    /// Threads that did not stop when they were to be released, and are released when they do.
+    /// Threads that did not stop in time to be released, and are released once they stop.
     releasing: HashSet<Pid>,
 }
 
@@ -55,26 +55,26 @@ impl TracedThread {
 
 struct TracedProcess {
     options: TraceOptions,
-    /// The process has executed a program of its own, so it is not a plain fork of its parent.
+    /// The process has executed a program, so it is not a plain fork of its parent.
     is_executed: bool,
     is_crash_expected: bool,
     has_crashed: bool,
 }
 
 impl TracedProcess {
-    /// Returns the state of a process that has executed no program yet.
+    /// Creates the state of a process that has executed no program yet.
     fn new(options: TraceOptions) -> Self {
         Self { options, is_executed: false, is_crash_expected: false, has_crashed: false }
     }
 
-    /// Returns the state of a process that has executed its program.
+    /// Creates the state of a process that has executed its program.
     fn executed(options: TraceOptions) -> Self {
         Self { is_executed: true, ..Self::new(options) }
     }
 }
 
 impl Tracees {
-    /// Returns the tracees of a root that is not traced yet.
+    /// Creates the state for a root that is not traced yet.
     pub(super) fn new(root: Pid, stops_at_root_exit: bool) -> Self {
         Self {
             root,
@@ -96,7 +96,7 @@ impl Tracees {
         self.seize_root_as(TracedProcess::new(TraceOptions::PROCESS))
     }
 
-    /// Seizes a root that is stopped in its program, and unblocks the signal that continues it.
+    /// Seizes a root that is stopped in its program, and unblocks SIGCONT.
     pub(super) fn seize_stopped_root(&mut self, scope: TraceScope, deadline: Instant) -> io::Result<()> {
         let root = self.root;
         self.seize_root_as(TracedProcess::executed(self.with_root_exit(root, scope.options())))?;
@@ -120,7 +120,7 @@ impl Tracees {
         if process == self.root && self.stops_at_root_exit { options.with_exits() } else { options }
     }
 
-    /// Returns the next stop or exit, if one has been received; deferred ones first.
+    /// Returns the next received stop or exit, if any. Deferred ones come first.
     pub(super) fn next_event(&mut self) -> io::Result<Option<(Pid, WaitEvent)>> {
         match self.deferred.pop_front() {
             Some(deferred) => Ok(Some(deferred)),
@@ -132,9 +132,9 @@ impl Tracees {
         !self.deferred.is_empty()
     }
 
-    /// Records a thread that the kernel traces automatically because its creator is traced; returns whether
-    /// it is followed. Its own first stop and the event of its creation arrive in any order, and both before
-    /// its first instruction.
+    /// Records a thread that the kernel traces automatically because its creator is traced. Returns whether
+    /// to follow it. The thread's first stop and the event of its creation arrive in any order, but both
+    /// before its first instruction.
     pub(super) fn track_thread(&mut self, tid: Pid, scope: TraceScope) -> bool {
         if self.threads.contains_key(&tid) {
             return true;
@@ -145,8 +145,8 @@ impl Tracees {
         true
     }
 
-    /// Returns the process of a new thread; `None` if it is not followed. The kernel also traces a new
-    /// process whose exit raises another signal than SIGCHLD, as if it were a thread.
+    /// Returns the process of a new thread, or `None` if the thread is not followed. Like a new thread, the
+    /// kernel also traces a new process whose exit raises a signal other than SIGCHLD.
     fn followed_process(&self, tid: Pid, scope: TraceScope) -> Option<Pid> {
         if scope == TraceScope::Root {
             return trace::is_thread_of(self.root, tid).then_some(self.root);
@@ -158,14 +158,14 @@ impl Tracees {
         is_followed.then_some(process)
     }
 
-    /// Handles a process that has called exec: its other threads are gone; the thread that called it has the
-    /// id of the first one now.
+    /// Handles a process that has called exec. Its other threads are gone, and the calling thread now has the
+    /// id of the first thread.
     pub(super) fn on_exec(&mut self, process: Pid) {
         self.threads.retain(|_, thread| thread.process != process);
         self.threads.insert(process, TracedThread::of_process(process));
     }
 
-    /// Records what a process that has executed its program is traced for.
+    /// Records the program that a process has executed.
     pub(super) fn record_program(&mut self, process: Pid, is_crash_expected: bool) {
         if let Some(traced) = self.processes.get_mut(&process) {
             traced.is_executed = true;
@@ -173,7 +173,7 @@ impl Tracees {
         }
     }
 
-    /// Does not follow the processes that a stopped process starts from now on.
+    /// Stops following processes that a stopped process starts from now on.
     pub(super) fn narrow(&mut self, process: Pid) {
         let options = self.with_root_exit(process, TraceOptions::PROCESS);
         if let Some(traced) = self.processes.get_mut(&process)
@@ -183,7 +183,7 @@ impl Tracees {
         }
     }
 
-    /// Removes a thread that has exited, and its process if it was the first thread.
+    /// Removes an exited thread, and its process if it was the first thread.
     pub(super) fn remove_thread(&mut self, tid: Pid) {
         self.threads.remove(&tid);
         self.processes.remove(&tid);
@@ -202,12 +202,13 @@ impl Tracees {
         self.processes.contains_key(&process).then_some(process)
     }
 
-    /// Returns the tracing options of a process; `None` if this guard does not trace it.
+    /// Returns the tracing options of a process, or `None` if this guard does not trace it.
     pub(super) fn options_of(&self, process: Pid) -> Option<TraceOptions> {
         Some(self.processes.get(&process)?.options)
     }
 
-    /// Returns whether a traced process is stopped by a stop signal; `None` if it is not traced here.
+    /// Returns whether a traced process is stopped by a stop signal, or `None` if this guard does not trace
+    /// it.
     pub(super) fn is_stopped(&self, process: Pid) -> Option<bool> {
         self.threads.get(&process).map(|thread| thread.is_stopped)
     }
@@ -219,26 +220,26 @@ impl Tracees {
         }
     }
 
-    /// Lets a thread exit without a stop, except the root's first one: new threads have the options of the
-    /// one that created them.
+    /// Lets a thread exit without a stop, unless it is the root's first thread. New threads inherit the
+    /// options of their creator.
     pub(super) fn ignore_exit(&self, tid: Pid) {
         let Some(thread) = self.threads.get(&tid) else { return };
         if tid == self.root || thread.first_chance.is_some() || !self.stops_at_root_exit {
             return;
         }
         if let Some(options) = self.options_of(thread.process) {
-            // A thread that is gone has no exit to stop at.
+            // Ignore errors: a thread that is gone has no exit to stop at.
             drop(trace::set_options(tid, options.without_exits()));
         }
     }
 
-    /// Records the first chance of a signal. The program's own handler runs first; whether it ends the
-    /// process is seen later.
+    /// Records the first chance of a signal. The program's handler runs first; whether it ends the process
+    /// shows later.
     pub(super) fn record_first_chance(&mut self, tid: Pid, info: SignalInfo) {
         let Ok(registers) = thread_state::read_registers(tid) else { return };
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let Some(process) = self.processes.get(&thread.process) else { return };
-        // Only from now on is the exit of the thread worth a stop.
+        // From now on, stop when the thread exits, because its handler may be the cause.
         drop(trace::set_options(tid, process.options.with_exits()));
         thread.first_chance = Some(FirstChance { info, registers });
     }
@@ -247,7 +248,7 @@ impl Tracees {
         self.threads.get_mut(&tid)?.first_chance.take()
     }
 
-    /// Returns whether a process runs a program of its own that is not expected to crash.
+    /// Returns whether a process runs its own program that is not expected to crash.
     pub(super) fn is_crash_unexpected(&self, process: Pid) -> bool {
         self.processes.get(&process).is_some_and(|traced| traced.is_executed && !traced.is_crash_expected)
     }
@@ -262,14 +263,14 @@ impl Tracees {
         }
     }
 
-    /// Stops the threads of a process that this guard traces, except one that is stopped already.
+    /// Stops the threads of a process traced by this guard, except one that is already stopped.
     pub(super) fn stop_threads(&mut self, process: Pid, except: Option<Pid>) -> StoppedThreads {
         let deadline = Instant::now() + STOP_LIMIT;
         let mut halted = StoppedThreads::default();
         let mut asked: HashSet<Pid> = except.into_iter().collect();
         loop {
-            // All threads are interrupted before any is waited for; threads that are created meanwhile are
-            // interrupted in the next round.
+            // Interrupt all threads before waiting for any. Threads created meanwhile are interrupted in the
+            // next round.
             let mut threads = trace::threads(process);
             threads.retain(|tid| asked.insert(*tid) && !trace::has_ended(*tid));
             if threads.is_empty() {
@@ -285,7 +286,7 @@ impl Tracees {
         }
     }
 
-    /// Returns whether the stop of the thread was received before, and not handled yet.
+    /// Returns whether the thread's stop was received before but not handled yet.
     fn take_deferred_stop(&mut self, tid: Pid, halted: &mut StoppedThreads) -> bool {
         let known = self
             .deferred
@@ -307,13 +308,12 @@ impl Tracees {
         }
     }
 
-    /// Resumes stopped threads as if nothing had happened; how is decided when their deferred stops are
-    /// handled.
+    /// Resumes stopped threads as if nothing had happened. Their stops are deferred, and handled as usual.
     pub(super) fn resume_threads(&mut self, halted: StoppedThreads) {
         self.deferred.extend(halted.threads.into_iter().map(|(tid, stop)| (tid, WaitEvent::Stopped(stop))));
     }
 
-    /// Releases a process for good; threads that do not stop are released when they do.
+    /// Releases a process for good. Threads that do not stop in time are released once they stop.
     pub(super) fn release_process(&mut self, process: Pid, halted: &StoppedThreads) {
         for (tid, stop) in &halted.threads {
             detach(*tid, *stop);
@@ -322,8 +322,8 @@ impl Tracees {
         self.remove_process(process);
     }
 
-    /// Releases all processes for good, because one of them, which has just executed its program, may trace
-    /// the others.
+    /// Releases all processes for good, because `tracer`, which has just executed its program, may trace the
+    /// others.
     pub(super) fn release_all(&mut self, tracer: Pid) {
         let processes: Vec<Pid> =
             self.processes.keys().copied().filter(|process| *process != tracer).collect();
@@ -334,25 +334,25 @@ impl Tracees {
         self.release_at_exec(tracer);
     }
 
-    /// Releases a process for good that has just executed its program.
+    /// Releases a process for good after it has executed its program.
     pub(super) fn release_at_exec(&mut self, process: Pid) {
         self.remove_process(process);
         detach(process, TraceStop::Exec);
     }
 
-    /// Releases a process that has just executed a program with privileges that it did not get, so that it
-    /// executes it again. If that fails, it continues without them.
+    /// Releases a process that did not get the privileges of the program it has just executed, and makes it
+    /// execute the program again. If that fails, it continues without the privileges.
     pub(super) fn release_privileged(&mut self, process: Pid) -> io::Result<()> {
         self.remove_process(process);
         trace::repeat_exec_untraced(process).inspect_err(|_| detach(process, TraceStop::Exec))
     }
 
-    /// Returns whether a thread that has stopped is one that was to be released when it does; only once.
+    /// Returns whether a stopped thread was waiting to be released, and clears that.
     pub(super) fn take_late_release(&mut self, tid: Pid) -> bool {
         self.releasing.remove(&tid)
     }
 
-    /// Seizes a process again that was released for a while.
+    /// Seizes a process again after it was released for a while.
     pub(super) fn reseize(&mut self, process: Pid, options: TraceOptions) {
         for tid in trace::threads(process) {
             if trace::seize(tid, options).is_ok() {
@@ -363,12 +363,12 @@ impl Tracees {
     }
 }
 
-/// Resumes a thread; the exit of one that was killed meanwhile is received later.
+/// Resumes a thread. If the thread was killed meanwhile, its exit is received later.
 pub(super) fn resume(tid: Pid, signal: Option<Signal>) {
     drop(trace::cont(tid, signal));
 }
 
-/// Releases a thread for good, with the signal that it was stopped at.
+/// Releases a thread for good, with its pending signal.
 pub(super) fn detach(tid: Pid, stop: TraceStop) {
     let signal = match stop {
         TraceStop::Signal(signal) => Some(signal),
@@ -379,11 +379,11 @@ pub(super) fn detach(tid: Pid, stop: TraceStop) {
         | TraceStop::Exit
         | TraceStop::Other(_) => None,
     };
-    // The exit of one that was killed meanwhile is received later.
+    // Ignore errors: if the thread was killed meanwhile, its exit is received later.
     drop(trace::detach(tid, signal));
 }
 
-/// Returns a suffix for the message of a refused trace: the process that traces it already, if there is one.
+/// Returns a message suffix that names the process already tracing this one, if any.
 pub(super) fn traced_by(process: Pid) -> String {
     trace::tracer_of(process).map_or(String::new(), |tracer| format!(", traced by process {tracer}"))
 }

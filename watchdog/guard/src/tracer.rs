@@ -1,12 +1,12 @@
-//! The tracer of a guard receives all exits and all stops of its test, resumes harmless ones, and passes
-//! crashes to `crash_handler`.
+//! A guard's tracer. Receives all exits and stops of its test, resumes harmless ones, and passes crashes to
+//! `crash_handler`.
 //!
 //! ```text
 //! signal ──harmless, or ignored──► resumed with it
 //!        ──handled──► kept as first chance, resumed ──the handler ends the process──► crash
-//!        ──fatal──► crash: stacks, dump; the process dies of its own signal
+//!        ──fatal──► crash: stack traces, dump; the process dies of its own signal
 //! exec   ──conflict, such as a leak sanitizer──► released for good
-//! exit   ──of the root, in the middle of the tests──► its stack is kept
+//! exit   ──of the root, in the middle of the tests──► its stack trace is kept
 //! ```
 
 use std::{io, time::Instant};
@@ -35,7 +35,7 @@ pub(super) struct ProcessTracer {
     tracees: Tracees,
     policy: TracePolicy,
     stage: TracerStage,
-    /// More events may be pending than were handled in one call.
+    /// More events may be pending than one call has handled.
     has_more: bool,
     untraced: UntracedNotice,
     root_exit: RootExit,
@@ -43,20 +43,20 @@ pub(super) struct ProcessTracer {
     evidence: EvidenceFiles,
 }
 
-/// Treatment of stopped threads.
+/// How stopped threads are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TracerStage {
-    /// The root is to be released, stopped, at the first instruction of its program.
+    /// Release the root in a stopped state at the first instruction of its program.
     StopsAtExec,
-    /// Their stops are examined.
+    /// Examine stops.
     Following,
-    /// All processes are to exit: no stop is examined any more.
+    /// All processes are about to exit, so stops are no longer examined.
     Closing,
-    /// All processes were released for good: one of them traces others.
+    /// All processes were released for good, because one of them traces others.
     Released,
 }
 
-/// The report that a process runs untraced; only the first reason is reported.
+/// Report that a process runs untraced. Only the first reason is reported.
 enum UntracedNotice {
     None,
     Pending(String),
@@ -64,7 +64,7 @@ enum UntracedNotice {
 }
 
 impl ProcessTracer {
-    /// Creates a tracer that waits for processes without tracing any.
+    /// Creates a tracer that waits for processes without tracing them.
     pub(super) fn untraced(root: Pid, plan: TracePlan) -> Self {
         Self {
             root,
@@ -79,13 +79,14 @@ impl ProcessTracer {
         }
     }
 
-    /// Creates an untraced tracer for a root that was there before exits were watched: its exit may be missed
-    /// otherwise.
+    /// Creates an untraced tracer for a root that existed before exits were watched. Checks at once for an
+    /// exit that would otherwise be missed.
     pub(super) fn adopted(root: Pid) -> Self {
         Self { has_more: true, ..Self::untraced(root, TracePlan::default()) }
     }
 
-    /// Seizes a process that has not executed its program yet. If that is refused, it runs untraced.
+    /// Seizes a process that has not executed its program yet. If the system refuses, the process runs
+    /// untraced.
     pub(super) fn seize(root: Pid, plan: TracePlan, scope: TraceScope) -> Self {
         let mut tracer = Self::untraced(root, plan);
         tracer.policy.begin(scope);
@@ -96,7 +97,7 @@ impl ProcessTracer {
         tracer
     }
 
-    /// Seizes a process that has not executed its program yet, to stop it as soon as it has.
+    /// Seizes a process that has not executed its program yet, to stop it right after `exec`.
     pub(super) fn seize_until_exec(root: Pid, plan: TracePlan) -> io::Result<Self> {
         let mut tracer = Self { stage: TracerStage::StopsAtExec, ..Self::untraced(root, plan) };
         tracer.tracees.seize_root_until_exec()?;
@@ -108,7 +109,7 @@ impl ProcessTracer {
         self.stage == TracerStage::StopsAtExec
     }
 
-    /// Traces a stopped root, and unblocks the signal that continues it.
+    /// Traces a stopped root, and unblocks SIGCONT.
     pub(super) fn seize_stopped(&mut self, scope: TraceScope, deadline: Instant) -> io::Result<()> {
         self.policy.begin_in_program(scope);
         self.tracees.seize_stopped_root(scope, deadline)
@@ -118,7 +119,7 @@ impl ProcessTracer {
         self.root
     }
 
-    /// Records the reason why a process runs untraced.
+    /// Records why a process runs untraced.
     pub(super) fn record_untraced(&mut self, reason: String) {
         if matches!(self.untraced, UntracedNotice::None) {
             self.untraced = UntracedNotice::Pending(reason);
@@ -136,45 +137,47 @@ impl ProcessTracer {
         self.root_exit.status()
     }
 
-    /// Records that the root was ordered to exit: it does not exit in the middle of its tests by itself.
+    /// Records that the root was ordered to exit, so its exit is not its own decision.
     pub(super) fn request_root_exit(&mut self) {
         self.root_exit.request();
     }
 
-    /// Symbolizes the stack of the root's exit; `None` if there is none, or if nothing could be read.
+    /// Symbolizes the stack of the root's exit. `None` if there is none, or if nothing could be read.
     pub(super) fn take_exit_stack(&mut self) -> Option<String> {
         self.root_exit.take_stack()
     }
 
-    /// Symbolizes the stacks of all crashes that belong to the root's failure, and writes them to files.
+    /// Symbolizes the stack traces of all crashes that belong to the root's failure, and writes them to
+    /// files.
     pub(super) fn take_crash_reports(&mut self) -> Vec<CrashReport> {
         let has_succeeded = self.root_exit().is_some_and(|exit| exit.code == Some(0));
         self.crashes.take_reports(has_succeeded, &self.evidence)
     }
 
-    /// Dumps and unwinds all descendants of the guard. `round` is the number of the request.
+    /// Dumps and unwinds all descendants of the guard. `round`: number of the request.
     pub(super) fn dump_tree(&mut self, round: u32) -> HangReport {
         HangDump::new(&mut self.tracees, &mut self.root_exit, &self.evidence, round).dump_tree(self.root)
     }
 
-    /// Returns whether [`Self::handle_pending_events`] has work although no child has changed state since.
+    /// Returns whether [`Self::handle_pending_events`] has work even though no child has changed state.
     pub(super) fn has_more(&self) -> bool {
         self.has_more || self.tracees.has_deferred()
     }
 
-    /// Stops examining events: all processes are to exit.
+    /// Stops examining events, because all processes are about to exit.
     pub(super) fn close(&mut self) {
         if self.stage != TracerStage::Released {
             self.stage = TracerStage::Closing;
         }
     }
 
-    /// Returns whether a traced process is stopped by a stop signal; `None` if it is not traced here.
+    /// Returns whether a traced process is stopped by a stop signal, or `None` if this guard does not trace
+    /// it.
     pub(super) fn is_stopped(&self, process: Pid) -> Option<bool> {
         self.tracees.is_stopped(process)
     }
 
-    /// Handles pending events. A crash among them may take a while.
+    /// Handles pending events. A crash may take a while.
     pub(super) fn handle_pending_events(&mut self) -> io::Result<()> {
         self.has_more = false;
         for _ in 0..MAX_EVENTS_PER_CALL {
@@ -196,8 +199,8 @@ impl ProcessTracer {
             return detach(tid, stop);
         }
         if self.stage == TracerStage::Closing {
-            // Processes that the worker wants killed die; a process that only receives the signal on the way
-            // must not be held up.
+            // Processes that the worker wants killed die anyway, and any other process receiving a signal
+            // must not be delayed.
             return if stop == TraceStop::Exit { resume(tid, None) } else { detach(tid, stop) };
         }
         if !self.tracees.track_thread(tid, self.policy.scope()) {
@@ -207,7 +210,7 @@ impl ProcessTracer {
             TraceStop::Signal(signal) => self.on_signal(tid, signal),
             TraceStop::Group(_) => {
                 self.tracees.set_stopped(tid, true);
-                // The exit of a thread that was killed meanwhile is received later.
+                // Ignore errors: if the thread was killed meanwhile, its exit is received later.
                 drop(trace::listen(tid));
             }
             TraceStop::Interrupt => {
@@ -218,7 +221,7 @@ impl ProcessTracer {
             TraceStop::Clone => {
                 if let Ok(child) = trace::event_message(tid) {
                     let child = Pid(i32::try_from(child).expect("a process id fits"));
-                    // One that is not followed is released at its own first stop.
+                    // If the child is not followed, it is released at its first stop.
                     let _is_followed = self.tracees.track_thread(child, self.policy.scope());
                 }
                 resume(tid, None);
@@ -261,20 +264,20 @@ impl ProcessTracer {
         }
     }
 
-    /// Releases the root, stopped at the first instruction of its program and traced by no process.
+    /// Releases the root, stopped at the first instruction of its program and untraced.
     fn release_stopped(&mut self) {
         self.stage = TracerStage::Following;
-        // A later tracer would otherwise receive the signal that continues it.
+        // Otherwise a later tracer would receive the SIGCONT that resumes the process.
         drop(trace::block_signal(self.root, Signal::CONT));
-        // The stop takes effect when the process is released, before the program runs. If it was killed
-        // meanwhile, its exit is received.
+        // The stop takes effect at the release, before the program runs. Ignore errors: if the process was
+        // killed meanwhile, its exit is received.
         drop(trace::signal_thread(self.root, self.root, Signal::STOP));
         self.tracees.release_at_exec(self.root);
     }
 
     fn on_signal(&mut self, tid: Pid, signal: Signal) {
         let process = self.tracees.process_of(tid);
-        // A second thread that crashes while the process dies adds nothing.
+        // A second crashing thread adds nothing while the process dies.
         let has_crashed = process.is_none_or(|process| self.tracees.has_crashed(process));
         if !Signal::CRASHES.contains(&signal) || has_crashed {
             return resume(tid, Some(signal));
@@ -294,8 +297,8 @@ impl ProcessTracer {
         let Some(site) = self.reported_crash_site(tid) else { return resume(tid, Some(info.signal)) };
         self.tracees.mark_crashed(site.process);
         let Ok(registers) = thread_state::read_registers(tid) else { return resume(tid, Some(info.signal)) };
-        // A signal that a handler raises again may be pending until the handler returns, and then arrives at
-        // the same place.
+        // If a handler raises its signal again, that signal may stay pending until the handler returns, and
+        // then arrives at the same place.
         let chance = self.tracees.take_first_chance(tid).filter(|chance| {
             chance.is_at_same_place(&registers)
                 || chance.is_being_handled(tid, registers.general.stack_pointer())
@@ -306,7 +309,8 @@ impl ProcessTracer {
         }
     }
 
-    /// Handles a thread that is about to exit: the root's, or one in a process that has handled a signal.
+    /// Handles a thread that is about to exit: the root's first thread, or a thread whose process has handled
+    /// a signal.
     fn on_thread_exiting(&mut self, tid: Pid) {
         let status = trace::event_message(tid).unwrap_or(0);
         // Killed by a signal.
@@ -317,13 +321,13 @@ impl ProcessTracer {
             self.root_exit.record_stack();
         }
         let Some(site) = self.reported_crash_site(tid) else { return };
-        // A child that ends well has not failed; the test process itself has left its tests.
+        // A child that exits successfully has not failed. The test process itself has left its tests.
         if status >> 8 == 0 && !site.is_root {
             return;
         }
         let Some(chance) = self.tracees.take_first_chance(tid) else { return };
         let Ok(registers) = thread_state::read_registers(tid) else { return };
-        // The signal was handled long ago, and did not cause this exit.
+        // The signal was handled long ago and did not cause this exit.
         if !chance.is_being_handled(tid, registers.general.stack_pointer()) {
             return;
         }
@@ -333,8 +337,8 @@ impl ProcessTracer {
         }
     }
 
-    /// Returns the site of a crash that is reported. Forks of a test process die on purpose, such as death
-    /// tests, and so do programs with crash markers on their command line.
+    /// Returns the crash site if the crash must be reported. Forks of a test process may die on purpose, as
+    /// in death tests, and so may programs with crash markers on their command line.
     fn reported_crash_site(&self, tid: Pid) -> Option<CrashSite> {
         let process = self.tracees.process_of(tid)?;
         let is_root = process == self.root;
