@@ -1,8 +1,9 @@
-//! Handles a process that crashes: its stacks are recorded, a dump is written, and it dies of its own signal.
+//! Handles a crashing process: records its stack traces, writes a dump, and lets the process die of its own
+//! signal.
 //!
-//! The dump writer attaches to each thread by itself, so the process must be released before, and yet stay
-//! stopped: the fatal signal is replaced by a stop signal. A fault then repeats by itself when the process
-//! continues; a signal that was sent is sent again while the process is stopped, so that not one instruction
+//! The dump writer attaches to each thread itself. The process must therefore be detached before, and yet
+//! stay stopped, so the fatal signal is replaced by a stop signal. A fault repeats by itself when the process
+//! continues. A signal that was sent is sent again while the process is stopped, so that not one instruction
 //! runs before it.
 
 use std::time::{Duration, Instant};
@@ -25,51 +26,49 @@ use super::{
     tracees::{StoppedThreads, Tracees, resume},
 };
 
-/// Maximum number of crashes recorded of processes below the root; a tree of programs that all crash needs no
-/// more to be understood.
+/// Maximum number of recorded crashes of processes below the root. If a tree of programs all crash, more
+/// reports add nothing.
 const MAX_CRASHES: usize = 8;
-/// Time limit for the debug information of programs that have crashed; the largest takes some seconds.
+/// Time limit for reading debug information of crashed programs. The largest take a few seconds.
 pub(super) const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// A crash whose stacks are not symbolized yet: that is slow, and done when the process is gone.
+/// A crash whose stack traces are symbolized after the process has gone, because that is slow.
 struct PendingCrash {
     report: CrashReport,
     raw_stacks: Option<RawStacks>,
 }
 
-/// The process and the thread of a crash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CrashSite {
     pub(super) process: Pid,
     pub(super) tid: Pid,
     /// The crashed process is the test process itself.
     pub(super) is_root: bool,
-    /// The test process was ordered to exit before.
+    /// The test process had been ordered to exit before the crash.
     pub(super) is_termination_requested: bool,
 }
 
 impl CrashSite {
-    /// Returns the process by a thread that still has its memory: the first thread may have exited before the
-    /// others.
+    /// Returns a thread id that still gives access to the process's memory. The first thread may have exited
+    /// before the others.
     fn handle(&self) -> Pid {
         if trace::has_ended(self.process) { self.tid } else { self.process }
     }
 }
 
-/// The crashes of a test's processes.
 #[derive(Default)]
 pub(super) struct TestCrashes {
     crashes: Vec<PendingCrash>,
 }
 
 impl TestCrashes {
-    /// Returns whether no more crashes are recorded, except the root's.
+    /// Returns whether no more crashes are recorded, except for the root.
     pub(super) fn is_full(&self) -> bool {
         self.crashes.len() >= MAX_CRASHES
     }
 
-    /// Handles a thread stopped at the signal `now`, which has no handler; or which a handler raised, for the
-    /// signal in `chance`. Returns whether the process was dumped.
+    /// Handles a thread stopped at the fatal signal `now`. If a handler raised that signal, `chance` is the
+    /// signal being handled. Returns whether the process was dumped.
     pub(super) fn on_crash(
         &mut self,
         site: CrashSite,
@@ -82,10 +81,11 @@ impl TestCrashes {
         let signal = now.info.signal;
         let is_sent = now.info.code <= 0 || [Signal::TRAP, Signal::SYS, Signal::ABRT].contains(&signal);
         let (first, cause) = match chance {
-            // The handler raises its own signal again: the first occurrence is of interest.
+            // The handler raised its own signal again, so the first occurrence is of interest.
             Some(chance) if chance.info.signal == signal => (chance, None),
             chance => (now, chance),
         };
+        // Record the stack traces, and rescue buffered output.
         let mut crash = PendingCrash::new(site, &first, cause.as_ref());
         let handle = site.handle();
         let halted = tracees.stop_threads(process, Some(tid));
@@ -96,6 +96,7 @@ impl TestCrashes {
         if !halted.stuck.is_empty() {
             crash.add_soft_error(format!("{} threads do not stop, so there is no dump", halted.stuck.len()));
         }
+        // Dump the process, or let it die at once.
         let is_dumped = evidence.dumps().crash && halted.stuck.is_empty();
         if !is_dumped {
             tracees.resume_threads(halted);
@@ -117,7 +118,7 @@ impl TestCrashes {
         is_dumped
     }
 
-    /// Handles a signal handler that exits: there is nothing left to dump, but the stack still exists.
+    /// Handles a signal handler that exits. Nothing is left to dump, but the stack still exists.
     pub(super) fn on_handler_exit(&mut self, site: CrashSite, chance: &FirstChance) {
         let mut crash = PendingCrash::new(site, chance, None);
         crash.report.is_handled = true;
@@ -125,8 +126,8 @@ impl TestCrashes {
         self.crashes.push(crash);
     }
 
-    /// Symbolizes the stacks of all crashes that belong to the root's failure, and writes them to files.
-    /// Other crashes were expected: a test that passes does not report a crashed child.
+    /// Symbolizes the stack traces of all crashes that belong to the root's failure, and writes them to
+    /// files. Drops expected crashes: a test that passes does not report a crashed child.
     pub(super) fn take_reports(&mut self, has_succeeded: bool, evidence: &EvidenceFiles) -> Vec<CrashReport> {
         let mut reported = Vec::new();
         for crash in std::mem::take(&mut self.crashes) {
@@ -179,8 +180,8 @@ impl PendingCrash {
         }
     }
 
-    /// Dumps the process. `again` is the signal that must be sent again; without it, the faulting instruction
-    /// raises it.
+    /// Dumps the process. `again`: the signal that must be sent again. `None` if the faulting instruction
+    /// raises it again.
     fn dump(
         &mut self,
         site: CrashSite,
@@ -199,32 +200,32 @@ impl PendingCrash {
         if trace::detach(site.tid, Some(Signal::STOP)).is_err() {
             return self.add_soft_error("it was killed before it could be dumped".to_owned());
         }
-        // Once this thread is stopped, the others will stop without another step.
+        // Once this thread has stopped, the others stop without another step.
         await_stopped(&[site.tid]);
         for (tid, _) in &halted.threads {
-            // A thread that is gone needs nothing. A signal that it was stopped at is lost, as is the
-            // process.
+            // Ignore errors: a thread that is gone needs nothing. If it was stopped at a signal, the signal
+            // is lost, and so is the process.
             drop(trace::detach(*tid, None));
         }
         await_stopped(&trace::threads(subject.pid));
         if let Some(again) = again {
-            // The signal is pending until the process continues. A process that is gone has received its
-            // signal.
+            // The signal stays pending until the process continues. Ignore errors: a process that is gone has
+            // received its signal.
             drop(trace::signal_thread(site.process, site.tid, again));
         }
         let what = format!("crash-{}", site.process);
         self.report.dump = evidence.write_dump(&what, site.process, subject, &mut self.report.soft_errors);
-        // The writer sends it too, unless it failed early.
+        // The writer sends SIGCONT too, unless it failed early.
         match pidfd {
             Some(pidfd) => drop(trace::signal_process(&pidfd, Signal::CONT)),
-            // Without a free descriptor: nothing else would let the process end.
+            // Without a free descriptor, nothing else would let the process end.
             None => drop(trace::signal_thread(site.process, site.tid, Signal::CONT)),
         }
     }
 
-    /// Adds the symbolized stacks to the report, and writes them to a file.
+    /// Adds the symbolized stack traces to the report, and writes them to a file.
     fn add_stacks(&mut self, named: StackTexts, evidence: &EvidenceFiles) {
-        // The handler ended the process by another signal than its own.
+        // With a cause, the handler ended the process with a signal other than its own.
         let is_by_handler = self.report.cause.is_some();
         self.report.stack = if is_by_handler { named.interrupted } else { named.crash };
         let what = format!("crash-{}", self.report.pid);
@@ -242,16 +243,16 @@ impl PendingCrash {
         format!("Process {pid} ({command}): {}{at} in thread {id} {name:?}", Signal(*signal))
     }
 
-    /// Discards an unreported crash, and removes its dump.
+    /// Drops an unreported crash and removes its dump.
     fn discard(self) {
         if let Some(dump) = self.report.dump {
-            // A dump that cannot be removed is within the limits of all dumps.
+            // Ignore errors: the dump still counts towards the limit for all dumps.
             drop(std::fs::remove_file(dump.as_path()));
         }
     }
 }
 
-/// Returns the faulting thread first, as it was at the fault; the others as they are now.
+/// Returns all threads: first the faulting thread as of the fault, then the others as they are now.
 fn crashed_thread_first(tid: Pid, at: &FirstChance, halted: &StoppedThreads) -> Vec<ThreadRegisters> {
     let name = trace::thread_name(tid);
     let mut threads = vec![ThreadRegisters { tid, registers: at.registers.clone(), name }];
@@ -265,7 +266,7 @@ fn crashed_thread_first(tid: Pid, at: &FirstChance, halted: &StoppedThreads) -> 
     threads
 }
 
-/// Waits until threads that are no longer traced are stopped, or the limit passes.
+/// Waits until threads that are no longer traced have stopped, or the limit passes.
 fn await_stopped(threads: &[Pid]) {
     let deadline = Instant::now() + STOP_LIMIT;
     let is_moving =

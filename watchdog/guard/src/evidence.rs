@@ -1,4 +1,4 @@
-//! The files that are written about crashed and hung processes: dumps, and texts of stacks.
+//! Files written about crashed and hung processes: dumps and stack traces.
 
 use std::{
     fs::OpenOptions,
@@ -13,13 +13,13 @@ use heeler_crash::dump::{self, DumpPlan, DumpTarget};
 use heeler_protocol::control::{DumpKinds, OsText, TracePlan};
 use heeler_sys::{process::Pid, trace::KillTimer};
 
-/// Time limit of a dump, which takes milliseconds. After it the process is killed, which ends every wait of
-/// the writer.
+/// Time limit for a dump, which normally takes milliseconds. The process is then killed, which ends every
+/// wait of the writer.
 const DUMP_TIME_LIMIT: Duration = Duration::from_secs(5);
-/// How long a process that is dumped may take to stop.
+/// Time limit for a process to stop for its dump.
 pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// Names and limits of the files of a test process.
+/// Names and limits of the files of one test process.
 pub(super) struct EvidenceFiles {
     dumps: DumpKinds,
     dir: OsText,
@@ -34,12 +34,11 @@ impl EvidenceFiles {
         Self { dumps, dir, name, limit_bytes, keeps_environment }
     }
 
-    /// Returns which dumps are written.
     pub(super) fn dumps(&self) -> DumpKinds {
         self.dumps
     }
 
-    /// Writes a dump within the time limit; returns its path. `what` is the suffix of its file name.
+    /// Writes a dump within the time limit, and returns its path. `what`: suffix of the file name.
     pub(super) fn write_dump(
         &self,
         what: &str,
@@ -68,8 +67,8 @@ impl EvidenceFiles {
         }
     }
 
-    /// Writes the stacks of a process to a file that only its owner may read; returns its path, or `None` if
-    /// no files are written. `what` is the suffix of its file name.
+    /// Writes the stack traces of a process to a file that only the owner can read. Returns the path, or
+    /// `None` if no files are written. `what`: suffix of the file name.
     pub(super) fn write_stacks(
         &self,
         what: &str,
@@ -92,6 +91,6 @@ impl EvidenceFiles {
 
 fn write_private_file(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    // A truncated text is worse than none.
+    // Remove a truncated text.
     file.write_all(text.as_bytes()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }

@@ -1,4 +1,4 @@
-//! Dumps and stacks of a whole live process tree, traced or not. Each process is stopped for some
+//! Dumps and stack traces of a whole live process tree, traced or not. Each process is stopped for a few
 //! milliseconds.
 
 use std::time::Duration;
@@ -23,34 +23,32 @@ use super::{
     tracees::{StoppedThreads, Tracees, traced_by},
 };
 
-/// Number of processes symbolized together: each keeps the files of its modules open until then.
+/// Number of processes symbolized together. Each keeps the files of its modules open until then.
 const SYMBOLIZE_BATCH: usize = 16;
-/// Time limit for the debug information of a hung tree: a worker waits for its capture no longer than 15 s.
+/// Time limit for reading debug information of a hung tree. A worker waits at most 15 s for the whole
+/// capture.
 const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(8);
 
-/// A process that was examined.
 struct ExaminedProcess {
     hung: HungProcess,
-    /// The suffix of its file names.
     file_suffix: String,
-    /// Its stacks, if they could be unwound, until they are symbolized.
+    /// Stack traces that are not symbolized yet, if the stacks could be unwound.
     raw_stacks: Option<RawStacks>,
 }
 
-/// The state of a process before it is examined.
+/// State of a process before it was examined.
 struct PriorTraceState {
-    /// It was stopped, by itself or by a pause, and is to be stopped again.
+    /// The process was stopped, by itself or by a pause, and must be stopped again.
     is_stopped: bool,
-    /// Its tracing options; `None` if this guard does not trace it.
+    /// Tracing options. `None` if this guard does not trace the process.
     options: Option<TraceOptions>,
 }
 
-/// A dump of all processes of a test.
 pub(super) struct HangDump<'a> {
     tracees: &'a mut Tracees,
     root_exit: &'a mut RootExit,
     evidence: &'a EvidenceFiles,
-    /// Number of the request, so that each request has files of its own.
+    /// Number of the request, so that each request has its own files.
     round: u32,
     soft_errors: Vec<String>,
 }
@@ -65,10 +63,10 @@ impl<'a> HangDump<'a> {
         Self { tracees, root_exit, evidence, round, soft_errors: Vec::new() }
     }
 
-    /// Dumps and unwinds all descendants of the guard, and symbolizes the stacks when the processes run
-    /// again.
+    /// Dumps and unwinds all descendants of the guard. The stack traces are symbolized after the processes
+    /// run again.
     pub(super) fn dump_tree(mut self, root: Pid) -> HangReport {
-        // Read before the dumps, which need memory and time themselves.
+        // Read the load before the dumps, which need memory and time themselves.
         let mut report = HangReport { machine: machine_load(), ..HangReport::default() };
         let mut describer = ProcessDescriber::default();
         for pids in activity::live_processes(root).chunks(SYMBOLIZE_BATCH) {
@@ -123,7 +121,7 @@ impl<'a> HangDump<'a> {
         ExaminedProcess { hung, file_suffix, raw_stacks }
     }
 
-    /// Stops a process, seizes it before if necessary, and unwinds its threads.
+    /// Stops a process, after seizing it if necessary, and unwinds its threads.
     fn stop_and_unwind(
         &mut self,
         pid: Pid,
@@ -145,7 +143,7 @@ impl<'a> HangDump<'a> {
             self.soft_errors
                 .push(format!("stop thread {tid} of process {pid}, which is in {call}; so there is no dump"));
         }
-        // A process whose first thread has exited keeps its memory in the others.
+        // If the first thread has exited, the memory is accessible only through another thread.
         let handle = threads.first().filter(|_| trace::has_ended(pid)).map_or(pid, |thread| thread.tid);
         match stacks::unwind(handle, &main_thread_first(pid, threads)) {
             Ok(raw) => Some((halted, Some(raw))),
@@ -156,10 +154,11 @@ impl<'a> HangDump<'a> {
         }
     }
 
-    /// Restores the state of a dumped process: the writer has continued it, whatever its state was before.
+    /// Restores the earlier state of a dumped process. The dump writer has continued it, whatever its state
+    /// was before.
     fn restore(&mut self, pid: Pid, before: &PriorTraceState, sent: &[(Pid, Signal)]) {
         if before.is_stopped {
-            // For a process that is gone nothing needs to be restored.
+            // Ignore errors: if the process is gone, nothing needs restoring.
             drop(trace::signal_thread(pid, pid, Signal::STOP));
         }
         for (tid, signal) in sent {
@@ -170,7 +169,7 @@ impl<'a> HangDump<'a> {
         }
     }
 
-    /// Writes the symbolized stacks of a process to its file.
+    /// Writes the symbolized stack traces of a process to its file.
     fn write_stacks(&mut self, examined: &mut ExaminedProcess, named: StackTexts) {
         let ExaminedProcess { hung, file_suffix, .. } = examined;
         hung.stack = named.crash;
@@ -185,28 +184,27 @@ impl<'a> HangDump<'a> {
     }
 }
 
-/// Seizes all threads of a process; returns the first error if no thread could be seized.
+/// Seizes all threads of a process. Returns the first error if none could be seized.
 fn seize_all(pid: Pid) -> std::io::Result<()> {
     let outcomes: Vec<_> =
         trace::threads(pid).into_iter().map(|tid| trace::seize(tid, TraceOptions::VISIT)).collect();
     if outcomes.iter().any(Result::is_ok) { Ok(()) } else { outcomes.into_iter().collect() }
 }
 
-/// Releases the threads of a process, and returns the signals that they were stopped at, which must be sent
-/// later.
+/// Releases the threads of a process. Returns their pending signals, which must be sent again later.
 fn release_threads(halted: &StoppedThreads) -> Vec<(Pid, Signal)> {
     let mut sent = Vec::new();
     for (tid, stop) in &halted.threads {
         if let TraceStop::Signal(signal) = stop {
             sent.push((*tid, *signal));
         }
-        // The exit of one that was killed meanwhile is received later.
+        // Ignore errors: if the thread was killed meanwhile, its exit is received later.
         drop(trace::detach(*tid, None));
     }
     sent
 }
 
-/// Sorts the first thread of the process to the front, as the blamed one.
+/// Moves the first thread of the process to the front, as the blamed thread.
 fn main_thread_first(pid: Pid, mut threads: Vec<stacks::ThreadRegisters>) -> Vec<stacks::ThreadRegisters> {
     threads.sort_by_key(|thread| (thread.tid != pid, thread.tid));
     threads

@@ -1,5 +1,5 @@
-//! Writes for a crashed process, or a hung one that is about to be ended, what it had printed and not
-//! written: into its own standard output, where the reader finds it behind the rest.
+//! Rescues output that a crashed process, or a hung process about to be ended, had printed but not written.
+//! Writes it to the process's own standard output, where the reader finds it after the rest.
 
 use std::{
     path::Path,
@@ -13,17 +13,17 @@ use heeler_sys::{
     trace::{self, SignalDisposition},
 };
 
-/// How long a full pipe is waited for: its reader may be busy.
+/// Time to wait for a full pipe, whose reader may be busy.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Rescues the output of a stopped process that will not run again, and returns what prevented it. Nothing is
-/// written if its standard output is neither a pipe nor a socket.
+/// Rescues the output of a stopped process that will not run again. Returns the reason if that failed. Does
+/// nothing if standard output is neither a pipe nor a socket.
 pub(super) fn rescue_output(process: Pid) -> Option<String> {
     let bytes = stacks::buffered_stdout(process)?;
     let path = format!("/proc/{process}/fd/1");
     let deadline = Instant::now() + WRITE_LIMIT;
     let written = io::write_to_pipe(Path::new(&path), &bytes, deadline).or_else(|error| {
-        // A socket cannot be opened by a name.
+        // A socket cannot be opened by name.
         let by_descriptor = output_socket::write_to_stdout_of(process, &bytes, deadline);
         by_descriptor.map_err(|other| match other.kind() {
             std::io::ErrorKind::InvalidInput => error,
@@ -34,8 +34,8 @@ pub(super) fn rescue_output(process: Pid) -> Option<String> {
     Some(format!("write the last output of process {process}: {error}"))
 }
 
-/// Rescues the output of a hung process that is ended next, unless it handles SIGTERM: it may then write its
-/// output itself.
+/// Rescues the output of a hung process that is about to be ended. Does nothing if the process handles
+/// SIGTERM, because it may then write the output itself.
 pub(super) fn rescue_output_of_hung(process: Pid) -> Option<String> {
     let is_caught = trace::signal_disposition(process, Signal::TERM) == SignalDisposition::Caught;
     if is_caught { None } else { rescue_output(process) }

@@ -1,6 +1,5 @@
-//! The exit of a test process; and its stack, if it exits by itself in the middle of its tests: the stack
-//! shows whether a test has left the process or the tear-down of a suite, which neither the exit code nor the
-//! output does.
+//! The exit of a test process. If the process exits by itself in the middle of its tests, the stack trace is
+//! captured: unlike the exit code and the output, it shows whether a test exited or the tear-down of a suite.
 
 use heeler_crash::stacks::{self, RawStacks};
 use heeler_protocol::control::OsText;
@@ -15,25 +14,23 @@ use super::{
     thread_state,
 };
 
-/// Depth of the stack of an exit behind the return from `main`: the system call, a destructor or handler with
-/// a function of its own, the functions of the C library around them, and the program's first.
+/// Maximum stack depth of an exit after the return from `main`: the system call, a destructor or exit handler
+/// with one function of its own, the C library functions around them, and the program's first function.
 const FRAMES_AFTER_MAIN: usize = 8;
 
-/// The stack of an exit, which is symbolized when the process is gone.
+/// Stack trace of an exit, symbolized after the process is gone.
 struct ExitStack {
     raw: RawStacks,
     detail: SymbolDetail,
 }
 
-/// The exit of the root.
 pub(super) struct RootExit {
     root: Pid,
     /// File that exists while the framework runs tests.
     run_mark: Option<OsText>,
-    /// The test process was ordered to exit.
     is_requested: bool,
     status: Option<ExitStatus>,
-    /// Stack of an exit in the middle of the tests.
+    /// Stack trace of an exit in the middle of the tests.
     stack: Option<ExitStack>,
 }
 
@@ -42,7 +39,6 @@ impl RootExit {
         Self { root, run_mark, is_requested: false, status: None, stack: None }
     }
 
-    /// Records that the root was ordered to exit.
     pub(super) fn request(&mut self) {
         self.is_requested = true;
     }
@@ -55,31 +51,31 @@ impl RootExit {
         self.status
     }
 
-    /// Records the exit of a thread, if it is the root's.
+    /// Records the exit of a thread if it is the root.
     pub(super) fn record(&mut self, tid: Pid, status: ExitStatus) {
         if tid == self.root {
             self.status = Some(status);
         }
     }
 
-    /// Records the exit of a process that can no longer be received: the dump writer waits for each thread
-    /// that it attaches to, and so consumes the exit of one that was killed meanwhile, with its status.
+    /// Records an exit that can no longer be received. The dump writer waits for each thread that it attaches
+    /// to. If the thread was killed meanwhile, that wait consumes its exit status.
     pub(super) fn record_missed(&mut self, process: Pid) {
         if process == self.root && self.status.is_none() && process::stat(process).is_none() {
-            // A stopped process exits in no other way.
+            // A stopped process can only exit by SIGKILL.
             self.status = Some(ExitStatus { signal: Some(Signal::KILL.0), ..ExitStatus::default() });
         }
     }
 
-    /// Records the stack of the root's first thread, which is about to exit, if it has called the exit of the
-    /// process, and the framework has not ended its run. A forked child may have ended the run in its place,
-    /// so the stack of a process that had children is recorded in any case.
+    /// Records the stack of the root's first thread, which is about to exit. Only if the thread has called
+    /// the exit of the process and the framework has not ended its run. If the process had children, the
+    /// stack is recorded in any case, because a forked child may have ended the run in its place.
     pub(super) fn record_stack(&mut self) {
         let Some(run_mark) = self.run_mark.as_ref().filter(|_| !self.is_requested) else { return };
         let detail = if run_mark.as_path().exists() {
             SymbolDetail::SourceLines(SYMBOLIZE_TIME_LIMIT)
         } else if process::has_had_children(self.root) {
-            // Most likely the run has ended: this must not take long.
+            // The run has probably ended, so this must be quick.
             SymbolDetail::Functions
         } else {
             return;
@@ -87,7 +83,7 @@ impl RootExit {
         self.stack = exit_stack(self.root).map(|raw| ExitStack { raw, detail });
     }
 
-    /// Symbolizes the stack of the root's exit; `None` if there is none, or if nothing could be read.
+    /// Symbolizes the stack of the root's exit. `None` if there is none, or if nothing could be read.
     pub(super) fn take_stack(&mut self) -> Option<String> {
         let ExitStack { raw, detail } = self.stack.take()?;
         let named = symbolizer::symbolize(&[raw], detail);
@@ -98,12 +94,12 @@ impl RootExit {
 /// Returns the stack of a stopped thread that has called the exit of its process.
 fn exit_stack(tid: Pid) -> Option<RawStacks> {
     let thread = thread_state::read_thread(tid)?;
-    // Another thread may have called it while this one was anywhere.
+    // Otherwise another thread called exit while this thread was anywhere.
     if thread.registers.general.system_call() != trace::EXIT_OF_PROCESS {
         return None;
     }
-    // Without the stack, the exit code and the output decide, as for an untraced process. One from behind
-    // `main` shows nothing, and names would cost each run of a small program more than its tests.
+    // Without a stack trace, the exit code and the output decide, as for an untraced process. A stack trace
+    // from after `main` shows nothing, and symbolizing it would cost a small program more than its tests.
     stacks::unwind(tid, &[thread]).ok().filter(|stack| stack.depth() > FRAMES_AFTER_MAIN)
 }
 
@@ -124,7 +120,7 @@ mod tests {
         exit.record_missed(root.pid());
         assert_eq!(exit.status(), None);
         root.signal(Signal::KILL).unwrap();
-        // The dump writer does the same with a thread that dies while attached.
+        // Like the dump writer, whose wait consumes the exit of a thread that dies while attached.
         reap_child(root.pid()).unwrap();
         exit.record_missed(Pid::own());
         assert_eq!(exit.status(), None);

@@ -1,6 +1,6 @@
-//! Symbolizes stacks in a process of its own: the symbols of a program are read as they are in its file, and
-//! a damaged file can make their reader run or allocate without end, or overflow its stack. The guard
-//! survives that, and reports the crash with what can be known without them.
+//! Symbolizes stack traces in a separate process. A damaged program file can make the symbol reader loop or
+//! allocate endlessly, or overflow its stack. The guard survives that, and reports the crash without the
+//! symbols.
 
 use std::{
     fs::File,
@@ -16,31 +16,31 @@ use heeler_sys::{
     spawn::{ForkResult, SingleThreaded},
 };
 
-/// Maximum number of frames in a report; the stacks file has all of them.
+/// Maximum number of frames in a report. The stacks file has all frames.
 const MAX_REPORT_FRAMES: usize = 64;
-/// Time limit of symbol tables, which are read in milliseconds.
+/// Time limit for symbol tables, which are normally read in milliseconds.
 const TABLES_TIME_LIMIT: Duration = Duration::from_secs(3);
-/// Memory limit of a symbolizer: more than the debug information of the largest programs needs.
+/// Memory limit of a symbolizer. More than the debug information of the largest programs needs.
 const MEMORY_LIMIT_BYTES: u64 = 4 << 30;
-/// More text than the stacks of a process with thousands of threads have.
+/// Maximum size of text. More than a process with thousands of threads has.
 const TEXT_LIMIT_BYTES: u64 = 256 << 20;
 
-/// The texts of several processes, in their order, and what went wrong with all of them.
+/// Texts of several processes, in order, and the problem that affected them.
 pub(super) struct SymbolizedTexts {
     pub(super) texts: Vec<StackTexts>,
     pub(super) problem: Option<String>,
 }
 
-/// How much the texts of stacks are to show.
+/// Level of detail of stack traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolDetail {
-    /// Functions with their source lines, from the debug information, which can take this long to read.
+    /// Functions with source lines, from the debug information. Reading that may take up to this long.
     SourceLines(Duration),
-    /// Only the names of functions, which are read in milliseconds.
+    /// Only function names, which are read in milliseconds.
     Functions,
 }
 
-/// Returns the texts of stacks, symbolized as well as possible within the limit of time.
+/// Returns the texts of stack traces, symbolized as well as possible within the time limit.
 pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedTexts {
     if raws.is_empty() {
         return SymbolizedTexts { texts: Vec::new(), problem: None };
@@ -60,7 +60,7 @@ pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedT
         match in_own_process(raws.len(), limit, || texts_of(raws, source)) {
             Ok(texts) => return SymbolizedTexts { texts, problem },
             Err(SymbolizerError::NotStarted(_)) => {
-                // Without a process of its own there is no protection, but damaged files are rare.
+                // A separate process cannot be started, so there is a risk, but damaged files are rare.
                 return SymbolizedTexts { texts: texts_of(raws, source), problem };
             }
             Err(failure @ SymbolizerError::Failed(_)) => problem = Some(format!("{what}: {failure}")),
@@ -69,13 +69,13 @@ pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedT
     SymbolizedTexts { texts: texts_of(raws, SymbolSource::Nothing), problem }
 }
 
-/// Why a symbolizer has made no texts.
+/// Why a symbolizer produced no texts.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SymbolizerError {
-    /// There is no process for it.
+    /// No process could be created for it.
     #[error("start the symbolizer: {0}")]
     NotStarted(String),
-    /// What it did instead.
+    /// The symbolizer failed, for this reason.
     #[error("{0}")]
     Failed(String),
 }
@@ -84,10 +84,11 @@ fn texts_of(raws: &[RawStacks], source: SymbolSource) -> Vec<StackTexts> {
     symbolize_from(raws, source).iter().map(|stacks| stacks.texts(MAX_REPORT_FRAMES)).collect()
 }
 
-/// Lets a forked process make the texts of this number of processes, in limits of time and memory.
+/// Makes a forked process produce the texts of `count` processes, within limits of time and memory.
 ///
 /// # Errors
-/// What the process did instead.
+///
+/// If the process cannot be started, exceeds a limit, crashes, or returns incomplete texts.
 pub fn in_own_process(
     count: usize,
     limit: Duration,
@@ -96,6 +97,7 @@ pub fn in_own_process(
     let not_started = |error: std::io::Error| SymbolizerError::NotStarted(error.to_string());
     let single_threaded = SingleThreaded::check()
         .ok_or_else(|| SymbolizerError::NotStarted("the guard has several threads".to_owned()))?;
+    // Fork the symbolizer.
     let (reader, writer) = pipe().map_err(not_started)?;
     let child = match single_threaded.fork().map_err(not_started)? {
         ForkResult::Parent(child) => child,
@@ -107,14 +109,15 @@ pub fn in_own_process(
             process::exit_immediately(if is_written { 0 } else { 1 })
         }
     };
+    // Receive the texts.
     drop(writer);
     let mut reader = File::from(reader);
     let read = read_until(&mut reader, Instant::now() + limit, TEXT_LIMIT_BYTES);
     if read.is_err() {
-        // It is not reaped, so it exists.
+        // The process is not reaped yet, so its id is valid.
         drop(child.signal(Signal::KILL));
     }
-    // Its exit is received nowhere else; without it the texts decide.
+    // The exit is received nowhere else. If it is unknown, the texts decide.
     let signal = process::reap_child(child.pid).ok().and_then(|exit| exit.signal);
     let failed = |reason: String| Err(SymbolizerError::Failed(reason));
     match (read, signal) {
@@ -129,7 +132,7 @@ pub fn in_own_process(
     }
 }
 
-/// Why the texts could not be read to their end.
+/// Why the texts could not be read completely.
 #[derive(Debug, thiserror::Error)]
 enum TextReadError {
     #[error("the time limit has passed")]
@@ -140,7 +143,7 @@ enum TextReadError {
     Pipe(std::io::Error),
 }
 
-/// Reads to the end of the pipe, until the deadline, and no more than `limit_bytes`.
+/// Reads to the end of the pipe, but not beyond the deadline or `limit_bytes`.
 fn read_until(reader: &mut File, deadline: Instant, limit_bytes: u64) -> Result<Vec<u8>, TextReadError> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 << 10];
@@ -163,7 +166,7 @@ fn read_until(reader: &mut File, deadline: Instant, limit_bytes: u64) -> Result<
     }
 }
 
-/// Writes texts, each behind its length.
+/// Writes texts, each preceded by its length.
 fn write_texts(mut to: impl Write, texts: &[StackTexts]) -> std::io::Result<()> {
     for StackTexts { all, crash, interrupted } in texts {
         for text in [all, crash, interrupted] {
@@ -174,7 +177,7 @@ fn write_texts(mut to: impl Write, texts: &[StackTexts]) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Reads what [`write_texts`] wrote for this number of processes; `None` if it is incomplete.
+/// Reads the texts written by [`write_texts`] for this number of processes. `None` if they are incomplete.
 fn read_texts(bytes: &[u8], count: usize) -> Option<Vec<StackTexts>> {
     let mut rest = bytes;
     let mut next = || {
