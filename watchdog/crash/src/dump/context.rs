@@ -1,4 +1,4 @@
-//! The crash record of a minidump, as a type of the crate `crash_context`.
+//! Converts crash facts to a minidump's crash record, a type of the crate `crash_context`.
 
 use crash_context::CrashContext;
 use heeler_sys::process::Pid;

@@ -1,9 +1,8 @@
-//! The layout of a minidump: its directory of streams, as far as Heeler changes or checks the writer's
-//! output.
+//! Layout of a minidump: the parts of its stream directory that Heeler changes or checks.
 
-/// The stream of threads with their registers and stacks.
+/// Stream with the threads, their registers and stacks.
 pub(super) const THREAD_LIST: u32 = 3;
-/// The stream of memory ranges.
+/// Stream with the memory ranges.
 pub(super) const MEMORY_LIST: u32 = 5;
 /// `/proc/PID/environ`.
 pub(super) const LINUX_ENVIRON: u32 = 0x4767_0007;
@@ -13,28 +12,26 @@ pub(super) const LINUX_STATUS: u32 = 0x4767_0004;
 pub(super) const LINUX_COMMAND_LINE: u32 = 0x4767_0006;
 /// `/proc/PID/maps`.
 pub(super) const LINUX_MAPS: u32 = 0x4767_0009;
-/// The stream of the writer's soft errors.
+/// Stream with the writer's soft errors.
 pub(super) const SOFT_ERRORS: u32 = 0x4d7a_0004;
 
-/// Returns whether a stream is text that the kernel provides openly, rather than memory of the process.
+/// Returns whether a stream is text that the kernel shows to everybody, not memory of the process.
 pub(super) fn is_public_text(kind: u32) -> bool {
     let is_of_linux = (0x4767_0003..=0x4767_000a).contains(&kind) && kind != LINUX_ENVIRON;
     is_of_linux || (0x4d7a_0000..=0x4d7a_ffff).contains(&kind)
 }
 
-/// One entry of the directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DumpStream {
-    /// The type of the stream.
     pub(super) kind: u32,
     pub(super) size: usize,
-    /// The offset of its bytes.
+    /// Offset of the stream's bytes.
     pub(super) offset: usize,
-    /// The offset of the entry itself.
+    /// Offset of the directory entry.
     pub(super) entry_offset: usize,
 }
 
-/// Returns the streams of a dump; streams that reach beyond its end are left out.
+/// Returns the streams of a dump, skipping streams that reach beyond its end.
 pub(super) fn streams(dump: &[u8]) -> Vec<DumpStream> {
     let (Some(count), Some(directory)) = (read_u32(dump, 8), read_u32(dump, 12)) else { return Vec::new() };
     let stream = |index: usize| {
@@ -57,18 +54,15 @@ pub(super) fn stream(dump: &[u8], kind: u32) -> Option<&[u8]> {
     Some(&dump[found.offset..found.offset + found.size])
 }
 
-/// Returns the 32-bit number at `at`.
 pub(super) fn read_u32(dump: &[u8], at: usize) -> Option<usize> {
     let bytes = dump.get(at..at.checked_add(4)?)?.try_into().ok()?;
     usize::try_from(u32::from_le_bytes(bytes)).ok()
 }
 
-/// Returns the 64-bit number at `at`.
 pub(super) fn read_u64(dump: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(dump.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Returns the number of threads in the dump.
 pub(super) fn thread_count(dump: &[u8]) -> usize {
     stream(dump, THREAD_LIST).and_then(|list| read_u32(list, 0)).unwrap_or(0)
 }

@@ -1,8 +1,8 @@
-//! Stands in for the writer in a build without the feature `minidump`.
+//! Replaces the writer in a build without the feature `minidump`.
 
 use super::request::{DumpError, DumpFile, DumpPlan, DumpTarget};
 
-/// Returns the error that this build writes no dumps. The process stays as it is.
+/// Returns the error that this build writes no dumps. Does not touch the process.
 ///
 /// # Errors
 ///

@@ -1,11 +1,12 @@
-//! Minidumps: written from a stopped process, and read back for display. Stopping the process, and the
-//! decision to dump it, belong to other modules.
+//! Minidumps: written from a stopped process, and read back for display. Other modules stop the process and
+//! decide whether to dump it.
 //!
-//! - [`write()`]: writes a dump of a process, on disk completely or not at all, without its environment;
-//!   `request`: the process, the limits, and the outcome; `left_out`: the same without feature `minidump`.
+//! - [`write()`]: writes a dump of a process, without its environment, on disk completely or not at all;
+//!   `request`: the process, the limits, and the outcome; `left_out`: replaces `write` without feature
+//!   `minidump`.
 //! - `context`: the crash record of a dump; `layout`: the layout of a dump's bytes; `scrub`: removes the
 //!   environment; `arch`: registers.
-//! - [`read`], [`parse`]: the contents of a dump, with stacks symbolized by the programs that still
+//! - [`read`], [`parse`]: the contents of a dump, with stack traces symbolized by the programs that still
 //!   exist.
 
 #[cfg(feature = "minidump")]

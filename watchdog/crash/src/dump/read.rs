@@ -1,6 +1,6 @@
-//! Reads a minidump for display: the crash, the crashed thread, the stacks of all threads, the mapped
-//! programs. Stacks are unwound in the memory of the dump, and symbolized by the programs on this machine if
-//! they are of the same build.
+//! Reads a minidump for display: the crash, the crashed thread, the stack traces of all threads, the mapped
+//! programs. Stacks are unwound in the memory of the dump, and symbolized with the programs on this machine
+//! if their build matches.
 
 use std::{
     fs::File,
@@ -21,17 +21,17 @@ use crate::stacks::{
     ThreadRegisters, to_hex,
 };
 
-/// The exception code of a dump that was requested, without a crash.
+/// Exception code of a dump that was requested without a crash.
 const REQUESTED: u32 = 0xffff_ffff;
-/// The `si_code` of a signal of the kernel without a reason of its own.
+/// `si_code` of a signal sent by the kernel without a more specific reason.
 const SI_KERNEL: u32 = 0x80;
 
-/// The error of reading a dump.
+/// Error while reading a dump.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpReadError {
     #[error("open {path}")]
     Open { path: PathBuf, source: io::Error },
-    /// The file is not a minidump, or a broken one.
+    /// The file is not a minidump, or is damaged.
     #[error("read {path} as a minidump ({what})")]
     Format {
         path: PathBuf,
@@ -40,60 +40,60 @@ pub enum DumpReadError {
     },
 }
 
-/// The contents of a dump.
+/// Contents of a dump.
 #[derive(Debug)]
 pub struct DumpSummary {
-    /// The reason why it was written.
+    /// Why the dump was written.
     pub reason: DumpReason,
-    /// The process that was dumped, if recorded.
+    /// Dumped process, if recorded.
     pub process: Option<Pid>,
-    /// Its command line; empty if not recorded.
+    /// Command line of the process. Empty if not recorded.
     pub command_line: String,
-    /// Its threads, the blamed one first.
+    /// Threads of the process, the blamed one first.
     pub threads: Vec<DumpThread>,
-    /// The programs and libraries that it had mapped, by address.
+    /// Programs and libraries mapped by the process, by address.
     pub modules: Vec<DumpModule>,
-    /// The threads' stacks, in the order of the threads.
+    /// Stack traces, in the order of the threads.
     pub stacks: ProcessStacks,
-    /// The writer's soft errors, in its words.
+    /// The writer's soft errors, verbatim.
     pub soft_errors: Vec<String>,
 }
 
-/// The reason why a dump was written.
+/// Why a dump was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DumpReason {
     /// A fatal signal.
     Crash {
-        /// The signal and its cause, such as `SIGSEGV / SEGV_MAPERR`.
+        /// Signal and cause, such as `SIGSEGV / SEGV_MAPERR`.
         signal: String,
-        /// The address whose access failed; `None` if it is not known.
+        /// Address of the failed access. `None` if unknown.
         address: Option<u64>,
         tid: Pid,
     },
-    /// A request, without a crash.
+    /// A request without a crash.
     Requested,
 }
 
-/// One thread of a dump.
+/// A thread in a dump.
 #[derive(Debug, Clone)]
 pub struct DumpThread {
     pub tid: Pid,
-    /// Its name; empty if not recorded.
+    /// Thread name. Empty if not recorded.
     pub name: String,
-    /// Its registers; for the crashed thread, those at the moment of the crash.
+    /// Registers. For the crashed thread, as of the moment of the crash.
     pub registers: RegisterSet,
 }
 
-/// One program or library of a dump.
+/// A program or library in a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpModule {
-    /// Its path, as the process saw it.
+    /// Path as seen by the process.
     pub path: PathBuf,
-    /// The address range at which it was mapped.
+    /// Address range of the mapping.
     pub range: Range<u64>,
-    /// Its build id in hexadecimal.
+    /// Build id in hexadecimal.
     pub build_id: Option<String>,
-    /// Whether this machine has the same build, so that frames in it can be symbolized.
+    /// This machine has the same build, so frames in it can be symbolized.
     pub is_available: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct DumpModule {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or is no minidump of a Linux process on this kind of processor.
+/// If the file cannot be read, or is not a minidump of a Linux process on this kind of processor.
 pub fn read(path: &Path) -> Result<DumpSummary, DumpReadError> {
     let bytes =
         std::fs::read(path).map_err(|source| DumpReadError::Open { path: path.to_owned(), source })?;
@@ -112,14 +112,17 @@ pub fn read(path: &Path) -> Result<DumpSummary, DumpReadError> {
 ///
 /// # Errors
 ///
-/// The missing or wrong part, when they are not a minidump of a Linux process on this kind of processor.
+/// If the bytes are not a minidump of a Linux process on this kind of processor. The error names the missing
+/// or wrong part.
 pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
     let dump = Minidump::read(bytes).map_err(|error| error.to_string())?;
     let missing = |what: &'static str| move |error: minidump::Error| format!("no {what}: {error}");
+    // Check that the dump fits this system.
     let system: MinidumpSystemInfo = dump.get_stream().map_err(missing("system information"))?;
     if (system.os, system.cpu) != (Os::Linux, arch::CPU) {
         return Err(format!("it is of {} on {}, not of Linux on {}", system.os, system.cpu, arch::CPU));
     }
+    // Read the crash and the threads. The crashed thread gets the registers of the crash.
     let list: MinidumpThreadList<'_> = dump.get_stream().map_err(missing("threads"))?;
     let exception = dump.get_stream::<MinidumpException<'_>>().ok();
     let (reason, blamed) = reason(exception.as_ref(), &system);
@@ -142,6 +145,7 @@ pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
         });
     }
     threads.sort_by_key(|thread| Some(thread.tid) != blamed);
+    // Unwind the stacks.
     let modules = modules(&dump);
     let stacks = unwind(bytes, &dump, &threads, &modules);
     let text = |kind| layout::stream(bytes, kind).map(String::from_utf8_lossy).unwrap_or_default();
@@ -166,7 +170,7 @@ fn reason(
         return (DumpReason::Requested, Some(tid));
     }
     let signal = exception.get_crash_reason(system.os, system.cpu).to_string();
-    // A signal of the kernel without a reason of its own has no address.
+    // A signal sent by the kernel without a more specific reason has no address.
     let has_address = exception.raw.exception_record.exception_flags != SI_KERNEL;
     let address = has_address.then(|| exception.get_crash_address(system.os, system.cpu));
     (DumpReason::Crash { signal, address, tid }, Some(tid))
@@ -182,7 +186,8 @@ fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
     let module = |module: &minidump::MinidumpModule| {
         let path = PathBuf::from(module.code_file().into_owned());
         let build_id = module.code_identifier().map(|id| id.to_string());
-        // A module without a path in the file system is the kernel's own, and its absence is not reported.
+        // A module without an absolute path is the kernel's own, such as the vDSO, and need not exist as a
+        // file.
         let is_here = !path.is_absolute() || open_matching_build(&path, build_id.as_deref()).is_some();
         let start = module.base_address();
         DumpModule {
@@ -195,10 +200,10 @@ fn modules<'a>(dump: &'a Minidump<'a, &'a [u8]>) -> Vec<DumpModule> {
     list.by_addr().map(module).collect()
 }
 
-/// Opens the program if it is of that build. Without a build id any build is accepted.
+/// Opens the program if its build id matches. Without a build id, any build is accepted.
 fn open_matching_build(path: &Path, build_id: Option<&str>) -> Option<ImageSource> {
     let content = ImageSource::File(File::open(path).ok().filter(|file| {
-        // A pipe or device of that name must not be read.
+        // A pipe or device at this path must not be read.
         file.metadata().is_ok_and(|metadata| metadata.is_file())
     })?);
     let own = content.build_id().map(|id| to_hex(&id));
@@ -229,7 +234,7 @@ fn unwind(
     stacks::symbolize(stacks::unwind_in(layout, &memory, &threads))
 }
 
-/// The process memory contained in a dump: mostly stacks.
+/// Process memory contained in a dump, mostly stacks.
 struct DumpMemory<'a>(MinidumpMemoryList<'a>);
 
 impl MemoryReader for DumpMemory<'_> {

@@ -1,4 +1,4 @@
-//! A dump as it is requested, and its outcome.
+//! Request for a dump, and its outcome.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -8,15 +8,15 @@ use crate::stacks::RegisterSet;
 
 /// The process to dump.
 ///
-/// No process may trace it while it is dumped: the writer attaches to each thread itself. It may be stopped
-/// (then it is **continued** afterwards, by a SIGCONT that the writer sends) or running (then it is stopped
-/// meanwhile).
+/// The process must not be traced, because the writer attaches to each thread itself. If the process is
+/// stopped, it is **continued** afterwards, because the writer sends SIGCONT. If it is running, it is stopped
+/// meanwhile.
 #[derive(Debug, Clone)]
 pub struct DumpTarget {
     pub pid: Pid,
-    /// The blamed thread: the crashed one, or the first one of the process.
+    /// The blamed thread: the crashed thread, or else the first thread of the process.
     pub blamed: Pid,
-    /// The crash, if there was one.
+    /// The crash, if any.
     pub crash: Option<CrashFacts>,
 }
 
@@ -24,25 +24,25 @@ pub struct DumpTarget {
 #[derive(Debug, Clone)]
 pub struct CrashFacts {
     pub signal: Signal,
-    /// Its `si_code`: above 0 for a fault found by the kernel, otherwise the signal was sent.
+    /// The signal's `si_code`: above 0 for a fault detected by the kernel, otherwise the signal was sent.
     pub code: i32,
-    /// Its `si_addr`: the address whose access failed; 0 if there is none.
+    /// The signal's `si_addr`: the address of the failed access, or 0.
     pub address: u64,
     pub tid: Pid,
-    /// Its registers when the signal arrived.
+    /// Registers of the thread when the signal arrived.
     pub registers: RegisterSet,
 }
 
-/// How a dump is written.
+/// How to write a dump.
 #[derive(Debug, Clone)]
 pub struct DumpPlan {
-    /// The path of the dump. The directory exists, the file does not.
+    /// Path of the dump. The directory exists, the file does not.
     pub path: PathBuf,
-    /// Maximum size of the dump. Stacks are shortened from half of it on; a larger dump is not written.
+    /// Maximum size of the dump. Stacks are shortened above half of it; a dump above it is not written.
     pub limit_bytes: u64,
-    /// Whether environment variables are kept. They often contain secrets.
+    /// Keep environment variables, which often contain secrets.
     pub keeps_environment: bool,
-    /// How long a running process may take to stop.
+    /// Time limit for a running process to stop.
     pub stop_timeout: Duration,
 }
 
@@ -51,13 +51,13 @@ pub struct DumpPlan {
 pub struct DumpFile {
     pub path: PathBuf,
     pub bytes: u64,
-    /// The number of threads in it.
+    /// Number of threads in the dump.
     pub threads: usize,
-    /// The soft errors, in the writer's words.
+    /// Soft errors, in the writer's words.
     pub soft_errors: Vec<String>,
 }
 
-/// The error that prevented a dump.
+/// Why no dump was written.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// This build has no writer.
@@ -70,7 +70,7 @@ pub enum DumpError {
     /// The writer failed.
     #[error("capture process {pid}")]
     Capture { pid: Pid, source: Box<dyn std::error::Error + Send + Sync> },
-    /// The writer did not see a single thread, which it does not report as an error.
+    /// The writer saw no thread, which it does not report as an error.
     #[error("attach to a thread of process {pid}: {soft_errors:?}")]
     NoThreads {
         pid: Pid,
@@ -80,7 +80,7 @@ pub enum DumpError {
     /// The dump is larger than allowed.
     #[error("keep a dump of {bytes} bytes within {limit_bytes}")]
     TooLarge { bytes: u64, limit_bytes: u64 },
-    /// A minidump names files as text.
+    /// A minidump can only name files in UTF-8.
     #[error(
         "write a minidump of process {pid}: it has mapped a file whose path is not UTF-8; its stacks are kept"
     )]

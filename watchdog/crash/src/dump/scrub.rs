@@ -1,6 +1,6 @@
-//! Removes the environment from a dump. It occurs as a stream, at the top of the first thread's stack, and in
-//! fragments: a lookup of a variable leaves parts of its neighbours in vector registers, and functions copy
-//! them.
+//! Removes the environment from a dump. The environment occurs as a stream, at the top of the first thread's
+//! stack, and as fragments: looking up a variable leaves parts of its neighbours in vector registers, and
+//! functions copy them.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -8,22 +8,22 @@ use heeler_sys::process::Pid;
 
 use super::layout::{self, DumpStream};
 
-/// Minimum length of a fragment. Shorter ones carry no information, and would match by accident.
+/// Minimum length of a fragment. Shorter fragments carry no information, and would match by accident.
 const FRAGMENT_BYTES: usize = 8;
-/// Size of the filter: large enough that a usual environment sets few of its bits.
+/// Size of the filter. Large enough that a typical environment sets few of its bits.
 const FILTER_BITS: usize = 1 << 18;
 
-/// The environment that a process was started with.
+/// Environment of a process at its start.
 pub(super) struct ProcessEnvironment {
     range: Option<Range<u64>>,
     fragments: HashSet<u64>,
-    /// The hashes of the fragments; most bytes of a dump are rejected here, at the cost of one lookup.
+    /// Filter by hashes of the fragments, which rejects most bytes of a dump with one lookup.
     filter: Vec<bool>,
 }
 
 impl ProcessEnvironment {
-    /// Reads the environment from procfs; a part that cannot be read is treated as empty. A process whose
-    /// first thread has ended has no readable environment any more, but its other threads do.
+    /// Reads the environment from procfs. An unreadable part counts as empty. If the first thread of a
+    /// process has ended, the environment is readable only through the other threads.
     pub(super) fn read(pid: Pid, blamed: Pid) -> Self {
         let text = |pid| std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|text| !text.is_empty());
         let text = text(pid).or_else(|| text(blamed)).unwrap_or_default();
@@ -46,15 +46,16 @@ impl ProcessEnvironment {
     }
 }
 
-/// Zeroes the environment stream, the environment in every range of memory, and fragments of it everywhere
-/// except in text that the kernel provides openly, such as paths of libraries.
+/// Zeroes the environment stream, the environment in all memory ranges, and fragments of the environment
+/// everywhere except in text that the kernel shows to everybody, such as paths of libraries.
 pub(super) fn scrub(dump: &mut [u8], environment: &ProcessEnvironment) {
     let streams = layout::streams(dump);
     for stream in &streams {
         match stream.kind {
             layout::LINUX_ENVIRON => {
                 dump[stream.offset..stream.offset + stream.size].fill(0);
-                // An empty stream means "no variables"; a stream of zeroes would mean "one without a name".
+                // An empty stream means "no variables". A stream of zeroes would mean "one variable without a
+                // name".
                 dump[stream.entry_offset + 4..stream.entry_offset + 8].fill(0);
             }
             layout::MEMORY_LIST => {
@@ -69,7 +70,7 @@ pub(super) fn scrub(dump: &mut [u8], environment: &ProcessEnvironment) {
     scrub_fragments(dump, &public_parts(&streams), environment);
 }
 
-/// Returns the parts whose contents are public, in order.
+/// Returns the parts with public contents, in order.
 fn public_parts(streams: &[DumpStream]) -> Vec<Range<usize>> {
     let is_open = |stream: &&DumpStream| layout::is_public_text(stream.kind);
     let mut parts: Vec<Range<usize>> =
@@ -103,8 +104,8 @@ fn scrub_bytes(bytes: &mut [u8], environment: &ProcessEnvironment) {
     }
 }
 
-/// Zeroes the environment in one range of memory. Its descriptor is a 64-bit address, a 32-bit size and the
-/// offset of the bytes in the dump.
+/// Zeroes the environment in one memory range. A range's descriptor consists of a 64-bit address, a 32-bit
+/// size, and the offset of the bytes in the dump.
 fn scrub_range(dump: &mut [u8], descriptor: usize, environment: &Range<u64>) {
     let Some(start) = layout::read_u64(dump, descriptor) else { return };
     let (Some(size), Some(at)) =
@@ -124,10 +125,10 @@ fn scrub_range(dump: &mut [u8], descriptor: usize, environment: &Range<u64>) {
     }
 }
 
-/// Returns the address range in which a process keeps the environment that it was started with.
+/// Returns the address range of the initial environment of a process.
 fn environment_range(pid: Pid) -> Option<Range<u64>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain anything; the numbers after it begin with field 3.
+    // The process name, in parentheses, may contain anything. The numbers after it begin with field 3.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     Some(field(50)?..field(51)?).filter(|range| range.start < range.end)
@@ -138,7 +139,7 @@ fn fragment_number(piece: &[u8]) -> Option<u64> {
 }
 
 fn fragment_hash(piece: u64) -> usize {
-    // The upper bits of a product depend on all bits of its factor.
+    // The upper bits of a product depend on all bits of its factors.
     (piece.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - FILTER_BITS.trailing_zeros())) as usize
 }
 

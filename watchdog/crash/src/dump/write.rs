@@ -1,5 +1,5 @@
-//! Writes a minidump: built in memory, checked, scrubbed of the environment, then written to disk completely
-//! or not at all.
+//! Writes a minidump: builds it in memory, checks it, removes the environment, and then writes it to disk
+//! completely or not at all.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,19 +16,19 @@ use super::{
     scrub::{self, ProcessEnvironment},
 };
 
-/// Dumps a process. Its threads are stopped for some milliseconds.
+/// Dumps a process. Its threads are stopped for a few milliseconds.
 ///
 /// # Errors
 ///
-/// When it is gone or traced, or the dump would be too large or cannot be stored. Then nothing is left on
-/// disk.
+/// If the process is gone or traced, or if the dump would be too large or cannot be stored. Nothing is left
+/// on disk then.
 pub fn write(subject: &DumpTarget, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
-    // The writer would fail in the middle, in words that nobody understands.
+    // Otherwise the writer would fail halfway, with an incomprehensible message.
     if std::fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| std::str::from_utf8(&maps).is_err()) {
         return Err(DumpError::UnnameableFile { pid });
     }
-    // Read before the process continues, because it may exit then.
+    // Read the environment before the process continues, because the process may then exit.
     let environment = ProcessEnvironment::read(pid, subject.blamed);
     let mut dump = capture(subject, plan)?;
     let soft_errors = layout::soft_errors(&dump);
@@ -64,11 +64,11 @@ fn store(path: &Path, dump: &[u8]) -> Result<(), DumpError> {
     aside.push(".part");
     let aside = PathBuf::from(aside);
     let failed = |source| DumpError::Write { path: path.to_owned(), source };
-    // An existing file belongs to another process and is left untouched.
+    // An existing file belongs to another process and must not be changed.
     let mut file = heeler_sys::fail::at("guard.dump").and_then(|()| create(&aside)).map_err(failed)?;
     let stored = file.write_all(dump).and_then(|()| std::fs::rename(&aside, path));
     stored.map_err(|source| {
-        // A partial file is useless; an error of its removal changes nothing.
+        // Remove the useless partial file. Ignore errors.
         let _gone = std::fs::remove_file(&aside);
         failed(source)
     })
@@ -78,8 +78,8 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// A file that discards its contents: the writer writes a file and also returns all bytes, and only the
-/// latter is wanted.
+/// A file that discards its contents. The writer both writes a file and returns all bytes, and only the bytes
+/// are needed.
 struct DiscardedFile(u64);
 
 impl Write for DiscardedFile {

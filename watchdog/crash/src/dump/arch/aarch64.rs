@@ -1,14 +1,14 @@
-//! aarch64: the registers of a thread in a minidump.
+//! aarch64: thread registers in a minidump.
 
 use crash_context::CrashContext;
 use minidump::{MinidumpRawContext, system_info::Cpu};
 
 use crate::stacks::{FloatingRegisterSet, GeneralRegisterSet};
 
-/// The processor that dumps name.
+/// Processor named in dumps.
 pub(in crate::dump) const CPU: Cpu = Cpu::Arm64;
 
-/// Returns the registers of a thread in a dump.
+/// Returns the thread registers recorded in a dump.
 pub(in crate::dump) fn from_dump(context: &MinidumpRawContext) -> Option<GeneralRegisterSet> {
     let MinidumpRawContext::Arm64(raw) = context else { return None };
     Some(GeneralRegisterSet { regs: raw.iregs, sp: raw.sp, pc: raw.pc, pstate: u64::from(raw.cpsr) })

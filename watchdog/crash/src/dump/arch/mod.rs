@@ -1,4 +1,4 @@
-//! Registers in dumps, which differ between processors: one file for each.
+//! Registers in dumps, one file per processor.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,14 +1,14 @@
-//! x86-64: the registers of a thread in a minidump.
+//! x86-64: thread registers in a minidump.
 
 use crash_context::CrashContext;
 use minidump::{MinidumpRawContext, system_info::Cpu};
 
 use crate::stacks::{FloatingRegisterSet, GeneralRegisterSet};
 
-/// The processor that dumps name.
+/// Processor named in dumps.
 pub(in crate::dump) const CPU: Cpu = Cpu::X86_64;
 
-/// Returns the registers of a thread in a dump.
+/// Returns the thread registers recorded in a dump.
 pub(in crate::dump) fn from_dump(context: &MinidumpRawContext) -> Option<GeneralRegisterSet> {
     let MinidumpRawContext::Amd64(raw) = context else { return None };
     Some(GeneralRegisterSet {
@@ -40,7 +40,7 @@ pub(in crate::dump) fn from_dump(context: &MinidumpRawContext) -> Option<General
     })
 }
 
-/// The index of each register in a context: the values of `REG_R8` and the constants next to it.
+/// Index of each register in a context: the values of `REG_R8` and the following constants.
 fn context_registers(registers: &GeneralRegisterSet) -> [(usize, u64); 19] {
     let r = registers;
     let segments = (r.cs & 0xffff) | ((r.gs & 0xffff) << 16) | ((r.fs & 0xffff) << 32);
