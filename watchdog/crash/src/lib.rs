@@ -1,4 +1,4 @@
-//! Stacks and minidumps of processes that stand still.
+//! Stack traces and minidumps of stopped processes.
 
 mod arch;
 pub mod dump;

@@ -1,4 +1,4 @@
-//! aarch64: registers of threads, and the layout of signal frames.
+//! aarch64: thread registers, and the layout of signal frames.
 
 use framehop::aarch64::{PtrAuthMask, UnwindRegsAarch64};
 use heeler_sys::trace;
@@ -11,15 +11,15 @@ pub(crate) use framehop::aarch64::{
 
 /// `mov x8, #139; svc #0`: the code that a signal handler returns to.
 pub(crate) const TRAMPOLINE: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
-/// Offset of the interrupted registers in a signal frame: behind `siginfo_t` (128 bytes), the members of
+/// Offset of the interrupted registers in a signal frame: after `siginfo_t` (128 bytes), the members of
 /// `ucontext_t` before its `sigcontext`, which is aligned to 16 bytes (176), and the fault address (8).
 const SAVED_REGISTERS: u64 = 128 + 176 + 8;
-/// Indices of the frame pointer and the link register.
+/// Indexes of the frame pointer and the link register.
 const FRAME_POINTER: usize = 29;
 const LINK_REGISTER: usize = 30;
-/// Index of the register with the number of a system call.
+/// Index of the register that holds a system call number.
 const SYSTEM_CALL: usize = 8;
-/// Bits of an address: the others may hold a signature of a return address.
+/// Bits of an address. The remaining bits may hold a pointer authentication code.
 const ADDRESS_BITS: PtrAuthMask = PtrAuthMask(u64::MAX >> 16);
 
 /// The kernel's `user_regs_struct`.
@@ -41,14 +41,14 @@ pub struct FloatingRegisterSet {
     pub fpcr: u32,
 }
 
-/// The point of a stack where an unwind continues.
+/// Point in a stack where an unwind continues.
 pub(crate) struct UnwindStart {
     pub(crate) address: u64,
     pub(crate) registers: UnwindRegisters,
 }
 
 impl GeneralRegisterSet {
-    /// Returns the registers of a thread at an instruction, with this stack and nothing else.
+    /// Returns registers with only these two pointers set.
     pub(crate) fn at(instruction_pointer: u64, stack_pointer: u64) -> Self {
         Self { pc: instruction_pointer, sp: stack_pointer, ..Self::default() }
     }
@@ -65,13 +65,13 @@ impl GeneralRegisterSet {
         self.sp
     }
 
-    /// Returns the number of the system call that the thread is in, if it is in one.
+    /// Returns the number of the thread's current system call, if the thread is in one.
     #[must_use]
     pub fn system_call(&self) -> u64 {
         self.regs[SYSTEM_CALL]
     }
 
-    /// Returns the start of an unwind of the thread.
+    /// Returns the start for unwinding the thread.
     pub(crate) fn unwind_start(&self) -> UnwindStart {
         let (link, frame) = (self.regs[LINK_REGISTER], self.regs[FRAME_POINTER]);
         let registers = UnwindRegsAarch64::new_with_ptr_auth_mask(ADDRESS_BITS, link, self.sp, frame);
@@ -91,14 +91,14 @@ impl From<&trace::FloatingRegisters> for FloatingRegisterSet {
     }
 }
 
-/// Returns the caller of a function that cannot be read, such as one at a null pointer: its address is in the
-/// link register.
+/// Returns the caller of a function whose code is unreadable, such as a call to a null pointer. The return
+/// address is in the link register.
 pub(crate) fn caller(_memory: &dyn MemoryReader, registers: &UnwindRegisters) -> Option<UnwindStart> {
     let address = ADDRESS_BITS.strip_ptr_auth(registers.lr());
     Some(UnwindStart { address, registers: *registers })
 }
 
-/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
+/// Returns the registers interrupted by the signal whose frame begins at `frame`.
 pub(crate) fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindStart> {
     let saved = |index: usize| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index as u64)?);
     let (frame_pointer, link) = (saved(FRAME_POINTER)?, saved(LINK_REGISTER)?);

@@ -1,4 +1,4 @@
-//! What differs between processors: one file for each.
+//! Processor-specific code, one file per processor.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,4 +1,4 @@
-//! x86-64: registers of threads, and the layout of signal frames.
+//! x86-64: thread registers, and the layout of signal frames.
 
 use framehop::x86_64::UnwindRegsX86_64;
 use heeler_sys::trace;
@@ -63,14 +63,14 @@ pub struct FloatingRegisterSet {
     pub xmm_space: [u32; 64],
 }
 
-/// The point of a stack where an unwind continues.
+/// Point in a stack where an unwind continues.
 pub(crate) struct UnwindStart {
     pub(crate) address: u64,
     pub(crate) registers: UnwindRegisters,
 }
 
 impl GeneralRegisterSet {
-    /// Returns the registers of a thread at an instruction, with this stack and nothing else.
+    /// Returns registers with only these two pointers set.
     pub(crate) fn at(instruction_pointer: u64, stack_pointer: u64) -> Self {
         Self { rip: instruction_pointer, rsp: stack_pointer, ..Self::default() }
     }
@@ -87,13 +87,13 @@ impl GeneralRegisterSet {
         self.rsp
     }
 
-    /// Returns the number of the system call that the thread is in, if it is in one.
+    /// Returns the number of the thread's current system call, if the thread is in one.
     #[must_use]
     pub fn system_call(&self) -> u64 {
         self.orig_rax
     }
 
-    /// Returns the start of an unwind of the thread.
+    /// Returns the start for unwinding the thread.
     pub(crate) fn unwind_start(&self) -> UnwindStart {
         UnwindStart { address: self.rip, registers: UnwindRegsX86_64::new(self.rip, self.rsp, self.rbp) }
     }
@@ -150,15 +150,15 @@ impl From<&trace::FloatingRegisters> for FloatingRegisterSet {
     }
 }
 
-/// Returns the caller of a function that cannot be read, such as one at a null pointer: its address is on top
-/// of the stack.
+/// Returns the caller of a function whose code is unreadable, such as a call to a null pointer. The return
+/// address is on top of the stack.
 pub(crate) fn caller(memory: &dyn MemoryReader, registers: &UnwindRegisters) -> Option<UnwindStart> {
     let address = memory.read_u64(registers.sp())?;
     let stack = registers.sp().wrapping_add(8);
     Some(UnwindStart { address, registers: UnwindRegsX86_64::new(address, stack, registers.bp()) })
 }
 
-/// Returns the registers that were interrupted by the signal whose frame begins at `frame`.
+/// Returns the registers interrupted by the signal whose frame begins at `frame`.
 pub(crate) fn interrupted_registers(memory: &dyn MemoryReader, frame: u64) -> Option<UnwindStart> {
     let saved = |index: u64| memory.read_u64(frame.checked_add(SAVED_REGISTERS + 8 * index)?);
     let (rbp, rsp, rip) = (saved(10)?, saved(15)?, saved(16)?);

@@ -1,5 +1,6 @@
-//! What a process has printed and not written yet: the buffer of the C library's standard output. A program
-//! whose standard output is a pipe writes it in blocks, and a crash would lose what the test printed last.
+//! Recovers output that a process has printed but not written yet, from the C library's standard output
+//! buffer. A program whose standard output is a pipe writes in blocks, so a crash would lose the test's last
+//! output.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -11,19 +12,19 @@ use super::{
     unwind::open_live_image,
 };
 
-/// The object of the standard output in the GNU C library.
+/// Symbol of the standard output object in the GNU C library.
 const STDOUT_OBJECT: &str = "_IO_2_1_stdout_";
-/// Upper half of the first member of such an object.
+/// Upper half of the object's first member.
 const MAGIC: u32 = 0xfbad_0000;
-/// Offsets of its members, the same on all 64-bit systems since version 2.1.
+/// Offsets of the object's members, the same on all 64-bit systems since version 2.1.
 const WRITE_BASE: u64 = 32;
 const WRITE_END_OF_DATA: u64 = 40;
 const FILE_DESCRIPTOR: u64 = 112;
-/// Longest buffer that is taken for one: programs may set larger ones, of which the end is lost.
+/// Maximum plausible buffer size. Larger buffers are ignored, so their output is lost.
 const MAX_BUFFER_BYTES: u64 = 1 << 20;
 
-/// Returns the bytes that a stopped process has in the buffer of its standard output, if it uses the GNU C
-/// library and its standard output is still descriptor 1. The process is not changed.
+/// Returns the bytes in a stopped process's standard output buffer, if the process uses the GNU C library and
+/// its standard output is still descriptor 1. Does not change the process.
 #[must_use]
 pub fn buffered_stdout(pid: Pid) -> Option<Vec<u8>> {
     let memory = ProcessMemory::open(pid).ok()?;
@@ -47,7 +48,7 @@ pub fn buffered_stdout(pid: Pid) -> Option<Vec<u8>> {
 
 fn read_buffer(memory: &dyn MemoryReader, object: u64) -> Option<Vec<u8>> {
     let member = |offset| memory.read_u64(object.checked_add(offset)?);
-    // Each is the lower half of eight bytes.
+    // Each value is the lower half of eight bytes.
     let [flags, descriptor] = [0, FILE_DESCRIPTOR].map(|offset| Some(member(offset)? & 0xffff_ffff));
     if flags? & 0xffff_0000 != u64::from(MAGIC) || descriptor? != 1 {
         return None;
@@ -62,7 +63,7 @@ fn read_buffer(memory: &dyn MemoryReader, object: u64) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Memory from address 0 on.
+    /// Memory starting at address 0.
     struct Bytes(Vec<u8>);
 
     impl MemoryReader for Bytes {

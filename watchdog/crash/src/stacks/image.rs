@@ -1,5 +1,5 @@
-//! A program or library as an ELF file (or, for the vDSO, as bytes in memory): its segments, its unwind
-//! tables and its build id. Reads only the parts that are needed.
+//! A program or library as an ELF file, or as bytes in memory for the vDSO: its segments, unwind tables and
+//! build id. Reads only the necessary parts.
 
 use std::{
     fs::File,
@@ -14,32 +14,32 @@ use object::{
 
 use super::maps::MemoryMapping;
 
-/// Unwind tables longer than this are treated as broken.
+/// Maximum plausible size of unwind tables. Larger ones are treated as damaged.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// The bits of an address within its page.
+/// Bits of an address within its page.
 const PAGE_MASK: u64 = 0xfff;
 
-/// The source of an image's bytes.
+/// Source of an image's bytes.
 #[derive(Debug)]
 pub(crate) enum ImageSource {
-    /// A file, kept open so that it can still be symbolized when its path leads to another file.
+    /// A file, kept open so that it can be symbolized even if its path now refers to another file.
     File(File),
     /// Bytes read from memory.
     Bytes(Vec<u8>),
 }
 
-/// The parts of an image that the unwinder needs.
+/// Parts of an image that the unwinder needs.
 pub(crate) struct LoadedImage {
-    /// The load bias: added to an address in the file, it gives the address in memory.
+    /// Load bias: the difference between an address in memory and in the file.
     pub(crate) bias: u64,
-    /// The build id, if the linker wrote one.
+    /// Build id, if the linker wrote one.
     pub(crate) build_id: Option<Vec<u8>>,
     pub(crate) module: Module<Vec<u8>>,
 }
 
 impl ImageSource {
-    /// Reads the image that contains `mapping`. Returns `None` if it is not a program, or unreadable.
+    /// Reads the image that contains `mapping`. `None` if the image is unreadable or not a program.
     pub(crate) fn load(&self, range: &Range<u64>, mapping: &MemoryMapping) -> Option<LoadedImage> {
         match self {
             Self::File(file) => load(&ReadCache::new(file), range, mapping),
@@ -47,8 +47,8 @@ impl ImageSource {
         }
     }
 
-    /// Returns the address in memory of what the image defines by this name, given its executable mapping.
-    /// Only for images with a file.
+    /// Returns the address in memory of a symbol of the image, given the image's executable mapping. Only for
+    /// images with a file.
     pub(crate) fn symbol_address(&self, name: &str, mapping: &MemoryMapping) -> Option<u64> {
         let Self::File(file) = self else { return None };
         symbol_address(&ReadCache::new(file), name, mapping)
@@ -62,8 +62,8 @@ impl ImageSource {
         }
     }
 
-    /// Returns a path by which other code can open the image's file: its own path, unless that now leads to
-    /// another file.
+    /// Returns a path that other code can open to read the image's file. Its own path, unless that now refers
+    /// to another file.
     pub(crate) fn readable_path(&self, own: &Path) -> Option<PathBuf> {
         use std::os::{fd::AsRawFd, unix::fs::MetadataExt};
         let Self::File(file) = self else { return None };
@@ -77,8 +77,7 @@ impl ImageSource {
         }
     }
 
-    /// Returns the exported function that contains `address` (as in the file). Only for images without a
-    /// file.
+    /// Returns the exported function that contains this file address. Only for images without a file.
     pub(crate) fn exported_name(&self, address: u64) -> Option<String> {
         let Self::Bytes(bytes) = self else { return None };
         let file = object::File::parse(bytes.as_slice()).ok()?;
@@ -110,9 +109,9 @@ fn load_bias<'data, R: ReadRef<'data>>(
             SegmentFlags::Elf { p_flags, .. } => p_flags.contains(PF_X),
             _ => true,
         };
-        // A mapping begins at a page boundary. Its segment may begin later on that page, where a data segment
-        // may still end: linkers let adjacent segments share a page of the file, at different distances from
-        // their addresses.
+        // A mapping begins at a page boundary. Its segment may begin later on that page, after the end of a
+        // data segment: linkers let adjacent segments share a page of the file, although their addresses
+        // differ from their file offsets by different amounts.
         is_executable
             && mapping.offset <= start.saturating_add(length.saturating_sub(1))
             && start & !PAGE_MASK <= mapping.offset
@@ -127,7 +126,7 @@ fn symbol_address<'data, R: ReadRef<'data>>(data: R, name: &str, mapping: &Memor
     let file = object::File::parse(data).ok()?;
     let is_wanted =
         |symbol: &object::Symbol<'data, '_, R>| symbol.is_definition() && symbol.name() == Ok(name);
-    // A static program has it in its full table only.
+    // A static program has the symbol only in its full symbol table.
     let symbol = file.dynamic_symbols().find(is_wanted).or_else(|| file.symbols().find(is_wanted))?;
     Some(symbol.address().wrapping_add(load_bias(&file, mapping)?))
 }
@@ -162,7 +161,7 @@ fn unwind_module<'data, R: ReadRef<'data>>(
     Module::new(String::new(), range.clone(), bias, sections)
 }
 
-/// Returns bytes in hexadecimal, as build ids are written.
+/// Returns bytes in hexadecimal, the usual form of build ids.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -1,5 +1,5 @@
-//! Memory mappings of a process (`/proc/PID/maps`, also found in minidumps), as lines and grouped into
-//! programs.
+//! Memory mappings of a process (`/proc/PID/maps`, also found in minidumps): parses the lines, and groups
+//! them into programs.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,19 +11,17 @@ const PAGE_BYTES: u64 = 4096;
 /// Twice the largest alignment that linkers use for segments.
 const MAX_SEGMENT_GAP_BYTES: u64 = 4 << 20;
 
-/// One line: an address range that maps a part of a file, or a special region (`[vdso]`).
+/// One line: an address range that maps part of a file, or a special region (`[vdso]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryMapping {
     pub(crate) range: Range<u64>,
-    /// The offset in the file.
     pub(crate) offset: u64,
-    /// The file's path as the process saw it, without ` (deleted)`; or a name in brackets.
+    /// Path of the file as seen by the process, without ` (deleted)`, or a name in brackets.
     pub(crate) path: OsString,
-    /// Whether the range is executable.
     pub(crate) is_executable: bool,
 }
 
-/// Returns the mappings of files and of the vDSO; other lines are left out.
+/// Returns the mappings of files and of the vDSO, skipping other lines.
 pub(crate) fn parse_maps(text: &[u8]) -> Vec<MemoryMapping> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
@@ -41,7 +39,7 @@ fn parse_line(line: &[u8]) -> Option<MemoryMapping> {
     }
     let number = |digits| u64::from_str_radix(digits, 16).ok();
     let (start, end) = (number(start)?, number(end)?);
-    // The kernel writes no such line, but the text in a dump is untrusted.
+    // The kernel never writes such a line, but the text in a dump is untrusted.
     if start > end {
         return None;
     }
@@ -53,9 +51,8 @@ fn parse_line(line: &[u8]) -> Option<MemoryMapping> {
     })
 }
 
-/// Groups the mappings into programs and libraries: adjacent mappings of the same file belong together, if
-/// their offsets fit. A program may also have mapped a file to read it, even its own, in addition to the
-/// loader's mappings.
+/// Groups the mappings into programs and libraries. Adjacent mappings of the same file belong together if
+/// their offsets fit. Besides the loader's mappings, a program may also map a file to read it, even its own.
 pub(crate) fn group_by_module(mappings: Vec<MemoryMapping>) -> Vec<Vec<MemoryMapping>> {
     let mut groups: Vec<Vec<MemoryMapping>> = Vec::new();
     for mapping in mappings {
@@ -72,9 +69,9 @@ pub(crate) fn group_by_module(mappings: Vec<MemoryMapping>) -> Vec<Vec<MemoryMap
 }
 
 impl MemoryMapping {
-    /// Returns whether `next` can be the next segment of the same program. Segments follow each other in the
-    /// file as in memory, where they may be further apart: linkers let adjacent segments share a page of the
-    /// file, and align segments to large pages.
+    /// Returns whether `next` can be the next segment of the same program. Segments have the same order in
+    /// the file and in memory. Their distance in memory may be larger, because linkers let adjacent segments
+    /// share a page of the file, and align segments to large pages.
     fn is_continued_by(&self, next: &Self) -> bool {
         let length = self.range.end - self.range.start;
         let steps = next.range.start.checked_sub(self.range.start).zip(next.offset.checked_sub(self.offset));
@@ -141,7 +138,7 @@ a000-b000 r-xp 00001000 fe:00 7 /lib/x.so
         assert_eq!(group_by_module(parse_maps(twice.as_bytes())).len(), 2);
     }
 
-    /// Checks where the programs of these mappings begin and end.
+    /// Checks the address ranges of the programs found in these mappings.
     #[track_caller]
     fn check(text: &str, expected: &[(u64, u64)]) {
         let groups = group_by_module(parse_maps(text.as_bytes()));

@@ -1,4 +1,4 @@
-//! The memory of a stopped process, cached by page: each page is read once.
+//! Memory of a stopped process. Each page is read once and cached.
 
 use std::{cell::RefCell, collections::HashMap, fs::File, io, os::unix::fs::FileExt};
 
@@ -8,7 +8,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// Memory addressed by the virtual addresses of a process.
 pub(crate) trait MemoryReader {
-    /// Fills all of `buffer` from `address` on; returns false if a byte of it is missing.
+    /// Fills `buffer` from `address` on. Returns `false` if any byte is unreadable.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
     /// Returns the eight bytes at `address` as a number.
@@ -20,14 +20,14 @@ pub(crate) trait MemoryReader {
 
 type MemoryPage = Option<Box<[u8; PAGE_BYTES]>>;
 
-/// The memory of a live process. The process must stay stopped meanwhile: pages are cached.
+/// Memory of a live process. The process must stay stopped, because pages are cached.
 pub(crate) struct ProcessMemory {
     file: File,
     pages: RefCell<HashMap<u64, MemoryPage>>,
 }
 
 impl ProcessMemory {
-    /// Opens the memory of `pid`; the kernel requires permission to trace it.
+    /// Opens the memory of `pid`. The kernel requires permission to trace the process.
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
         let file = File::open(format!("/proc/{pid}/mem"))?;
         Ok(Self { file, pages: RefCell::default() })

@@ -1,13 +1,13 @@
-//! Readable thread stacks: unwound while the process is stopped, and symbolized later, when the process may
-//! be gone. This module does not stop, trace or wait for a process, and does not decide what is reported.
+//! Readable stack traces of threads. Stacks are unwound while the process is stopped, and symbolized later,
+//! when the process may be gone. Other modules stop, trace and wait for processes, and decide what to report.
 //!
 //! - `registers`: a thread's registers, provided by the caller that stopped it.
 //! - `memory`, `maps`, `image`: the memory of a process, its mapped programs, and their ELF files.
 //! - [`unwind`]: from registers to code addresses.
-//! - [`symbolize`]: from code addresses to functions, files and lines (symbolization).
-//! - [`buffered_stdout`]: what the process has printed and not written.
-//! - `text`: stacks formatted as text.
-//! - [`read_program`]: a program read as by a crash, for fuzzing.
+//! - [`symbolize`]: from code addresses to functions, files and lines.
+//! - [`buffered_stdout`]: output that the process has printed but not written.
+//! - `text`: stack traces as text.
+//! - [`read_program`]: reads a program like a crash does, for fuzzing.
 
 mod buffered_output;
 mod image;

@@ -1,6 +1,6 @@
-//! Reads a program as a crash in it does, from its bytes alone: unwinds stacks that lead through all of it,
-//! and symbolizes their frames. No process is involved: the fuzz target and its seeds try damaged programs in
-//! this way.
+//! Reads a program like a crash does, but from its bytes alone: unwinds stacks that lead through all of it,
+//! and symbolizes their frames. No process is involved. The fuzz target and its seeds use this to try damaged
+//! programs.
 
 use std::io::{self, Write};
 
@@ -16,18 +16,18 @@ use super::{
 };
 use crate::arch::GeneralRegisterSet;
 
-/// Where the program is in memory.
+/// Address of the program in memory.
 const PROGRAM_ADDRESS: u64 = 0x40_0000;
-/// Where the stacks are.
+/// Address of the stacks.
 const STACK_ADDRESS: u64 = 0x7fff_0000_0000;
 const STACK_BYTES: u64 = 4096;
-/// Number of places in the program at which threads are.
+/// Number of threads, spread over the program.
 const THREADS: u64 = 16;
 
 /// Unwinds and symbolizes stacks in a program.
 ///
 /// # Errors
-/// The bytes can't be kept in a file of this process.
+/// If the bytes cannot be stored in a file in memory.
 pub fn read_program(bytes: &[u8]) -> io::Result<ProcessStacks> {
     let mut file = memory_file("program")?;
     file.write_all(bytes)?;
@@ -56,7 +56,7 @@ pub fn read_program(bytes: &[u8]) -> io::Result<ProcessStacks> {
     Ok(symbolize(unwind_in(layout, &ProgramStack { length }, &threads)))
 }
 
-/// A stack whose words are addresses in the program, or in the stack.
+/// A stack whose words are addresses in the program or in the stack.
 struct ProgramStack {
     length: u64,
 }

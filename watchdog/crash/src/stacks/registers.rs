@@ -1,11 +1,10 @@
-//! The registers of a thread as plain values, with the kernel's names. Reading them from a thread belongs to
-//! other modules.
+//! Registers of a thread as plain values, with the kernel's names. Other modules read them from a thread.
 
 use heeler_sys::process::Pid;
 
 use crate::arch::{FloatingRegisterSet, GeneralRegisterSet};
 
-/// The registers of one stopped thread.
+/// Registers of one stopped thread.
 #[derive(Debug, Clone, Default)]
 pub struct RegisterSet {
     /// General-purpose registers, instruction pointer, flags and segments.
@@ -18,8 +17,8 @@ pub struct RegisterSet {
 #[derive(Debug, Clone)]
 pub struct ThreadRegisters {
     pub tid: Pid,
-    /// The registers at the top of its stack: now, or at the moment of its crash.
+    /// Registers at the top of the thread's stack: now, or at its crash.
     pub registers: RegisterSet,
-    /// Its name as the kernel knows it (`comm`).
+    /// Name of the thread in the kernel (`comm`).
     pub name: String,
 }

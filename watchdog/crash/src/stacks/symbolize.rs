@@ -1,5 +1,5 @@
-//! Symbolizes code addresses: functions, inlined functions, files and lines, from the programs' files. The
-//! processes may be gone.
+//! Symbolizes code addresses using the programs' files: functions, inlined functions, source files and lines.
+//! The processes may be gone.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,62 +16,62 @@ use super::{
     unwind::{MappedModule, OmittedFrames, RawFrame, RawStacks},
 };
 
-/// The stacks of a process, with the blamed thread first.
+/// Stack traces of a process, the blamed thread first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessStacks {
     pub threads: Vec<ThreadStack>,
-    /// Why frames or names are missing: each names a program or thread, and what its tables did.
+    /// Why frames or names are missing. Each entry names a program or thread and the problem with its tables.
     pub problems: Vec<String>,
 }
 
-/// From what functions and lines are taken.
+/// Where functions and lines come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolSource {
-    /// Debug information, and symbol tables where there is none.
+    /// Debug information, or symbol tables if there is none.
     DebugInformation,
-    /// Symbol tables: functions without inlined ones, files and lines.
+    /// Symbol tables: functions only, without inlined functions, source files and lines.
     SymbolTables,
-    /// Nothing: modules and offsets only.
+    /// Modules and offsets only.
     Nothing,
 }
 
-/// The stack of one thread.
+/// Stack trace of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadStack {
     pub tid: Pid,
-    /// Its name as the kernel knows it.
+    /// Name of the thread in the kernel.
     pub name: String,
-    /// Innermost first.
+    /// Frames, innermost first.
     pub frames: Vec<StackFrame>,
 }
 
-/// One line of a stack: a function, or an inlined one.
+/// One line of a stack trace: a function or an inlined function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StackFrame {
-    /// The demangled function; `<signal handler called>` for a signal frame; `None` if unknown.
+    /// Demangled function, or `<signal handler called>` for a signal frame. `None` if unknown.
     pub function: Option<String>,
-    /// The source file, as recorded in the debug information.
+    /// Source file, as recorded in the debug information.
     pub file: Option<PathBuf>,
-    /// The line in the file, from 1.
+    /// Line in the source file, starting at 1.
     pub line: Option<u32>,
-    /// The program or library; `None` if the address is in no mapped file.
+    /// Program or library. `None` if the address is in no mapped file.
     pub module: Option<PathBuf>,
-    /// The module's build id in hexadecimal, if it has one.
+    /// Build id of the module in hexadecimal, if any.
     pub build_id: Option<Arc<str>>,
-    /// The virtual address in the module's file, which `addr2line` accepts; without a module, the address in
-    /// the process.
+    /// Virtual address in the module's file, as accepted by `addr2line`. Without a module, the address in the
+    /// process.
     pub offset: u64,
-    /// Whether the function was inlined into the next frame.
+    /// The function was inlined into the next frame.
     pub is_inline: bool,
-    /// Frames left out at this point; if there are any, no other field is set.
+    /// Frames left out at this point. If there are any, no other field is set.
     pub omitted: OmittedFrames,
 }
 
-/// Files from this size on are worth a thread: smaller ones are symbolized in less than the time that it
-/// takes to start one.
+/// Minimum size of a file to symbolize in its own thread. A smaller one is finished before a thread would
+/// start.
 const LARGE_FILE_BYTES: u64 = 1 << 20;
 
-/// The value of [`StackFrame::function`] for a signal frame.
+/// Value of [`StackFrame::function`] for a signal frame.
 pub(super) const SIGNAL_HANDLER: &str = "<signal handler called>";
 
 /// Symbolizes all frames of `raw`. Never fails: a frame without a symbol keeps its module and offset.
@@ -80,22 +80,22 @@ pub fn symbolize(raw: RawStacks) -> ProcessStacks {
     symbolize_all(vec![raw]).pop().expect("one in, one out")
 }
 
-/// Symbolizes the frames of several processes, in their order. Files that they share, such as the C library,
-/// are read once. Several large files are symbolized at once on idle cores: one file is the smallest piece,
-/// because its debug information must be indexed before its first address. No thread of the pool forks,
+/// Symbolizes the frames of several processes, in order. Files that they share, such as the C library, are
+/// read once. Several large files are symbolized in parallel on idle cores. A file is not split further,
+/// because its debug information must be indexed before the first address. No thread of the pool forks,
 /// traces or waits for a process.
 #[must_use]
 pub fn symbolize_all(raws: Vec<RawStacks>) -> Vec<ProcessStacks> {
     symbolize_from(&raws, SymbolSource::DebugInformation)
 }
 
-/// Symbolizes the frames of several processes from a source. A file whose contents make the symbolizer panic
-/// costs its own names only. Contents that make it run or allocate without end, or overflow its stack, are
-/// not noticed here: a caller that must survive them calls this in a process of its own.
+/// Symbolizes the frames of several processes using this source. If a file's contents make the symbolizer
+/// panic, only that file's names are lost. Contents that cause endless loops or allocations, or overflow the
+/// stack, are not handled here; a caller that must survive them needs a separate process.
 #[must_use]
 pub fn symbolize_from(raws: &[RawStacks], source: SymbolSource) -> Vec<ProcessStacks> {
-    // All processes are symbolized before any result is put together: an image whose path is gone is opened
-    // by its descriptor number, which must not be reused for another image.
+    // Symbolize everything before assembling the results: an image whose path is gone is opened by its
+    // descriptor number, which must not be reused for another image.
     let groups = group_by_file(raws);
     let large = groups.iter().filter(|group| group.bytes >= LARGE_FILE_BYTES).count();
     let named = if large > 1 {
@@ -111,31 +111,30 @@ pub fn symbolize_from(raws: &[RawStacks], source: SymbolSource) -> Vec<ProcessSt
     raws.iter().zip(frames).map(|(raw, named)| assemble_stacks(raw, named)).collect()
 }
 
-/// The frames at each code address of a process, and what could not be symbolized.
+/// Frames at each code address of a process, and problems with symbols.
 #[derive(Default)]
 struct SymbolizedFrames {
     by_address: HashMap<u64, Vec<StackFrame>>,
     problems: Vec<String>,
 }
 
-/// The addresses of one process in one of its modules.
+/// Addresses in one module of one process.
 struct ModuleAddresses<'a> {
-    /// Index of the process.
     process: usize,
     module: &'a MappedModule,
-    /// The path by which the module's file can be read; `None` without a file.
+    /// Path to read the module's file. `None` without a file.
     path: Option<PathBuf>,
     addresses: Vec<u64>,
 }
 
-/// The addresses of all processes in one file.
+/// Addresses of all processes in one file.
 struct FileAddresses<'a> {
-    /// The size of the file; 0 without one.
+    /// Size of the file. 0 without a file.
     bytes: u64,
     pieces: Vec<ModuleAddresses<'a>>,
 }
 
-/// Returns the addresses to symbolize, those in the same file together, and the largest files first.
+/// Groups the addresses to symbolize by file, largest file first.
 fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
     let mut groups: Vec<FileAddresses<'_>> = Vec::new();
     let mut places: HashMap<PathBuf, usize> = HashMap::new();
@@ -169,10 +168,10 @@ fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
     groups
 }
 
-/// Symbolizes the addresses in one file, with one symbolizer that reads the file once; returns the frames
-/// with the index of their process.
+/// Symbolizes the addresses in one file, which is read once. Returns the frames with the index of their
+/// process.
 fn symbolize_file(group: &FileAddresses<'_>, source: SymbolSource) -> Vec<(usize, SymbolizedFrames)> {
-    // Names that are not mangled would be taken for types: `d` for `double`.
+    // Demangling is off, because plain names would be taken for mangled types: `d` for `double`.
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build();
     let mut results = Vec::new();
     for piece in &group.pieces {
@@ -218,7 +217,7 @@ fn assemble_stacks(raw: &RawStacks, named: SymbolizedFrames) -> ProcessStacks {
 }
 
 impl ProcessStacks {
-    /// Blames the thread that runs a Rust test, if the first one only waits for it.
+    /// Blames the thread that runs a Rust test if the first thread only waits for it.
     fn put_test_first(&mut self) {
         const TEST: [&str; 1] = ["test::__rust_begin_short_backtrace"];
         const WAITER: [&str; 2] = ["test::run_tests", "test::console::run_tests_console"];
@@ -232,7 +231,7 @@ impl ProcessStacks {
 }
 
 impl ThreadStack {
-    /// Returns whether a function of the stack begins with one of these texts.
+    /// Returns whether a function in the stack trace has one of these prefixes.
     fn has_frame(&self, prefixes: &[&str]) -> bool {
         let mut functions = self.frames.iter().filter_map(|frame| frame.function.as_deref());
         functions.any(|function| prefixes.iter().any(|prefix| function.starts_with(prefix)))
@@ -246,6 +245,7 @@ fn symbolize_module(
 ) -> SymbolizedFrames {
     let ModuleAddresses { module, path, addresses, .. } = piece;
     let mut named = SymbolizedFrames::default();
+    // The vDSO or a missing file: only the offset is known.
     let Some(image) = &module.image else {
         for address in addresses {
             let offset = address - module.range.start;
@@ -254,6 +254,7 @@ fn symbolize_module(
         }
         return named;
     };
+    // Look up all addresses of the module at once.
     let build_id: Option<Arc<str>> = image.build_id.as_deref().map(|id| to_hex(id).into());
     let offsets: Vec<u64> = addresses.iter().map(|address| address.wrapping_sub(image.bias)).collect();
     let look_up = |path: &PathBuf, debug_syms: bool| {
@@ -261,7 +262,7 @@ fn symbolize_module(
         elf.debug_syms = debug_syms;
         symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
     };
-    // Unreadable debug information must not cost the names of functions.
+    // Unreadable debug information must not cost the function names.
     let symbols = path.as_ref().and_then(|path| match source {
         SymbolSource::DebugInformation => look_up(path, true).or_else(|| look_up(path, false)),
         SymbolSource::SymbolTables => look_up(path, false),
@@ -270,6 +271,7 @@ fn symbolize_module(
     if symbols.is_none() && path.is_some() && source != SymbolSource::Nothing {
         named.problems.push(format!("the symbols of {} are not readable", module.path.display()));
     }
+    // Convert the symbols to frames.
     for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {
         let base = StackFrame {
             module: Some(module.path.clone()),
@@ -290,7 +292,7 @@ fn symbolize_module(
     named
 }
 
-/// Returns the frames at one address, which can be in several functions, each inlined into the next.
+/// Returns the frames at one address. The address may be in several functions, each inlined into the next.
 fn expand_inlined(symbol: &Sym<'_>, base: &StackFrame) -> Vec<StackFrame> {
     let frame = |name: &str, code: Option<&CodeInfo<'_>>, is_inline| StackFrame {
         function: Some(demangle(name)),
@@ -306,13 +308,13 @@ fn expand_inlined(symbol: &Sym<'_>, base: &StackFrame) -> Vec<StackFrame> {
     frames
 }
 
-/// Demangles a name that is mangled: of Rust in either scheme, or of C++.
+/// Demangles a mangled name of Rust (either scheme) or C++.
 fn demangle(name: &str) -> String {
     if !["_Z", "__Z", "_R", "__R"].iter().any(|prefix| name.starts_with(prefix)) {
         return name.to_owned();
     }
     if let Ok(demangled) = rustc_demangle::try_demangle(name) {
-        // Without the hash of the crate.
+        // Leave out the crate's hash.
         return format!("{demangled:#}");
     }
     let plain = name.strip_prefix("__Z").map_or(name.to_owned(), |rest| format!("_Z{rest}"));

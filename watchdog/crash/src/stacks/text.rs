@@ -1,4 +1,5 @@
-//! Stacks as text: all threads for the file beside a dump, and only the blamed thread for a test's result.
+//! Stack traces as text: all threads for the file beside a dump, and only the blamed thread for a test's
+//! result.
 
 use std::{fmt::Write, path::PathBuf};
 
@@ -7,10 +8,10 @@ use super::{
     unwind::MAX_PERIOD,
 };
 
-/// Threads listed by name when many have the same stack.
+/// Maximum number of threads named for one common stack trace.
 const MAX_THREAD_NAMES: usize = 8;
 
-/// Functions below which only frameworks and runtimes are found; each entry is a prefix of a function's name.
+/// Prefixes of functions below which only frameworks and runtimes are found.
 const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
     "testing::internal::HandleSehExceptionsInMethodIfSupported",
     "testing::internal::HandleExceptionsInMethodIfSupported",
@@ -33,19 +34,19 @@ const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
     "clone3",
 ];
 
-/// The texts of a process's stacks, for its file and for a test's result.
+/// Texts of a process's stack traces, for the evidence file and for a test's result.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StackTexts {
-    /// [`ProcessStacks::to_text`].
+    /// All threads: [`ProcessStacks::to_text`].
     pub all: String,
-    /// [`ProcessStacks::crash_text`].
+    /// Blamed thread: [`ProcessStacks::crash_text`].
     pub crash: String,
-    /// `interrupted_text`.
+    /// Code interrupted by a signal handler: `interrupted_text`.
     pub interrupted: String,
 }
 
 impl ProcessStacks {
-    /// Returns all texts, with at most this number of lines in those for results.
+    /// Returns all texts. Texts for results have at most `most_frames` lines.
     #[must_use]
     pub fn texts(&self, most_frames: usize) -> StackTexts {
         StackTexts {
@@ -55,8 +56,8 @@ impl ProcessStacks {
         }
     }
 
-    /// Returns the stacks of all threads, the blamed one first; equal stacks are printed once with all their
-    /// threads.
+    /// Returns the stack traces of all threads, the blamed one first. Threads with equal stack traces are
+    /// listed together.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut groups: Vec<(&[StackFrame], Vec<&ThreadStack>)> = Vec::new();
@@ -84,16 +85,16 @@ impl ProcessStacks {
         }
     }
 
-    /// Returns the blamed thread's stack for a test's result: at most `most_frames` lines, cut where only the
-    /// test framework and the runtime remain. The number of frames cut is printed; the top is never cut.
-    /// Empty without a stack.
+    /// Returns the blamed thread's stack trace for a test's result: at most `most_frames` lines, cut where
+    /// only the test framework and the runtime remain. Prints the number of frames cut. The top is never cut.
+    /// Empty without a stack trace.
     #[must_use]
     pub fn crash_text(&self, most_frames: usize) -> String {
         self.blamed_text(most_frames, 0)
     }
 
-    /// Returns the same for a thread whose signal handler ended the process: the interrupted code is of
-    /// interest, so the handler is folded into one line.
+    /// Returns the same for a thread whose signal handler ended the process. Folds the handler into one line,
+    /// because the interrupted code is of interest.
     #[must_use]
     pub(crate) fn interrupted_text(&self, most_frames: usize) -> String {
         let frames = self.threads.first().map_or(&[][..], |thread| &thread.frames);
@@ -125,7 +126,7 @@ impl ProcessStacks {
     }
 }
 
-/// Functions of C libraries that end a process by a signal of its own.
+/// C library functions that raise a fatal signal in their own process.
 const ABORT_FUNCTIONS: [&str; 11] = [
     "__pthread_kill_implementation",
     "__pthread_kill_internal",
@@ -140,8 +141,8 @@ const ABORT_FUNCTIONS: [&str; 11] = [
     "abort",
 ];
 
-/// Returns the number of frames of `abort` at the top of a stack, which say no more than the signal does. A
-/// stack of nothing else is kept.
+/// Returns the number of `abort` frames at the top of a stack trace, which say no more than the signal.
+/// Returns 0 if there are no other frames.
 fn abort_frame_count(frames: &[StackFrame]) -> usize {
     let is_abort = |frame: &&StackFrame| {
         frame.function.as_deref().is_some_and(|function| ABORT_FUNCTIONS.contains(&function))
@@ -150,7 +151,7 @@ fn abort_frame_count(frames: &[StackFrame]) -> usize {
     if count == frames.len() { 0 } else { count }
 }
 
-/// Shortens the path of a frame in Rust's own libraries: the prefix from the machine that built them is cut.
+/// Shortens the path of a frame in Rust's own libraries, by the prefix of the machine that built them.
 fn shorten_rust_path(frame: &StackFrame) -> StackFrame {
     let short = frame.file.as_deref().and_then(|file| {
         let file = file.to_str()?;
@@ -161,13 +162,13 @@ fn shorten_rust_path(frame: &StackFrame) -> StackFrame {
     StackFrame { file: short.or_else(|| frame.file.clone()), ..frame.clone() }
 }
 
-/// Returns the number of frames of the test itself and of the functions that it called.
+/// Returns the number of frames of the test and of functions that it called.
 fn test_frame_count(frames: &[StackFrame]) -> usize {
     let is_below = |frame: &StackFrame| {
         let function = frame.function.as_deref().unwrap_or_default();
-        // Generic functions carry their return type before their name: "void testing::internal::…".
+        // Generic functions have their return type before their name: "void testing::internal::…".
         let plain = function.strip_prefix("void ").unwrap_or(function);
-        // Boost.Test's fixtures tell the tear-down of a suite from its last test.
+        // Boost.Test's fixtures are kept, because they distinguish a suite's tear-down from its last test.
         let is_fixture = plain.starts_with("boost::unit_test::")
             && (plain.contains("setup") || plain.contains("teardown"));
         !is_fixture && RUNTIME_FRAME_PREFIXES.iter().any(|name| plain.starts_with(name))
@@ -180,8 +181,8 @@ fn test_frame_count(frames: &[StackFrame]) -> usize {
     }
 }
 
-/// Returns whether a frame is glue between a framework or runtime and the function passed to it: it carries
-/// no information at the bottom of a stack, but anywhere else it may be called by the test itself.
+/// Returns whether a frame is glue between a framework or runtime and the function passed to it. Glue means
+/// nothing at the bottom of a stack trace, but elsewhere the test itself may have called it.
 fn is_call_glue(frame: &StackFrame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     function.starts_with("core::ops::function::FnOnce::call_once")
@@ -206,7 +207,7 @@ fn append_heading(text: &mut String, threads: &[&ThreadStack]) {
 }
 
 /// Appends the first `own` frames, numbered from `first`, in at most `most_lines` lines, and the number of
-/// the others. A recursion is printed once, with the number of its repetitions.
+/// remaining frames. A recursion is printed once, with its number of repetitions.
 fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: usize, most_lines: usize) {
     let mut number = first;
     let mut place = 0;
@@ -242,17 +243,17 @@ fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: us
     }
 }
 
-/// Frames at the begin of a stack that repeat, beyond their first occurrence.
+/// Frames at the start of a stack trace that repeat, beyond their first occurrence.
 struct Recursion {
-    /// Number of frames that repeat.
+    /// Number of frames in one repetition.
     period: usize,
-    /// Number of further lines, and of frames that they stand for.
+    /// Number of further lines, and the number of frames they represent.
     lines: usize,
     frames: usize,
 }
 
 impl Recursion {
-    /// Finds the shortest recursion of at least three rounds; `lines` are those of the frames.
+    /// Finds the shortest recursion of at least three rounds. `lines` are the formatted frames.
     fn find(frames: &[StackFrame], lines: &[String]) -> Option<Self> {
         (1..=MAX_PERIOD).find_map(|period| {
             if frames.len() <= period || frames[..period].iter().any(|frame| frame.omitted.count > 0) {
@@ -271,7 +272,7 @@ impl Recursion {
                 found.lines += 1;
                 found.frames += omitted.count.max(1);
             }
-            // A part of a round belongs to what follows.
+            // An incomplete round belongs to the following frames.
             let rest = found.frames % period;
             let is_cut_by_lines = rest <= found.lines;
             if rest > 0 && is_cut_by_lines {
@@ -283,12 +284,12 @@ impl Recursion {
     }
 }
 
-/// Returns the number of frames, those that are left out included.
+/// Returns the number of frames, including omitted ones.
 fn frame_count(frames: &[StackFrame]) -> usize {
     frames.iter().map(|frame| frame.omitted.count.max(1)).sum()
 }
 
-/// Formats a number with its digits in groups of three.
+/// Formats a number with digits grouped by three.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -301,8 +302,8 @@ fn grouped(number: usize) -> String {
     text
 }
 
-/// Returns a frame as one line: with function and source line if known, otherwise with everything that helps
-/// to find them.
+/// Formats a frame as one line: function and source line if known, otherwise everything that helps to find
+/// them.
 fn format_frame(frame: &StackFrame) -> String {
     let function = frame.function.as_deref();
     if function == Some(SIGNAL_HANDLER) {
@@ -331,7 +332,7 @@ fn format_frame(frame: &StackFrame) -> String {
     line
 }
 
-/// Appends to the text; writing to a string cannot fail.
+/// Appends to a string, which cannot fail.
 fn append(text: &mut String, words: std::fmt::Arguments<'_>) {
     let _never = text.write_fmt(words);
 }
@@ -422,7 +423,7 @@ mod tests {
             "  #0   even\n  #1   odd\n       … 4 times more the same 2 frames …\n  #10  even\n  #11  main\n"
         );
         assert_eq!(text(&["d", "d", "main"]).lines().count(), 3, "twice is shorter than its count");
-        // What is left out in the middle is part of the recursion only if it was one.
+        // Frames omitted in the middle belong to the recursion only if they were a recursion themselves.
         for period in [1, 0] {
             let mut deep = stacks(&["d", "d", "d", "d", "d", "main"]);
             deep.threads[0].frames[3] =
@@ -442,7 +443,7 @@ mod tests {
             "       … 4 frames of the signal handler …\n  #4   deeper in ??+0x0\n  #5   deeper in ??+0x0\n       … 1 more …\n"
                 .replace(" in ??+0x0", " at 0x0, which is in no program")
         );
-        // No signal frame: no code was interrupted.
+        // Without a signal frame, no code was interrupted.
         assert!(stacks(&["sink", "main"]).interrupted_text(2).contains("#0   sink"));
         assert_eq!(
             stacks(&[SIGNAL_HANDLER]).interrupted_text(2),

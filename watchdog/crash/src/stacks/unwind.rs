@@ -1,5 +1,5 @@
-//! Unwinds stacks: from registers to code addresses, by the programs' own unwind tables. Symbolizes nothing,
-//! because the process is stopped meanwhile and must continue soon.
+//! Unwinds stacks: from registers to code addresses, using the programs' own unwind tables. Does not
+//! symbolize, because the process is stopped meanwhile and must continue soon.
 
 use std::{
     collections::VecDeque,
@@ -25,16 +25,16 @@ use crate::arch::{
     GeneralRegisterSet, TRAMPOLINE, UnwindCache, UnwindStart, Unwinder, caller, interrupted_registers,
 };
 
-/// Frames kept at the top of a deep stack.
+/// Number of frames kept at the top of a deep stack.
 const HEAD_FRAMES: usize = 48;
-/// Frames kept at the bottom of a deep stack.
+/// Number of frames kept at the bottom of a deep stack.
 const TAIL_FRAMES: usize = 16;
-/// Maximum number of functions that call each other in a recursion that is recognized.
+/// Maximum number of functions in a recognised recursion.
 pub(super) const MAX_PERIOD: usize = 8;
-/// Frame limit of a walk: an overflowed stack of 8 MiB has at most about this many.
+/// Maximum number of frames unwound. An overflowed stack of 8 MiB has at most about this many.
 const MAX_FRAMES: usize = 200_000;
 
-/// The error of an unwind that could not begin.
+/// Why unwinding could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StacksError {
     #[error("open the memory of process {pid}")]
@@ -43,13 +43,13 @@ pub enum StacksError {
     Maps { pid: Pid, source: io::Error },
 }
 
-/// Unwound stacks without symbols, and the programs that contain the addresses. Holds the files of these
+/// Unwound stacks without symbols, and the programs that contain the addresses. Keeps the files of these
 /// programs open.
 #[derive(Debug)]
 pub struct RawStacks {
     pub(super) modules: Vec<MappedModule>,
     pub(super) threads: Vec<RawThread>,
-    /// Which stacks end early, and why.
+    /// Stacks that end early, with the reason.
     pub(super) problems: Vec<String>,
 }
 
@@ -66,13 +66,13 @@ impl RawStacks {
 pub(super) struct MappedModule {
     pub(super) path: PathBuf,
     pub(super) range: Range<u64>,
-    /// `None` until a frame lies in it.
+    /// `None` until a frame in the module is found.
     pub(super) image: Option<ModuleImage>,
     mapping: MemoryMapping,
     is_load_attempted: bool,
 }
 
-/// The parts of a module that were read from its image.
+/// Parts of a module read from its image.
 #[derive(Debug)]
 pub(super) struct ModuleImage {
     pub(super) content: ImageSource,
@@ -80,7 +80,7 @@ pub(super) struct ModuleImage {
     pub(super) build_id: Option<Vec<u8>>,
 }
 
-/// One thread's stack, innermost frame first.
+/// Stack of one thread, innermost frame first.
 #[derive(Debug)]
 pub(super) struct RawThread {
     pub(super) tid: Pid,
@@ -88,38 +88,36 @@ pub(super) struct RawThread {
     pub(super) frames: Vec<RawFrame>,
 }
 
-/// One frame of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RawFrame {
-    /// A code address. For callers it is the last byte of the call, so that the line of the call is found and
-    /// not the next one.
+    /// A code address. For callers, the last byte of the call instruction, so that symbolization finds the
+    /// line of the call instead of the next one.
     Code(u64),
-    /// A signal frame.
     Signal,
-    /// Frames that are left out at this point.
+    /// Frames left out at this point.
     Omitted(OmittedFrames),
 }
 
-/// Frames that are left out of a deep stack.
+/// Frames left out of a deep stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct OmittedFrames {
     pub count: usize,
-    /// They repeat this number of frames before them, over and over; 0 if they do not.
+    /// Number of preceding frames that the omitted frames repeat over and over, or 0.
     pub period: usize,
 }
 
-/// The mapped programs of a process, and how to open them.
+/// Mapped programs of a process, and how to open them.
 pub(crate) struct AddressSpace<'a> {
     pub(crate) mappings: Vec<MemoryMapping>,
     /// Opens the image of a mapping.
     pub(crate) open: &'a dyn Fn(&MemoryMapping) -> Option<ImageSource>,
 }
 
-/// Unwinds `threads` of the process `pid`, all of which are stopped; the first one is the blamed thread.
+/// Unwinds `threads` of the process `pid`, all of them stopped. The first one is the blamed thread.
 ///
 /// # Errors
 ///
-/// When the process is gone, or may not be traced. A thread whose stack cannot be followed has fewer frames
+/// If the process is gone or must not be traced. A thread whose stack cannot be followed has fewer frames
 /// instead.
 pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
     let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
@@ -140,8 +138,8 @@ pub(crate) fn unwind_in(
     RawStacks { modules: walker.modules, threads, problems: walker.problems }
 }
 
-/// Opens the image of a live mapping: by the mapping itself, which needs privileges but cannot be wrong; then
-/// by path, in the process's file system and in this one.
+/// Opens the image of a live mapping. Tries the mapping itself, which needs privileges but cannot be wrong,
+/// then its path in the process's file system, then its path in this one.
 pub(super) fn open_live_image(
     pid: Pid,
     mapping: &MemoryMapping,
@@ -178,8 +176,8 @@ impl<'a> StackWalker<'a> {
         Self { modules, open: layout.open, memory, unwinder, cache, problems: Vec::new() }
     }
 
-    /// Reads a module's unwind tables when the first frame in it is found: most libraries of a process appear
-    /// in no stack.
+    /// Reads a module's unwind tables when the first frame in the module is found. Most libraries of a
+    /// process appear in no stack.
     fn load_module(&mut self, address: u64) -> bool {
         let Some(module) = self.modules.iter_mut().find(|module| module.range.contains(&address)) else {
             return false;
@@ -207,7 +205,7 @@ impl<'a> StackWalker<'a> {
     }
 
     /// Returns whether `address` is the signal trampoline. Dumps contain no code, so the program's file is
-    /// read then.
+    /// read instead.
     fn is_trampoline(&mut self, address: u64) -> bool {
         let mut code = [0; TRAMPOLINE.len()];
         if self.memory.read(address, &mut code) {
@@ -220,14 +218,14 @@ impl<'a> StackWalker<'a> {
 
     fn unwind_thread(&mut self, thread: &ThreadRegisters) -> RawThread {
         let mut frames = FrameBuffer::default();
-        // Tables are read as they are in the files of programs, which may be damaged.
+        // The tables come from program files, which may be damaged.
         let walked = catch_unwind(AssertUnwindSafe(|| self.walk(&thread.registers.general, &mut frames)));
         if walked.is_err() {
             self.problems.push(format!(
                 "the stack of thread {} ends early: unwind tables make the unwinder panic",
                 thread.tid
             ));
-            // What it knows may be half written.
+            // The panic may have left the unwinder and cache inconsistent.
             (self.unwinder, self.cache) = (Unwinder::new(), UnwindCache::new());
             self.modules.iter_mut().for_each(MappedModule::forget_tables);
         }
@@ -246,8 +244,8 @@ impl<'a> StackWalker<'a> {
             let step = self.unwinder.unwind_frame(at, &mut start.registers, &mut self.cache, &mut word);
             let Ok(Some(caller)) = step else { break };
             if self.is_trampoline(caller) {
-                // Few unwinders can follow the tables of trampolines; the interrupted registers are in the
-                // frame itself.
+                // Few unwinders can follow the tables of trampolines. The frame itself contains the
+                // interrupted registers.
                 let Some(interrupted) = interrupted_registers(memory, start.registers.sp()) else { break };
                 frames.push(RawFrame::Signal);
                 start = interrupted;
@@ -259,7 +257,8 @@ impl<'a> StackWalker<'a> {
         }
     }
 
-    /// Returns the first frame of a walk. After a call through a null or wild pointer that is the caller.
+    /// Returns the first frame of a walk. After a call through a null or wild pointer, the first frame is the
+    /// caller.
     fn first_frame(&mut self, start: &mut UnwindStart, frames: &mut FrameBuffer) -> FrameAddress {
         let at = FrameAddress::from_instruction_pointer(start.address);
         if self.load_module(start.address) {
@@ -287,7 +286,7 @@ impl MappedModule {
         })
     }
 
-    /// Lets the unwind tables be read again, by another unwinder.
+    /// Makes another unwinder read the unwind tables again.
     fn forget_tables(&mut self) {
         self.is_load_attempted = false;
     }
@@ -302,13 +301,13 @@ impl MappedModule {
     }
 }
 
-/// Frames of one thread; a deep stack keeps only its two ends.
+/// Frames of one thread. Only the two ends of a deep stack are kept.
 #[derive(Default)]
 struct FrameBuffer {
     head: Vec<RawFrame>,
     tail: VecDeque<RawFrame>,
     omitted: usize,
-    /// Whether the omitted frames repeat the last frames of the head: one of them, two of them, …
+    /// For each period from 1 on: the omitted frames repeat this number of frames from the end of the head.
     repeats: [bool; MAX_PERIOD],
 }
 
