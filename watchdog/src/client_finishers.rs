@@ -1,5 +1,5 @@
-//! The finishers of all clients: each client has one, which sends the finishes of its runs one after the
-//! other. A client that reads slowly delays only its own finishes.
+//! One finisher per client, which sends the finishes of the client's runs one after the other. A slow client
+//! delays only its own finishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,7 +12,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{finish_frames::RelayRoute, finisher::RunFinisher};
 
-/// The finishers, by client.
+/// Finishers by client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientFinishers {
     clients: BTreeMap<ClientId, ClientFinish>,
@@ -21,16 +21,16 @@ pub(crate) struct ClientFinishers {
 #[derive(Debug)]
 struct ClientFinish {
     relay: RelayRoute,
-    /// `None` while it is moved into the task that sends a finish.
+    /// `None` while the finisher is in the task that sends a finish.
     finisher: Option<Box<RunFinisher>>,
-    /// Finishes that wait for the running one. A client has few runs at once.
+    /// Finishes that wait for the current one. A client has few runs at once.
     queued: VecDeque<Box<FinishRequest>>,
-    /// The client has left, and the finisher is not needed any more.
+    /// The client has left, so the finisher is no longer needed.
     is_ended: bool,
 }
 
 impl ClientFinishers {
-    /// Adds a client, unless it is known.
+    /// Adds a client, unless it is already known.
     pub(crate) fn add(&mut self, holders: StreamHolders, route: &ClientRoute, control: &ControlSender) {
         self.clients.entry(holders.client).or_insert_with(|| {
             let relay = RelayRoute::new(control.clone(), holders.client);
@@ -43,14 +43,14 @@ impl ClientFinishers {
         });
     }
 
-    /// Queues a finish of a known client.
+    /// Queues a finish for a known client.
     pub(crate) fn queue(&mut self, finish: Box<FinishRequest>) {
         if let Some(entry) = self.clients.get_mut(&finish.run.client) {
             entry.queued.push_back(finish);
         }
     }
 
-    /// Returns the client's next finish and its finisher, if both are there.
+    /// Returns the client's next finish and its finisher, if both are available.
     pub(crate) fn take_next(&mut self, client: ClientId) -> Option<(Box<RunFinisher>, Box<FinishRequest>)> {
         let entry = self.clients.get_mut(&client)?;
         if entry.queued.is_empty() {
@@ -59,7 +59,7 @@ impl ClientFinishers {
         Some((entry.finisher.take()?, entry.queued.pop_front()?))
     }
 
-    /// Takes a finisher back; returns it if its client has left.
+    /// Takes a finisher back. Returns it if its client has left.
     pub(crate) fn put_back(&mut self, finisher: Box<RunFinisher>) -> Option<Box<RunFinisher>> {
         match self.clients.get_mut(&finisher.client()) {
             Some(entry) if !entry.is_ended => {
@@ -73,7 +73,7 @@ impl ClientFinishers {
         }
     }
 
-    /// Removes a client that has left; returns its finisher if it is not in use.
+    /// Removes a client that has left. Returns its finisher if it is not in use.
     pub(crate) fn end_client(&mut self, client: ClientId) -> Option<Box<RunFinisher>> {
         let entry = self.clients.get_mut(&client)?;
         let finisher = entry.finisher.take();
@@ -102,14 +102,14 @@ impl ClientFinishers {
     pub(crate) async fn close_all(self, limit: Duration) {
         let idle = self.clients.into_values().filter_map(|entry| entry.finisher);
         let closing: JoinSet<()> = idle.map(|finisher| finisher.close()).collect();
-        // Everything sent is proven or reported as unproven by now; closing cleanly is a courtesy.
+        // Everything sent has been proven, or reported as unproven, so a clean close is only a courtesy.
         let _late = timeout(limit, closing.join_all()).await;
     }
 
-    /// Sends the due finishes of runs whose coordinator has died, of all clients at the same time. `busy`
-    /// passes on the finishers that are in use, each with the finish that it has to repeat, if any.
+    /// Sends the due finishes of runs whose coordinator has died, for all clients concurrently. `busy` passes
+    /// on the finishers in use, each with the finish that must be repeated, if any.
     ///
-    /// Cancel safe: no, because only a part may be sent.
+    /// Cancel safe: no, because some finishes may not be sent.
     pub(crate) async fn finish_orphaned(
         self,
         mut due: BTreeMap<ClientId, Vec<FinishRequest>>,
@@ -136,12 +136,12 @@ impl ClientFinishers {
     }
 }
 
-/// Time limits of a finish after the coordinator's death.
+/// Time limits for finishes after the coordinator's death.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OrphanLimits {
-    /// For each finish.
+    /// Limit for each finish.
     pub(crate) finish: Duration,
-    /// For closing the connection to the client.
+    /// Limit for closing the connection to the client.
     pub(crate) close: Duration,
 }
 
@@ -158,9 +158,9 @@ async fn finish_all(mut finisher: Box<RunFinisher>, due: Vec<FinishRequest>, lim
     let _late = timeout(limits.close, finisher.close()).await;
 }
 
-/// Sends a finish; returns it with its finisher and the report for the coordinator.
+/// Sends a finish. Returns it with its finisher and the report for the coordinator.
 ///
-/// Cancel safe: no, as [`RunFinisher::finish`].
+/// Cancel safe: no, because [`RunFinisher::finish`] is not.
 pub(crate) async fn send_finish(mut finisher: Box<RunFinisher>, finish: Box<FinishRequest>) -> SentFinish {
     let report = finisher.finish(&finish).await;
     SentFinish { finisher, finish, report }
@@ -170,13 +170,13 @@ pub(crate) async fn send_finish(mut finisher: Box<RunFinisher>, finish: Box<Fini
 pub(crate) struct SentFinish {
     pub(crate) finisher: Box<RunFinisher>,
     pub(crate) finish: Box<FinishRequest>,
-    /// The report for the coordinator.
+    /// Report for the coordinator.
     pub(crate) report: FromWatchdog,
 }
 
 impl SentFinish {
-    /// Returns the finish if the coordinator has to write a part of it, and it could be sent elsewhere if the
-    /// coordinator dies before.
+    /// Returns the finish if the coordinator must still write part of it, and the finish could be sent over
+    /// another route if the coordinator dies first.
     pub(crate) fn into_unwritten(self) -> (Box<RunFinisher>, Option<Box<FinishRequest>>) {
         let Self { finisher, finish, report } = self;
         let is_relayed = matches!(report, FromWatchdog::Finished { proof: ProofLevel::Ordered, .. });

@@ -1,17 +1,17 @@
-//! The coordinator's process, when it sends nothing any more, not even heartbeats.
+//! Handles a coordinator process that sends nothing any more, not even heartbeats.
 
 use std::os::fd::OwnedFd;
 
 use heeler_core::silence::{SILENCE_LIMIT, SilenceStep};
 use heeler_sys::process::{self, Pid, Signal};
 
-/// The coordinator, which is the parent of this process.
+/// Coordinator process, the parent of this process.
 #[derive(Debug)]
 pub(crate) struct CoordinatorProcess {
     pid: Pid,
-    /// `None` if the coordinator is dead already, or without a free descriptor.
+    /// `None` if the coordinator is already dead, or if no descriptor was free.
     pidfd: Option<OwnedFd>,
-    /// The user suspends it, and expects that it stays so.
+    /// The user suspended the coordinator and expects it to stay so.
     pub(crate) is_suspended: bool,
 }
 
@@ -22,8 +22,8 @@ impl CoordinatorProcess {
         Self { pid, pidfd: process::pidfd_open(pid).ok(), is_suspended: false }
     }
 
-    /// Returns whether a silent coordinator is stopped. One that was stopped at a terminal is left to its
-    /// user; so is one that is busy, or stopped by a debugger.
+    /// Returns whether a silent coordinator is stopped. Returns `false` if it was stopped at a terminal,
+    /// where the user decides, if it is busy, or if a debugger stopped it.
     pub(crate) fn is_stopped(&self) -> bool {
         let stat = process::stat(self.pid);
         let is_stopped = stat.is_some_and(|stat| stat.is_stopped() && !stat.has_terminal);
@@ -34,7 +34,7 @@ impl CoordinatorProcess {
         true
     }
 
-    /// Continues a coordinator that is stopped, and later kills it: the end of its connection follows.
+    /// Resumes a stopped coordinator, and later kills it, which ends its connection.
     pub(crate) fn on_silence(&self, step: SilenceStep) {
         let limit = SILENCE_LIMIT.as_secs();
         let signal = match step {

@@ -13,18 +13,18 @@ use tokio::sync::Semaphore;
 
 use crate::journal_reader;
 
-/// The route to the client through the coordinator.
+/// Route to the client through the coordinator.
 #[derive(Debug, Clone)]
 pub(crate) struct RelayRoute {
     pub(crate) client: ClientId,
     pub(crate) control: ControlSender,
-    /// Number of frames that the coordinator accepts before it confirms one; closed when the coordinator is
-    /// gone.
+    /// Number of frames that the coordinator still accepts before it confirms one. Closed when the
+    /// coordinator is gone.
     window: Arc<Semaphore>,
 }
 
 impl RelayRoute {
-    /// Returns the route to a client.
+    /// Creates the route to a client.
     pub(crate) fn new(control: ControlSender, client: ClientId) -> Self {
         Self { client, control, window: Arc::new(Semaphore::new(RELAY_WINDOW)) }
     }
@@ -42,46 +42,43 @@ impl RelayRoute {
 
     /// Waits until the route is closed.
     pub(crate) async fn closed(&self) {
-        // More permits than can ever exist: this waits until the window is closed.
+        // More permits than can exist, so this waits until the window is closed.
         let _closed = self.window.acquire_many(u32::MAX).await;
     }
 
-    /// Names the run of the frames that follow.
+    /// Names the run of the following frames to the coordinator.
     pub(crate) async fn begin(&self, run: &RunKey) -> Result<(), CallbackBroken> {
         let relaying = FromWatchdog::Relaying { run: run.clone() };
         self.control.send(&relaying).await.map_err(|_| CallbackBroken::Closed)
     }
 
-    /// Sends a frame; `position` is the number of frames of the finish including it.
+    /// Sends a frame. `position`: number of frames of the finish, including this one.
     async fn send(&self, position: u64, frame: &[u8]) -> Result<(), CallbackBroken> {
         self.window.acquire().await.map_err(|_| CallbackBroken::Closed)?.forget();
         self.control.forward(self.client, position, frame).await.map_err(|_| CallbackBroken::Closed)
     }
 }
 
-/// Destination of frames.
 pub(crate) enum FrameRoute<'a> {
     Callback { callback: &'a mut CallbackConnection, run: &'a str },
     Relay(&'a RelayRoute),
 }
 
-/// Content of a frame of updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameContent {
-    /// Groups, which each connection needs of its own.
+    /// Groups, which every connection needs.
     Groups,
     /// Results or attachments, which a client receives once.
     Results,
 }
 
-/// Sends the frames of a finish in order, without those that the client has of an earlier watchdog.
+/// Sends the frames of a finish in order, except frames that the client already has from an earlier watchdog.
 pub(crate) struct FrameSender<'a> {
     pub(crate) route: FrameRoute<'a>,
-    /// Number of frames so far.
     pub(crate) count: u64,
-    /// Number of frames that the client has.
+    /// Number of frames that the client already has.
     pub(crate) sent: u64,
-    /// Number of frames that it has on this connection.
+    /// Number of frames that the client already has on this connection.
     pub(crate) sent_here: u64,
 }
 
@@ -118,7 +115,7 @@ impl FrameRoute<'_> {
     ) -> Result<(), CallbackBroken> {
         match self {
             Self::Callback { callback, run } => callback.send_completion(run, run_dir, frame).await,
-            // Nothing is counted behind it.
+            // No frame is counted after the completion.
             Self::Relay(relay) => relay.send(u64::MAX, &frame).await,
         }
     }
@@ -128,8 +125,8 @@ impl FrameRoute<'_> {
     }
 }
 
-/// Sends everything that precedes the completion. Damage of a journal is recorded once, however often the
-/// journal is read.
+/// Sends everything that precedes the completion. Damage of a journal is recorded only once, even if the
+/// journal is read repeatedly.
 pub(crate) async fn send_pending_updates(
     way: &mut FrameSender<'_>,
     finish: &FinishRequest,

@@ -1,6 +1,6 @@
-//! Sends the finish of a run: the due updates, then the end of the attachments, then the completion. Each
-//! step begins only when the one before it is proven. The order of the steps and their route are decided by
-//! [`heeler_core::delivery::Delivery`].
+//! Sends the finish of a run: due updates, then the end of the attachments, then the completion. Each step
+//! waits for the proof of the previous one. [`heeler_core::delivery::Delivery`] decides the order of the
+//! steps and their route.
 
 use std::{io, time::Duration};
 
@@ -21,11 +21,11 @@ use tokio::time::{sleep, timeout};
 use crate::finish_frames::{FrameRoute, FrameSender, RelayRoute, send_pending_updates};
 use heeler_core::error_chain;
 
-/// How often a client that refused a connection, or broke it, is dialled again for a further finish, until
-/// one succeeds.
+/// Number of times a client that refused or broke a connection is redialled, once per further finish. Reset
+/// when a finish succeeds.
 const MAX_REDIALS: u32 = 8;
 
-/// Time for a client to answer when the coordinator is dead: a part of the time for the whole finish.
+/// Time limit for a client to answer when the coordinator is dead. Part of the time for the whole finish.
 const ORPHANED_OPENING_LIMIT: Duration = Duration::from_secs(10);
 
 /// The watchdog's connection to one client.
@@ -34,15 +34,14 @@ pub(crate) struct RunFinisher {
     client: ClientId,
     relay: RelayRoute,
     control: ControlSender,
-    /// Who can bring the connection to an end if this watchdog dies.
+    /// Processes that complete the stream if this watchdog dies.
     holders: StreamHolders,
     limits: DeliveryLimits,
     /// The client's callback port, if it offered one.
     address: Option<CallbackAddress>,
     callback: CallbackState,
-    /// How often the client may still be dialled again for further finishes after a failure.
+    /// Number of redials left after failures.
     redials: u32,
-    /// The step that is being carried out.
     step: Option<DeliveryStep>,
 }
 
@@ -51,8 +50,8 @@ enum CallbackState {
     /// Not dialled yet, or closed cleanly.
     Closed(CallbackAddress),
     Open(CallbackAddress, Box<CallbackConnection>),
-    /// Without a callback port, or after frames sent there may have been lost: every later frame goes through
-    /// the coordinator's connection.
+    /// There is no callback port, or frames sent there may have been lost. Every later frame goes over the
+    /// coordinator's connection.
     Relayed,
 }
 
@@ -69,11 +68,11 @@ impl CallbackState {
 /// State of a finish that is being sent.
 struct FinishProgress<'a> {
     finish: &'a FinishRequest,
-    /// The best proof for the last frames sent on the watchdog's own connection.
+    /// Best proof for the last frames sent on the watchdog's own connection.
     proof: ProofLevel,
-    /// The error that made the watchdog's own connection unusable.
+    /// Why the watchdog's own connection became unusable.
     failure: Option<String>,
-    /// How far the finish came on its own connection.
+    /// How far the finish got on the watchdog's own connection.
     reached: ConnectionEnd,
     /// Number of frames, from the first, that the client is proven to have.
     sent_frames: u64,
@@ -81,7 +80,7 @@ struct FinishProgress<'a> {
 }
 
 impl RunFinisher {
-    /// Returns a deliverer that has not dialled the client yet.
+    /// Creates a finisher that has not dialled the client yet.
     pub(crate) fn new(relay: RelayRoute, holders: StreamHolders, route: ClientRoute) -> Self {
         let ClientRoute { callback, limits, encoding: _, has_attachments_stream: _ } = route;
         Self {
@@ -97,7 +96,6 @@ impl RunFinisher {
         }
     }
 
-    /// Returns the client that it serves.
     pub(crate) fn client(&self) -> ClientId {
         self.client
     }
@@ -107,7 +105,7 @@ impl RunFinisher {
         self.address.is_some()
     }
 
-    /// Returns what the client is to do for the step that is being carried out, for a log line.
+    /// Returns the client action that the current step waits for, for a log line.
     pub(crate) fn awaited(&self) -> &'static str {
         match self.step {
             None | Some(DeliveryStep::Dial | DeliveryStep::GiveUp) => "accept a connection",
@@ -132,7 +130,7 @@ impl RunFinisher {
         let mut delivery = Delivery::new(connection, has_pending);
         let mut conversation = FinishProgress {
             finish,
-            // Without anything to send, nothing can be missing.
+            // With nothing to send, nothing can be missing.
             proof: if has_pending { ProofLevel::None } else { ProofLevel::Handled },
             failure: None,
             reached: ConnectionEnd::DueUnproven,
@@ -147,7 +145,7 @@ impl RunFinisher {
         let proof = match delivered {
             DeliveryResult::Directly => conversation.proof,
             DeliveryResult::Relayed => ProofLevel::Ordered,
-            // Without the coordinator the report has no receiver; the session's loop sees that the
+            // Without the coordinator, nobody receives the report. The session's loop notices that the
             // coordinator is gone.
             DeliveryResult::Undelivered => ProofLevel::None,
         };
@@ -155,8 +153,8 @@ impl RunFinisher {
         FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
     }
 
-    /// Returns to the callback port for a further finish: if the client has closed the connection in order,
-    /// or if that failed and may succeed now, or if the coordinator, over which the updates went instead, is
+    /// Switches back to the callback port for another finish. Only if the client closed the connection
+    /// cleanly, if it failed and may work now, or if the coordinator, which relayed the updates instead, is
     /// dead.
     fn renew_callback(&mut self) {
         let Some(address) = &self.address else { return };
@@ -174,7 +172,7 @@ impl RunFinisher {
     }
 
     /// Delivers the end of a run. If the coordinator is dead and the client drops the connection, the client
-    /// is dialled again as long as its port listens.
+    /// is redialled as long as its port is listening.
     async fn deliver_or_redial(
         &mut self,
         delivery: &mut Delivery,
@@ -222,7 +220,7 @@ impl RunFinisher {
                         delivery.lose_relay();
                     }
                     delivery.on_step_result(went);
-                    // The connection stays for the finishes of other runs, unless it failed.
+                    // Keep the connection for the finishes of other runs, unless it failed.
                     let is_relayed = delivery.connection() == delivery::FinisherConnection::Relayed;
                     if is_relayed && !conversation.finish.is_relayed {
                         self.callback = CallbackState::Relayed;
@@ -238,7 +236,7 @@ impl RunFinisher {
 
     /// Closes the callback connection cleanly.
     ///
-    /// Cancel safe: no, because cancelling the call drops the connection.
+    /// Cancel safe: no, because cancelling drops the connection.
     pub(crate) async fn close(self) {
         if let CallbackState::Open(_, callback) = self.callback {
             let proof = callback.finish().await;
@@ -291,9 +289,9 @@ impl RunFinisher {
         if is_well { StepResult::Ok } else { StepResult::Failed }
     }
 
-    /// Returns whether the completion may be sent on the own connection: only where the client answers the
-    /// barrier behind it, so that the response does not overtake it. Without the coordinator there is no
-    /// response, and no other way.
+    /// Returns whether the completion may be sent on the watchdog's own connection. Only if the client
+    /// answers the barrier after it, so that the response cannot overtake it. Without the coordinator, there
+    /// is no response and no other route.
     async fn may_complete_directly(&mut self) -> bool {
         match &mut self.callback {
             CallbackState::Open(_, callback) => {
@@ -344,8 +342,8 @@ impl RunFinisher {
         }
     }
 
-    /// Has the client open a connection for updates. Without the coordinator there is no other route, so a
-    /// client that answers nothing for a while is sent them nevertheless.
+    /// Asks the client to open a connection for updates. If the coordinator is gone, there is no other route,
+    /// so a client that does not answer for a while is sent the updates anyway.
     async fn open_updates(
         &mut self,
         callback: &mut CallbackConnection,
@@ -388,12 +386,13 @@ impl RunFinisher {
             heeler_sys::fail::pass("watchdog.confirmed");
             return is_proven;
         }
-        // Nothing is written behind a completion that is not acknowledged yet: a client that has read it and
-        // closes would reset the connection, and be dialled again, and receive it twice.
+        // Write nothing after a completion that is not acknowledged. If the client has read it and closes,
+        // the write would reset the connection. The client would then be redialled and receive the completion
+        // twice.
         if is_orphaned && callback.prove_delivery().await == ProofLevel::None {
             return false;
         }
-        // A client that answers nothing can't be asked whether it has handled the completion.
+        // A client that answers nothing cannot be asked whether it has handled the completion.
         let is_proven = callback.prove_completion().await != ProofLevel::None || is_orphaned;
         heeler_sys::fail::pass("watchdog.confirmed");
         if !is_proven {
@@ -402,7 +401,7 @@ impl RunFinisher {
         is_proven
     }
 
-    /// Gives the own connection up, after what the client has handled of it is noted.
+    /// Gives up the watchdog's own connection, after recording what the client has handled.
     async fn give_up_connection(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
         if let CallbackState::Open(address, mut callback) =
             std::mem::replace(&mut self.callback, CallbackState::Relayed)
@@ -410,7 +409,7 @@ impl RunFinisher {
             let handled = callback.handled_position(&conversation.finish.run.id);
             conversation.sent_frames = conversation.sent_frames.max(handled);
             if callback.is_all_handled() {
-                // Only the completion goes by another route.
+                // Only the completion goes over another route.
                 callback.finish().await;
             } else {
                 callback.give_up().await;
@@ -422,24 +421,24 @@ impl RunFinisher {
 }
 
 impl FinishProgress<'_> {
-    /// Records how far the own connection comes.
+    /// Records how far the watchdog's own connection got.
     fn record_step(&mut self, step: DeliveryStep, went: StepResult) {
         if (step, went) == (DeliveryStep::Dial, StepResult::Ok) {
             self.reached = ConnectionEnd::DueUnproven;
         } else if (step, went) == (DeliveryStep::Prove, StepResult::Ok) && self.proof == ProofLevel::Handled {
-            // What only the client's kernel has may be lost with the connection, and is sent again.
+            // Updates that only the client's kernel has may be lost with the connection, and are resent.
             self.reached = ConnectionEnd::CompletionUnproven;
         }
     }
 
-    /// Records the result of sending.
+    /// Records whether sending succeeded.
     fn record_sent(&mut self, sent: Result<(), CallbackBroken>) -> bool {
         self.failure = sent.as_ref().err().map(|broken| error_chain(broken));
         sent.is_ok()
     }
 
-    /// Records how frames that the watchdog's own connection could not prove were sent instead; `next` is the
-    /// step that follows its end.
+    /// Records how frames without proof on the watchdog's own connection were sent instead. `next`: the step
+    /// after that connection was given up.
     fn record_fallback(&mut self, next: Result<DeliveryStep, DeliveryResult>) {
         let remedy = match next {
             Ok(DeliveryStep::SendDue(_)) => "what was not handled was sent again over the main connection",
@@ -455,7 +454,7 @@ impl FinishProgress<'_> {
     }
 }
 
-/// Returns what a failed dial shows: a connection of another user's listener is as good as none.
+/// Returns the meaning of a failed dial. A port that another user listens on counts as refused.
 fn end_of_dial(error: &CallbackDialError) -> ConnectionEnd {
     match error {
         CallbackDialError::TcpPort(DialError::Refused { source, .. }) => match source.kind() {

@@ -1,5 +1,5 @@
-//! Reads workers' journals without blocking the event loop: for the coordinator's `ReadJournal` request, and
-//! for results that are sent again.
+//! Reads workers' journals without blocking the event loop, for the coordinator's `ReadJournal` request and
+//! for results that are resent.
 
 use heeler_core::{DiagnosticsFile, OsText, TestId};
 use heeler_protocol::{
@@ -8,14 +8,14 @@ use heeler_protocol::{
 };
 use heeler_recovery::JournalFile;
 
-/// Reads a worker's journal. A journal that was never begun is empty.
+/// Reads a worker's journal. A journal that does not exist counts as empty.
 ///
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn read_journal(run_dir: &OsText, worker: WorkerId) -> JournalFile {
     let run_dir = run_dir.as_path().to_owned();
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let read_dir = run_dir.clone();
-    // A cancelled receiver needs no result.
+    // Ignore errors: a cancelled receiver needs no result.
     heeler_sys::own_thread::run("heeler-journal", move || {
         drop(sender.send(JournalFile::read_worker(&read_dir, worker)));
     });

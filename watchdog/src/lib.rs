@@ -1,18 +1,17 @@
-//! The watchdog process: parent of all workers and guards, and finisher of runs. It runs no user code and
-//! knows no test framework. Processes that it finds among its descendants and did not start itself are
-//! killed.
+//! The watchdog process: parent of all workers and guards, and finisher of runs. Runs no user code and knows
+//! no test framework. Kills processes among its descendants that it did not start itself.
 //!
 //! - [`main`]: the coordinator's watchdog, one event loop.
-//! - `workers`: worker lifecycle, and the killing of orphaned processes.
+//! - `workers`: starts workers, reports their exits, and kills orphaned processes.
 //! - `journal_reader`: reads the journals of dead workers and of workers whose results are unproven.
-//! - `coordinator_process`: the coordinator when it is stopped.
+//! - `coordinator_process`: handles a stopped coordinator.
 //! - `finisher`: sends the finish of a run to its client, on the callback port or through the coordinator.
 //! - `finish_frames`: the frames of a finish, and their routes.
-//! - `client_finishers`: one finisher for each client.
-//! - `orphaned_run`: the finish of an orphaned run (its coordinator has died).
+//! - `client_finishers`: one finisher per client.
+//! - `orphaned_run`: the finish of a run whose coordinator has died.
 //!
-//! Guards, one small process for each test process, and the fork server that forks them are in
-//! `heeler-guard`; minidumps and stacks of a stopped process are in `heeler-crash`.
+//! `heeler-guard` contains guards, one small process per test process, and the fork server that forks them.
+//! `heeler-crash` writes minidumps and stack traces of stopped processes.
 
 mod client_finishers;
 mod coordinator_process;

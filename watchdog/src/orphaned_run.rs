@@ -1,5 +1,5 @@
-//! The finish of an orphaned run: the manifest holds the tests of the run, the journals hold their results.
-//! Which updates are still due is decided by [`heeler_core::delivery::settle_orphaned_run`].
+//! The finish of an orphaned run: the manifest lists the tests of the run, and the journals contain their
+//! results. [`heeler_core::delivery::settle_orphaned_run`] decides which updates are still due.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,23 +11,23 @@ use heeler_protocol::{
 };
 use heeler_recovery::{RunJournals, unfinished_result};
 
-/// A run that is open: begun and not finished.
+/// A run that has begun but not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnfinishedRun {
     pub(crate) run: RunKey,
     pub(crate) route: ClientRoute,
     pub(crate) run_dir: OsText,
     pub(crate) has_attachments_stream: bool,
-    /// The tests of the run, if the manifest could not be written.
+    /// Tests of the run, if the manifest could not be written.
     pub(crate) plan: Option<ManifestPlan>,
     /// Members that the client added to tests and groups.
     pub(crate) client_members: ClientMembers,
-    /// The number of results of dead workers that the client has handled, as the coordinator reported it.
+    /// Number of each dead worker's results that the client has handled, as reported by the coordinator.
     pub(crate) handled: BTreeMap<WorkerId, u64>,
 }
 
-/// Returns the finish to send: the journalled results behind those that the client is proven to have of each
-/// worker, with their files, and a synthesized result for every other test.
+/// Returns the finish to send: for each worker, the journalled results after those that the client is proven
+/// to have, with their files; and a synthesized result for every other test.
 pub(crate) fn finish(open: UnfinishedRun, proven: impl Fn(WorkerId) -> u64) -> FinishRequest {
     let run_dir = open.run_dir.as_path();
     // Damage is reported when a journal is sent.
@@ -37,6 +37,7 @@ pub(crate) fn finish(open: UnfinishedRun, proven: impl Fn(WorkerId) -> u64) -> F
         tracing::error!(error, "tests without a result can't be reported");
         ManifestPlan::default()
     });
+    // Synthesize results for unfinished tests.
     let due = journals.settle(plan.tests.len());
     let attempts = journals.last_attempts();
     let synthesized: Vec<_> = due
@@ -47,6 +48,7 @@ pub(crate) fn finish(open: UnfinishedRun, proven: impl Fn(WorkerId) -> u64) -> F
             result: unfinished_result(unfinished, attempts.get(&test).copied(), "Heeler's coordinator died"),
         })
         .collect();
+    // Collect the files of all results that are still due.
     let of_journals = journals.files.iter().flat_map(|journal| {
         let sent = journal.worker.map_or(0, &proven);
         journal.finished().skip(usize::try_from(sent).unwrap_or(usize::MAX)).map(|(_, result)| result)
@@ -79,9 +81,9 @@ pub(crate) fn finish(open: UnfinishedRun, proven: impl Fn(WorkerId) -> u64) -> F
     }
 }
 
-/// Returns what is left to send of a finish that was relayed, when the coordinator has died before it has
-/// written all of it to the client's main connection; `written` is the number of its frames that are known
-/// to be written, `None` if not even that is known of what went there before them.
+/// Returns the unsent rest of a relayed finish, after the coordinator died before writing all of it to the
+/// client's main connection. `written`: number of its frames known to be written. `None` if even earlier
+/// frames on that connection may be unwritten.
 pub(crate) fn unwritten_finish(
     finish: FinishRequest,
     written: Option<u64>,
@@ -103,7 +105,7 @@ pub(crate) fn unwritten_finish(
             return finish;
         }
     }
-    // What was sent before is sent again in another division.
+    // The results are divided into frames differently this time, so start again from the first frame.
     finish.sent_frames = 0;
     for worker in relayed {
         let proven = proven(worker);
@@ -219,7 +221,7 @@ mod tests {
             client_members: client_members.clone(),
         };
         let finished = finish(open(None), |_| 0);
-        // A plan that could not be written to the manifest arrives with the begin of the run.
+        // If the plan could not be written to the manifest, it arrives with the begin of the run.
         fs::remove_file(dir.path().join(manifest::MANIFEST_FILE_NAME)).unwrap();
         assert_eq!(finish(open(Some(manifest.plan)), |_| 0), finished);
         let finish = finished;

@@ -38,21 +38,21 @@ use crate::unwritten_finishes::{UnwrittenFinish, UnwrittenFinishes};
 use crate::workers::WorkerProcesses;
 use heeler_core::error_chain;
 
-/// How long the watchdog tries to join. The coordinator listens before it starts the watchdog.
+/// Time limit for joining. The coordinator is already listening when it starts the watchdog.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
-/// Interval between checks for orphans, because reparenting raises no signal.
+/// Interval for checking for orphans. Needed because reparenting raises no signal.
 const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the watchdog waits for its descendants to exit. All of them are killed at once and gone in
-/// milliseconds. On a machine so busy that killed processes wait for a processor, waiting is better than
-/// leaving a process behind; only a process that hangs in the kernel needs all of this time.
+/// Time limit for descendants to exit. They are all killed at once, and normally gone within milliseconds. On
+/// a machine so busy that killed processes wait for a CPU, waiting is better than leaving a process behind.
+/// Only a process that hangs in the kernel uses up this time.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
-/// How long a client may take to receive the end of an orphaned run. The watchdog then gives up, because no
-/// other process is left that needs it.
+/// Time limit for a client to receive the end of an orphaned run. The watchdog then gives up, because nobody
+/// else needs it any more.
 const ORPHANED_FINISH_LIMIT: Duration = Duration::from_secs(30);
-/// How long workers that were ordered to exit may take to close their connections to the client cleanly.
+/// Time for workers that were ordered to exit to close their client connections cleanly.
 const EXIT_GRACE: Duration = Duration::from_millis(300);
 
-/// The error that kept a watchdog from serving.
+/// Why a watchdog could not serve.
 #[derive(Debug, thiserror::Error)]
 enum WatchdogSessionError {
     #[error("prepare the watchdog's process")]
@@ -63,9 +63,9 @@ enum WatchdogSessionError {
     Join(#[source] heeler_transport::LinkClosed),
 }
 
-/// How a session ends for its watchdog.
+/// Why a session ended.
 enum WatchdogExit {
-    /// The coordinator ordered it.
+    /// The coordinator ordered the exit.
     Ordered,
     /// The coordinator is gone.
     Orphaned,
@@ -74,20 +74,20 @@ enum WatchdogExit {
     Failed,
 }
 
-/// Runs as the watchdog of the coordinator that listens at `socket_path`, until ordered to exit or orphaned.
+/// Runs as the watchdog of the coordinator listening at `socket_path`, until ordered to exit or orphaned.
 #[must_use]
 pub fn main(socket_path: &Path) -> ExitCode {
     process::set_name(c"heeler-watchdog");
     process::ignore_terminal_signals();
     let outcome = prepare().map_err(WatchdogSessionError::Prepare).and_then(|runtime| {
         let outcome = runtime.block_on(run(socket_path));
-        // A journal on a hung disk blocks a thread of the runtime; the exit does not wait for it.
+        // Do not wait for runtime threads: one may be blocked by a journal on a hung disk.
         runtime.shutdown_background();
         outcome
     });
     match outcome {
         Ok(WatchdogExit::Ordered) => {
-            // The coordinator removes it too, but may be killed before.
+            // The coordinator removes the socket too, but may be killed before.
             remove_socket(socket_path);
             ExitCode::SUCCESS
         }
@@ -108,12 +108,12 @@ pub fn main(socket_path: &Path) -> ExitCode {
 
 fn prepare() -> io::Result<tokio::runtime::Runtime> {
     process::become_subreaper()?;
-    // Removes the control groups of sessions that were killed as a whole.
+    // Left by sessions that were killed as a whole.
     heeler_sys::cgroup::remove_stale_leaves();
     heeler_transport::runtime::build(&mut tokio::runtime::Builder::new_current_thread())
 }
 
-/// Removes what a killed coordinator left behind: its socket, and the session's directory with all scratch
+/// Removes the remains of a killed coordinator: its socket, and the session's directory with all scratch
 /// files.
 fn remove_socket(path: &Path) {
     let _missing = std::fs::remove_file(path);
@@ -131,7 +131,7 @@ fn remove_socket(path: &Path) {
                 }
             }
         }
-        // The path was chosen by another party, so the directory is removed only if it is empty.
+        // Somebody else chose this path, so remove the directory only if it is empty.
         Some(directory) => drop(std::fs::remove_dir(directory)),
         None => {}
     }
@@ -141,10 +141,11 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     heeler_sys::fail::pass("watchdog.join");
     let deaths = signal(SignalKind::child()).map_err(WatchdogSessionError::Prepare)?;
     let terms = signal(SignalKind::terminate()).map_err(WatchdogSessionError::Prepare)?;
-    // The coordinator's death is noticed by the end of the connection, or because no process listens. It must
-    // not kill the watchdog, which has to kill its descendants and to remove the socket.
+    // The watchdog notices the coordinator's death by the end of the connection, or because nobody is
+    // listening. That death must not kill the watchdog, which has to kill its descendants and remove the
+    // socket.
     process::clear_parent_death_signal().map_err(WatchdogSessionError::Prepare)?;
-    // Before it may be dead, and another process the parent.
+    // Look up the parent first: after the coordinator's death, another process is the parent.
     let coordinator = CoordinatorProcess::of_parent();
     let deadline = Instant::now() + JOIN_LIMIT;
     let stream = local::connect(socket_path, deadline).await.map_err(WatchdogSessionError::Connect)?;
@@ -188,21 +189,20 @@ struct WatchdogSession<'a> {
     orphan_check: Interval,
     workers: WorkerProcesses,
     finishers: ClientFinishers,
-    /// The open runs, to be finished if the coordinator dies; as many as the coordinator has requests.
+    /// Open runs, which are finished if the coordinator dies. As many as the coordinator has requests.
     open_runs: Vec<UnfinishedRun>,
-    /// Finishes that were relayed, until the coordinator has written them.
+    /// Relayed finishes that the coordinator has not written yet.
     unwritten: UnwrittenFinishes,
-    /// Locks on disk which mark that open and finishing runs still have a live watchdog.
+    /// Locks on disk, which show that open and finishing runs still have a live watchdog.
     locks: BTreeMap<RunKey, LivenessLock>,
     tasks: JoinSet<WatchdogTaskResult>,
-    /// Messages not sent yet; at most one for each worker, request and run.
+    /// Messages not sent yet. At most one per worker, request and run.
     outgoing: VecDeque<FromWatchdog>,
-    /// Duplicates of the workers' connections to clients, also of dead workers: needed if the coordinator
-    /// dies. `None` if they can't be received.
+    /// Duplicates of the workers' connections to clients, including dead workers. Needed if the coordinator
+    /// dies. `None` if they cannot be received.
     held_streams: Option<HeldStreams>,
 }
 
-/// The result of a task.
 enum WatchdogTaskResult {
     Finish(SentFinish),
     Journal(FromWatchdog),
@@ -220,8 +220,8 @@ enum WatchdogSessionEvent {
 }
 
 impl WatchdogSession<'_> {
-    /// Runs the event loop until the session ends. `terms` receives SIGTERM from a live coordinator that has
-    /// given up its client: then the control connection may be full.
+    /// Runs the event loop until the session ends. `terms`: receives SIGTERM from a coordinator that has
+    /// given up on its client, because the control connection may be full then.
     async fn serve(mut self, mut terms: Signal) -> WatchdogExit {
         loop {
             let event = self.next_event(&mut terms).await;
@@ -279,7 +279,7 @@ impl WatchdogSession<'_> {
                 self.on_finish_sent(sent)
             }
             WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Closed)) => {}
-            // A lost finish would hang its run; after this watchdog exits, the coordinator starts another
+            // A lost finish would hang its run. After this watchdog exits, the coordinator starts another
             // one.
             WatchdogSessionEvent::TaskFinished(Err(error)) => {
                 tracing::error!(%error, "a task of the watchdog failed");
@@ -369,7 +369,7 @@ impl WatchdogSession<'_> {
         self.finishers.add(holders, route, &self.control);
     }
 
-    /// Takes the lock on disk which shows that a live watchdog is responsible for the run.
+    /// Takes the lock on disk that shows that a live watchdog is responsible for the run.
     fn lock_run(&mut self, run: &RunKey, run_dir: &OsText) {
         // A second lock would block on the first one.
         if self.locks.contains_key(run) {
@@ -405,7 +405,7 @@ impl WatchdogSession<'_> {
         });
     }
 
-    /// Terminates all descendants and closes the connection to the client.
+    /// Kills all descendants, and closes the connections to clients or finishes orphaned runs.
     async fn shut_down(mut self, end: &WatchdogExit, terms: &mut Signal) {
         heeler_sys::fail::pass("watchdog.leave");
         let deadline = Instant::now() + KILL_LIMIT;
@@ -419,8 +419,8 @@ impl WatchdogSession<'_> {
         if matches!(end, WatchdogExit::Orphaned) {
             tokio::select! {
                 biased;
-                // The end of the connection may be noticed before the SIGTERM that makes the exit an orderly
-                // one.
+                // The end of the connection may be noticed before the SIGTERM that makes this an orderly
+                // exit.
                 _ = terms.recv() => {}
                 () = self.finish_orphaned_runs() => {}
             }
@@ -429,8 +429,8 @@ impl WatchdogSession<'_> {
         self.finishers.close_all(EXIT_GRACE).await;
     }
 
-    /// Sends the due updates of all open runs after the coordinator has died, to the clients that offered a
-    /// callback port. All workers are gone by now.
+    /// Sends the due updates of all open runs to clients with a callback port, after the coordinator has
+    /// died. All workers are already gone.
     async fn finish_orphaned_runs(&mut self) {
         let finishers = std::mem::take(&mut self.finishers);
         finishers.close_relays();
@@ -443,6 +443,7 @@ impl WatchdogSession<'_> {
             let run = finish.run.clone();
             orphaned_run::unwritten_finish(finish, written, |worker| on_stream(&run, worker))
         };
+        // Collect what is due, by client.
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for finish in self.unwritten.take().into_iter().map(unwritten) {
             due.entry(finish.run.client).or_default().push(finish);
@@ -453,6 +454,7 @@ impl WatchdogSession<'_> {
             let finish = orphaned_run::finish(open, proven);
             due.entry(finish.run.client).or_default().push(finish);
         }
+        // Send it. Finishers in use become available when their current finish ends.
         let tasks = &mut self.tasks;
         let busy = async move |take: &mut dyn FnMut(Box<RunFinisher>, Option<FinishRequest>)| {
             let deadline = Instant::now() + ORPHANED_FINISH_LIMIT;
@@ -470,7 +472,7 @@ impl WatchdogSession<'_> {
         finishers.finish_orphaned(due, busy, limits).await;
     }
 
-    /// Waits until there are no descendants, at most until the deadline.
+    /// Waits until all descendants are gone, or the deadline passes.
     async fn wait_until_childless(&mut self, deadline: Instant) {
         loop {
             drop(self.workers.collect_exits());
@@ -486,7 +488,7 @@ impl WatchdogSession<'_> {
     }
 }
 
-/// Brings the connections of all workers, which are dead, to an end.
+/// Completes the connections of all workers, which are dead.
 async fn settle_streams(held: Option<HeldStreams>) -> BTreeMap<(StreamSender, ClientId), SettledStream> {
     let streams = held.map(|held| held.take_all()).unwrap_or_default();
     let settling: JoinSet<_> = streams

@@ -1,29 +1,29 @@
-//! Finishes that went through the coordinator, and that it has not written to the client's main connection
-//! yet: they are sent again if it dies before.
+//! Finishes that were relayed but not yet written by the coordinator to the client's main connection. If the
+//! coordinator dies first, they are sent again.
 
 use heeler_protocol::control::{ClientId, FinishRequest, RelayedPart, RunKey};
 
-/// A finish that the coordinator has to write.
+/// A finish that the coordinator must write.
 #[derive(Debug)]
 pub(crate) struct UnwrittenFinish {
     pub(crate) finish: FinishRequest,
-    /// The number of its frames that are known to be written; `None` as long as it is not known either
-    /// whether what went there before them is.
+    /// Number of the finish's frames known to be written. `None` while even earlier frames on that connection
+    /// may be unwritten.
     pub(crate) written: Option<u64>,
 }
 
-/// The unwritten finishes, oldest first: as many as there are runs that end while their client does not read.
+/// Unwritten finishes, oldest first. As many as there are runs that end while their client does not read.
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenFinishes(Vec<UnwrittenFinish>);
 
 impl UnwrittenFinishes {
     pub(crate) fn add(&mut self, finish: FinishRequest) {
-        // A finish that a dead watchdog had begun is sent once more.
+        // A finish that a dead watchdog had begun is repeated.
         self.0.retain(|earlier| earlier.finish.run != finish.run);
         self.0.push(UnwrittenFinish { finish, written: None });
     }
 
-    /// Records what the coordinator has written.
+    /// Records how much the coordinator has written.
     pub(crate) fn on_written(&mut self, run: &RunKey, part: RelayedPart) {
         match part {
             RelayedPart::Frames(frames) => {
@@ -35,12 +35,12 @@ impl UnwrittenFinishes {
         }
     }
 
-    /// Forgets the finishes of a client that has left.
+    /// Drops the finishes of a client that has left.
     pub(crate) fn end_client(&mut self, client: ClientId) {
         self.0.retain(|entry| entry.finish.run.client != client);
     }
 
-    /// Takes all of them, oldest first.
+    /// Takes all unwritten finishes, oldest first.
     pub(crate) fn take(&mut self) -> Vec<UnwrittenFinish> {
         std::mem::take(&mut self.0)
     }

@@ -1,8 +1,8 @@
-//! Worker lifecycle. An exit is reported only after the worker's whole process tree is gone.
+//! Starts and observes workers. An exit is reported only after the worker's whole process tree is gone.
 //!
-//! A dying worker takes its guards with it, and a dying guard its test. Processes that a test leaves behind
-//! are reparented to the watchdog before the exit of their parent can be noticed. So a child that is not a
-//! worker is an orphan, and when the watchdog has no such child, the whole tree is gone.
+//! A dying worker takes its guards with it, and a dying guard its test. Processes left behind by a test are
+//! reparented to the watchdog before their parent's exit can be noticed. A child that is not a worker is
+//! therefore an orphan, and without such children the whole tree is gone.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,9 @@ use heeler_sys::{
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 
-/// An exit is reported after this time even if a descendant hangs in the kernel.
+/// Time after which an exit is reported even if a descendant hangs in the kernel.
 const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(5);
 
-/// All workers of the session.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerProcesses {
     running: HashMap<Pid, (WorkerId, SpawnedChild)>,
@@ -39,8 +38,7 @@ impl WorkerProcesses {
     pub(crate) fn start(&mut self, worker: WorkerId, socket_path: &Path) -> Result<(), SpawnError> {
         let args =
             ["__worker".into(), socket_path.as_os_str().to_owned(), OsString::from(worker.to_string())];
-        // Its output goes where the watchdog's goes: to the user if output is not captured, otherwise
-        // nowhere.
+        // The worker's output goes where the watchdog's goes: to the user, or nowhere if output is captured.
         let spawned = SpawnOptions {
             args: args.into(),
             stdout: ChildStdio::Inherit,
@@ -53,10 +51,10 @@ impl WorkerProcesses {
         Ok(())
     }
 
-    /// Kills a worker if it is alive; its exit is reported like any other.
+    /// Kills a worker if it is alive. Its exit is reported as usual.
     pub(crate) fn kill(&mut self, worker: WorkerId) {
         for (_, child) in self.running.values().filter(|(one, _)| *one == worker) {
-            // A worker that has exited by itself in the meantime is as good.
+            // Ignore errors: the worker may have exited by itself meanwhile.
             let _gone = child.signal(Signal::KILL);
         }
     }
@@ -66,7 +64,7 @@ impl WorkerProcesses {
         let _reached = process::signal_descendants(Pid::own(), Signal::KILL, |_, _| true);
     }
 
-    /// Reaps exited children, kills orphans, and returns the worker exits that are complete.
+    /// Reaps exited children, kills orphans, and returns completed worker exits.
     pub(crate) fn collect_exits(&mut self) -> Vec<FromWatchdog> {
         self.reap();
         let is_clear = self.kill_orphans() == 0;
@@ -101,7 +99,8 @@ impl WorkerProcesses {
             if !self.running.contains_key(&pid) {
                 count += 1;
                 let _is_permitted = process::kill_child(pid);
-                // Its descendants would otherwise be reparented to the watchdog one generation at a time.
+                // Otherwise the orphan's descendants would be reparented to the watchdog one generation at a
+                // time.
                 let _reached = process::signal_descendants(pid, Signal::KILL, |_, _| true);
             }
         }
