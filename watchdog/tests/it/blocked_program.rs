@@ -1,4 +1,5 @@
-//! Programs stopped in known stacks: built from `fixtures`, started, and awaited at their expected place.
+//! Programs blocked in known stacks: builds them from `fixtures`, starts them, and waits until they have
+//! reached the expected place.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +19,7 @@ use crate::support::{HeldPipe, wait_until};
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const BUILT: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// A program that blocks in a known stack, and is killed with the test.
+/// A program that blocks in a known stack. Killed with the test.
 pub(crate) struct BlockedProgram {
     child: SpawnedChild,
     pub(crate) pid: Pid,
@@ -64,22 +65,21 @@ impl BlockedProgram {
         }
     }
 
-    /// Dumps it, and reads the dump.
     pub(crate) fn dump_and_read(&self) -> DumpSummary {
         let plan = self.dump_plan();
-        // Dumps are repeated until the program is where it is expected.
+        // Dumps are repeated until the program has reached the expected place.
         let _absent = std::fs::remove_file(&plan.path);
         let file = dump::write(&self.dump_target(), &plan).unwrap();
         assert!(file.threads > 0, "{file:?}");
         dump::read(&plan.path).unwrap()
     }
 
-    /// Returns the registers of its threads. A blocked thread has the same ones a moment later.
+    /// Returns the registers of the program's threads. They do not change while the threads are blocked.
     pub(crate) fn registers(&self) -> Vec<ThreadRegisters> {
         self.dump_and_read().threads.into_iter().map(registers_of).collect()
     }
 
-    /// Returns its stacks once the innermost function is `top`.
+    /// Returns the program's stack traces once the innermost function is `top`.
     pub(crate) fn stacks_once_in(&self, top: &str) -> ProcessStacks {
         let stacks = || stacks::symbolize(stacks::unwind(self.pid, &self.registers()).unwrap());
         wait_until(top, stacks, |stacks| {
@@ -95,7 +95,6 @@ pub(crate) fn build_cpp(name: &str, arguments: &[&str]) -> PathBuf {
     build("/usr/bin/g++", "stands.cpp", name, &all)
 }
 
-/// Builds the Rust program.
 pub(crate) fn build_rust(name: &str, arguments: &[&str]) -> PathBuf {
     let compiler = std::env::var_os("RUSTC").map_or_else(|| in_path("rustc"), PathBuf::from);
     build(compiler.to_str().unwrap(), "stands.rs", name, arguments)
@@ -120,7 +119,7 @@ fn build(compiler: &str, source: &str, name: &str, arguments: &[&str]) -> PathBu
     program
 }
 
-/// Returns the number of the line with the mark `LINE word`.
+/// Returns the line number of the mark `LINE word`.
 pub(crate) fn marked_line(word: &str) -> u32 {
     let source = std::fs::read_to_string(Path::new(FIXTURES).join("stands.cpp")).unwrap();
     let mark = format!("// LINE {word}");
@@ -128,7 +127,8 @@ pub(crate) fn marked_line(word: &str) -> u32 {
     u32::try_from(index + 1).unwrap()
 }
 
-/// Prints the time to dump, unwind and symbolize a process: the one whose id is given, or one of 100 threads.
+/// Prints the time to dump, unwind and symbolize a process: the process with this id, or a new one with 100
+/// threads.
 pub(crate) fn measure(pid: Option<&String>) -> ExitCode {
     const ROUNDS: usize = 15;
     let pid = pid.map(|pid| Pid(pid.parse().unwrap()));

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::support::{HeldPipe, WAIT_LIMIT};
 
-/// Limits that suffice for a client on a busy machine.
+/// Limits that are long enough for a client on a busy machine.
 const LIMITS: DeliveryLimits = DeliveryLimits {
     connect_ms: 10_000,
     stall_ms: 10_000,
@@ -29,22 +29,21 @@ const LIMITS: DeliveryLimits = DeliveryLimits {
     first_answer_ms: 10_000,
 };
 
-/// Environment variable with the role of a worker that a watchdog of these tests starts; see
-/// `sessions::worker`.
+/// Environment variable with the role of the test worker that a watchdog starts. See `sessions::worker`.
 pub(crate) const WORKER_ROLE: &str = "HEELER_TEST_WORKER";
 
 pub(crate) struct TestCoordinator {
     pub(crate) watchdog: SpawnedChild,
-    /// The standard error of the watchdog and all below it.
+    /// Standard error of the watchdog and its descendants.
     pub(crate) stderr: HeldPipe,
     pub(crate) control: ControlSender,
     receiver: ControlReceiver,
     writer: LinkTask,
     listener: LocalListener,
     directory: SocketDir,
-    /// The route to the client of all runs.
+    /// Route to the client of all runs.
     pub(crate) route: ClientRoute,
-    /// Completions that were announced before the watchdog sent them on its own connection.
+    /// Number of completions announced before the watchdog sent them on its own connection.
     pub(crate) announced: usize,
 }
 
@@ -55,12 +54,12 @@ pub(crate) fn run_async(test: impl Future<Output = ()>) {
 }
 
 impl TestCoordinator {
-    /// Starts a watchdog whose workers play `worker`.
+    /// Starts a watchdog whose workers play the role `worker`.
     pub(crate) async fn start(worker: &str, callback: Option<CallbackAddress>) -> Self {
         Self::start_with(worker, callback, LIMITS).await
     }
 
-    /// The same with short limits, for a client that will use all of them up.
+    /// Starts a watchdog with short limits, for a client that exceeds all of them.
     pub(crate) async fn start_impatient(callback: Option<CallbackAddress>) -> Self {
         Self::start_with("exit", callback, DeliveryLimits { drain_ms: 300, first_answer_ms: 300, ..LIMITS })
             .await
@@ -90,7 +89,7 @@ impl TestCoordinator {
         Self { watchdog, stderr: feet, control, receiver, writer, listener, directory, route, announced: 0 }
     }
 
-    /// Sends a message; a finish gets the client's route.
+    /// Sends a message. A finish gets the client's route.
     pub(crate) async fn send(&self, mut message: ToWatchdog) {
         if let ToWatchdog::Finish(finish) = &mut message {
             finish.route = self.route.clone();
@@ -98,8 +97,8 @@ impl TestCoordinator {
         self.control.send(&message).await.unwrap();
     }
 
-    /// Returns the next message other than announcements of relayed frames, and of completions, which are
-    /// counted.
+    /// Returns the next message, skipping announcements of relayed frames. Announcements of completions are
+    /// skipped too, but counted.
     pub(crate) async fn next(&mut self) -> ReceivedPacket<FromWatchdog> {
         loop {
             let next = timeout(WAIT_LIMIT, self.receiver.next()).await.expect("the watchdog is silent");
@@ -118,7 +117,7 @@ impl TestCoordinator {
         }
     }
 
-    /// Returns the relayed frames with their positions, each confirmed, and the message after them.
+    /// Returns the relayed frames with their positions, confirming each, and the message after them.
     pub(crate) async fn next_relayed(&mut self) -> (Vec<(u64, Bytes)>, FromWatchdog) {
         let mut frames = Vec::new();
         loop {
@@ -132,7 +131,7 @@ impl TestCoordinator {
         }
     }
 
-    /// Ends the watchdog as at the end of a session.
+    /// Ends the watchdog like the end of a session.
     pub(crate) async fn end_session(mut self) {
         self.send(ToWatchdog::Exit).await;
         self.control.flush().await.unwrap();
@@ -140,8 +139,8 @@ impl TestCoordinator {
         assert_eq!(self.watchdog.wait().unwrap().code, Some(0));
     }
 
-    /// Cuts the connection as the kernel does for a killed coordinator, and returns what remains: the
-    /// watchdog, its output pipe, and the directory, which the killed coordinator does not remove.
+    /// Cuts the connection like the kernel does for a killed coordinator. Returns what remains: the watchdog,
+    /// its output pipe, and the directory, which a killed coordinator does not remove.
     pub(crate) async fn cut_connection(mut self) -> (SpawnedChild, HeldPipe, PathBuf) {
         let path = self.directory.path().to_owned();
         std::mem::forget(self.directory);

@@ -1,5 +1,5 @@
-//! The guard as a tracer, with programs that end in every way: crashes that are reported, ends that are not,
-//! and that tracing changes no end.
+//! The guard as a tracer, with programs that end in every way. Checks which crashes are reported, which ends
+//! are not, and that tracing changes none of them.
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     crashes_under_load_are_all_reported,
 ];
 
-/// The end of a program under a guard.
+/// Outcome of a program under a guard.
 pub(crate) struct GuardedOutcome {
     pub(crate) untraced: Vec<String>,
     pub(crate) crashes: Vec<CrashReport>,
@@ -70,7 +70,7 @@ impl GuardedOutcome {
     }
 }
 
-/// Compiles a program of the fixtures, unless it was compiled from this source before.
+/// Compiles a fixture program, unless it was already compiled from this source.
 pub(crate) fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let directory = std::env::current_exe().unwrap().parent().unwrap().join("fixtures");
     std::fs::create_dir_all(&directory).unwrap();
@@ -123,7 +123,7 @@ pub(crate) fn command(program: &Path, args: &[&str]) -> TestCommand {
     }
 }
 
-/// Starts a command under a guard, traced in a mode.
+/// Starts a command under a guard with this trace mode.
 pub(crate) fn start_traced(command: TestCommand, mode: TraceMode) -> (GuardedTest, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut guarded = GuardedTest::start();
@@ -153,8 +153,8 @@ pub(crate) fn collect_outcome(mut guarded: GuardedTest, directory: tempfile::Tem
     GuardedOutcome { untraced, crashes, end, output, _directory: directory }
 }
 
-/// Prints the reports of a guard for any program: `cargo test -p heeler-watchdog --test it -- watch root
-/// PROGRAM ARGS`.
+/// Prints a guard's reports for any program: `cargo test -p heeler-watchdog --test it -- watch root PROGRAM
+/// ARGS`.
 pub(crate) fn print_reports(line: &[String]) -> ExitCode {
     let mode = if line[0] == "tree" { TraceMode::Tree } else { TraceMode::Root };
     let args: Vec<&str> = line[2..].iter().map(String::as_str).collect();
@@ -170,7 +170,7 @@ pub(crate) fn run_crasher(mode: &str) -> GuardedOutcome {
     run_traced(command(crash_program(), &[mode]), TraceMode::Root)
 }
 
-/// Asserts that the dump can be read, and agrees with the report.
+/// Asserts that the dump is readable and agrees with the report.
 fn assert_dump(report: &CrashReport) {
     let path = report.dump.as_ref().unwrap_or_else(|| panic!("{report:?}"));
     let summary = heeler_crash::dump::read(path.as_path()).unwrap();
@@ -350,7 +350,7 @@ fn program_started_by_shell_is_traced() {
     assert_eq!((report.is_root, outcome.ending()), (false, (Some(139), None)));
     assert!(report.stack.contains("deref"), "{report:?}");
     assert_dump(report);
-    // The program started by the shell is traced as if there were no shell: its own children are not.
+    // The program started by the shell is traced as if there were no shell. Its children are not traced.
     let script = format!("{} spawnchild; exit $?", crash_program().display());
     assert!(run_traced(shell_command(&script), TraceMode::Root).crashes.is_empty());
     let script = format!("{} traceme; exit $?", crash_program().display());
@@ -373,7 +373,7 @@ fn traced_test_can_stop_and_continue() {
     let (mut guarded, directory) = start_traced(command(crash_program(), &["stopcont"]), TraceMode::Root);
     let pid = guarded.expect_started();
     guarded.output.wait_for("stops\n");
-    // A group-stop that the tracer listens to looks like a tracing stop.
+    // A group-stop observed by the tracer looks like a tracing stop.
     wait_until("it has stopped", || state_of(pid), |state| *state == Some('t'));
     kill_group(Pid(pid.cast_signed()), Signal::CONT).unwrap();
     let outcome = collect_outcome(guarded, directory);
@@ -451,7 +451,7 @@ fn sample_reports_process_activity() {
         assert!(asked.elapsed() >= Duration::from_millis(400));
         assert_eq!(sample.processes.len(), 1, "{sample:?}");
         assert_eq!(sample.processes[0].pid, pid);
-        // On a busy machine even a process that needs little processor time may be starved.
+        // On a busy machine, even a process that needs little CPU time may be starved.
         let is_starved = mode != "idle" && sample.processes[0].state == "STARVED";
         assert!(sample.processes[0].state == state || is_starved, "{sample:?}");
         assert_eq!(sample.processes[0].is_working, mode == "busy" || is_starved, "{sample:?}");
@@ -493,7 +493,7 @@ fn hung_tree_is_dumped_and_continues() {
             assert!(idle.stack.contains("main at"), "{idle:?}");
             assert_eq!(idle.state, "BLOCKED in pause (5 threads)");
         }
-        // It is still running, and traced as before.
+        // The process is still running and traced as before.
         guarded.send(&ToGuard::Pause);
         assert_eq!(guarded.next_message(), Some(FromGuard::Paused));
         guarded.send(&ToGuard::Dump);
@@ -511,9 +511,9 @@ fn hung_tree_is_dumped_and_continues() {
 fn crashes_under_load_are_all_reported() {
     const AT_A_TIME: usize = 8;
     let wanted = if std::env::var_os("HEELER_LONG_FORMS").is_some() { 500 } else { 108 };
-    // Used alternately: one links its libraries dynamically, the other one statically.
+    // Used alternately: one is linked dynamically, the other statically.
     let programs = [crash_program(), &compile("crash.cpp", &["-g", "-O1", "-pthread", "-static"])];
-    // Each with the signal that kills it, and a function of its stack.
+    // Each mode with the signal that kills it, and a function in its stack trace.
     let modes = [
         ("segv", Signal::SEGV, "deref"),
         ("abort", Signal::ABRT, "main"),
@@ -547,7 +547,7 @@ fn crashes_under_load_are_all_reported() {
             let mut head = [0; 4];
             std::fs::File::open(dump.as_path()).and_then(|mut file| file.read_exact(&mut head)).unwrap();
             assert_eq!(&head, b"MDMP", "{index} {mode}");
-            // Reading one takes longer than everything else. Each kind of crash is read at least once.
+            // Reading a dump takes longer than everything else. Each kind of crash is read at least once.
             if index % 13 == 0 {
                 assert_dump(report);
             }

@@ -1,6 +1,6 @@
-//! Crashes of programs whose symbols and unwind tables are damaged: the kernel and the loader read neither,
-//! so the programs run, and whatever their files contain, the crash is reported with its signal, and with a
-//! stack or the reason why there is none.
+//! Crashes of programs with damaged symbols and unwind tables. The kernel and the loader read neither, so the
+//! programs still run. Whatever their files contain, the crash must be reported with its signal, and with a
+//! stack trace or the reason why there is none.
 
 use std::{
     collections::BTreeMap,
@@ -28,10 +28,10 @@ use crate::{
 pub(crate) const TESTS: &[NamedTest] =
     tests![crash_of_damaged_program_is_reported, symbolizer_that_fails_is_survived,];
 
-/// Number of damaged programs of one run of the tests; more are tried by hand, with `damage COUNT SEED`.
+/// Number of damaged programs per test run. Run `damage COUNT SEED` to try more.
 const COUNT: u64 = 24;
 
-/// What a program runs without.
+/// Parts that a program does not need to run.
 const PARTS: [&str; 12] = [
     ".debug_info",
     ".debug_abbrev",
@@ -47,12 +47,12 @@ const PARTS: [&str; 12] = [
     ".shstrtab",
 ];
 
-/// Numbers that are the same for the same seed.
+/// Random numbers, the same for the same seed.
 struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        // xorshift64*: any spread does.
+        // xorshift64*. Any distribution will do.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -70,7 +70,7 @@ fn number(bytes: &[u8], at: usize, length: usize) -> usize {
     usize::try_from(u64::from_le_bytes(whole)).unwrap()
 }
 
-/// Returns where the parts of a program are in its file, with its section headers.
+/// Returns where the parts of a program, including its section headers, are in its file.
 fn parts(bytes: &[u8]) -> BTreeMap<String, Range<usize>> {
     let (table, count, names) = (number(bytes, 40, 8), number(bytes, 60, 2), number(bytes, 62, 2));
     let header = |place: usize| table + 64 * place;
@@ -90,7 +90,7 @@ fn parts(bytes: &[u8]) -> BTreeMap<String, Range<usize>> {
     found
 }
 
-/// Damages one part of a program; returns what was done.
+/// Damages one part of a program. Describes the damage.
 fn damage(bytes: &mut [u8], numbers: &mut Numbers) -> String {
     let parts: Vec<_> = parts(bytes).into_iter().collect();
     let (name, range) = &parts[numbers.below(parts.len())];
@@ -127,7 +127,7 @@ fn damage(bytes: &mut [u8], numbers: &mut Numbers) -> String {
     format!("{name}: {what}")
 }
 
-/// Runs a program that crashes, damaged as this seed determines.
+/// Runs a crashing program, with the damage determined by this seed.
 fn run_damaged(program: &Path, directory: &Path, seed: u64) -> (String, GuardedOutcome) {
     let mut bytes = std::fs::read(program).unwrap();
     let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -140,7 +140,7 @@ fn run_damaged(program: &Path, directory: &Path, seed: u64) -> (String, GuardedO
     (what, outcome)
 }
 
-/// Returns what is wrong with the report.
+/// Returns what is wrong with the report, if anything.
 fn fault(outcome: &GuardedOutcome) -> Option<String> {
     let is_reported = outcome.crashes.len() == 1
         && outcome.end.signal == Some(Signal::SEGV.0)
@@ -159,13 +159,13 @@ fn crash_of_damaged_program_is_reported() {
     }
 }
 
-/// Only a process with one thread is forked, and this one has had others.
+/// Runs in a separate process: only a single-threaded process can fork, and this one has had other threads.
 fn symbolizer_that_fails_is_survived() {
     let options = SpawnOptions { args: vec!["symbolizer".into()], ..SpawnOptions::new("/proc/self/exe") };
     assert_eq!(spawn(options).unwrap().wait().unwrap().code, Some(0));
 }
 
-/// Has symbols read in processes that fail: `cargo test -p heeler-watchdog --test it -- symbolizer`.
+/// Reads symbols in processes that fail: `cargo test -p heeler-watchdog --test it -- symbolizer`.
 pub(crate) fn try_symbolizer() -> ExitCode {
     let run = |limit, work: fn() -> Vec<StackTexts>| in_own_process(1, limit, work);
     let failed = |what: &str| Err(SymbolizerError::Failed(what.to_owned()));

@@ -1,5 +1,5 @@
-//! Tests stopped before their first instruction: what a real debugger can do with them, and how those run
-//! that no debugger takes.
+//! Tests stopped before their first instruction: what a real debugger can do with them, and how they run
+//! without one.
 
 use std::{ffi::OsString, path::Path};
 
@@ -41,7 +41,7 @@ fn start_held(args: &[&str]) -> (GuardedTest, tempfile::TempDir, u32) {
     (guarded, directory, pid)
 }
 
-/// A debugger that has attached, and executes `then` when it may.
+/// A debugger that has attached, and executes `then` when allowed to.
 struct GdbSession {
     child: SpawnedChild,
     output: HeldPipe,
@@ -89,7 +89,7 @@ fn held_test_stops_untraced_before_first_instruction() {
     assert_eq!((state_of(pid), tracer_of(Pid(pid.cast_signed()))), (Some('T'), None));
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!(program, crash_program().canonicalize().unwrap());
-    // The dynamic loader has not run: the C library is not mapped.
+    // The dynamic loader has not run, so the C library is not mapped.
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     assert!(!maps.contains("libc.so"), "{maps}");
     guarded.send(&ToGuard::ContinueUntraced);

@@ -1,5 +1,5 @@
-//! Minidumps of real programs: complete, readable, without secrets, within their limits, written completely
-//! or not at all.
+//! Minidumps of real programs: complete, readable, without secrets, within their limits, and written
+//! completely or not at all.
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
@@ -88,8 +88,8 @@ fn dump_contains_no_environment() {
     dump::write(&standing.dump_target(), &plan).unwrap();
     assert!(!holds(&plan.path, SECRET));
     assert!(!holds(&plan.path, "HEELER_TEST"));
-    // Without the scrubbing the secret is in the dump, so the check above is meaningful; public text stays in
-    // both.
+    // Without scrubbing, the secret is in the dump, so the check above is meaningful. Public text stays in
+    // both dumps.
     assert!(holds(&plan.path, "stands-pie"));
     let mut open = standing.dump_plan();
     open.keeps_environment = true;
@@ -108,8 +108,8 @@ fn dump_above_its_limit_is_not_written() {
     assert!(remaining_files(standing.directory.path()).is_empty());
 }
 
-/// Plays a process that may only write small files; `directory` receives the dump, standard output the
-/// result.
+/// Plays a process that can only write small files. Writes the dump to `directory` and the result to standard
+/// output.
 pub(crate) fn dump_into_small_files(directory: &Path) -> std::process::ExitCode {
     let standing = BlockedProgram::start(&pie_program(), &["threads", "20"]);
     let plan = dump::DumpPlan { path: directory.join("test.dmp"), ..standing.dump_plan() };
@@ -124,7 +124,7 @@ fn full_disk_leaves_no_partial_dump() {
     let directory = tempfile::tempdir().unwrap();
     pie_program();
     let (mut feet, writer) = HeldPipe::new();
-    // A file size limit fails a write as a full disk does, and needs no privileges.
+    // A file size limit makes a write fail like a full disk does, and needs no privileges.
     let mut start = SpawnOptions::new("/bin/sh");
     let words = "trap '' XFSZ; ulimit -f 8; exec \"$0\" __dump_into_small_files \"$1\"";
     start.args =

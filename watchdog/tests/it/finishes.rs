@@ -1,4 +1,4 @@
-//! The finish of a run: due updates, end of the attachments, completion; on the callback port or relayed.
+//! The finish of a run: due updates, end of the attachments, completion, on the callback port or relayed.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
 const CLIENT: ClientId = ClientId(1);
 const RUN: &str = "0199a9d8-0000-7000-8000-000000000001";
 
-/// Returns the finish of a run of one worker with 1200 results, of which 100 are proven, with every other
+/// Returns the finish of a run with one worker and 1200 results, 100 of them proven, and with every other
 /// part that a finish can have.
 fn full_finish(run_dir: &Path) -> FinishRequest {
     let mut bytes = MAGIC.to_vec();
@@ -78,11 +78,11 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
 }
 
 fn empty_finish(run_dir: &Path) -> FinishRequest {
-    // The coordinator of these tests sets its own route.
+    // The test coordinator sets its own route.
     FinishRequest { run: RunKey::new(CLIENT, RUN), run_dir: run_dir.into(), ..FinishRequest::default() }
 }
 
-/// The expected frames of [`full_finish`], in order.
+/// Expected frames of [`full_finish`], in order.
 const FULL_FINISH_FRAMES: [&str; 8] = [
     "updates 1: s::",
     "updates 500: s::t101",
@@ -94,7 +94,7 @@ const FULL_FINISH_FRAMES: [&str; 8] = [
     "completion",
 ];
 
-/// Summarizes one frame in a few words.
+/// Summarizes a frame in a few words.
 fn summarize_frame(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap();
     let params = &body["params"];
@@ -140,7 +140,7 @@ impl CallbackClient {
         Self { outbox, inbox, _writer: writer }
     }
 
-    /// Reads up to the next barrier without a response to it.
+    /// Reads up to the next barrier, without answering it.
     async fn read_to_barrier(&mut self) -> (Vec<String>, rpc::RequestId) {
         let mut seen = Vec::new();
         loop {
@@ -152,7 +152,7 @@ impl CallbackClient {
         }
     }
 
-    /// Reads this number of frames, and responds to the barriers before, between and behind them.
+    /// Reads this number of frames, answering barriers before, between and after them.
     async fn read_frames(&mut self, count: usize) -> Vec<String> {
         let mut seen = Vec::new();
         while seen.len() < count {
@@ -163,7 +163,8 @@ impl CallbackClient {
         seen
     }
 
-    /// Reads and answers the barrier behind a completion, or the question whether such a one is answered.
+    /// Reads and answers the barrier after a completion, or the question whether the client answers such
+    /// barriers.
     async fn answer_log_request(&mut self) {
         let body = self.inbox.next().await.unwrap().expect("the watchdog closed without a request");
         let rpc::RpcMessage::Request { id, method, .. } = rpc::parse(&body).unwrap() else {
@@ -218,7 +219,8 @@ fn results_lost_from_journal_are_sent_as_known() {
         let mut finish = full_finish(directory.path());
         let known =
             |position: u64, test: u32| KnownResult { position, test: TestId(test), outcome: Outcome::Passed };
-        // Two results beyond the end of the first journal, and all of the second one, which does not exist.
+        // Two results beyond the end of the first journal, and all results of the second journal, which does
+        // not exist.
         finish.resend[0].known = vec![known(1200, 1200), known(1201, 1201), known(1202, 1202)];
         finish.resend[1].known = vec![known(1, 1203)];
         coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
@@ -264,7 +266,7 @@ fn second_finish_reuses_the_connection() {
         coordinator.send(finish.clone()).await;
         coordinator.send(finish).await;
         let mut client = CallbackClient::accept(&listener).await;
-        // With nothing to prove, it is asked once whether it answers, before the first completion.
+        // With nothing to prove, the client is asked once, before the first completion, whether it answers.
         let (frames, id) = client.read_to_barrier().await;
         assert!(frames.is_empty(), "{frames:?}");
         client.respond(&id).await;
@@ -377,7 +379,7 @@ fn client_that_answers_no_log_requests_gets_completion_relayed() {
     });
 }
 
-/// Has a finish relayed, and then kills the coordinator, which has reported that a part of it is written.
+/// Relays a finish, then kills the coordinator after it has reported that part of the finish is written.
 /// Returns the frames that the client receives on its callback port.
 async fn frames_after_coordinator_death(written: &[RelayedPart]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
@@ -405,7 +407,7 @@ async fn frames_after_coordinator_death(written: &[RelayedPart]) -> Vec<String> 
         }
         seen
     };
-    // A watchdog that has nothing to send leaves without a connection.
+    // A watchdog with nothing to send exits without a connection.
     let ended = tokio::task::spawn_blocking(move || {
         stderr.wait_for_end();
         watchdog.wait().unwrap().code
@@ -423,7 +425,7 @@ fn relayed_finish_is_sent_again_unless_it_was_written_before_coordinator_died() 
     run_async(async {
         assert_eq!(frames_after_coordinator_death(&[]).await, FULL_FINISH_FRAMES);
         let due = RelayedPart::Frames(7);
-        // Each connection needs groups of its own.
+        // Each connection needs its own groups.
         let left = frames_after_coordinator_death(&[due]).await;
         assert_eq!(left, [FULL_FINISH_FRAMES[0], FULL_FINISH_FRAMES[7]]);
         let left = frames_after_coordinator_death(&[due, RelayedPart::Completion]).await;
@@ -436,7 +438,7 @@ fn unread_client_delays_no_finish_of_another() {
         let directory = tempfile::tempdir().unwrap();
         let mut coordinator = TestCoordinator::start("exit", None).await;
         coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
-        // No frame is confirmed, so the watchdog sends no more of them.
+        // No frame is confirmed, so the watchdog sends no more.
         for _ in 0..RELAY_WINDOW {
             assert!(matches!(coordinator.next().await, ReceivedPacket::Forward { client: CLIENT, .. }));
         }
@@ -451,7 +453,7 @@ fn unread_client_delays_no_finish_of_another() {
             }
             message => panic!("{message:?}"),
         }
-        // The rest of the first finish goes on as soon as its client reads.
+        // The rest of the first finish continues as soon as its client reads.
         for _ in 0..RELAY_WINDOW {
             coordinator.send(ToWatchdog::FrameForwarded { client: CLIENT }).await;
         }
@@ -469,7 +471,7 @@ fn worker_exit_is_reported_while_finish_waits() {
         let mut coordinator = TestCoordinator::start("exit", address).await;
         coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
         let mut client = CallbackClient::accept(&listener).await;
-        // The client answers nothing: the finish waits.
+        // The client answers nothing, so the finish waits.
         client.read_to_barrier().await;
         coordinator.send(ToWatchdog::StartWorker { worker: WorkerId(1) }).await;
         let expected = FromWatchdog::WorkerEnded { worker: WorkerId(1), code: Some(3), signal: None };

@@ -1,4 +1,4 @@
-//! The fork server: guards forked by it, what they inherit, and what its death ends.
+//! The fork server: the guards that it forks, what they inherit, and what its death ends.
 
 use std::{
     os::{
@@ -39,7 +39,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     fork_server_exits_on_request_without_descriptors,
 ];
 
-/// A fork server, and the connection to it.
+/// A fork server and the connection to it.
 struct TestForkServer {
     process: SpawnedChild,
     socket: OwnedFd,
@@ -136,7 +136,7 @@ fn forked_guard_kills_test_when_parents_die() {
     let guard = guarded.guard.pid;
     let stat = heeler_sys::process::stat(guard).unwrap();
     assert_eq!((stat.parent, stat.group), (fork_server.process.pid(), guard));
-    // A stopped guard is woken by the death, otherwise it could end nothing.
+    // The death wakes a stopped guard, which otherwise could not end anything.
     guarded.guard.signal(Signal::STOP).unwrap();
     wait_until("the guard stands", || state_of(guard.as_u32()), |state| *state == Some('T'));
     fork_server.process.signal(Signal::KILL).unwrap();
@@ -152,7 +152,7 @@ fn test_of_forked_guard_inherits_only_streams() {
     let fork_server = TestForkServer::start();
     let mut first = fork_server.shell("exec sleep 1000");
     first.expect_started();
-    // Descriptors of the shell are closed before the program that replaces it lists them.
+    // The shell's descriptors are closed before the program that replaces it lists them.
     let mut guarded = fork_server.shell("readlink /proc/self/fd/0; exec ls /proc/self/fd");
     guarded.expect_started();
     // `ls` itself has the directory open as 3.
@@ -163,8 +163,8 @@ fn test_of_forked_guard_inherits_only_streams() {
     fork_server.close_and_wait();
 }
 
-/// Returns the open files of a process, except the ones that every process may have; the root directory is a
-/// guard's reserved descriptor.
+/// Returns the open files of a process, except those that every process may have. A guard's reserved
+/// descriptor is open at the root directory.
 fn open_files(pid: Pid) -> Vec<PathBuf> {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = open.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
@@ -188,7 +188,7 @@ fn forked_guard_inherits_no_other_descriptors() {
         links.iter().filter(|link| link.to_str().unwrap().starts_with("socket:")).cloned().collect::<Vec<_>>()
     };
     for links in &held {
-        // Its own connection, and the signal descriptor for its children.
+        // The guard's own connection, and the signal descriptor for its children.
         assert_eq!((sockets(links).len(), links.len()), (1, 2), "{links:?}");
     }
     let all: std::collections::HashSet<_> = held.iter().flat_map(sockets).collect();
@@ -263,7 +263,7 @@ fn fork_server_reaps_guards_and_does_not_grow() {
     let pages = || {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", fork_server.process.pid())).unwrap();
         let fields: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
-        // Its total memory, and the part of it that is data and stack.
+        // Total memory, and its data and stack part.
         (fields[0], fields[5])
     };
     let descriptors =

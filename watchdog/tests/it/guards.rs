@@ -139,7 +139,7 @@ fn daemon_child_is_reported_with_daemon_start_time() {
 }
 
 fn helper_gets_100_ms_to_exit() {
-    // It notices the test's exit by the end of a pipe.
+    // The helper notices the test's exit as the end of a pipe.
     let directory = tempfile::tempdir().unwrap();
     let mut command = shell_command("mkfifo \"$0\"; cat < \"$0\" & exec 9> \"$0\"; exit 4");
     command.args.push(directory.path().join("fifo").as_path().into());
@@ -150,7 +150,7 @@ fn helper_gets_100_ms_to_exit() {
     let end = guarded.expect_ended();
     let after = started.elapsed().saturating_sub(Duration::from_micros(end.wall_us));
     assert_eq!(end.code, Some(4));
-    // On a busy machine it may not get to exit in time.
+    // On a busy machine, the helper may not get to exit in time.
     assert!(end.leaked.is_empty() || after >= Duration::from_millis(100), "{after:?} {end:?}");
 }
 
@@ -240,7 +240,7 @@ fn pause_stops_whole_tree_until_resume() {
 fn self_stopped_process_stays_stopped_after_resume() {
     let mut guarded = GuardedTest::shell("sh -c 'echo self: $$; kill -STOP $$' & exec sleep 1002");
     let pid = guarded.expect_started();
-    // Until then a shell may be blocked in vfork, which is a stop of another kind.
+    // Until then, a shell may be blocked in vfork, which is a different kind of stop.
     wait_until("the test runs", || command_line(Pid(pid.cast_signed())), |line| line == "sleep 1002");
     let stopped = guarded.output.number("self: ");
     wait_until("it has stopped itself", || state_of(stopped), |state| *state == Some('T'));
@@ -271,7 +271,7 @@ fn orphans_are_reaped_while_the_test_runs() {
 }
 
 fn endless_fork_chains_are_killed() {
-    // Sixteen chains: each process starts its successor in a session of its own, and exits.
+    // Sixteen chains: each process starts its successor in a new session, and exits.
     let script = r#"echo 'setsid sh "$0" & exit' > "$0"
 i=0; while [ $i -lt 16 ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0"#;
     let directory = tempfile::tempdir().unwrap();
@@ -286,8 +286,8 @@ i=0; while [ $i -lt 16 ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0"#;
     guarded.output.wait_for_end();
 }
 
-/// Prints the time of a guarded start beside a bare one. Run by hand: `cargo test -p heeler-watchdog
-/// --release -- measure`.
+/// Prints the time of a guarded start next to that of a plain one. Run by hand: `cargo test -p
+/// heeler-watchdog --release -- measure`.
 pub(crate) fn measure() -> ExitCode {
     const ROUNDS: u32 = 200;
     let mut bare = Vec::new();
@@ -348,7 +348,7 @@ fn memory_limit_is_enforced_by_own_cgroup() {
     let place = CgroupParent::find();
     let is_limited = place.as_ref().is_ok_and(CgroupParent::has_memory);
     println!("control groups here: {place:?}");
-    // It allocates without limit, and runs beside a child that it has forgotten.
+    // Allocates without limit, next to a child that it has forgotten.
     let script = "setsid sleep 1031 & until [ -e \"$0\" ]; do sleep 0.01; done; exec tail /dev/zero";
     let directory = tempfile::tempdir().unwrap();
     let word = directory.path().join("word");
@@ -372,7 +372,7 @@ fn memory_limit_is_enforced_by_own_cgroup() {
         assert!((32 << 20..=64 << 20).contains(&peak), "{end:?}");
         assert_eq!(end.signal, Some(Signal::KILL.0));
     } else {
-        // Without a limit the worker measures the memory and kills it: the whole tree dies.
+        // Without a control group, the worker measures the memory and kills the test: the whole tree dies.
         guarded.send(&ToGuard::Kill);
         let end = guarded.expect_ended();
         assert_eq!((end.signal, end.limit_peak_bytes), (Some(Signal::KILL.0), None));

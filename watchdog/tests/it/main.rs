@@ -1,6 +1,6 @@
-//! Tests of watchdog and guard with real processes. This program re-executes itself in their roles, as the
-//! real one does, and therefore runs its tests itself: one after the other on the main thread, because
-//! children die with the thread that started them. Arguments select tests by a part of their name.
+//! Tests of watchdog and guard with real processes. Like the real program, this program re-executes itself in
+//! their roles. It runs its tests itself, one after the other on the main thread, because children die with
+//! the thread that started them. Arguments select tests by part of their name.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod blocked_program;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Some("symbolizer") => return damage::try_symbolizer(),
         _ => {}
     }
-    // A runner that lists tests is to run this program as one test.
+    // A runner that lists tests should run this program as one test.
     if args.iter().any(|arg| arg == "--list") {
         eprintln!("the tests of this program run one after the other in one process, and are not listed");
         return ExitCode::from(2);
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Lists tests with their names as written in the source.
+/// Lists tests by their names in the source.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as fn())),*] };

@@ -1,5 +1,4 @@
-//! The watchdog's session: worker lifecycle, journals, and the exits that follow from another process's
-//! death.
+//! The watchdog's session: worker lifecycle, journals, and exits caused by another process's death.
 
 use std::process::ExitCode;
 
@@ -34,7 +33,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     damaged_journal_is_reported_up_to_damage,
 ];
 
-/// Script of a worker's guard: one process that hides in a session of its own, and the test.
+/// Script of a worker's guard: a process that hides in a new session, and the test.
 const TREE_SCRIPT: &str = "setsid sleep 1001 & echo hidden: $! >&2; echo test: $$ >&2; exec sleep 1002";
 
 /// Plays a worker: `exit` exits with code 3, `guarded` has a guard with a process tree.
@@ -103,7 +102,7 @@ fn orphans_of_killed_guard_are_killed() {
         assert_eq!((workers.len(), guards.len()), (1, 1));
         let test = Pid(family[1].cast_signed());
         assert_eq!(stat(test).unwrap().parent, guards[0]);
-        // The test is gone with its guard; the hidden process is reparented to the watchdog without a signal.
+        // The test is gone with its guard. The hidden process is reparented to the watchdog without a signal.
         let killed = signal_descendants(workers[0], Signal::KILL, |pid, _| pid == guards[0]);
         assert_eq!(killed, guards);
         wait_until("the family is gone", || family.map(is_gone), |gone| *gone == [true; 2]);
@@ -130,9 +129,8 @@ fn workers_die_with_killed_watchdog() {
         let (mut coordinator, family) = start_guarded_worker().await;
         coordinator.watchdog.signal(Signal::KILL).unwrap();
         coordinator.watchdog.wait().unwrap();
-        // The guard notices its worker's exit, and dies because of it at about the same time. Processes that
-        // it leaves are reparented to the next subreaper above, which is the coordinator in production and
-        // the test here.
+        // The guard notices its worker's exit, and dies of it at about the same time. Processes that it
+        // leaves are reparented to the next subreaper: the coordinator in production, this test here.
         let kill_orphans = || {
             children(Pid::own()).into_iter().for_each(|child| assert!(kill_child(child)));
             family.map(is_gone)

@@ -1,5 +1,5 @@
-//! Stacks of real programs: the right functions, inlined functions, files and lines, or the facts that lead
-//! to them.
+//! Stack traces of real programs: correct functions, inlined functions, files and lines, or the facts needed
+//! to find them.
 
 use heeler_crash::stacks::{self, ProcessStacks, StackFrame};
 use heeler_sys::spawn::{SpawnOptions, spawn};
@@ -24,7 +24,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     exited_process_error_contains_its_pid,
 ];
 
-/// Returns the functions of the first thread, with whether they are inlined.
+/// Returns the functions of the first thread, and whether they are inlined.
 fn functions(stacks: &ProcessStacks) -> Vec<(&str, bool)> {
     let name = |frame: &'_ StackFrame| -> bool { frame.is_inline };
     stacks.threads[0]
@@ -179,7 +179,7 @@ fn batch_symbolization_equals_single_symbolization() {
     let (first, cpp) =
         (build_rust("stands-rust", &["-g", "-O"]), build_cpp("stands-pie", &["-pie", "-fPIE"]));
     let directory = tempfile::tempdir().unwrap();
-    // One program in two processes, another with the same bytes, and one that shares libraries with them.
+    // One program in two processes, another one with the same bytes, and one that shares libraries with them.
     let second = directory.path().join("second");
     std::fs::copy(&first, &second).unwrap();
     let programs = [(&first, "overflow"), (&second, "overflow"), (&first, "overflow"), (&cpp, "fault")];

@@ -1,4 +1,4 @@
-//! Helpers of all tests: waiting with a deadline, pipes whose end proves an exit, and a guard with its
+//! Helpers for all tests: waiting with a deadline, pipes whose end proves an exit, and a guard with its
 //! control connection.
 
 use std::{
@@ -23,10 +23,10 @@ use heeler_sys::{
     spawn::{ChildStdio, ForkedChild, SpawnOptions, SpawnedChild, spawn},
 };
 
-/// Deadline of every wait; none takes long unless something is wrong.
+/// Deadline of every wait. No wait takes long unless something is wrong.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits until a level is reached; a failure prints the last `state`.
+/// Waits until a state is reached. A failure prints the last `state`.
 pub(crate) fn wait_until<T: std::fmt::Debug>(
     what: &str,
     state: impl Fn() -> T,
@@ -51,7 +51,7 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     stat(heeler_sys::process::Pid(pid.cast_signed())).map(|stat| stat.state)
 }
 
-/// The reading end of a pipe that the observed processes hold open.
+/// Read end of a pipe that the observed processes hold open.
 pub(crate) struct HeldPipe {
     file: File,
     pub(crate) text: String,
@@ -70,13 +70,13 @@ impl HeldPipe {
         }
     }
 
-    /// Reads to the end, which comes when all holders are gone.
+    /// Reads to the end of the pipe, which comes when all holders are gone.
     pub(crate) fn wait_for_end(&mut self) -> &str {
         while self.read() {}
         &self.text
     }
 
-    /// Returns the number in the line that begins with `key`.
+    /// Returns the number in the line that starts with `key`.
     pub(crate) fn number(&mut self, key: &str) -> u32 {
         loop {
             let line = self.text.split_inclusive('\n').find_map(|line| line.strip_prefix(key));
@@ -110,7 +110,7 @@ impl GuardedTest {
         Self::start_under(&[])
     }
 
-    /// Starts a guard that is executed by another program, whose command line is `wrapper`.
+    /// Starts a guard that is executed by another program with the command line `wrapper`.
     pub(crate) fn start_under(wrapper: &[std::ffi::OsString]) -> Self {
         Self::start_as(wrapper, &std::env::current_exe().unwrap())
     }
@@ -141,7 +141,7 @@ impl GuardedTest {
     }
 }
 
-/// The process of a guard, after its last message.
+/// Process of a guard, after its last message.
 pub(crate) trait GuardExit {
     fn assert_exited(&mut self);
 }
@@ -205,7 +205,7 @@ impl<P: GuardExit> GuardedTest<P> {
     }
 }
 
-/// Returns a shell script as a guard's command.
+/// Returns a guard's command that runs a shell script.
 pub(crate) fn shell_command(script: &str) -> TestCommand {
     TestCommand {
         program: "/bin/sh".into(),

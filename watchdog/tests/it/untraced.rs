@@ -1,4 +1,4 @@
-//! Programs that the guard must not trace, and guards with unusual privileges: everything runs all the same.
+//! Programs that the guard must not trace, and guards with unusual privileges. Everything must run anyway.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     test_can_trace_its_own_child,
 ];
 
-/// Returns the command line that runs a program without privileges.
+/// Returns a command line that runs a program without privileges.
 fn unprivileged_wrapper(more: &[&str]) -> Vec<std::ffi::OsString> {
     let line = [
         "/usr/bin/env",
@@ -38,7 +38,7 @@ fn unprivileged_wrapper(more: &[&str]) -> Vec<std::ffi::OsString> {
     line.iter().chain(more).map(Into::into).collect()
 }
 
-/// Returns a world-writable directory that contains a guard, and a program with this mode.
+/// Returns a world-writable directory with a guard, and with a program that has this mode.
 fn world_writable_copies(mode: u32) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -92,7 +92,7 @@ fn program_traced_by_another_process_runs_untraced() {
 
 fn setuid_program_keeps_its_privileges() {
     if heeler_sys::process::effective_uid() != 0 {
-        // Only root can grant them.
+        // Only root can grant these privileges.
         return;
     }
     let (directory, guard, program) = world_writable_copies(0o4755);
@@ -134,7 +134,7 @@ fn privileged_program_executed_by_traced_one_keeps_its_privileges() {
                 "{:?}",
                 traced.untraced
             );
-            // The kernel denies all access to a program whose file its user may not read.
+            // The kernel denies all access to a program whose file the user may not read.
             let expected = if mode == 0o4711 { (Some(1), None) } else { bare.ending() };
             assert_eq!(traced.ending(), expected, "{mode:o} {}", traced.output);
         }
@@ -143,7 +143,7 @@ fn privileged_program_executed_by_traced_one_keeps_its_privileges() {
 
 fn unprivileged_guard_reports_the_same() {
     if heeler_sys::process::effective_uid() != 0 {
-        // Without root all other tests check this already.
+        // Without root, all other tests already check this.
         return;
     }
     let (directory, guard, program) = world_writable_copies(0o755);
@@ -155,7 +155,7 @@ fn unprivileged_guard_reports_the_same() {
         let report = outcome.crash();
         assert!(report.thread.id != 0 && report.signal != 0, "{report:?}");
         if mode == "nodump" {
-            // It has forbidden access by processes without privileges.
+            // The program has forbidden access by unprivileged processes.
             assert!(report.dump.is_none() && !report.soft_errors.is_empty(), "{report:?}");
             assert_eq!(outcome.end.signal, Some(Signal::SEGV.0));
         } else {
