@@ -16,12 +16,12 @@ use object::{Object as _, ObjectSymbol as _, ReadCache};
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes shared by adjacent pieces, so that no text is missed at a boundary.
 const OVERLAP_BYTES: usize = 4 << 10;
-/// Maximum number of bytes searched. Traces of frameworks come before the debug information.
+/// Maximum number of bytes searched. Marks of frameworks come before the debug information.
 const SEARCHED_BYTES: usize = 64 << 20;
 /// Magic bytes of an ELF executable.
 const EXECUTABLE_MAGIC: &[u8] = b"\x7fELF";
 
-/// Number of frameworks whose traces identify a program as a tool for tests. Test programs have the traces of
+/// Number of frameworks whose marks identify a program as a tool for tests. Test programs have the marks of
 /// one or two.
 const FRAMEWORKS_OF_A_TOOL: usize = 4;
 
@@ -47,23 +47,23 @@ pub(super) enum ProgramKind {
 }
 
 impl RecognizedProgram {
-    /// Returns the labels of the frameworks whose traces the program has, without duplicates.
+    /// Returns the labels of the frameworks whose marks the program has, without duplicates.
     pub(super) fn marks(&self) -> Vec<&'static str> {
         labels(&self.claims)
     }
 
     /// Returns whether the program counts as one test, decided by its exit code, if it lists no tests. A
-    /// program without traces of a framework that a build tool built as a test has its own `main`.
+    /// program without marks of a framework that a build tool built as a test has its own `main`.
     pub(super) fn is_one_test_without_listing(&self, program: &TestProgram) -> bool {
         self.marks().is_empty() && !program.tool_env.is_empty()
     }
 
-    /// Returns whether the program has traces of so many frameworks that it must be a tool for test programs.
+    /// Returns whether the program has marks of so many frameworks that it must be a tool for test programs.
     pub(super) fn is_tool(&self) -> bool {
         self.marks().len() >= FRAMEWORKS_OF_A_TOOL
     }
 
-    /// Returns the names of the frameworks whose traces the program has.
+    /// Returns the names of the frameworks whose marks the program has.
     pub(super) fn named_marks(&self) -> Vec<&'static str> {
         let likely = self.claims.iter().filter(|(_, confidence)| *confidence == ClaimConfidence::Likely);
         likely.map(|(adapter, _)| adapter.traits().name).collect()
@@ -106,7 +106,7 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
     RecognizedProgram { kind, claims }
 }
 
-/// Checks the symbols of a program with traces of many frameworks. A tool for tests only mentions frameworks,
+/// Checks the symbols of a program with marks of many frameworks. A tool for tests only mentions frameworks,
 /// but the tests of such a tool contain the functions of one. Without symbols, or with functions of no
 /// framework, the program stays a tool.
 fn settle_marks_of_a_tool(path: &Path, claims: &mut Vec<FrameworkClaim>) {

@@ -388,7 +388,7 @@ async fn read_listing(
     }
 }
 
-/// Returns a warning for a program with traces of several frameworks.
+/// Returns a warning for a program with marks of several frameworks.
 fn ambiguity_warning(path: &Path, marks: &[&str], listed_by: &dyn Adapter) -> Option<String> {
     let program = path.display();
     (marks.len() > 1).then(|| {
