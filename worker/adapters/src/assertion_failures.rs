@@ -1,23 +1,23 @@
-//! The failures that a framework reports of the running test, of bounded size, and the sides of a comparison.
+//! Failures of the running test, of bounded size, and the two sides of a comparison.
 
 use heeler_core::Failure;
 
 use super::{FrameworkVerdict, MAX_FAILURES, scan::truncated};
 
-/// Size of the texts of all failures of a test.
+/// Maximum total size of the failure texts of one test.
 const MESSAGE_BYTES: usize = 64 * 1024;
 
 /// The failures of the running test.
 #[derive(Debug, Default)]
 pub(super) struct AssertionFailures {
     failures: Vec<Failure>,
-    /// Size of all of their texts.
+    /// Total size of their texts.
     failure_bytes: usize,
 }
 
 impl AssertionFailures {
-    /// Adds a failed assertion. Above the limits its text is added to the one before it, as far as there is
-    /// room.
+    /// Adds a failed assertion. Beyond the limits, its text is appended to the previous failure as far as
+    /// there is room.
     pub(super) fn push(&mut self, failure: Failure) {
         let room = MESSAGE_BYTES.saturating_sub(self.failure_bytes);
         let texts = [&failure.message, &failure.file, &failure.expected, &failure.actual];
@@ -45,16 +45,16 @@ impl AssertionFailures {
         self.failures.is_empty()
     }
 
-    /// Appends them to a verdict.
+    /// Appends the failures to a verdict.
     pub(super) fn add_to(self, verdict: &mut FrameworkVerdict) {
         self.failures.into_iter().for_each(|failure| verdict.push_failure(failure));
     }
 }
 
-/// Returns the left and the right side of an equality whose values are spelled out, as in `2 == 3`. `None`
-/// if a value contains the operator too: nothing shows then where the sides part.
+/// Returns the left and right side of an equality with expanded values, such as `2 == 3`. `None` if a value
+/// contains the operator, because the sides are then ambiguous.
 pub(super) fn equality_sides(expanded: &str) -> Option<(&str, &str)> {
-    // Long values stand on lines of their own.
+    // Long values are on separate lines.
     let operator = if expanded.contains("\n==\n") { "\n==\n" } else { " == " };
     let (left, right) = expanded.split_once(operator)?;
     let is_comparison = |side: &str| side.contains(" == ") || side.contains("\n==\n");

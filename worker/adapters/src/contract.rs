@@ -1,5 +1,5 @@
-//! The trait that a framework implements, and the values passed between it and the runner. No framework is
-//! named here.
+//! The trait that each framework implements, and the values passed between it and the runner. Names no
+//! framework.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +11,17 @@ use crate::{
     RunReportFiles, TranscriptParser, WarmStart,
 };
 
-/// One test framework: the commands of its programs, and the parsers of their output.
+/// One test framework: the commands of its programs and the parsers of their output.
 pub trait Adapter: Sync {
     /// Returns the constants of the framework.
     fn traits(&self) -> &'static AdapterTraits;
 
-    /// Returns whether the target looks like a program of this framework. Claims order the adapters to try,
-    /// and keep a program from being started with arguments that it would ignore; the listing itself decides.
+    /// Returns whether the target looks like a program of this framework. Claims decide which adapters are
+    /// tried, and in which order, because a program may ignore unknown arguments and run its tests. The
+    /// listing makes the final decision.
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence;
 
-    /// Returns the next listing command after those with these outputs; `None` when they suffice.
+    /// Returns the next listing command, given the outputs of the previous ones; `None` when they suffice.
     fn next_listing(
         &self,
         program: &TestProgram,
@@ -28,43 +29,43 @@ pub trait Adapter: Sync {
         scratch: &Path,
     ) -> Option<AdapterInvocation>;
 
-    /// Returns the dialogue of the listing command, if what it is asked next depends on its replies; its
-    /// command has [`InvocationChannel::StandardStreams`], and is the only one.
+    /// Returns the dialogue of the listing command, for a framework whose listing requests depend on earlier
+    /// replies. Such a framework has one listing command, on [`InvocationChannel::StandardStreams`].
     fn listing_dialogue(&self, program: &TestProgram) -> Option<Box<dyn ListingDialogue>> {
         let _ = program;
         None
     }
 
-    /// Parses the outputs of the listing commands, except after a [`Self::listing_dialogue`].
+    /// Parses the outputs of the listing commands. Not called if there is a [`Self::listing_dialogue`].
     ///
     /// # Errors
-    /// The program is not of this framework, died while listing, or its listing is damaged.
+    /// The program is not of this framework or died while listing, or its listing is damaged.
     fn read_listing(
         &self,
         program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError>;
 
-    /// Returns the class and the name of a test in the JUnit reports of its framework; `None` where the
-    /// framework writes none, or where the listing has named them.
+    /// Returns the class and name of a test in the framework's own JUnit reports; `None` if the framework
+    /// writes none or the listing has set them.
     fn report_name(&self, program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
         let _ = (program, test);
         None
     }
 
-    /// Returns how the processes of a program with these tests behave, as far as batches depend on it.
+    /// Returns the process behaviour that batching depends on, for these tests of the program.
     fn process_traits(&self, program: &TestProgram, tests: &[ListedTest]) -> ProcessTraits {
         let _ = (program, tests);
         self.traits().process
     }
 
-    /// Returns the number of tests, from the front, that one command can select. At least the first one is
-    /// tried, so that [`Self::run_command`] reports a test that no command can select.
+    /// Returns how many tests, from the front, one command can select. The first test is always tried, so
+    /// [`Self::run_command`] reports a test that no command can select.
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
         self.traits().selection_limit.map_or(tests.len(), |limit| fitting_names(tests, limit))
     }
 
-    /// Returns the command that runs these tests, given in listing order, in one process.
+    /// Returns the command that runs these tests in one process. The tests are in listing order.
     ///
     /// # Errors
     /// One of the tests cannot be selected; the others still can.
@@ -75,31 +76,32 @@ pub trait Adapter: Sync {
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError>;
 
-    /// Returns how a process of this program is started that loads it once and is then forked for its tests,
-    /// each time as if [`Self::run_command`] had started a process; `None` if its framework can't do that.
+    /// Returns how to start a process that loads the program once and is then forked for its tests. Each fork
+    /// behaves like a process started by [`Self::run_command`]. `None` if the framework does not support
+    /// this.
     fn warm_start(&self, program: &TestProgram, scratch: &Path) -> Option<WarmStart> {
         let _ = (program, scratch);
         None
     }
 
-    /// Returns the parser of that process's reports.
+    /// Returns the parser for the reports of a process that runs these tests.
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send>;
 
-    /// Parses the report that the framework wrote at the end of its run; `None` if it is damaged, or if the
-    /// framework writes none.
+    /// Parses the report file written at the end of the run; `None` if it is damaged or the framework writes
+    /// none.
     fn read_run_report(&self, tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
         let _ = (tests, report);
         None
     }
 
-    /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
+    /// Returns where in the run a stack trace was taken. `test` is the test that seemed to be running.
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
         let _ = (stack, test);
         StackPosition::Unknown
     }
 
-    /// Returns the stacks of a report that a process's runtime has written, as people read them; those of
-    /// `test`, in which it seems to have been, first.
+    /// Returns the readable stack traces of a crash report that the process's runtime wrote. The stack of
+    /// `test`, which seemed to be running, comes first.
     fn read_crash_report(&self, report: &[u8], test: Option<&ListedTest>) -> Option<String> {
         let _ = (report, test);
         None
@@ -109,63 +111,62 @@ pub trait Adapter: Sync {
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String;
 }
 
-/// The constants of a framework.
+/// Constants of a framework.
 #[derive(Debug, Clone, Copy)]
 pub struct AdapterTraits {
     /// Name in configuration and control messages.
     pub name: &'static str,
-    /// Name of the framework in messages to users: `a GoogleTest program`.
+    /// Name in messages to users, as in `a GoogleTest program`.
     pub label: &'static str,
-    /// Whether its programs are recognized by what they contain, without being started.
+    /// Programs are recognized by their contents, without being started.
     pub is_recognized: bool,
-    /// How names of tests nest.
+    /// How test names nest.
     pub nesting: NameNesting,
-    /// Limit of the names on one command line; `None` where names travel in another way.
+    /// Limit of the names on one command line; `None` if names are not passed on the command line.
     pub selection_limit: Option<SelectionLimit>,
-    /// Command-line markers of processes that crash on purpose, as death tests do.
+    /// Command-line arguments that mark processes that crash on purpose, such as death tests.
     pub expected_crash_markers: &'static [&'static str],
-    /// Whether the framework reads which process traces a test program, without consequences as it is run
-    /// here.
+    /// The framework checks whether its process is traced. Tracing has no effect on a run by Heeler.
     pub reads_tracer: bool,
-    /// Whether the stack of an exit in the middle of a run shows where it belongs, and nothing else does: the
-    /// framework keeps no file that exists while tests run.
+    /// Only the stack of an exit in the middle of a run shows where the process exited, because the framework
+    /// keeps no file that exists while tests run.
     pub is_exit_placed_by_stack: bool,
-    /// Adds the details of a failed test that the framework writes to standard error, or to the common output
-    /// of a process, where it writes them there.
+    /// Adds the failure details that the framework writes to standard error or to the combined output; `None`
+    /// if it writes none there.
     pub details_from_stderr: Option<AddDetails>,
-    /// Whether each result is the answer to a request that names its test, one at a time: it is proven when
-    /// it is read, whatever the process does later, and the test that runs when the process dies is known
-    /// beyond doubt, so that it is not tried again in isolation.
+    /// Each result answers one request that names its test, and requests are sent one at a time. A result
+    /// that has been read is therefore proven, however the process ends. The test that is running when the
+    /// process dies is known for certain, so it is not retried in isolation.
     pub has_proven_answers: bool,
-    /// Whether a test begins when its request is sent; in other frameworks, a program reports that it begins.
+    /// A test begins when its request is sent. In other frameworks, the program reports the begin.
     pub begins_with_request: bool,
-    /// Whether its tests may have parts (sections, subcases, subtests, points), which no listing names.
+    /// Tests may have parts that no listing names (sections, subcases, subtests, points).
     pub has_parts: bool,
-    /// Whether a program of the framework reports from one process, on its standard output: what other
-    /// processes write there is output of tests, whatever it looks like.
+    /// The program reports from one process, on its standard output. Anything that other processes write
+    /// there is output of tests, even if it looks like a marker.
     pub reports_from_one_process: bool,
-    /// Whether the framework captures the output of tests unless one runs alone, or the outputs of tests that
-    /// run together are not as they were written.
+    /// The framework captures the output of tests that share a process, or alters it. The output of a test
+    /// that runs alone is exact.
     pub captures_output: bool,
-    /// Returns whether a line of standard output outside any test, without its end, is the framework's own:
-    /// it is not shown as output.
+    /// Returns whether a line of standard output outside any test is the framework's own and is hidden from
+    /// the user. The line has no line ending.
     pub is_own_line: fn(&[u8]) -> bool,
-    /// How its processes behave, as far as batches depend on it.
+    /// Process behaviour that batching depends on.
     pub process: ProcessTraits,
-    /// Whether the process is a server, which does not have to exit by itself: after its last request its
-    /// standard input ends, and some time later it is ended.
+    /// The process is a server, which need not exit by itself. After the last request its standard input is
+    /// closed, and the process is killed some time later.
     pub is_server: bool,
-    /// Whether its processes report their own crashes, which a tracer would prevent.
+    /// Processes report their own crashes; a tracer would prevent this.
     pub reports_own_crashes: bool,
-    /// Whether a test may end several times until [`crate::TranscriptEvent::Confirmed`] follows.
+    /// A test may end several times before [`crate::TranscriptEvent::Confirmed`] follows.
     pub has_several_ends: bool,
 }
 
-/// Adds the details of the failed test of this name from its standard error.
+/// Adds failure details from standard error to the verdict of the failed test `name`.
 pub type AddDetails = fn(verdict: &mut FrameworkVerdict, name: &str, stderr: &str);
 
 impl AdapterTraits {
-    /// Returns the traits of a framework that has no special ones.
+    /// Returns the default traits.
     #[must_use]
     pub const fn new(name: &'static str, label: &'static str) -> Self {
         Self {
@@ -208,46 +209,46 @@ fn fitting_names(tests: &[&ListedTest], limit: SelectionLimit) -> usize {
 pub struct BatchSelection<'a> {
     /// In listing order.
     pub tests: &'a [&'a ListedTest],
-    /// Which part of the program they are.
+    /// Part of the program that the tests make up.
     pub scope: SelectionScope,
-    /// Whether those run, too, that the framework would skip.
+    /// Also runs tests that the framework would skip.
     pub runs_ignored: bool,
-    /// Whether a process of the program has died before in a way that did not show in which test.
+    /// An earlier process of the program died, and its output did not show in which test.
     pub follows_unclear_death: bool,
 }
 
-/// Which part of a program a batch is.
+/// The part of a program that a batch covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelectionScope {
-    /// Some of its tests.
+    /// Some of the tests.
     SomeTests,
-    /// Some of its tests, of which only results and messages are asked for: the framework may keep what they
-    /// write to itself.
+    /// Some of the tests, and only their results and messages are wanted: the framework may capture their
+    /// output.
     TestsOfVariant,
-    /// All tests that it runs: a framework that runs all of its tests by default needs no selection.
+    /// All tests of a default run, so a framework that runs everything by default needs no selection.
     WholeProgram,
 }
 
-/// A program whose framework is to be found.
+/// A program whose framework is unknown.
 #[derive(Debug, Clone, Copy)]
 pub enum DiscoveryTarget<'a> {
-    /// A regular file, of which the next target says what it is: for what is beside it.
+    /// A regular file, asked about by its path and neighbours. The next target describes its contents.
     File {
-        /// Its path.
+        /// Path of the file.
         path: &'a Path,
     },
-    /// A native executable; adapters are asked about each piece of its image until one claims it.
+    /// A native executable. Adapters are asked about each piece of its image until one claims it.
     Executable {
         /// Bytes of the file.
         image: &'a [u8],
     },
     /// A directory.
     Directory {
-        /// Its path.
+        /// Path of the directory.
         path: &'a Path,
     },
-    /// A command that is no native executable: a script, with the arguments that precede all of the
-    /// framework's.
+    /// A command that is not a native executable: a script and its arguments, which precede the framework's
+    /// arguments.
     Command {
         /// Bytes of the script.
         script: &'a [u8],
@@ -257,7 +258,7 @@ pub enum DiscoveryTarget<'a> {
 }
 
 impl DiscoveryTarget<'_> {
-    /// Returns whether a file's bytes contain this text.
+    /// Returns whether the bytes of the file contain this text.
     #[must_use]
     pub fn contains(&self, text: &[u8]) -> bool {
         match self {
@@ -269,82 +270,81 @@ impl DiscoveryTarget<'_> {
     }
 }
 
-/// How sure an adapter is that a target is a program of its framework.
+/// How sure an adapter is that a target belongs to its framework.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimConfidence {
-    /// It is not, or only the user can know: its listing is not tried.
+    /// The target is not of this framework, or only the user can know. The listing is not tried.
     Unclaimed,
-    /// It may be: its listing is tried after the likely ones, if it is known that it is a test program.
+    /// The listing is tried after the likely ones, if the target is known to be a test program.
     Possible,
-    /// It looks like one.
+    /// The target looks like a program of this framework.
     Likely,
 }
 
-/// A command of an adapter, without the program's own path, arguments and environment.
+/// A command built by an adapter, without the program's path, arguments and environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdapterInvocation {
-    /// Arguments that follow the program's own, which are not repeated here.
+    /// Arguments that follow the program's own.
     pub args: Vec<OsText>,
-    /// Environment variables set in addition to the program's own; `None` unsets one.
+    /// Environment variables set in addition to the program's own; `None` unsets the variable.
     pub env: Vec<(OsText, Option<OsText>)>,
-    /// Files to write before the start, all of them in the scratch directory.
+    /// Files to write in the scratch directory before the start.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// The file that a listing writes; must not exist before.
+    /// File that a listing writes; must not exist before.
     pub listing_file: Option<PathBuf>,
-    /// The files in which the framework reports its run beside its output; must not exist before.
+    /// Report files that the framework writes beside its output; must not exist before.
     pub run_report: Option<RunReportFiles>,
-    /// Where the process reports.
+    /// Where the process reports its tests.
     pub channel: InvocationChannel,
-    /// Directories to create before the start, all of them in the scratch directory, outer ones first.
+    /// Directories to create in the scratch directory before the start, parents first.
     pub directories: Vec<PathBuf>,
-    /// The directories in which the process leaves files about its own death or hang, if it does.
+    /// Directories where the process leaves files about its own death or hang.
     pub death_files: Option<DeathFiles>,
-    /// Request that a listing command gets on its report channel or its standard input.
+    /// Request sent to a listing command on its report channel or standard input.
     pub listing_request: Vec<u8>,
-    /// The command in place of the program's own, for tests that are commands.
+    /// Command that replaces the program's own, for tests that are commands.
     pub own_command: Option<OwnCommand>,
 }
 
-/// A command that is not the program's: the test is one of its own.
+/// The command of a test that is a command of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnCommand {
-    /// Path of its program.
+    /// Path of the executable.
     pub path: OsText,
-    /// All of its arguments before those of the invocation.
+    /// Arguments that precede the invocation's.
     pub args: Vec<OsText>,
-    /// Its working directory.
+    /// Working directory.
     pub cwd: OsText,
-    /// Files without which it is not run; relative ones are below its working directory.
+    /// Files that must exist for the command to run. Relative paths are below its working directory.
     pub required_files: Vec<OsText>,
-    /// Files that are attached to its result after it has ended, where they exist.
+    /// Files attached to the result when the command has ended, if they exist.
     pub attached_files: Vec<OsText>,
-    /// Files that are attached to its result if it has failed.
+    /// Files attached to the result of a failed command.
     pub attached_files_on_failure: Vec<OsText>,
 }
 
 /// Where a process reports its tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InvocationChannel {
-    /// On its standard output, between what the tests write.
+    /// Standard output, mixed with the output of the tests.
     #[default]
     StandardOutput,
-    /// On its standard output, between what the tests write. Standard output is a socket, so that the kernel
-    /// names the writer of each byte: a forked copy that returns from a test, and a program that a test
-    /// starts, write the same markers.
+    /// Standard output, mixed with the output of the tests. Standard output is a socket, so the kernel
+    /// identifies the writer of each byte. Otherwise the same markers could come from a forked copy that
+    /// returns from a test, or from a program that a test starts.
     OutputSocket,
-    /// On its standard output, which is its standard error as well: what it writes to either is one output.
+    /// Standard output and standard error as one combined output.
     CombinedOutput,
-    /// The same, with a socket that names its writers.
+    /// Combined output on a socket that identifies its writers.
     CombinedSocket,
-    /// On descriptor 3, a stream socket on which it also receives requests.
+    /// Descriptor 3, a stream socket that also carries requests.
     Descriptor,
-    /// On its standard output, between what the tests write. Its standard input is a pipe on which it
-    /// receives requests.
+    /// Standard output, mixed with the output of the tests. Requests come through a pipe on standard input.
     StandardStreams,
-    /// The same, with standard output a socket that names its writers.
+    /// Like [`Self::StandardStreams`], with a standard output socket that identifies its writers.
     SocketStreams,
-    /// On connections that it, or processes below it, make to a port of the loopback interface on which the
-    /// worker listens: an argument that is [`PORT_ARGUMENT`] is replaced by its number.
+    /// Connections that the process or its descendants make to a loopback port on which the worker listens.
+    /// An argument equal to [`PORT_ARGUMENT`] is replaced by the port number.
     Connections,
 }
 
@@ -364,20 +364,20 @@ impl InvocationChannel {
         matches!(self, Self::StandardStreams | Self::SocketStreams)
     }
 
-    /// Returns whether the kernel names who writes to standard output.
+    /// Returns whether the kernel identifies the writers of standard output.
     #[must_use]
     pub fn names_writers(self) -> bool {
         matches!(self, Self::OutputSocket | Self::CombinedSocket | Self::SocketStreams)
     }
 
-    /// Returns whether standard error is standard output.
+    /// Returns whether standard error is the same as standard output.
     #[must_use]
     pub fn is_combined(self) -> bool {
         matches!(self, Self::CombinedOutput | Self::CombinedSocket)
     }
 
-    /// Returns the same channel, for which the kernel names who writes to standard output. A channel of its
-    /// own has no other writers.
+    /// Returns the same channel with a standard output whose writers the kernel identifies. A separate report
+    /// channel has no other writers and stays the same.
     #[must_use]
     pub fn with_named_writers(self) -> Self {
         match self {
@@ -389,32 +389,32 @@ impl InvocationChannel {
     }
 }
 
-/// The argument that stands for the port on which the worker listens.
+/// Argument that is replaced by the number of the port on which the worker listens.
 pub const PORT_ARGUMENT: &str = "{port}";
 
-/// What a process leaves about its own death or hang.
+/// Files that a process leaves about its own death or hang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeathFiles {
-    /// Where its runtime reports its stacks.
+    /// Where the runtime reports its stack traces.
     pub reports: StackReports,
-    /// The directory of the journal of its tests, if it writes one.
+    /// Directory of the test journal, if the process writes one.
     pub journal: Option<PathBuf>,
 }
 
-/// Where the runtime of a process reports its stacks when it crashes, and by which signal a process that
-/// hangs is asked for them, once before it is ended.
+/// Where the runtime reports its stack traces when it crashes, and which signal requests them once from a
+/// hung process before it is killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StackReports {
     /// In a file in this directory, on SIGABRT.
     Directory(PathBuf),
-    /// On its standard error, on SIGQUIT, after which it exits.
+    /// On standard error, on SIGQUIT, after which the process exits.
     StandardError,
 }
 
-/// Where in a run a process was, by its stack.
+/// Where in a run a process was, according to its stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StackPosition {
-    /// The stack does not show it: it is that of another thread, or has no names.
+    /// The stack does not show it: it belongs to another thread, or has no symbol names.
     #[default]
     Unknown,
     /// In the test that seemed to be running.
@@ -425,15 +425,15 @@ pub enum StackPosition {
     SuiteFixture,
 }
 
-/// The error of building the command of a batch.
+/// Why the command of a batch could not be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandLineError {
-    /// One test cannot be selected.
+    /// A test cannot be selected.
     #[error("select test {place} of the batch: {reason}")]
     Unselectable {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
-        /// Reason why it cannot be selected.
+        /// Reason, for the message.
         reason: String,
     },
 }

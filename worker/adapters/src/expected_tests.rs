@@ -1,5 +1,5 @@
 //! The expected tests of a batch, in the order in which they should begin, and which of them have begun.
-//! Works on names, and knows no framework.
+//! Knows names only, no framework.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,8 +9,8 @@ use super::scan::{ByteCursor, ScanResult, ScanStop};
 #[derive(Debug)]
 pub(super) struct ExpectedTests {
     names: Vec<Box<[u8]>>,
-    /// Indices of the tests not begun, by the first line of the name: the part that can be read before the
-    /// name is identified.
+    /// Indices of the tests that have not begun, by the first line of the name. The first line can be read
+    /// before the whole name is known.
     waiting: HashMap<Box<[u8]>, VecDeque<usize>>,
     has_begun: Vec<bool>,
     next: usize,
@@ -18,7 +18,7 @@ pub(super) struct ExpectedTests {
 }
 
 impl ExpectedTests {
-    /// Creates the sequence from the names as the framework's output spells them.
+    /// Creates the sequence from the names as the framework prints them.
     pub(super) fn new(names: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let names: Vec<Box<[u8]>> = names.into_iter().map(Vec::into_boxed_slice).collect();
         let mut waiting: HashMap<Box<[u8]>, VecDeque<usize>> = HashMap::with_capacity(names.len());
@@ -29,7 +29,7 @@ impl ExpectedTests {
         Self { has_begun: vec![false; names.len()], waiting, next: 0, longest_line, names }
     }
 
-    /// Returns the name of a test as the framework's output spells it.
+    /// Returns the name of a test as the framework prints it.
     pub(super) fn name(&self, place: usize) -> &[u8] {
         &self.names[place]
     }
@@ -54,13 +54,13 @@ impl ExpectedTests {
         self.has_begun[place]
     }
 
-    /// Returns whether a test has this name. Compares with each name: for what happens rarely.
+    /// Returns whether a test has this name. Linear search, for rare cases.
     pub(super) fn is_any(&self, name: &[u8]) -> bool {
         self.names.iter().any(|one| **one == *name)
     }
 
-    /// Returns the first test whose whole name is at the front of these bytes, followed by one of `ends` or
-    /// by nothing. Compares with each name: for what happens rarely.
+    /// Returns the first test whose whole name starts these bytes and is followed by one of `ends` or by
+    /// nothing. Linear search, for rare cases.
     pub(super) fn find_anywhere(&self, bytes: &[u8], ends: &[u8]) -> Option<usize> {
         self.names.iter().position(|name| {
             let rest = bytes.strip_prefix(&**name);
@@ -85,8 +85,7 @@ impl ExpectedTests {
         }
     }
 
-    /// Returns the test, not begun yet, whose whole name and then `end` are at the cursor; `line` is the
-    /// first line.
+    /// Returns the unbegun test whose whole name, then `end`, is at the cursor. `line` is the first line.
     pub(super) fn find(&self, line: &[u8], cursor: ByteCursor<'_>, end: &[u8]) -> ScanResult<(usize, usize)> {
         let mut stop = ScanStop::Mismatch;
         for place in self.waiting.get(line).into_iter().flatten() {

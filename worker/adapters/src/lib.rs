@@ -1,16 +1,16 @@
 //! Adapters of the test frameworks: the commands that list and run tests, and the parsers of their output.
-//! Bytes go in, values come out: no process is started here, nothing is sent and no clock is read.
+//! This crate is pure: it starts no process, sends nothing and reads no clock.
 //!
 //! - `contract`: the trait that each framework implements, and its commands.
-//! - `listing_output`, `transcript`: what goes into an adapter's parsers, and what comes out of them.
-//! - `listing_dialogue`: listings whose requests depend on the replies.
-//! - `warm_start`: processes that load a program once and are forked for its tests.
-//! - `run_report`: the report that a framework writes into a file at the end of its run.
-//! - `registry`: the frameworks by name, one line for each.
-//! - `stream_parser`: the parser that all transcripts on standard output share, over `expected_tests` (the
-//!   sequence of a batch) and `scan` (bytes).
-//! - `json_reports`: reports as lines of JSON, which `json_lines` and `pytest` share.
-//! - `assertion_failures`, `xml_elements`: what adapters of frameworks with an XML reporter share.
+//! - `listing_output`, `transcript`: inputs and outputs of the adapters' parsers.
+//! - `listing_dialogue`: listings in which a request depends on the replies before it.
+//! - `warm_start`: processes that load a program once and are then forked for its tests.
+//! - `run_report`: the report file that a framework writes at the end of its run.
+//! - `registry`: the list of all frameworks.
+//! - `stream_parser`: the parser shared by all frameworks that report on standard output. It uses
+//!   `expected_tests` (the sequence of a batch) and `scan` (bytes).
+//! - `json_reports`: reports as lines of JSON, shared by `json_lines` and `pytest`.
+//! - `assertion_failures`, `xml_elements`: shared by frameworks with an XML reporter.
 //! - `gtest`, `libtest` and the others: one folder per framework, each with listing, command and transcript.
 //! - `shell`: quoting, for the command lines that users copy.
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! The outputs of listing commands, the tests read from them, and the errors of reading them.
+//! Outputs of listing commands, the tests parsed from them, and the errors.
 
 use heeler_protocol::control::{ListedTest, OsText};
 
@@ -9,38 +9,37 @@ pub struct ListingOutput {
     pub stdout: Vec<u8>,
     /// Bytes of its standard error.
     pub stderr: Vec<u8>,
-    /// Bytes of its report channel, if it has one.
+    /// Bytes of its report channel, if any.
     pub channel: Vec<u8>,
-    /// Contents of the file named by [`crate::AdapterInvocation::listing_file`], if it was written.
+    /// Contents of [`crate::AdapterInvocation::listing_file`], if it was written.
     pub file: Option<Vec<u8>>,
     /// Its exit code, if it exited by itself.
     pub code: Option<i32>,
-    /// The number of the signal that killed it.
+    /// Number of the signal that killed it.
     pub signal: Option<i32>,
 }
 
 /// The tests of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterListing {
-    /// The name of the adapter that must run them: the one that listed, or a variant of it.
+    /// Name of the adapter that must run them: the adapter that listed them, or a variant.
     pub framework: &'static str,
     /// The tests, in the order in which the framework runs them. A name may occur more than once.
     pub tests: Vec<ListedTest>,
-    /// The failure of the listing command after it had written the whole listing.
+    /// Failure of the listing command after it wrote the whole listing.
     pub failure: Option<ListingError>,
-    /// What is wrong with the program, and prevents none of its tests from running.
+    /// Problems of the program that do not prevent its tests from running.
     pub warnings: Vec<String>,
-    /// Files and directories beside the program after whose change the tests may be others; absolute.
+    /// Absolute paths beside the program. A change of one of them may change the tests.
     pub depends_on: Vec<OsText>,
 }
 
 impl AdapterListing {
-    /// Returns the listing of a framework that has one listing command, from the output of that command,
-    /// which `read` accepts only if it is whole: where the command has failed, what failed came after it, in
-    /// a static destructor for instance.
+    /// Returns the listing of a framework with a single listing command. `read` accepts only a whole output,
+    /// so a failure of the command came after the listing, for example in a static destructor.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Errors of `read`.
     pub(crate) fn of_one_command(
         framework: &'static str,
         outputs: &[ListingOutput],
@@ -54,18 +53,18 @@ impl AdapterListing {
     }
 }
 
-/// The error of listing a program.
+/// Why a program could not be listed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
-    /// It exited with success, but its output is not a listing.
+    /// The program exited with success, but its output is not a listing.
     #[error("list tests as a {framework} program: {reason}")]
     NotThisFramework {
         /// Name of the framework whose listing was tried.
         framework: &'static str,
-        /// Its output instead of a listing.
+        /// Output found instead of a listing.
         reason: String,
     },
-    /// Its listing begins correctly, but cannot be parsed to its end.
+    /// The listing begins correctly but cannot be parsed to its end.
     #[error("read the {framework} listing: {reason}")]
     Damaged {
         /// Name of the framework whose listing was tried.
@@ -73,16 +72,16 @@ pub enum ListingError {
         /// Description of the damage.
         reason: String,
     },
-    /// It was killed, or exited with a code other than 0.
+    /// The program was killed, or exited with a code other than 0.
     #[error("list tests: the program {}{}", describe_exit(*signal, *code), describe_tail(stderr))]
     Died {
-        /// The number of the signal that killed it, if any.
+        /// Number of the signal that killed it, if any.
         signal: Option<i32>,
         /// Its exit code, if it exited by itself.
         code: Option<i32>,
-        /// The tail of its standard error, otherwise of its standard output.
+        /// Tail of standard error, or of standard output if standard error is empty.
         stderr: String,
-        /// Its output shows that it is a program of this framework all the same.
+        /// The output shows that the program is of this framework.
         is_recognized: bool,
     },
 }
@@ -94,7 +93,7 @@ impl ListingError {
         Self::Died { signal: output.signal, code: output.code, stderr: tail(said), is_recognized: false }
     }
 
-    /// Returns the same error of a program that wrote a listing of the framework before it exited.
+    /// Returns the same error for a program that wrote a listing of the framework before it exited.
     pub(crate) fn of_recognized_exit(output: &ListingOutput) -> Self {
         match Self::of_exit(output) {
             Self::Died { signal, code, stderr, .. } => {
@@ -104,7 +103,8 @@ impl ListingError {
         }
     }
 
-    /// Returns the same error with what is to be done about it, which shows what the program is.
+    /// Returns the same error with advice on how to fix it. A known fix means that the framework is
+    /// recognized.
     pub(crate) fn with_hint(self, hint: Option<&str>) -> Self {
         match (self, hint) {
             (Self::Died { signal, code, stderr, .. }, Some(hint)) => {
@@ -115,8 +115,8 @@ impl ListingError {
         }
     }
 
-    /// Returns whether the program is certainly one of the framework, so that no other must be tried: a
-    /// program that ignores another framework's arguments runs its tests.
+    /// Returns whether the program certainly belongs to the framework. No other framework is tried then,
+    /// because a program that ignores foreign arguments would run its tests.
     #[must_use]
     pub fn is_of_framework(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Died { is_recognized: true, .. })

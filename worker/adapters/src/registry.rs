@@ -1,9 +1,8 @@
-//! The registry of the frameworks that Heeler supports: one line for each. No other place lists them;
-//! messages, help and references derive from here.
+//! The registry of supported frameworks, one line each. Messages, help and references are generated from it.
 
 use super::Adapter;
 
-/// All adapters. A program that several of them claim with the same confidence is tried from the front.
+/// All adapters. If several claim a program with the same confidence, they are tried in this order.
 #[rustfmt::skip]
 static ADAPTERS: &[&dyn Adapter] = &[
     &super::gtest::GoogleTest::OwnFlags,
@@ -28,26 +27,26 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::pytest::Pytest,
 ];
 
-/// Returns all adapters, in the order in which a program of unknown kind is tried.
+/// Returns all adapters, in the order in which they are tried on an unknown program.
 #[must_use]
 pub fn all_adapters() -> &'static [&'static dyn Adapter] {
     ADAPTERS
 }
 
-/// Returns the adapter of that name.
+/// Returns the adapter with this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static dyn Adapter> {
     ADAPTERS.iter().copied().find(|adapter| adapter.traits().name == name)
 }
 
-/// Returns the names of all frameworks, separated by commas, as messages and references list them.
+/// Returns the names of all frameworks, comma-separated, for messages and references.
 #[must_use]
 pub fn framework_names() -> String {
     ADAPTERS.iter().map(|adapter| adapter.traits().name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the frameworks whose programs are recognized by what they contain, for a message: `GoogleTest,
-/// Rust test, doctest`.
+/// Returns the frameworks whose programs are recognized by their contents, for a message:
+/// `GoogleTest, Rust test, doctest`.
 #[must_use]
 pub fn recognized_frameworks() -> String {
     let labels = ADAPTERS.iter().filter(|adapter| adapter.traits().is_recognized);

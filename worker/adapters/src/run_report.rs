@@ -1,5 +1,5 @@
-//! The report that a framework writes into a file when its run ends. What tests print can look like the
-//! framework's own markers; this report cannot be printed.
+//! The report that a framework writes into a file at the end of its run. Tests can print fake markers, but
+//! they cannot fake this report.
 
 use std::path::PathBuf;
 
@@ -10,21 +10,21 @@ use crate::{FixtureFailure, FrameworkVerdict};
 pub struct RunReportFiles {
     /// Written when the run ends.
     pub report: PathBuf,
-    /// Exists while tests run, and still if the process was left in the middle of them.
+    /// Exists while tests run. Remains if the process ended in the middle of them.
     pub run_mark: PathBuf,
 }
 
 /// The report of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunReport {
-    /// For each test given, the verdict; `None` if it was not run.
+    /// Verdict of each given test; `None` if it was not run.
     pub verdicts: Vec<Option<FrameworkVerdict>>,
-    /// The failure outside of any test and suite: in set-up or tear-down of the environment.
+    /// The failure outside any test and suite: in the set-up or tear-down of the environment.
     pub outside_failure: Option<String>,
     /// Failures in set-up or tear-down of suites.
     pub fixture_failures: Vec<FixtureFailure>,
-    /// A test that was run, but is not one of those given.
+    /// A test that ran but was not selected.
     pub unselected: Option<String>,
-    /// A test has failed that is not one of those given, but has the name of one.
+    /// A test failed that was not selected but has the name of a selected test.
     pub has_other_failure: bool,
 }

@@ -1,20 +1,18 @@
-//! Parsing of markers that may be cut by the end of a chunk: every step either succeeds, fails, or needs more
-//! bytes. Works on bytes only.
+//! Parsing of markers that the end of a chunk may cut: every step succeeds, fails, or needs more bytes.
 
-/// The reason why a step did not succeed.
+/// Why a step did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanStop {
     /// The bytes do not match.
     Mismatch,
-    /// The bytes match so far, and end before the marker does.
+    /// The bytes match so far, but end before the marker does.
     NeedsMore,
 }
 
 /// The result of a step.
 pub(super) type ScanResult<T> = Result<T, ScanStop>;
 
-/// Returns the first of two alternatives that succeeds, otherwise [`ScanStop::NeedsMore`] if one of them
-/// needs more bytes.
+/// Returns the first alternative that succeeds, otherwise [`ScanStop::NeedsMore`] if either needs more bytes.
 pub(super) fn either<T>(first: ScanResult<T>, second: impl FnOnce() -> ScanResult<T>) -> ScanResult<T> {
     match first {
         Ok(value) => Ok(value),
@@ -47,7 +45,7 @@ impl<'a> ByteCursor<'a> {
         &self.bytes[self.used..]
     }
 
-    /// Returns recognized bytes, from one position to another.
+    /// Returns recognized bytes between two positions.
     pub(super) fn slice(&self, from: usize, to: usize) -> &'a [u8] {
         &self.bytes[from..to]
     }
@@ -65,7 +63,7 @@ impl<'a> ByteCursor<'a> {
         Err(if literal.starts_with(rest) { ScanStop::NeedsMore } else { ScanStop::Mismatch })
     }
 
-    /// Reads one of several literals, of which none is a prefix of another; returns its index.
+    /// Reads one of several literals and returns its index. No literal may be a prefix of another.
     pub(super) fn one_of(&mut self, literals: &[&[u8]]) -> ScanResult<usize> {
         let mut stop = ScanStop::Mismatch;
         for (place, literal) in literals.iter().enumerate() {
@@ -91,14 +89,13 @@ impl<'a> ByteCursor<'a> {
         Ok(number)
     }
 
-    /// Reads a noun that ends with an `s` unless the number before it is 1.
+    /// Reads a noun, in the plural form with `s` unless the number is 1.
     pub(super) fn noun(&mut self, noun: &[u8], number: u64) -> ScanResult<()> {
         self.literal(noun)?;
         if number == 1 { Ok(()) } else { self.literal(b"s") }
     }
 
-    /// Reads everything before the next `end`, which must come within `limit` bytes; `end` itself is consumed
-    /// too.
+    /// Reads everything before the next `end`, which must come within `limit` bytes. Consumes `end` too.
     pub(super) fn until(&mut self, end: &[u8], limit: usize) -> ScanResult<&'a [u8]> {
         let rest = self.rest();
         let window = &rest[..rest.len().min(limit + end.len())];
@@ -112,8 +109,8 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// Reads the attributes of a tag up to its end, `>` and a newline, which must come within `limit` bytes.
-    /// A `<` cannot stand among attributes.
+    /// Reads the attributes of a tag up to `>` and a newline, which must come within `limit` bytes.
+    /// Attributes cannot contain a `<`.
     pub(super) fn attributes(&mut self, limit: usize) -> ScanResult<&'a [u8]> {
         let rest = self.rest();
         let next_tag = memchr::memchr(b'<', &rest[..rest.len().min(limit)]);
@@ -128,7 +125,8 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// Reads a name as the listing spelled it. Each U+FFFD in it may represent one byte that was not UTF-8.
+    /// Reads a name as the listing spelled it. A U+FFFD in the name may stand for one byte that was not
+    /// UTF-8.
     pub(super) fn name(&mut self, name: &[u8]) -> ScanResult<()> {
         if self.literal(name).is_ok() {
             return Ok(());
@@ -145,7 +143,7 @@ impl<'a> ByteCursor<'a> {
 
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
-/// Returns the lengths of the common prefix of `bytes` and `name`, in each of the two.
+/// Returns the length of the common prefix, measured in `bytes` and in `name`.
 pub(super) fn common_prefix(bytes: &[u8], name: &[u8]) -> (usize, usize) {
     let (mut at, mut of_name) = (0, 0);
     while of_name < name.len() && at < bytes.len() {
@@ -162,8 +160,7 @@ pub(super) fn common_prefix(bytes: &[u8], name: &[u8]) -> (usize, usize) {
     (at, of_name)
 }
 
-/// Decodes bytes as text, with one U+FFFD for each byte that is not UTF-8: the form in which listings spell
-/// names.
+/// Decodes bytes as text, with one U+FFFD for each byte that is not UTF-8, as listings spell names.
 pub(super) fn decode_lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

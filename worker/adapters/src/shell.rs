@@ -1,10 +1,10 @@
-//! Quoting for command lines that users copy into a shell. Heeler never runs them.
+//! Quoting for command lines that users copy into a shell. Heeler itself never runs them.
 
 use std::fmt::Write;
 
 use heeler_protocol::control::{OsText, TestProgram};
 
-/// Quotes one word, only if necessary.
+/// Quotes a word if necessary.
 #[must_use]
 pub(super) fn quote(word: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
@@ -17,7 +17,7 @@ pub(super) fn quote(word: &[u8]) -> String {
     }
 }
 
-/// Quotes a word in the `$'...'` form: one line for any bytes.
+/// Quotes a word in the `$'...'` form, which fits any bytes on one line.
 fn escape(word: &[u8]) -> String {
     let mut quoted = String::from("$'");
     for chunk in word.utf8_chunks() {
@@ -42,13 +42,13 @@ fn push_octal(quoted: &mut String, byte: u8) {
     write!(quoted, "\\{byte:03o}").expect("a string takes everything");
 }
 
-/// Returns a command line that runs a program with further words in its working directory, in a subshell.
+/// Returns a command line that runs a program with additional words in its working directory, in a subshell.
 #[must_use]
 pub(super) fn command_line(given: &TestProgram, words: &str) -> String {
     format!("(cd {} && {} {words})", quote(given.cwd.as_bytes()), program_words(given))
 }
 
-/// Returns the start of a command line: the configured environment, the program, its arguments.
+/// Returns the start of a command line: configured environment, program, arguments.
 pub(super) fn program_words(program: &TestProgram) -> String {
     let mut words = environment_words(program);
     let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
@@ -74,7 +74,7 @@ pub(super) fn environment_words(program: &TestProgram) -> Vec<String> {
     words
 }
 
-/// Returns a path relative to the directory, if it is below it.
+/// Returns a path relative to the directory, if the path is inside it.
 fn relative_path<'a>(path: &'a [u8], dir: &[u8]) -> &'a [u8] {
     let dir = dir.strip_suffix(b"/").unwrap_or(dir);
     path.strip_prefix(dir).and_then(|rest| rest.strip_prefix(b"/")).unwrap_or(path)

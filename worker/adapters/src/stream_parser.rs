@@ -1,5 +1,6 @@
-//! The stream parser of all transcripts: a state machine that follows the expected sequence of tests through
-//! an output that user code also writes to. The form of the markers is defined by a grammar.
+//! The parser shared by all transcripts on standard output: a state machine that follows the expected
+//! sequence of tests through output to which user code also writes. A grammar defines the form of the
+//! markers.
 //!
 //! ```text
 //!            begin marker                end marker of this very test
@@ -10,10 +11,10 @@
 //!       the framework continues: begin marker of another test, end of the suite, final line
 //! ```
 //!
-//! A test can print its own end marker and then die. So an end marker is confirmed only when the framework
-//! itself continues after it. Frameworks write the next marker at once, so results are not late; only a slow
-//! tear-down of a suite delays the result of the suite's last test. Whether a death after the end marker is
-//! one in that tear-down is decided from more than the output.
+//! A test can print its own end marker and then die, so an end marker is confirmed only when the framework
+//! itself continues after it. Frameworks write the next marker at once, so results are not delayed. The
+//! exception is a slow tear-down of a suite, which delays the result of its last test. Output alone does not
+//! decide whether a process died in that tear-down.
 
 use super::{
     FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase, TestPart, TranscriptEvent,
@@ -22,7 +23,7 @@ use super::{
     scan::{ScanResult, ScanStop},
 };
 
-/// The state of the parser, as a grammar sees it.
+/// Parser state that a grammar can see.
 #[derive(Debug)]
 pub(super) struct ParserState<'a> {
     pub(super) sequence: &'a ExpectedTests,
@@ -36,7 +37,8 @@ pub(super) struct ParserState<'a> {
 }
 
 impl ParserState<'_> {
-    /// Returns whether the framework may continue here: no test is running, or one that wrote its end marker.
+    /// Returns whether the framework may continue here: no test is running, or the running test wrote its end
+    /// marker.
     pub(super) fn may_continue(&self) -> bool {
         self.running.is_none() || self.has_end
     }
@@ -48,27 +50,27 @@ pub(super) enum Marker {
     Begin(usize),
     /// The running test reports its end.
     End(FrameworkVerdict),
-    /// Tests that the framework does not begin have this result; it confirms an end marker before it.
+    /// The framework does not begin these tests and gives them this result. Confirms a previous end marker.
     Unbegun(Vec<usize>, FrameworkVerdict),
-    /// The framework continues, which confirms an end marker before it. Its text is output of no test.
+    /// The framework continues, which confirms a previous end marker. The text belongs to no test.
     Confirm,
-    /// A test of this name begins that was not selected; it confirms an end marker before it.
+    /// A test that was not selected begins. Confirms a previous end marker.
     Unselected(String),
-    /// The framework's final line, with its counts. Its text is output of no test.
+    /// The framework's final line, with its counts. The text belongs to no test.
     FinalLine(Option<FrameworkCounts>),
-    /// Text of the framework that is dropped.
+    /// Framework text that is dropped.
     Ignore,
     /// A marker whose rest may be long.
     Long(Box<dyn LongMarker>),
     /// A part of the running test begins or ends.
     Part(TestPart),
-    /// Text that turned out to be no marker, or output in another form.
+    /// Text that turned out not to be a marker, or output in another form.
     Text(Vec<u8>),
 }
 
-/// The long rest of a marker. Reads bytes and keeps no more than a constant number of them.
+/// Parser of the long rest of a marker. Keeps only a constant number of bytes.
 pub(super) trait LongMarker: Send {
-    /// Reads bytes; at the end of the marker, returns the number of them that belonged to it, and the marker.
+    /// Reads bytes. At the end of the marker, returns how many bytes belonged to it, and the marker.
     fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)>;
     /// Returns the text kept so far, when the marker or the output has ended.
     fn take_text(&mut self) -> Vec<u8>;
@@ -77,7 +79,7 @@ pub(super) trait LongMarker: Send {
     fn kept_bytes(&self) -> usize;
 }
 
-/// The number of tests by result.
+/// Number of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FrameworkCounts {
     pub(super) passed: u64,
@@ -95,66 +97,66 @@ impl FrameworkCounts {
     }
 }
 
-/// The origin of output.
+/// Where output came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputOrigin {
     /// The running test.
     Test,
-    /// The running test or the tear-down of its suite: there is an end marker before it.
+    /// The running test or the tear-down of its suite, because the test has written an end marker.
     AfterEnd,
-    /// No test.
+    /// Outside any test.
     Outside,
 }
 
-/// The form of a framework's markers.
+/// The marker format of a framework.
 pub(super) trait MarkerGrammar: Send {
-    /// Returns the first place where a marker may begin; `is_line_start` of the situation applies to the
-    /// front.
+    /// Returns the first position where a marker may begin. `situation.is_line_start` describes the first
+    /// byte.
     fn find_marker(&self, bytes: &[u8], situation: &ParserState<'_>) -> Option<usize>;
-    /// Reads a marker at the front of the bytes; returns its length.
+    /// Reads a marker at the start of the bytes; returns its length and the marker.
     fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)>;
-    /// Returns whether the first test begins with the process: the framework reports no begin.
+    /// Returns whether the first test begins with the process because the framework reports no begin.
     fn begins_with_process(&self) -> bool {
         false
     }
-    /// Handles the begin of a test.
+    /// Called when a test begins.
     fn on_begin(&mut self, _place: usize) {}
-    /// Handles output.
+    /// Called with output.
     fn on_output(&mut self, _bytes: &[u8], _side: OutputOrigin, _sequence: &ExpectedTests) {}
-    /// Handles an end marker; an earlier one was output.
+    /// Called at an end marker. Any earlier end marker of the same test was output.
     fn on_end_marker(&mut self) {}
-    /// Handles the final line.
+    /// Called at the final line.
     fn on_final_line(&mut self) {}
-    /// Handles the exit of the process by itself with this code.
+    /// Called when the process exits by itself.
     fn on_exit(&mut self, _code: i32) {}
-    /// Completes the verdict of a test, by its name, whose end is confirmed.
+    /// Completes the verdict of the test `name`, whose end is confirmed.
     fn complete_verdict(&mut self, _verdict: &mut FrameworkVerdict, _name: &[u8]) {}
-    /// Returns the verdict for all tests, if the framework printed its final line and ran none of them on
-    /// purpose.
+    /// Returns the verdict for all tests, if the framework printed its final line and deliberately ran none
+    /// of them.
     fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
         None
     }
-    /// Returns whether the counts of the reported results, and of the framework, explain an exit code.
+    /// Returns whether the reported results and the framework's counts explain an exit code.
     fn explains_exit(&self, code: i32, reported: &FrameworkCounts, counted: Option<&FrameworkCounts>)
     -> bool;
     /// Returns the failures in set-up or tear-down of suites.
     fn fixture_failures(&self) -> &[FixtureFailure] {
         &[]
     }
-    /// Returns the failure outside of any test and suite.
+    /// Returns the failure outside any test and suite.
     fn outside_failure(&self) -> Option<&str> {
         None
     }
-    /// Returns the first test since which there was output like a marker that is none at its place.
+    /// Returns the first test after which misplaced markers appeared in the output.
     fn doubtful_since(&self) -> Option<usize> {
         None
     }
-    /// Returns a test that began, and is not of this batch.
+    /// Returns a test that began but is not in this batch.
     fn unselected_test(&self) -> Option<&str> {
         None
     }
-    /// Returns the suite whose set-up or tear-down is running. `unconfirmed` is the verdict of the running
-    /// test, if it wrote an end marker.
+    /// Returns the suite whose set-up or tear-down is running. `unconfirmed` is the verdict of a running test
+    /// that wrote its end marker.
     fn suite_phase(
         &self,
         _situation: &ParserState<'_>,
@@ -171,7 +173,7 @@ struct UnconfirmedEnd {
     is_text_emitted: bool,
 }
 
-/// A transcript parser over a grammar.
+/// Transcript parser for a grammar.
 pub(super) struct StreamParser<G> {
     grammar: G,
     sequence: ExpectedTests,
@@ -253,7 +255,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
         }
     }
 
-    /// Finds the next place at or after `from` where a marker may begin, and reads it.
+    /// Finds the next position at or after `from` where a marker may begin, and reads it.
     fn next_marker(&mut self, bytes: &[u8], from: usize) -> Option<(usize, ScanResult<(usize, Marker)>)> {
         let at_start = self.is_line_start;
         let is_line_start = |at: usize| if at == 0 { at_start } else { bytes[at - 1] == b'\n' };
@@ -330,7 +332,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
         events.push(TranscriptEvent::Ended { place, verdict });
     }
 
-    /// Emits the verdict for all tests that the framework skipped as a whole.
+    /// Emits the verdict for all tests if the framework skipped the whole run.
     fn conclude_all(&mut self, events: &mut Vec<TranscriptEvent>) {
         if !self.sequence.has_none_begun() {
             return;
@@ -339,7 +341,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
         self.conclude(self.sequence.not_begun().collect(), &verdict, events);
     }
 
-    /// Emits a verdict for tests that do not begin.
+    /// Emits a verdict for tests that never begin.
     fn conclude(
         &mut self,
         places: Vec<usize>,
@@ -354,8 +356,8 @@ impl<G: MarkerGrammar> StreamParser<G> {
         }
     }
 
-    /// Emits output. The text of an end marker that is followed by output may itself have been output, so it
-    /// comes first.
+    /// Emits output. If output follows an end marker, the marker may have been printed by the test, so its
+    /// text is emitted first.
     fn emit_output(&mut self, bytes: &[u8], events: &mut Vec<TranscriptEvent>) {
         let Some(last) = bytes.last() else { return };
         self.is_line_start = *last == b'\n';

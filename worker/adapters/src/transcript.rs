@@ -1,42 +1,41 @@
-//! The parser of a framework's reports, and the events that it recognizes.
+//! The parser interface for a framework's reports, and the events it produces.
 
 use std::time::Duration;
 
 use heeler_core::{Failure, NotRunReason, Outcome, SetUpProgress, SuiteFixture};
 use heeler_protocol::control::ListedTest;
 
-/// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded
-/// by the names of the tests plus a constant, whatever the input.
+/// Parser of a framework's reports on standard output or on its report channel. Its memory is bounded by the
+/// test names plus a constant, whatever the input.
 pub trait TranscriptParser {
-    /// Parses the next chunk of standard output, and appends the recognized events. Not called for a command
-    /// that receives requests.
+    /// Parses the next chunk of standard output and appends the recognized events. Not called for commands
+    /// that receive requests.
     fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) {
         let _ = (chunk, events);
     }
 
-    /// Returns the first request to write to the report channel or to standard input. Appends the events of
-    /// what it begins: where a request names a test, that test begins with it.
+    /// Returns the first request for the report channel or standard input. If the request names a test,
+    /// appends the begin event of this test.
     fn opening_request(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = events;
         Vec::new()
     }
 
-    /// Parses the next chunk of reports from the report channel, or from the standard output of a command
-    /// that receives its requests on standard input; appends the recognized events, and returns the next
-    /// request. A process that answers several requests runs several batches.
+    /// Parses the next chunk from the report channel, or from standard output if requests go to standard
+    /// input. Appends the recognized events and returns the next request. A process that answers several
+    /// requests runs several batches.
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = (chunk, events);
         Vec::new()
     }
 
-    /// Takes what the process has reported of fixtures that it sets up and keeps until its end, by their
-    /// names.
+    /// Takes the reported progress of fixtures that the process keeps until its end, by fixture name.
     fn take_set_ups(&mut self) -> Vec<(String, SetUpProgress)> {
         Vec::new()
     }
 
-    /// Handles what happens on one of several connections, numbered in the order in which they were made;
-    /// returns the next request on this connection. A channel with only one end is connection 0, and always
+    /// Handles an event on one of several connections and returns the next request for it. Connections are
+    /// numbered in the order in which they are made. A channel with only one peer is connection 0 and always
     /// open.
     fn on_connection(
         &mut self,
@@ -53,74 +52,73 @@ pub trait TranscriptParser {
         }
     }
 
-    /// Handles the evidence of a process that has ended before its reports did, after
-    /// [`Self::on_output_end`]: appends the beginning of the test in which it seems to have died.
+    /// Called after [`Self::on_output_end`] if the process ended before its reports did. Appends a begin
+    /// event for the test in which the process seems to have died.
     fn on_death(&mut self, evidence: &DeathEvidence<'_>, events: &mut Vec<TranscriptEvent>) {
         let _ = (evidence, events);
     }
 
-    /// Returns in which test the process died, as far as its reports and [`Self::on_death`] show.
+    /// Returns the test in which the process died, as far as its reports and [`Self::on_death`] show.
     fn culprit(&self) -> DeathCulprit {
         DeathCulprit::RunningTests
     }
 
-    /// Returns why the process died, as [`Self::on_death`] has read it.
+    /// Returns the cause of death that [`Self::on_death`] found.
     fn death_detail(&self) -> Option<&str> {
         None
     }
 
-    /// Parses the next chunks of standard output and standard error of a command with a report channel, after
-    /// the reports that were read with them. Returns whether the parser divides them among the tests, with
-    /// [`TranscriptEvent::Output`] and [`TranscriptEvent::ErrorOutput`]; otherwise the worker attributes them
-    /// by the time at which they were read.
+    /// Parses the next chunks of standard output and standard error of a command with a report channel.
+    /// Called after the reports that were read at the same time. Returns whether the parser itself attributes
+    /// this output to tests, with [`TranscriptEvent::Output`] and [`TranscriptEvent::ErrorOutput`]. Otherwise
+    /// the worker attributes it by the time it was read.
     fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {
         let _ = (stdout, stderr, events);
         false
     }
 
-    /// Returns the request by which the running tests are asked to stop, before the process is ended. None of
-    /// them has a [`TranscriptEvent::Ended`] after that, and no other begins.
+    /// Returns the request that asks the running tests to stop, before the process is killed. After this
+    /// request no test has a [`TranscriptEvent::Ended`] and no test begins.
     fn cancel_request(&mut self, reason: &str) -> Vec<u8> {
         let _ = reason;
         Vec::new()
     }
 
-    /// Returns whether all tests have ended, and the process can be given others by [`Self::add_tests`].
+    /// Returns whether all tests have ended and [`Self::add_tests`] may be called.
     fn takes_more_tests(&self) -> bool {
         false
     }
 
-    /// Adds tests, whose indices follow those before them; returns the request for them, as
-    /// [`Self::opening_request`] does. Called when [`Self::takes_more_tests`].
+    /// Adds tests, with indices that follow the existing ones, and returns the request for them like
+    /// [`Self::opening_request`]. Called only if [`Self::takes_more_tests`] returns true.
     fn add_tests(&mut self, tests: &[&ListedTest], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = (tests, events);
         Vec::new()
     }
 
-    /// Returns the last request, when no test follows and the requests end.
+    /// Returns the last request, sent when no more tests follow.
     fn closing_request(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Returns whether forked copies of the process read its requests as well.
+    /// Returns whether forked copies of the process also read its requests.
     fn has_forked_copies(&self) -> bool {
         false
     }
 
-    /// Called when no further test is to begin: a parser that requests one test after the other requests no
-    /// more. Those that run may end.
+    /// Called when no more tests should begin. The parser stops requesting tests; running tests may end.
     fn begin_no_more(&mut self) {}
 
-    /// Returns whether no request follows, so that the process's standard input ends.
+    /// Returns whether no request follows, so that standard input can be closed.
     fn is_over(&self) -> bool {
         self.is_complete()
     }
 
-    /// Handles the end of the output. A test that is running then has no [`TranscriptEvent::Ended`].
+    /// Called at the end of the output. Tests that are still running get no [`TranscriptEvent::Ended`].
     fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>);
 
-    /// Handles the exit of the process by itself with this code, after the end of its output. Where the exit
-    /// decides the test, its [`TranscriptEvent::Ended`] is appended.
+    /// Called after the end of the output if the process exited by itself with this code. Appends a
+    /// [`TranscriptEvent::Ended`] if the exit decides the test.
     fn on_exit(&mut self, code: i32, events: &mut Vec<TranscriptEvent>) {
         let _ = (code, events);
     }
@@ -128,37 +126,36 @@ pub trait TranscriptParser {
     /// Returns whether the framework printed its final line.
     fn is_complete(&self) -> bool;
 
-    /// Returns whether the reported results explain this exit code. A failure that the framework reports
-    /// outside of any test is in no result, so the exit code that it causes is not explained; see
-    /// [`Self::outside_failure`].
+    /// Returns whether the reported results explain this exit code. A failure outside any test is in no
+    /// result, so the exit code it causes is not explained; see [`Self::outside_failure`].
     fn explains_exit(&self, code: i32) -> bool;
 
-    /// Returns whether the tests are decided although the process goes on: it is of no further use.
+    /// Returns whether all results are known although the process still runs. The process is of no further
+    /// use.
     fn is_decided(&self) -> bool {
         false
     }
 
-    /// Returns whether the running test already wrote its end marker, which is confirmed only when the
-    /// framework continues after it. A process that dies then died in the test, or in the tear-down of its
+    /// Returns whether the running test has written its end marker. The marker is confirmed only when the
+    /// framework continues after it, so a process that dies here died in the test or in the tear-down of its
     /// suite.
     fn is_after_end_marker(&self) -> bool {
         false
     }
 
-    /// Returns whether the running test is where a tear-down may stand that the framework announces:
-    /// [`Self::suite_phase`] tells. It is asked after each read.
+    /// Returns whether a tear-down that [`Self::suite_phase`] reports may be running. Asked after each read.
     fn may_be_in_tear_down(&self) -> bool {
         self.is_after_end_marker()
     }
 
-    /// Returns the first test since which the output contains markers that the framework does not write at
-    /// their place: repeated, out of order, or after its final line. A test or another process may have
-    /// written them, and the results since then are proven by [`crate::RunReport`] only.
+    /// Returns the first test after which the output contains misplaced markers: repeated, out of order, or
+    /// after the final line. A test or another process may have written them, so only [`crate::RunReport`]
+    /// proves the results since then.
     fn doubtful_since(&self) -> Option<usize> {
         None
     }
 
-    /// Returns a test that began, by the output, and is not one of those given.
+    /// Returns a test that began according to the output but was not selected.
     fn unselected_test(&self) -> Option<&str> {
         None
     }
@@ -173,26 +170,26 @@ pub trait TranscriptParser {
         &[]
     }
 
-    /// Returns the failure that the framework reported outside of any test and suite: in set-up or tear-down
-    /// of the environment.
+    /// Returns the failure reported outside any test and suite: in the set-up or tear-down of the
+    /// environment.
     fn outside_failure(&self) -> Option<&str> {
         None
     }
 }
 
-/// What happens on a connection of the process.
+/// An event on a connection of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionInput<'a> {
-    /// It was made.
+    /// The connection was made.
     Opened,
     /// Bytes were received.
     Bytes(&'a [u8]),
-    /// Bytes were received that this process has written.
+    /// Bytes were received that this process wrote.
     BytesOf(ReportWriter, &'a [u8]),
 }
 
 impl<'a> ConnectionInput<'a> {
-    /// Returns the bytes that were received, if any were.
+    /// Returns the received bytes, if any.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         match self {
@@ -201,7 +198,7 @@ impl<'a> ConnectionInput<'a> {
         }
     }
 
-    /// Returns the process that has written the bytes, if it is known.
+    /// Returns the process that wrote the bytes, if known.
     #[must_use]
     pub fn writer(self) -> Option<ReportWriter> {
         match self {
@@ -211,72 +208,72 @@ impl<'a> ConnectionInput<'a> {
     }
 }
 
-/// Id of the process that has written a report. The process may be gone.
+/// Id of the process that wrote a report. The process may be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportWriter(pub u32);
 
-/// The test in which a process has died.
+/// The test in which a process died.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeathCulprit {
-    /// One of those that were running.
+    /// One of the running tests.
     #[default]
     RunningTests,
-    /// Any of those without an end: what was running is not known for certain.
+    /// Any test without an end: the running tests are not known for certain.
     Unknown,
-    /// This one: an index in the tests given. Others that were running are not to blame.
+    /// This test: an index in the given tests. Other running tests are not to blame.
     Test(usize),
 }
 
-/// What a process left behind that has died.
+/// Evidence that a dead process left behind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeathEvidence<'a> {
-    /// The end of its standard error.
+    /// Tail of its standard error.
     pub stderr: &'a str,
-    /// The report of its runtime.
+    /// Crash report of its runtime.
     pub crash_report: &'a [u8],
-    /// The journal of its tests.
+    /// Its test journal.
     pub journal: &'a [u8],
 }
 
-/// A failure in the set-up or tear-down of a suite that the framework reported.
+/// A failure that the framework reported in the set-up or tear-down of a suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixtureFailure {
-    /// Where it failed.
+    /// The fixture that failed.
     pub fixture: SuiteFixture,
-    /// What the framework wrote of it.
+    /// Message of the framework.
     pub message: String,
 }
 
-/// A phase of a run outside of the selected tests.
+/// A phase of a run outside the selected tests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SuitePhase {
-    /// The suite has begun, and none of its tests.
+    /// The suite has begun, but none of its tests has.
     SetUp {
         /// Name of the suite.
         suite: String,
-        /// The tests of the suite that have not begun: indices in the tests given.
+        /// Indices of the suite's tests that have not begun.
         places: Vec<usize>,
     },
-    /// A test that was not selected runs, because selected ones depend on it.
+    /// An unselected test is running because selected tests depend on it.
     Dependency {
         /// Name of the test.
         test: String,
-        /// The tests that depend on it and have not begun: indices in the tests given.
+        /// Indices of the tests that depend on it and have not begun.
         places: Vec<usize>,
     },
-    /// All tests in a suite have ended, and the framework has gone on behind them.
+    /// All tests of a suite have ended, and the framework has continued after them.
     AfterTests {
         /// Name of the suite.
         suite: String,
     },
-    /// The last of its tests has written its end marker.
+    /// The last test of the suite has written its end marker.
     TearDown {
         /// Name of the suite.
         suite: String,
-        /// The verdict of the running test, by that marker.
+        /// Verdict of the running test according to that marker.
         verdict: FrameworkVerdict,
     },
-    /// The running test tears down a fixture that other tests have used as well.
+    /// The running test tears down a fixture that other tests used too.
     FixtureTearDown {
         /// Name of the fixture.
         fixture: String,
@@ -288,64 +285,64 @@ pub enum SuitePhase {
 pub enum TranscriptEvent {
     /// A test has begun.
     Begun {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
     },
-    /// Output of the running test, or of no test if none is running. If several are, any of them may have
-    /// written it.
+    /// Output of the running test, or of no test if none is running. If several tests are running, any of
+    /// them may have written it.
     Output(Vec<u8>),
-    /// A running test waits until others have ended: no limit of time applies, and it writes nothing.
+    /// A running test waits for others to end. Its time limit is suspended, and it writes nothing.
     Paused {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
     },
-    /// A test that waited goes on.
+    /// A paused test continues.
     Resumed {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
     },
     /// Standard error of the running test, or of no test if none is running.
     ErrorOutput(Vec<u8>),
-    /// Output of this running test, whichever others run.
+    /// Output of this running test, even if other tests are running.
     TestOutput {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
-        /// Where the test wrote it.
+        /// Stream to which the test wrote.
         stream: OutputStream,
-        /// What it wrote.
+        /// The bytes written.
         bytes: Vec<u8>,
     },
     /// A part of a running test has begun or ended.
     Part {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
-        /// The part; its name identifies it within its test.
+        /// The part. Its name identifies it within its test.
         part: TestPart,
     },
     /// A running test gets another time limit.
     TimeLimit {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
         /// The limit, from now.
         limit: Duration,
     },
-    /// A test has ended, as reported by the framework.
+    /// A test has ended according to the framework.
     Ended {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
         /// Result that the framework reported.
         verdict: FrameworkVerdict,
     },
-    /// A file of a running test, which the framework may remove at any time.
+    /// A file of a running test. The framework may remove it at any time.
     File {
-        /// Index in the tests given.
+        /// Index in the given tests.
         place: usize,
-        /// Where it is.
+        /// Path of the file.
         path: String,
-        /// What it is.
+        /// Description of the file.
         description: String,
     },
-    /// No test that has ended ends again.
+    /// No test that has ended will end again.
     Confirmed,
 }
 
@@ -358,18 +355,18 @@ pub enum OutputStream {
     Error,
 }
 
-/// A part of a test, which can be neither listed nor selected: a subcase, a section, a data row.
+/// A part of a test that can be neither listed nor selected: a subcase, a section, a data row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestPart {
-    /// Name within the test, with the parts around it.
+    /// Name within the test, including the enclosing parts.
     pub name: String,
-    /// Its result; `None` when it has only begun.
+    /// Result; `None` when the part has only begun.
     pub result: Option<FrameworkResult>,
     /// The failure message, if the framework reports one for the part.
     pub message: Option<String>,
 }
 
-/// The results that a framework can report. All other outcomes are decided by how the process ended.
+/// Results that a framework can report. All other outcomes depend on how the process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameworkResult {
     /// The test passed.
@@ -378,7 +375,7 @@ pub enum FrameworkResult {
     Failed,
     /// The framework did not run the test, or the test ended itself as skipped.
     Skipped,
-    /// The framework left out a test that it was asked to run.
+    /// The framework did not run a test that it was asked to run.
     NotRun,
 }
 
@@ -406,7 +403,7 @@ impl From<FrameworkResult> for Outcome {
     }
 }
 
-/// The end of a test, as reported by the framework.
+/// The end of a test, as the framework reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrameworkVerdict {
     /// Result that the framework reported.
@@ -415,19 +412,18 @@ pub struct FrameworkVerdict {
     pub duration: Option<Duration>,
     /// Reason of a skip.
     pub reason: Option<String>,
-    /// Failures in the order in which they were reported; at most [`MAX_FAILURES`]. Empty for a failed test
-    /// whose framework gives no details.
+    /// Failures in the order reported; at most [`MAX_FAILURES`]. Empty for a failed test without details.
     pub failures: Vec<Failure>,
     /// Output that the framework itself captured.
     pub stdout: Option<String>,
     /// Standard error that the framework itself captured.
     pub stderr: Option<String>,
-    /// What the test answered, in base64, where its framework passes answers on.
+    /// Answer of the test in base64, if its framework passes answers on.
     pub answer: Option<String>,
 }
 
-/// Failures of one test that are kept apart. A test that checks in a loop reports thousands, which all
-/// results would carry; the text of those that follow is kept with the last one, as far as there is room.
+/// Maximum number of separate failures of one test. A test that checks in a loop reports thousands, and every
+/// result would carry them. The text of later failures is appended to the last one, as far as there is room.
 pub const MAX_FAILURES: usize = 100;
 
 impl FrameworkVerdict {
@@ -445,7 +441,7 @@ impl FrameworkVerdict {
         }
     }
 
-    /// Appends a failure, unless nothing is known of it.
+    /// Appends a failure, unless it is empty.
     pub fn push_failure(&mut self, failure: Failure) {
         if !failure.is_empty() && self.failures.len() < MAX_FAILURES {
             self.failures.push(failure);

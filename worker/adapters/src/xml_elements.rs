@@ -1,12 +1,12 @@
-//! The XML of test programs' reporters: the spelling of attributes, which doctest has from Catch2, and
-//! elements that may be cut by the end of a chunk.
+//! Parts of the reporters' XML: attribute spelling, which doctest took from Catch2, and elements that the end
+//! of a chunk may cut.
 
 use super::scan::{ByteCursor, ScanResult, ScanStop, decode_lossy};
 
-/// Elements up to this size are recognized; larger ones stay in the output.
+/// Maximum size of a recognized element. Larger elements are treated as output.
 const ELEMENT_BYTES: usize = 64 * 1024;
 
-/// Returns an attribute's value as the reporters' writer spells it.
+/// Returns an attribute value as the reporters' XML writer spells it.
 pub(super) fn escape_attribute(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     let mut before: (char, char) = ('\0', '\0');
@@ -23,7 +23,7 @@ pub(super) fn escape_attribute(value: &str) -> String {
     escaped
 }
 
-/// Returns the text that an attribute or a text node spells.
+/// Returns the text of an attribute or a text node, unescaped.
 pub(super) fn unescape(text: &[u8]) -> String {
     let text = decode_lossy(text);
     quick_xml::escape::unescape(&text).map_or_else(|_| text.clone(), std::borrow::Cow::into_owned)
@@ -37,7 +37,7 @@ pub(super) fn attribute(tag: &[u8], name: &str) -> Option<String> {
     Some(unescape(&tag[start..start + length]))
 }
 
-/// Returns the texts of all children of that name, without their indentation.
+/// Returns the texts of all children with this name, without indentation.
 pub(super) fn child_texts(body: &[u8], name: &str) -> Vec<String> {
     let (open, close) = (format!("<{name}"), format!("</{name}>\n"));
     let mut texts = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn child_texts(body: &[u8], name: &str) -> Vec<String> {
     while let Some(start) = memchr::memmem::find(rest, open.as_bytes()) {
         rest = &rest[start + open.len()..];
         let Some(tag_end) = memchr::memmem::find(rest, b">\n") else { break };
-        // The name of another child may begin with this one.
+        // Another child's name may begin with this name.
         if !matches!(rest.first(), Some(b'>' | b' ')) {
             continue;
         }
@@ -63,23 +63,23 @@ pub(super) struct XmlElement<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// Forms of the tags of a child: without attributes, its end, with attributes.
+/// Forms of a child's tag: opening without attributes, closing, opening with attributes.
 const TAGS_OF_CHILD: usize = 3;
 
-/// Reads a whole element that contains only texts and these children. Any other tag makes it no element: a
-/// test that prints half of one must not hide the markers after it.
+/// Reads a whole element that contains only text and these children. Any other tag is a mismatch: a test that
+/// prints half an element must not hide the markers after it.
 pub(super) fn read_element<'a>(
     cursor: &mut ByteCursor<'a>,
     name: &str,
     children: &[&str],
 ) -> ScanResult<XmlElement<'a>> {
     cursor.literal(format!("<{name} ").as_bytes())?;
-    // The first attribute is found like the others.
+    // Start one byte earlier, so that the first attribute has a leading space like the others.
     let start = cursor.used() - 1;
     let attributes = cursor.attributes(ELEMENT_BYTES)?;
     let attributes = cursor.slice(start, start + 1 + attributes.len());
     let close = format!("</{name}>\n");
-    // A child may have attributes of its own.
+    // A child may have attributes too.
     let tags: Vec<String> = children
         .iter()
         .flat_map(|child| [format!("<{child}>\n"), format!("</{child}>\n"), format!("<{child} ")])
