@@ -1,4 +1,4 @@
-//! The adapter of GoogleTest, which connects its parts.
+//! The adapter of GoogleTest.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use crate::{
     TranscriptParser, shell,
 };
 
-/// The GoogleTest adapters, by the library that reads the program's flags.
+/// The GoogleTest adapters, by the library that parses the program's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GoogleTest {
     /// GoogleTest itself.
     OwnFlags,
-    /// Abseil. It ignores `--gtest_flagfile` without a word, and would run all tests.
+    /// Abseil. It silently ignores `--gtest_flagfile` and would run all tests.
     AbseilFlags,
 }
 
@@ -41,13 +41,13 @@ const fn traits(name: &'static str) -> AdapterTraits {
 static OWN_FLAGS: AdapterTraits = traits(NAME);
 static ABSEIL_FLAGS: AdapterTraits = traits("gtest-abseil");
 
-/// Byte strings of GoogleTest programs: the usage text is in the library, the symbols in programs that load
-/// the library.
+/// Byte strings in GoogleTest programs: the usage text is in the library, the symbols are in programs that
+/// load the library dynamically.
 const HINTS: [&[u8]; 4] = [
     b"gtest_list_tests",
     b"_ZN7testing14InitGoogleTest",
     b"_ZN7testing8UnitTest3RunEv",
-    // Where the library has the main function, too.
+    // Needed where the library also contains the main function.
     b"_ZN7testing8internal23MakeAndRegisterTestInfo",
 ];
 
@@ -61,11 +61,12 @@ impl Adapter for GoogleTest {
 
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
         match target {
-            // The listing with GoogleTest's own flags detects when a program needs this one.
+            // The listing with GoogleTest's own flags detects Abseil programs.
             _ if *self == Self::AbseilFlags => ClaimConfidence::Unclaimed,
             DiscoveryTarget::File { .. } | DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
             _ if HINTS.iter().any(|hint| target.contains(hint)) => ClaimConfidence::Likely,
-            // Also what a build tool has built as a test: it would take a listing for a run of all its tests.
+            // Not claimed even if a build tool built it as a test: it would mistake a listing for a run of
+            // all its tests.
             DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => {
                 ClaimConfidence::Unclaimed
             }
@@ -80,7 +81,7 @@ impl Adapter for GoogleTest {
     ) -> Option<AdapterInvocation> {
         match (self, outputs) {
             (Self::OwnFlags, []) => Some(command::listing_command(scratch, FlagSource::File)),
-            // It listed, but has not read its flag file.
+            // The program listed its tests but did not read its flag file.
             (Self::OwnFlags, [first]) if first.file.is_none() && listing::is_text_listing(first) => {
                 Some(command::listing_command(scratch, FlagSource::CommandLine))
             }
@@ -95,7 +96,7 @@ impl Adapter for GoogleTest {
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
         let form = match (self, outputs) {
-            // Versions before 1.10 write no listing file in either way.
+            // Versions before 1.10 never write a listing file.
             (Self::OwnFlags, [_, second]) if second.file.is_some() => Self::AbseilFlags,
             _ => *self,
         };

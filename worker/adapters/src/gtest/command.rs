@@ -6,8 +6,8 @@ use heeler_protocol::control::{ListedTest, OsText};
 
 use crate::{AdapterInvocation, BatchSelection, RunReportFiles, SelectionScope};
 
-/// Environment variables that would select, repeat, reorder, redirect or silence tests, and Bazel's variables
-/// for the same. The shard variables change nothing in a listing, and would drop most of a batch in a run.
+/// GoogleTest and Bazel variables that would select, repeat, reorder, redirect or silence tests. The shard
+/// variables do not affect a listing, but would drop most of a batch in a run.
 const UNSET_VARIABLES: [&str; 22] = [
     "GTEST_ALSO_RUN_DISABLED_TESTS",
     "GTEST_BREAK_ON_FAILURE",
@@ -33,9 +33,9 @@ const UNSET_VARIABLES: [&str; 22] = [
     "XML_OUTPUT_FILE",
 ];
 
-/// Flags repeated on the command line, because a program's own arguments or its `main` may have set them.
-/// Every version since 1.8 knows these; a version that does not know a flag prints its help and runs nothing,
-/// with exit code 0.
+/// Flags repeated on the command line, because the program's own arguments or its `main` may have set them.
+/// Every version since 1.8 knows these flags. A program that does not know a flag prints its help, runs
+/// nothing and exits with code 0.
 const RUN_FLAGS: [&str; 7] = [
     "--gtest_also_run_disabled_tests=0",
     "--gtest_break_on_failure=0",
@@ -46,7 +46,7 @@ const RUN_FLAGS: [&str; 7] = [
     "--gtest_throw_on_failure=0",
 ];
 
-/// Newer flags, which are reset only if the program's own arguments set them: such a program knows them.
+/// Newer flags, reset only if the program's own arguments set them: such a program knows them.
 const NEWER_FLAGS: [(&str, &str); 2] =
     [("gtest_brief", "--gtest_brief=0"), ("gtest_fail_fast", "--gtest_fail_fast=0")];
 
@@ -54,10 +54,10 @@ fn unset_variables() -> Vec<(OsText, Option<OsText>)> {
     UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect()
 }
 
-/// Where a listing command has the flag that names its file.
+/// Where a listing command gets the flag that names its output file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagSource {
-    /// In a flag file, which shows whether the program reads GoogleTest's flag files.
+    /// In a flag file, which also shows whether the program reads GoogleTest's flag files.
     File,
     CommandLine,
 }
@@ -84,9 +84,9 @@ pub(super) fn listing_command(scratch: &Path, source: FlagSource) -> AdapterInvo
     invocation
 }
 
-/// Returns the command that runs the selected tests. Flags and files are read in their order and the last one
-/// wins, so these win over the program's own; and the flags that a thread-safe death test appends win over
-/// these. `flag_file_name` is the flag that names a file of flags.
+/// Returns the command that runs the selected tests. The last flag wins, so these flags override the
+/// program's own, and the flags that a thread-safe death test appends override these. `flag_file_name` is the
+/// flag that names a flag file.
 pub(super) fn run_command(
     own: &[OsText],
     selection: &BatchSelection<'_>,
@@ -95,7 +95,7 @@ pub(super) fn run_command(
 ) -> AdapterInvocation {
     let mut args: Vec<OsText> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
     if selection.runs_ignored {
-        // Behind the others, because the last one wins.
+        // After the other flags, because the last flag wins.
         args.push("--gtest_also_run_disabled_tests=1".into());
     }
     for (name, flag) in NEWER_FLAGS {
@@ -105,7 +105,7 @@ pub(super) fn run_command(
         }
     }
     let mut files = Vec::new();
-    // Programs may check that all of their tests run, and then fail with a filter, whatever it selects.
+    // Without a filter, because some programs check that all of their tests run and fail with any filter.
     if selection.scope != SelectionScope::WholeProgram {
         let file = scratch.join("gtest-flags");
         args.push([flag_file_name.as_bytes(), file.as_os_str().as_encoded_bytes()].concat().into());
@@ -121,11 +121,10 @@ pub(super) fn run_command(
     AdapterInvocation { args, env, files, run_report, ..AdapterInvocation::default() }
 }
 
-/// Names a file that exists while tests run: the variable of GoogleTest and Bazel.
+/// GoogleTest and Bazel variable that names a file that exists while tests run.
 const RUN_MARK_VARIABLE: &str = "TEST_PREMATURE_EXIT_FILE";
 
-/// Returns the files in which the framework reports its run; `None` if the program's own arguments direct its
-/// report elsewhere, which they may.
+/// Returns the report files of a run; `None` if the program's own arguments direct the report elsewhere.
 fn report_files(own: &[OsText], scratch: &Path) -> Option<RunReportFiles> {
     let directs = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), b"gtest_output").is_some();
     let files =
@@ -145,9 +144,9 @@ fn flag_file(tests: &[&ListedTest]) -> Vec<u8> {
     flags
 }
 
-/// Writes the narrowest pattern that selects a test. The filter language has no escapes: a special character,
-/// or one that would end the line, becomes "any one character", and a byte that was not UTF-8 becomes
-/// "anything", so that other tests may be selected too.
+/// Writes the narrowest pattern that selects a test. The filter language has no escapes, so a special
+/// character or a line break becomes `?`, and a byte that was not UTF-8 becomes `*`. The pattern may
+/// therefore select other tests too.
 pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
     for character in name.chars() {
         match character {
@@ -158,12 +157,12 @@ pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
     }
 }
 
-/// Returns whether the patterns of these tests may select others.
+/// Returns whether the patterns of these tests may select other tests.
 pub(super) fn selects_other_names(tests: &[&ListedTest]) -> bool {
     tests.iter().any(|test| matches_other_names(&test.name))
 }
 
-/// Returns whether the pattern of one of these tests selects a test of this name.
+/// Returns whether an inexact pattern of one of these tests selects a test with this name.
 pub(super) fn is_selected(tests: &[&ListedTest], name: &str) -> bool {
     tests.iter().filter(|test| matches_other_names(&test.name)).any(|test| {
         let mut pattern = Vec::new();
@@ -175,7 +174,7 @@ pub(super) fn is_selected(tests: &[&ListedTest], name: &str) -> bool {
 /// Returns whether a pattern with `?` and `*` matches a whole text.
 fn is_match(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
-    // Where to go on with one byte more for the last `*`.
+    // Where to resume, with the last `*` matching one more byte.
     let mut retry = None;
     while read < text.len() {
         match pattern.get(at) {

@@ -1,6 +1,6 @@
 //! Parser of the blocks that GoogleTest writes for a failure or a skip: a line `file:line: Failure` or
-//! `file:line: Skipped`, then text up to the next block. The end of the text is not marked, so output of the
-//! test after it counts as part of it.
+//! `file:line: Skipped`, then text up to the next block. Nothing marks the end of the text, so test output
+//! after it counts as part of it.
 
 use heeler_core::Failure;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 const LINE_BYTES: usize = 4096;
-/// Texts and file names of all failures of a test together, and of a skip.
+/// Maximum total size of the failure texts and file names of one test. Skip texts have the same limit.
 const TEXT_BYTES: usize = 64 * 1024;
 
 /// One failure, or one skip.
@@ -18,14 +18,14 @@ const TEXT_BYTES: usize = 64 * 1024;
 pub(super) struct FailureBlock {
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
-    /// No suite had begun: it came from an environment.
+    /// The block was written before any suite began, so it belongs to an environment.
     pub(super) is_before_suites: bool,
     text: Vec<u8>,
     is_cut: bool,
 }
 
 impl FailureBlock {
-    /// Appends text as far as there is room.
+    /// Appends text, up to `room` bytes.
     fn append(&mut self, bytes: &[u8], room: usize) {
         self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.is_cut |= bytes.len() > room;
@@ -55,22 +55,21 @@ enum FailureBlockKind {
 /// Collects blocks from output. Keeps a constant amount of text.
 #[derive(Debug, Default)]
 pub(super) struct BlockCollector {
-    /// At most [`MAX_FAILURES`]; those that follow are text of the last one.
+    /// At most [`MAX_FAILURES`]. Later failures are appended to the text of the last one.
     pub(super) failures: Vec<FailureBlock>,
     pub(super) skip: Option<FailureBlock>,
-    /// Size of all failures.
+    /// Total size of all failures.
     failure_bytes: usize,
     open: Option<FailureBlockKind>,
     line: Vec<u8>,
-    /// The line is too long to be a heading, and its bytes so far are already handled.
+    /// The line is too long to be a heading, and the bytes read so far have been handled.
     is_overlong: bool,
-    /// The source file of the test, which distinguishes a heading glued to other output from a long file
-    /// name.
+    /// Source file of the test. Tells a heading that follows other output on its line from a long file name.
     listed_file: Option<String>,
-    /// Output of no test: lines about suites end a block.
+    /// The output belongs to no test, so lines about suites end a block.
     is_outside: bool,
     has_suites: bool,
-    /// A test that is not of this batch is running: its failures are not reported.
+    /// A test outside this batch is running; its failures are not reported.
     is_other_test_running: bool,
 }
 
@@ -84,7 +83,7 @@ impl BlockCollector {
         Self { is_outside: true, ..Self::default() }
     }
 
-    /// Reads output. Calls `on_line` with each complete line of reasonable length.
+    /// Reads output. Calls `on_line` with each complete line that is not too long.
     pub(super) fn feed(&mut self, bytes: &[u8], mut on_line: impl FnMut(&[u8])) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -118,7 +117,7 @@ impl BlockCollector {
         std::mem::take(&mut self.failures)
     }
 
-    /// Appends the blocks of another collector, found after this one's.
+    /// Appends the blocks of a collector of later output.
     pub(super) fn append_later(&mut self, later: Self) {
         self.finish();
         for failure in later.failures {
@@ -164,7 +163,7 @@ impl BlockCollector {
         }
     }
 
-    /// Returns whether a failure can be kept apart from the one before it.
+    /// Returns whether a failure can be stored separately from the previous one.
     fn has_room(&self, failure: &FailureBlock) -> bool {
         self.failures.len() < MAX_FAILURES && failure.size() <= TEXT_BYTES.saturating_sub(self.failure_bytes)
     }
@@ -231,7 +230,7 @@ impl BlockCollector {
     }
 }
 
-/// Completes a verdict from the blocks.
+/// Adds the blocks to a verdict.
 pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) {
     match verdict.result {
         FrameworkResult::Failed => {
@@ -242,15 +241,15 @@ pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) 
     }
 }
 
-/// Returns where in a run a stack belongs: the body of a test is a method of a class that has the test's
-/// name.
+/// Returns where in a run a stack trace was taken. The body of a test is a method of a class named after the
+/// test.
 pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     const BODY: &str = "::TestBody";
     if let Some(frame) = stack.lines().find(|line| line.contains(BODY)) {
         return match test {
             Some(test) if is_body_of(frame, test) => StackPosition::RunningTest,
             _ if is_class_of_macro(frame) => StackPosition::OtherTest,
-            // `testing::RegisterTest` takes any class, and one class for many tests.
+            // `testing::RegisterTest` accepts any class, and one class for many tests.
             _ => StackPosition::Unknown,
         };
     }
@@ -264,16 +263,16 @@ pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     }
 }
 
-/// Returns whether a frame is in the body of a test that one of GoogleTest's macros has defined, whose class
-/// names it.
+/// Returns whether a frame is in the body of a test defined by one of GoogleTest's macros, recognized by its
+/// class name.
 fn is_class_of_macro(frame: &str) -> bool {
     let class = frame.split("::TestBody").next().unwrap_or(frame);
     let class = class.split('<').next().unwrap_or(class);
     class.ends_with("_Test") || ["gtest_suite_", "gtest_case_"].iter().any(|name| class.contains(name))
 }
 
-/// Returns whether a frame is in the body of a test: `Inst/Suite.Name/0` is an instance of `Suite_Name_Test`,
-/// and where its suite is a template of types, of `gtest_suite_Suite_::Name`.
+/// Returns whether a frame is in the body of this test. `Inst/Suite.Name/0` is an instance of
+/// `Suite_Name_Test`, or of `gtest_suite_Suite_::Name` if the suite is a type template.
 fn is_body_of(frame: &str, test: &str) -> bool {
     let Some((suite, name)) = test.rsplit_once('.') else { return false };
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -293,7 +292,7 @@ fn is_body_of(frame: &str, test: &str) -> bool {
     })
 }
 
-/// Returns the failure of a report's text: the place in the first line, then the message.
+/// Returns the failure in a report text: the location on the first line, then the message.
 pub(super) fn failure_of_text(text: &str) -> Failure {
     let (place, message) = text.split_once('\n').unwrap_or((text, ""));
     let (file, line) = match place.rsplit_once(':') {
@@ -312,7 +311,7 @@ fn failure(block: &FailureBlock) -> Failure {
     Failure { message, file: block.file.clone(), line: block.line, expected, actual, stack: None }
 }
 
-/// Returns the expected and the actual value of a failure, if it is known which is which.
+/// Returns the expected and the actual value of a failure, if they can be told apart.
 fn compared_values(text: &str) -> Option<(String, String)> {
     let mut lines = text.lines();
     let first = lines.next()?;
@@ -332,8 +331,8 @@ fn compared_values(text: &str) -> Option<(String, String)> {
     expected.zip(actual)
 }
 
-/// Returns the values of `EXPECT_EQ`, whose sides may be in either order. A side whose value is not shown is
-/// a literal, and a literal compared with a computed value is the expected one.
+/// Returns the values of `EXPECT_EQ`, whose sides may be in either order. A side without a shown value is a
+/// literal, and a literal compared with a computed value is the expected value.
 fn equality_values<'a>(lines: impl Iterator<Item = &'a str>) -> Option<(String, String)> {
     let mut lines = lines.peekable();
     let mut side = || {
@@ -426,7 +425,7 @@ mod tests {
             (second.line, second.expected.as_deref(), second.actual.as_deref()),
             (Some(3), Some("3"), Some("2"))
         );
-        // A skip in a failed test is no failure, and stays text.
+        // A skip in a failed test is not a failure and stays text.
         assert!(second.message.as_ref().unwrap().ends_with("t.cc:4: Skipped\nlate"));
         assert_eq!(failed.failures.len(), 2);
         assert_eq!(verdict(FrameworkResult::Skipped, output).reason.as_deref(), Some("no device"));

@@ -28,7 +28,7 @@ const SUITE: &[u8] = b"[----------] ";
 const RUN: &[u8] = b"[==========] ";
 const FILTER_NOTE: &[u8] = b"Note: Google Test filter = ";
 
-/// Beginnings of the lines that GoogleTest writes between tests.
+/// Prefixes of the lines that GoogleTest writes between tests.
 const OWN_LINES: [&[u8]; 12] = [
     RUN,
     SUITE,
@@ -59,38 +59,38 @@ pub(crate) fn gtest_parser(tests: &[&ListedTest]) -> StreamParser<GtestGrammar> 
     StreamParser::new(GtestGrammar::new(tests), sequence)
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 pub(crate) struct GtestGrammar {
     files: Vec<Option<String>>,
-    /// Blocks of the running test up to its end marker, after that, and outside of any test.
+    /// Blocks of the running test before its end marker (`test`), after it (`after`), and outside any test
+    /// (`outside`).
     test: BlockCollector,
     after: BlockCollector,
     outside: BlockCollector,
     first_outside: Option<String>,
     fixture_failures: FixtureFailures,
-    /// The reason of skips without a reason of their own: the environment, or the suite, failed to set up.
+    /// Reasons for skips without their own reason: set-up of the environment or of the suite failed.
     failed_environment: Option<String>,
     failed_suite: Option<String>,
-    /// Tests run that are not of this batch: patterns select more than names do, and names may occur twice.
+    /// Tests outside this batch may run: patterns can match more than one name, and names can repeat.
     may_run_other_tests: bool,
-    /// The patterns of the batch may select other tests.
+    /// The patterns of the batch may match other tests.
     selects_other_names: bool,
     has_started: bool,
     is_timed: bool,
     is_suite_over: bool,
-    /// The suite that has begun, while none of its tests has.
+    /// The suite that has begun, until its first test begins.
     begun_suite: Option<String>,
-    /// The test that began last.
+    /// The last test that began.
     last_begun: usize,
-    /// The first test whose output contains lines like markers, or that they name.
+    /// The first test with marker-like lines in its output, or named by such a line.
     doubtful_since: Option<usize>,
-    /// The first test that began, and is not of this batch.
+    /// The first test that began outside this batch.
     unselected: Option<String>,
     summary: GtestSummary,
 }
 
-/// The counts that GoogleTest prints after its final line. It prints no count of failed tests when there are
-/// none.
+/// The counts that GoogleTest prints after its final line. The failed count is missing when it is zero.
 #[derive(Debug, Default)]
 struct GtestSummary {
     passed: Option<u64>,
@@ -133,7 +133,7 @@ impl GtestGrammar {
             Ok((cursor.used(), Marker::Begin(place)))
         });
         either(expected, || {
-            // On a line with other output before it, only the next expected test may begin.
+            // After other output on the same line, only the next expected test may begin.
             if !situation.is_line_start {
                 return Err(ScanStop::Mismatch);
             }
@@ -145,7 +145,7 @@ impl GtestGrammar {
             let is_other = found == Err(ScanStop::Mismatch);
             self.may_run_other_tests |= is_other && situation.running.is_none();
             if is_other && self.selects_other_names && situation.has_end {
-                // What follows is the output of another test, and not that of the one before it.
+                // The following output belongs to another test.
                 return Ok((cursor.used() + length + 1, Marker::Confirm));
             }
             found.map(|(place, used)| (used, Marker::Begin(place)))
@@ -174,8 +174,8 @@ impl GtestGrammar {
         Ok((cursor.used(), Marker::End(FrameworkVerdict::new(state, duration))))
     }
 
-    /// Reads the end of a suite. With a test running it must be the test's own suite: a test that forges an
-    /// end marker is not confirmed by just any dashed line.
+    /// Reads the end of a suite. If a test is running, the suite must be its own, so that a forged end marker
+    /// is not confirmed by any dashed line.
     fn read_suite_end(at: &[u8], in_flight: &[u8]) -> ScanResult<(usize, Marker)> {
         let mut cursor = ByteCursor::new(at);
         cursor.literal(SUITE)?;
@@ -203,7 +203,7 @@ impl GtestGrammar {
         cursor.noun(b" test", tests)?;
         cursor.literal(b" from ")?;
         let suites = cursor.number()?;
-        // Suites were called cases before 1.10.
+        // Versions before 1.10 call suites cases.
         cursor.one_of(&[b" test suite", b" test case"])?;
         cursor.noun(b"", suites)?;
         cursor.literal(b" ran.")?;
@@ -219,7 +219,7 @@ impl GtestGrammar {
         }
     }
 
-    /// Reads a line of output that is not a marker at its place.
+    /// Reads a line of output that is not a marker in its position.
     fn read_output_line(&mut self, line: &[u8], side: OutputOrigin, sequence: &ExpectedTests) {
         if side == OutputOrigin::Outside {
             Self::read_summary_line(&mut self.summary, line);
@@ -234,7 +234,7 @@ impl GtestGrammar {
             OutputOrigin::Outside => line.starts_with(BEGIN) || line.starts_with(ENDS[0].0),
         };
         if is_doubtful {
-            // The test that is named may have ended in another way than it seemed.
+            // The named test may have ended differently than its markers said.
             let named = line.get(BEGIN.len()..).and_then(|name| sequence.find_anywhere(name, b" ,"));
             let is_begin = side == OutputOrigin::Outside && line.starts_with(BEGIN);
             if is_begin && named.is_none() && self.unselected.is_none() {
@@ -275,7 +275,7 @@ impl MarkerGrammar for GtestGrammar {
             return Err(ScanStop::Mismatch);
         }
         if at.first() == Some(&b'N') {
-            // The filter of a large batch is as long as all its names.
+            // A large batch has a filter as long as all its names.
             let is_possible = situation.is_line_start && !self.has_started;
             let mut cursor = ByteCursor::new(at);
             if is_possible {
@@ -332,11 +332,11 @@ impl MarkerGrammar for GtestGrammar {
     fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict, name: &[u8]) {
         self.test.finish();
         complete(verdict, &self.test);
-        // The output after the end marker was written by the suite's tear-down.
+        // Output after the end marker came from the suite's tear-down.
         let mut after = std::mem::replace(&mut self.after, BlockCollector::outside());
         after.finish();
         if verdict.result == FrameworkResult::Skipped && verdict.reason.is_none() {
-            // A suite or environment that failed to set up skips its tests without a reason.
+            // A suite or environment whose set-up failed skips its tests without a reason.
             let reason = self.failed_suite.as_ref().or(self.failed_environment.as_ref());
             verdict.reason = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
         }
@@ -387,7 +387,7 @@ impl MarkerGrammar for GtestGrammar {
         self.outside.skip.as_ref()?;
         let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
         complete(&mut verdict, &self.outside);
-        // GoogleTest counts these as passed.
+        // GoogleTest counts these tests as passed.
         self.may_run_other_tests = true;
         Some(verdict)
     }
@@ -405,13 +405,13 @@ impl MarkerGrammar for GtestGrammar {
         };
         let is_failed = self.summary.failed.unwrap_or(0).max(reported.failed) > 0
             || !self.fixture_failures.all.is_empty();
-        // A `main` that drops the framework's return value exits with 0 whatever has failed.
+        // A `main` that ignores the framework's return value exits with 0 even if tests failed.
         self.outside_failure().is_none()
             && agrees(self.summary.passed, reported.passed)
             && agrees(self.summary.failed, reported.failed)
             && match code {
                 0 => !is_failed,
-                // A `main` may have exit codes of its own for failures.
+                // A `main` may use its own exit codes for failures.
                 _ => is_failed,
             }
     }
@@ -425,7 +425,7 @@ impl MarkerGrammar for GtestGrammar {
     }
 }
 
-/// Failures in set-up and tear-down of suites, of bounded size.
+/// Failures in the set-up and tear-down of suites, of bounded size.
 #[derive(Debug, Default)]
 struct FixtureFailures {
     all: Vec<FixtureFailure>,
@@ -443,12 +443,12 @@ impl FixtureFailures {
     }
 }
 
-/// Returns the suite of a test: names of tests contain no full stop, those of suites may.
+/// Returns the suite of a test. Test names contain no full stop, but suite names may.
 fn suite_of(name: &[u8]) -> &[u8] {
     memchr::memrchr(b'.', name).map_or(name, |end| &name[..end])
 }
 
-/// Returns the suite that a line introduces: `[----------] 2 tests from A`.
+/// Returns the suite that a line such as `[----------] 2 tests from A` begins.
 fn begun_suite(line: &[u8]) -> Option<String> {
     let mut cursor = ByteCursor::new(line);
     cursor.literal(SUITE).ok()?;
@@ -461,7 +461,7 @@ fn begun_suite(line: &[u8]) -> Option<String> {
     (!is_end_of_suite).then(|| decode_lossy(&name[..end]))
 }
 
-/// Returns whether a line looks like one that GoogleTest writes between tests.
+/// Returns whether a line looks like a line that GoogleTest writes between tests.
 fn is_like_marker(line: &[u8]) -> bool {
     let is_marker = |marker: &[u8]| line.starts_with(marker);
     line.first() == Some(&b'[')
@@ -479,11 +479,11 @@ fn format_blocks(blocks: &[FailureBlock]) -> String {
     blocks.iter().map(format_block).collect::<Vec<_>>().join("\n")
 }
 
-/// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. A value may be long, and contain
+/// The rest of `[  FAILED  ] A.b/0, where GetParam() = ... (3 ms)`. The value may be long and contain
 /// anything.
 struct ParameterSuffix {
     text: Vec<u8>,
-    /// Enough of the line to recognize its end.
+    /// Enough of the last line to recognize its end.
     last: Vec<u8>,
 }
 
@@ -532,7 +532,7 @@ impl LongMarker for ParameterSuffix {
     }
 }
 
-/// The rest of a line that is dropped.
+/// The rest of a dropped line.
 struct IgnoredLine;
 
 impl LongMarker for IgnoredLine {

@@ -1,4 +1,5 @@
-//! Parser of GoogleTest's listing: the XML file, or the text of versions before 1.10, which write no file.
+//! Parser of GoogleTest's listing: the XML file, or text output from versions before 1.10, which write no
+//! file.
 
 use heeler_protocol::control::{ListedTest, ReportName, TraitPair};
 use quick_xml::events::{BytesStart, Event};
@@ -17,7 +18,7 @@ pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<Ad
             let of_exit =
                 if is_recognized { ListingError::of_recognized_exit } else { ListingError::of_exit };
             let failure = of_exit(output);
-            // The file is written at once, as the last that a listing does: what failed came after it.
+            // Writing the file is the last step of a listing, so the failure came after it.
             match listed.filter(|_| !file.is_some_and(is_report_of_run)) {
                 Some(tests) => (tests, Some(failure)),
                 None => return Err(failure),
@@ -35,8 +36,8 @@ fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     }
 }
 
-/// Returns whether a program may have listed its tests on standard output, however it ended then, and
-/// whatever it printed besides.
+/// Returns whether a program may have listed its tests on standard output, regardless of how it ended and
+/// what else it printed.
 pub(super) fn is_text_listing(output: &ListingOutput) -> bool {
     let text = scan::decode_lossy(&output.stdout);
     let is_suite = |line: &str| line.ends_with('.') && !line.starts_with(' ');
@@ -44,7 +45,7 @@ pub(super) fn is_text_listing(output: &ListingOutput) -> bool {
     output.code == Some(0) || pairs.any(|(line, next)| is_suite(line) && next.starts_with("  "))
 }
 
-/// Returns whether the file is what a program writes that ran its tests instead of listing them.
+/// Returns whether the file is a report of a run: the program ran its tests instead of listing them.
 fn is_report_of_run(file: &[u8]) -> bool {
     memchr::memmem::find(file, b" status=\"").is_some()
 }
@@ -54,7 +55,7 @@ fn damaged(reason: impl std::fmt::Display) -> ListingError {
 }
 
 fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
-    // Names need not be UTF-8, and are spelled with U+FFFD from here on.
+    // Names may contain invalid UTF-8, which becomes U+FFFD from here on.
     let text = scan::decode_lossy(file);
     let mut reader = quick_xml::Reader::from_str(&text);
     let mut tests = Vec::new();
@@ -80,7 +81,7 @@ fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
     }
 }
 
-/// One test of the listing, or one suite.
+/// A test or a suite of the listing.
 #[derive(Default)]
 struct ListedCase {
     name: String,
@@ -113,7 +114,7 @@ impl ListedCase {
     fn into_test(self, suite: &str) -> ListedTest {
         let name = format!("{suite}.{}", self.name);
         let skip = (is_disabled(suite) || is_disabled(&self.name)).then(|| "disabled".to_owned());
-        // The names are those of GoogleTest's own listing.
+        // Same names as in GoogleTest's own listing.
         let mut traits: Vec<_> = [("type_param", self.kind), ("value_param", self.value)]
             .into_iter()
             .filter_map(|(name, value)| Some(TraitPair { name: name.to_owned(), value: value? }))
@@ -123,7 +124,7 @@ impl ListedCase {
         traits
             .extend(skip.is_some().then(|| TraitPair { name: "disabled".to_owned(), value: String::new() }));
         ListedTest {
-            // As `--gtest_output=xml` writes them: names of suites may have full stops, too.
+            // As in `--gtest_output=xml`; suite names may contain full stops.
             report_name: Some(ReportName { class: suite.to_owned(), name: self.name }),
             name,
             display,
@@ -140,14 +141,14 @@ impl ListedCase {
     }
 }
 
-/// Returns whether GoogleTest treats the name as disabled: its own pattern is `DISABLED_*:*/DISABLED_*`, for
-/// the suite and for the test.
+/// Returns whether GoogleTest treats the name as disabled. Its own pattern is `DISABLED_*:*/DISABLED_*`, for
+/// suites and tests.
 fn is_disabled(name: &str) -> bool {
     name.starts_with("DISABLED_") || name.contains("/DISABLED_")
 }
 
-/// Parses `Suite.` lines with indented names below them. Any other line makes it no listing: a program that
-/// ignores its arguments must not look like one.
+/// Parses `Suite.` lines with indented names below them. Any other line is rejected: a program that ignores
+/// its arguments must not look like a listing.
 fn read_text(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
     let text = scan::decode_lossy(stdout);
     let mut tests = Vec::new();

@@ -1,5 +1,5 @@
-//! GoogleTest, version 1.8 to today: lists into an XML file, reads names from a flag file, reports events on
-//! standard output, and the results of a whole run in an XML file.
+//! GoogleTest, version 1.8 to today. A program lists its tests into an XML file, reads the names to run from
+//! a flag file, reports events on standard output, and writes the results of a whole run into an XML file.
 
 mod adapter;
 mod command;

@@ -1,5 +1,5 @@
-//! Parser of the XML report that GoogleTest writes at the end of its run. The JSON report says the same, but
-//! not before version 1.10, and encodes text that is not ASCII twice.
+//! Parser of the XML report that GoogleTest writes at the end of a run. The JSON report has the same content,
+//! but needs version 1.10 and encodes non-ASCII text twice.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,7 +13,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::{command::is_selected, failure::failure_of_text};
 use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, scan};
 
-/// Parses a report; `None` if it does not end, or is no report of a run.
+/// Parses a report; `None` if it is truncated or does not report a run.
 pub(super) fn read(tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
     let text = scan::decode_lossy(report);
     let mut reader = quick_xml::Reader::from_str(&text);
@@ -27,7 +27,7 @@ pub(super) fn read(tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
             }
             Event::End(tag) => parser.close(tag.name().as_ref()),
             Event::CData(text) => parser.text.push_str(&text),
-            // GoogleTest splits a failure that contains the end of a CDATA section.
+            // GoogleTest splits a failure text at the end mark of a CDATA section.
             Event::Text(text) if parser.is_in_details => parser.text.push_str(&text),
             Event::GeneralRef(name) if parser.is_in_details => {
                 parser.text.push_str(quick_xml::escape::resolve_predefined_entity(&name)?);
@@ -38,32 +38,32 @@ pub(super) fn read(tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
     }
 }
 
-/// Name of the suite that GoogleTest invents for failures of environments.
+/// Suite name that GoogleTest invents for failures of environments.
 const OUTSIDE_SUITES: &str = "NonTestSuiteFailure";
 
 struct ReportParser<'a> {
     tests: &'a [&'a ListedTest],
-    /// The test that is expected next: reports have the order of listings.
+    /// Index of the next expected test: reports follow the listing order.
     next: usize,
-    /// Indices of the tests by name, filled when the order is not the expected one.
+    /// Indices of the tests by name, filled at the first test that is out of order.
     places: Option<HashMap<&'a str, VecDeque<usize>>>,
     report: RunReport,
     suite: String,
     case: Option<ReportedCase>,
-    /// A failure or a skip is open, and this is its text so far.
+    /// A failure or skip element is open, and `text` is its text so far.
     is_in_details: bool,
     text: String,
     is_whole: bool,
 }
 
-/// One test of the report.
+/// A test of the report.
 struct ReportedCase {
     name: String,
     is_run: bool,
     is_skipped: bool,
     duration: Option<Duration>,
     failures: Vec<Failure>,
-    /// Number of failures, also of those that are not kept.
+    /// Number of all failures, including dropped ones.
     failure_count: usize,
     reason: Option<String>,
 }
@@ -128,7 +128,8 @@ impl<'a> ReportParser<'a> {
 
     fn record(&mut self, case: ReportedCase) {
         if case.name.is_empty() {
-            // GoogleTest's form for failures of set-up and tear-down, of environments and, later, of suites.
+            // GoogleTest reports set-up and tear-down failures this way: of environments, and in newer
+            // versions of suites.
             let failures = case.failures.iter().filter_map(|failure| failure.message.as_deref());
             let message = failures.collect::<Vec<_>>().join("\n");
             if self.suite == OUTSIDE_SUITES {
@@ -158,7 +159,7 @@ impl<'a> ReportParser<'a> {
         self.tests.iter().any(|test| is_name(&test.name, &self.suite, name))
     }
 
-    /// Returns the next test of this name without a verdict.
+    /// Returns the next test with this name that has no verdict.
     fn find(&mut self, name: &str) -> Option<usize> {
         if self.tests.get(self.next).is_some_and(|test| is_name(&test.name, &self.suite, name)) {
             self.next += 1;

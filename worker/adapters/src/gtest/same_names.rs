@@ -1,5 +1,5 @@
-//! Tests of one name. GoogleTest permits them, and a filter selects all of them: a process that is to run one
-//! of them runs the others as well. Each is identified by its place among them.
+//! Tests that share a name. GoogleTest permits them, and a filter selects all of them, so a process that runs
+//! one also runs the others. Each is identified by its position among the tests of that name.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use heeler_protocol::control::ListedTest;
 
 use crate::{FixtureFailure, FrameworkResult, RunReport, SuitePhase, TranscriptEvent, TranscriptParser};
 
-/// Gives each test whose name occurs several times in a listing a selector: its place among them and their
-/// number.
+/// Gives each test with a repeated name a selector: its position among the tests of that name, and their
+/// count.
 pub(super) fn number_tests_of_one_name(tests: &mut [ListedTest]) {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::with_capacity(tests.len());
     for test in tests.iter() {
@@ -28,16 +28,16 @@ pub(super) fn number_tests_of_one_name(tests: &mut [ListedTest]) {
     }
 }
 
-/// The tests that a process runs for a batch which holds only some of the tests of one name.
+/// The tests that a process runs for a batch that contains only some of the tests with the same name.
 pub(super) struct TestsOfProcess<'a> {
-    /// In the order of the batch; those of one name in the order in which they run.
+    /// In batch order; tests with the same name in the order in which they run.
     pub(super) tests: Vec<&'a ListedTest>,
-    /// For each of them, its index in the batch; `None` if it is not of the batch.
+    /// Index of each test in the batch; `None` for a test outside the batch.
     places: Vec<Option<usize>>,
 }
 
 impl<'a> TestsOfProcess<'a> {
-    /// Returns the tests that a process runs; `None` if they are those of the batch.
+    /// Returns the tests that a process runs; `None` if they are exactly the batch.
     pub(super) fn new(batch: &[&'a ListedTest]) -> Option<Self> {
         let mut missing: HashMap<&str, Vec<usize>> = HashMap::new();
         for &test in batch {
@@ -69,13 +69,13 @@ impl<'a> TestsOfProcess<'a> {
         Some(all)
     }
 
-    /// Adds tests of the same name that are not of the batch.
+    /// Adds tests with the same name outside the batch.
     fn push_others(&mut self, test: &'a ListedTest, count: usize) {
         self.tests.extend(std::iter::repeat_n(test, count));
         self.places.extend(std::iter::repeat_n(None, count));
     }
 
-    /// Returns the parser of the batch, given that of all tests that its process runs.
+    /// Returns the batch's parser, given the parser for all tests that its process runs.
     pub(super) fn parser_of_batch(
         &self,
         all: Box<dyn TranscriptParser + Send>,
@@ -83,7 +83,7 @@ impl<'a> TestsOfProcess<'a> {
         Box::new(BatchParser { all, places: self.places.clone(), events: Vec::new() })
     }
 
-    /// Returns the report of the batch, given that of all tests that its process ran.
+    /// Returns the batch's report, given the report on all tests that its process ran.
     pub(super) fn report_of_batch(&self, all: RunReport) -> RunReport {
         let mut verdicts = Vec::with_capacity(self.places.len());
         let mut has_other_failure = all.has_other_failure;
@@ -106,11 +106,11 @@ fn place_and_count(test: &ListedTest) -> Option<(usize, usize)> {
     (1..=count).contains(&place).then_some((place, count))
 }
 
-/// A parser that leaves out the tests that are not of the batch: what they write is output of no test.
+/// Parser that leaves out the tests outside the batch. Their output belongs to no test.
 struct BatchParser {
     all: Box<dyn TranscriptParser + Send>,
     places: Vec<Option<usize>>,
-    /// Events of all tests.
+    /// Events of all tests of the process.
     events: Vec<TranscriptEvent>,
 }
 
@@ -167,7 +167,7 @@ impl TranscriptParser for BatchParser {
 
     fn doubtful_since(&self) -> Option<usize> {
         let since = self.all.doubtful_since()?;
-        // Doubt about a test that is not of the batch concerns those of the batch after it.
+        // Doubt about a test outside the batch applies to the batch's tests after it.
         let after = self.places.get(since..)?.iter().flatten().min();
         Some(after.copied().unwrap_or(usize::MAX))
     }
