@@ -1,4 +1,4 @@
-//! The adapters of Catch2, which connect its parts.
+//! The adapters of Catch2.
 
 use std::{collections::HashSet, path::Path};
 
@@ -23,7 +23,7 @@ pub(super) const NAME_OF_VERSION_2: &str = "catch2-v2";
 
 const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
     AdapterTraits {
-        // It looks for a debugger to write its output there too, on other systems.
+        // On other systems, Catch2 looks for a debugger to write its output there too.
         reads_tracer: true,
         captures_output: true,
         is_recognized: true,
@@ -36,12 +36,13 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
 static VERSION_3: AdapterTraits = traits(NAME, "Catch2");
 static VERSION_2: AdapterTraits = traits(NAME_OF_VERSION_2, "Catch2 2");
 
-/// Byte strings of programs: the first is in the library, the second in programs that load the library.
+/// Byte strings in programs: the first is in the library, the second is in programs that load the library
+/// dynamically.
 const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1ENS_6Detail10unique_ptr"];
-/// The same: the first is an option that version 3 does not have.
+/// Like [`HINTS_OF_VERSION_3`]. The first is an option that version 3 does not have.
 const HINTS_OF_VERSION_2: [&[u8]; 2] = [b"list-test-names-only", b"_ZN5Catch7AutoRegC1EPNS_12ITestInvoker"];
 
-/// Puts the name of the program before the classes that `--reporter junit` writes.
+/// Prefixes the classes of `--reporter junit` with the program name.
 fn name_program_in_reports(program: &TestProgram, tests: &mut [ListedTest]) {
     let program = program.path.as_path().file_name().unwrap_or_default().to_string_lossy();
     for reported in tests.iter_mut().filter_map(|test| test.report_name.as_mut()) {
@@ -98,7 +99,7 @@ impl Adapter for Catch2 {
                 (NAME, tests, failed.map(ListingError::of_recognized_exit))
             }
         };
-        // A hidden test runs where its source names it, as Catch2 runs one that is selected by its name.
+        // A hidden test is run if `program.entries` names it, as Catch2 runs a hidden test selected by name.
         let named: HashSet<&str> = program.entries.iter().map(|entry| entry.name.as_str()).collect();
         tests.iter_mut().filter(|test| named.contains(test.name.as_str())).for_each(|test| test.skip = None);
         name_program_in_reports(program, &mut tests);

@@ -1,5 +1,5 @@
-//! Commands of Catch2 programs. Tests are selected by one pattern a line in a file. Catch2 compares each of
-//! its tests with each pattern, so that a whole program gets no patterns at all.
+//! Commands of Catch2 programs. Tests are selected by patterns in a file, one per line. Catch2 compares each
+//! of its tests with each pattern, so a run of the whole program gets no patterns.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
-/// Limit of the patterns that travel in one argument, because their names have several lines: Linux accepts
-/// no argument above 131,072 bytes.
+/// Limit of the patterns passed in one argument because their names span several lines. Linux rejects
+/// arguments above 131,072 bytes.
 const MAX_ARGUMENT_BYTES: usize = 120_000;
 
-/// Environment variables of Bazel, by which Catch2 would add a reporter, or select a part of the tests.
+/// Bazel variables that would make Catch2 add a reporter or select only some tests.
 const UNSET_VARIABLES: [&str; 6] = [
     "BAZEL_TEST",
     "TESTBRIDGE_TEST_ONLY",
@@ -28,8 +28,8 @@ const UNSET_VARIABLES: [&str; 6] = [
 /// Options of every command.
 const OPTIONS: [&str; 4] = ["--order", "decl", "--durations", "yes"];
 
-/// Returns a listing command with these arguments. Listings have the options of every run: tests are listed
-/// in the order of a run, and an option that the program's own arguments repeat is an error of the listing.
+/// Returns a listing command with these arguments. Listings use the options of runs, so tests are listed in
+/// run order, and an option that the program's own arguments repeat already fails the listing.
 pub(super) fn listing_invocation(args: &[&str], reporter: &str) -> AdapterInvocation {
     invocation(&[args, &OPTIONS, &["--reporter", reporter]].concat())
 }
@@ -43,11 +43,11 @@ fn invocation(args: &[&str]) -> AdapterInvocation {
     }
 }
 
-/// Returns the test of a process that runs no other: Catch2 reports it for people, and leaves its output
-/// alone.
+/// Returns the test of a process that runs only one test. Catch2 reports this run as text for people and does
+/// not capture its output.
 pub(super) fn only_test<'a>(tests: &[&'a ListedTest]) -> Option<&'a ListedTest> {
     match tests {
-        // A name of several lines would spread over those of the report.
+        // A multi-line name would span several lines of the report.
         [test] if TestSelector::of(test).is_exact && !test.name.contains('\n') => Some(test),
         _ => None,
     }
@@ -74,12 +74,12 @@ pub(super) fn pattern(test: &ListedTest) -> Vec<u8> {
     selector::pattern(&TestSelector::of(test).name)
 }
 
-/// Returns whether a pattern can be a line of a file.
+/// Returns whether a pattern fits on one line of a file.
 fn is_line(pattern: &[u8]) -> bool {
     !pattern.contains(&b'\n')
 }
 
-/// Returns the command that runs these tests, beside the program's own arguments.
+/// Returns the command that runs these tests; `own` are the program's own arguments.
 pub(super) fn run_command(
     own: &[OsText],
     selection: &BatchSelection<'_>,
@@ -87,7 +87,7 @@ pub(super) fn run_command(
 ) -> Result<AdapterInvocation, CommandLineError> {
     let is_file_option =
         |arg: &&OsText| arg.as_bytes() == b"-f" || arg.as_bytes().starts_with(b"--input-file");
-    // No listing has this option, so that none has refused a second one.
+    // Listings do not use this option, so no listing has rejected a second one.
     if let Some(option) = own.iter().find(is_file_option) {
         let option = option.to_text();
         let reason = format!(
@@ -98,7 +98,7 @@ pub(super) fn run_command(
     let reporter = if only_test(selection.tests).is_some() { "console" } else { "xml" };
     let mut invocation = invocation(&OPTIONS);
     invocation.args.extend(["--reporter".into(), reporter.into()]);
-    // Catch2 takes no pattern for all tests that are not hidden.
+    // Without patterns, Catch2 runs all tests that are not hidden.
     if selection.scope == SelectionScope::WholeProgram {
         return Ok(invocation);
     }
@@ -131,7 +131,7 @@ pub(super) fn run_command(
         invocation.files.push((file, lines));
     }
     if !argument.is_empty() {
-        // Without a comma, the first of them would be joined to the last line of the file.
+        // Without a leading comma, Catch2 would join the first pattern to the last line of the file.
         if !invocation.files.is_empty() {
             argument.insert(0, b',');
         }

@@ -1,5 +1,5 @@
-//! Parser of Catch2's report for people, of one test that runs alone. It has no begin marker, and a test can
-//! print all of it; but nothing that the test writes is kept back, so that it survives a crash.
+//! Parser of Catch2's console report, used when one test runs alone. The report has no begin marker, and a
+//! test can fake all of it. In return Catch2 does not capture the test's output, so it survives a crash.
 
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use crate::{
     stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
 };
 
-/// Size of a line that may be a marker.
+/// Maximum size of a line that may be a marker.
 const LINE_BYTES: usize = 4 * 1024;
-/// Size of the report of one assertion.
+/// Maximum size of an assertion report.
 const REPORT_BYTES: usize = 64 * 1024;
-/// Fewest signs of the line before the totals: its length is the width that the program was compiled for.
+/// Minimum length of the divider before the totals. The program's compiled-in console width decides the
+/// actual length.
 const DIVIDER_SIGNS: usize = 20;
-/// Nesting of sections that is followed.
+/// Maximum section nesting that is tracked.
 const SECTION_DEPTH: usize = 64;
 
 /// Returns the parser for a run of this test.
@@ -35,21 +36,21 @@ pub(crate) fn console_parser(test: &ListedTest) -> StreamParser<ConsoleGrammar> 
     StreamParser::new(grammar, ExpectedTests::new([name]))
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 #[derive(Default)]
 pub(crate) struct ConsoleGrammar {
     /// First line of the test's name.
     name: String,
     failures: AssertionFailures,
     skip_reason: Option<String>,
-    /// Sections that have ended in this pass through the test, from the innermost out.
+    /// Sections that have ended in this pass through the test, innermost first.
     ended_sections: Vec<String>,
-    /// Something failed in this pass through the test.
+    /// An assertion failed in this pass through the test.
     has_failed: bool,
     duration: Duration,
-    /// The totals were read as an end marker, and are now read as the final lines.
+    /// The totals were read as an end marker; read them again as the final lines.
     has_totals: bool,
-    /// Catch2's signal handler ran: it reports totals as if the run had ended.
+    /// Catch2's signal handler ran. It reports totals as if the run had ended.
     is_crashing: bool,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct ConsoleGrammar {
 type ReadMarker = ScanResult<(usize, Marker)>;
 
 impl ConsoleGrammar {
-    /// Reads a line of the form `0.012 s: name`: the end of a section, or of a pass through the test.
+    /// Reads a line such as `0.012 s: name`: the end of a section or of a pass through the test.
     fn read_section_end(&mut self, line: &str) -> ScanResult<Marker> {
         let (seconds, name) = line.split_once(" s: ").ok_or(ScanStop::Mismatch)?;
         if !seconds.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
@@ -82,7 +83,7 @@ impl ConsoleGrammar {
         Ok(Marker::Part(TestPart { name: path.join(" > "), result: Some(result), message: None }))
     }
 
-    /// Reads the report of an assertion after its first line, up to an empty line.
+    /// Reads an assertion report after its first line, up to an empty line.
     fn read_assertion(&mut self, cursor: ByteCursor<'_>, place: &str, word: &str) -> ReadMarker {
         let mut cursor = cursor;
         read_begin_of_details(cursor)?;
@@ -101,7 +102,7 @@ impl ConsoleGrammar {
         Ok((cursor.used(), Marker::Ignore))
     }
 
-    /// Reads the totals after the line before them: as the end of the test, then as the final lines.
+    /// Reads the totals after the divider: first as the end of the test, then as the final lines.
     fn read_totals(&mut self, after_divider: usize, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut cursor = cursor;
         let first = decode_lossy(cursor.until(b"\n", LINE_BYTES)?);
@@ -117,7 +118,7 @@ impl ConsoleGrammar {
         if std::mem::replace(&mut self.has_totals, true) {
             return Ok((cursor.used(), Marker::FinalLine(None)));
         }
-        // The last line before the totals belongs to the test itself.
+        // The last line before the totals must name the test itself.
         if let Some(other) = self.ended_sections.pop() {
             return Ok((after_divider, Marker::Unselected(other)));
         }
@@ -126,13 +127,13 @@ impl ConsoleGrammar {
     }
 }
 
-/// Reads the begin of a report's second line, by which it differs from a line that a test has printed.
+/// Reads the begin of a report's second line, which tells a report from a line that a test printed.
 fn read_begin_of_details(cursor: ByteCursor<'_>) -> ScanResult<usize> {
     let mut cursor = cursor;
     cursor.one_of(&[b"  ", b"due to ", b"explicitly", b"because "])
 }
 
-/// Returns the failure that a report describes: its expression, what it expands to, and messages.
+/// Returns the failure that a report describes: expression, expanded values and messages.
 fn failure_of_report(report: &str, file: &str, line: u32) -> Failure {
     let mut message = String::new();
     let mut expanded = None;
@@ -163,7 +164,7 @@ fn failure_of_report(report: &str, file: &str, line: u32) -> Failure {
     }
 }
 
-/// Splits a text before its first line that is not indented.
+/// Splits a text before its first unindented line.
 fn split_at_heading(text: &str) -> (&str, &str) {
     let mut end = 0;
     for line in text.split_inclusive('\n') {
@@ -179,7 +180,7 @@ fn unindented(text: &str) -> String {
     text.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the result that the totals of one test show.
+/// Returns the result that the totals of a single test show.
 fn result_of_totals(line: &str) -> Option<FrameworkResult> {
     if line.starts_with("All tests passed (") && line.ends_with(" in 1 test case)") {
         return Some(FrameworkResult::Passed);
@@ -217,7 +218,7 @@ impl MarkerGrammar for ConsoleGrammar {
         if self.has_totals {
             return self.read_totals(0, cursor);
         }
-        // What cannot become a marker is shown at once, although its line has not ended.
+        // Text that cannot become a marker is emitted at once, even if its line has not ended.
         if !at[0].is_ascii_digit() && !b"=/.FR".contains(&at[0]) && !at[0].is_ascii_alphabetic() {
             return Err(ScanStop::Mismatch);
         }

@@ -1,5 +1,4 @@
-//! Parsers of the listings of Catch2 3: JSON, and XML of versions before 3.5. Either may stand between other
-//! output.
+//! Parsers of Catch2 3 listings: JSON, or XML for versions before 3.5. Other output may surround both.
 
 use heeler_protocol::control::ListedTest;
 use serde_json::Value;
@@ -16,14 +15,14 @@ const JSON_START: &[u8] = b"{\n  \"version\": ";
 const XML_START: &[u8] = b"<MatchingTests>\n";
 const XML_END: &[u8] = b"</MatchingTests>";
 
-/// Returns the next listing command: JSON, then XML if the program knows no JSON, then the text of version 2.
-/// `*` lists hidden tests too. A program that was killed by a signal is not listed again. One whose tests may
-/// be selected by their places is listed twice: its `main` may set an order of its own.
+/// Returns the next listing command: JSON, then XML if the program has no JSON reporter, then the text of
+/// version 2. `*` includes hidden tests. A program killed by a signal is not listed again. A large program is
+/// listed twice, because its `main` may change the test order and its tests are selected by position.
 pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
     let listing = |form: &str| command::listing_invocation(&["*", "--list-tests"], form);
     match outputs {
         [] => Some(listing("json")),
-        // A second one shows whether the order is always the same.
+        // A second listing shows whether the order is stable.
         [json] if is_json(json) => is_large(json).then(|| listing("json")),
         [json] => json.signal.is_none().then(|| listing("xml")),
         [json, ..] if is_json(json) => None,
@@ -32,13 +31,13 @@ pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocatio
     }
 }
 
-/// Returns whether the program is large enough that tests are selected by their places.
+/// Returns whether the program is large enough to select tests by position.
 fn is_large(json: &ListingOutput) -> bool {
     json.code == Some(0)
         && memchr::memmem::find_iter(&json.stdout, "\"source-location\": ").nth(MAX_SELECTED).is_some()
 }
 
-/// Returns whether the tests were listed in the same order twice.
+/// Returns whether both listings have the same order.
 fn is_same_order(cases: &[SelectableCase], again: Option<&ListingOutput>) -> bool {
     again.and_then(|again| read_json(&again.stdout)).is_some_and(|again| again == cases)
 }
@@ -51,17 +50,17 @@ fn is_xml(output: &ListingOutput) -> bool {
     memchr::memmem::find(&output.stdout, XML_START).is_some()
 }
 
-/// Returns the outputs of the listing commands of version 2, if the program is of that version.
+/// Returns the outputs of the version 2 listing commands, if the program uses version 2.
 pub(super) fn outputs_of_version_2(outputs: &[ListingOutput]) -> Option<&[ListingOutput]> {
     outputs.get(2..).filter(|outputs| outputs.first().is_some_and(text_listing::is_listing))
 }
 
-/// Returns the output that is a listing, whole or not.
+/// Returns the output that is a listing, complete or not.
 pub(super) fn listing_output(outputs: &[ListingOutput]) -> Option<&ListingOutput> {
     outputs.iter().find(|output| is_json(output) || is_xml(output))
 }
 
-/// Parses the listing in either form. One that is whole is valid, however the program has ended after it.
+/// Parses the listing in either form. A complete listing is valid, however the program ended afterwards.
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
     let Some(output) = listing_output(outputs) else {
         let Some(last) = outputs.first().filter(|output| output.code == Some(0)) else {
@@ -80,13 +79,13 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
         Some(_) | None => ListingError::of_recognized_exit(output),
     };
     let cases = cases.ok_or_else(damaged)?;
-    // A program that lists as JSON has them.
+    // Programs with a JSON listing support shards.
     let has_shards = is_json(output) && is_same_order(&cases, outputs.get(1));
     Ok(listed_tests(cases, if has_shards { ShardSupport::Has } else { ShardSupport::None }))
 }
 
-/// Parses the JSON form. Catch2 writes the bytes of names as they are, which need not be UTF-8, and control
-/// characters too: each byte becomes the character of its value, and is a byte again afterwards.
+/// Parses the JSON form. Catch2 writes the raw bytes of names, including invalid UTF-8 and control
+/// characters. Each byte is mapped to the character with its value for parsing, and back afterwards.
 fn read_json(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     let start = memchr::memmem::find(stdout, JSON_START)?;
     let mut text = String::with_capacity(stdout.len());
@@ -118,7 +117,7 @@ fn bytes_of(text: &Value) -> Option<Vec<u8>> {
     text.as_str()?.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
 }
 
-/// Parses the XML form, in which a byte that is not UTF-8, and a control character, is `\xFF`.
+/// Parses the XML form, which writes invalid UTF-8 and control characters as `\xFF`.
 fn read_xml(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     let start = memchr::memmem::find(stdout, XML_START)? + XML_START.len();
     let end = start + memchr::memmem::rfind(&stdout[start..], XML_END)?;
@@ -163,7 +162,7 @@ fn decode_escapes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Returns the tags of a text such as `[one][two]`.
+/// Returns the tags in a text such as `[one][two]`.
 pub(super) fn split_tags(text: &[u8]) -> Vec<Vec<u8>> {
     let text = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or_default();
     let mut tags = Vec::new();

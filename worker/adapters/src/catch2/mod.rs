@@ -1,6 +1,6 @@
-//! Catch2, versions 3 and 2: lists as JSON, XML or text, selects tests by patterns in a file, reports events
-//! as XML on standard output; a test alone in its process as text for people, because Catch2 keeps what a
-//! test writes inside the process for every other form.
+//! Catch2, versions 3 and 2. A program lists its tests as JSON, XML or text, selects tests by patterns in a
+//! file, and reports events as XML on standard output. A test that runs alone is reported as console text,
+//! because with every other reporter Catch2 captures the test's output inside the process.
 
 mod adapter;
 mod command;

@@ -1,5 +1,5 @@
-//! How a listed test is selected: the bytes of its name as the program has them, and whether a pattern of
-//! this name selects no other test.
+//! How a listed test is selected: by the bytes of its name in the program, and whether a pattern for this
+//! name matches only this test.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,15 @@ use heeler_protocol::control::{ListedTest, ReportName, TraitPair};
 
 use super::shards::ShardPlace;
 
-/// How a test is selected. As text: `=` or `~` for an exact or an inexact pattern, then the name in
-/// hexadecimal digits if it is not the name of the test, then `@INDEX/COUNT` if it has a place.
+/// How a test is selected. As text: `=` for an exact or `~` for an inexact pattern, then the name in
+/// hexadecimal if it differs from the listed name, then `@INDEX/COUNT` if the test has a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TestSelector {
-    /// The name in the program, in whatever encoding.
+    /// Name in the program, in any encoding.
     pub(super) name: Vec<u8>,
-    /// A pattern of this name selects this test and no other.
+    /// A pattern for this name selects only this test.
     pub(super) is_exact: bool,
-    /// Its place in a large program that has shards.
+    /// Position of the test in a large program with shards.
     pub(super) place: Option<ShardPlace>,
 }
 
@@ -34,7 +34,7 @@ impl TestSelector {
         }
     }
 
-    /// Returns the place of a listed test.
+    /// Returns the position of a listed test.
     pub(super) fn place_of(test: &ListedTest) -> Option<ShardPlace> {
         test.selector.as_ref().filter(|text| text.contains('@')).and_then(|_| Self::of(test).place)
     }
@@ -59,30 +59,30 @@ fn decode_hex(text: &str) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// A test as a listing has it.
+/// A test as listed by the program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SelectableCase {
     pub(super) name: Vec<u8>,
     pub(super) file: Vec<u8>,
     pub(super) line: u32,
     pub(super) tags: Vec<Vec<u8>>,
-    /// Class whose method it is; empty for a function.
+    /// Class of a test that is a method; empty for a function.
     pub(super) class: Vec<u8>,
 }
 
-/// Tags of tests that run only when they are selected.
+/// Tags of tests that run only when selected explicitly.
 const HIDING_TAGS: [&[u8]; 2] = [b".", b"!hide"];
 
-/// Whether a program can run a part of its tests by their places.
+/// Whether a program can run a range of its tests by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShardSupport {
     Has,
     None,
 }
 
-/// Number of tests of a program above which they run in one process at a time, and by their places: Catch2
-/// compares each test with each name, 75 to 110 ns a pair, so that selecting all tests of a larger program in
-/// parts costs more than most run.
+/// Number of tests above which a program runs in one process at a time and selects tests by position. Catch2
+/// compares each test with each name, at 75 to 110 ns per pair. Selecting all tests of a larger program in
+/// parts would take longer than running most of them.
 pub(super) const MAX_SELECTED: usize = 2000;
 
 /// Returns whether a tag hides its test.
@@ -135,19 +135,19 @@ pub(super) fn listed_tests(cases: Vec<SelectableCase>, shards: ShardSupport) -> 
         .collect()
 }
 
-/// Returns class and name in Catch2's JUnit reports, without the name of the program.
+/// Returns class and name in Catch2's JUnit reports, without the program name.
 fn report_name(case: &SelectableCase) -> ReportName {
     let of_file = case.tags.iter().find_map(|tag| tag.strip_prefix(b"#"));
     let class = Some(&case.class[..]).filter(|class| !class.is_empty()).or(of_file).unwrap_or(b"global");
     ReportName { class: shown_name(class), name: shown_name(trimmed(&case.name)) }
 }
 
-/// Returns the form in which Catch2 compares names and patterns: without spaces around it, in lower case.
+/// Returns the form in which Catch2 compares names and patterns: trimmed and lower case.
 fn compared_name(name: &[u8]) -> Vec<u8> {
     trimmed(name).to_ascii_lowercase()
 }
 
-/// Returns a name without the spaces around it that Catch2 leaves out.
+/// Returns a name without the surrounding spaces that Catch2 removes.
 pub(super) fn trimmed(name: &[u8]) -> &[u8] {
     let is_space = |byte: &u8| b" \t\n\r".contains(byte);
     let Some(start) = name.iter().position(|byte| !is_space(byte)) else { return b"" };
@@ -155,20 +155,21 @@ pub(super) fn trimmed(name: &[u8]) -> &[u8] {
     &name[start..end]
 }
 
-/// Returns whether Catch2 takes a pattern of this name for one with a wildcard, which cannot be escaped.
+/// Returns whether Catch2 reads a pattern with this name as a wildcard or an exclusion, which cannot be
+/// escaped.
 fn is_wildcard(name: &[u8]) -> bool {
     let name = trimmed(name);
     name.starts_with(b"*") || name.ends_with(b"*") || name.starts_with(EXCLUSION)
 }
 
-/// Beginning of a pattern that excludes tests.
+/// Prefix of a pattern that excludes tests.
 const EXCLUSION: &[u8] = b"exclude:";
 
-/// Returns the pattern that selects the tests of a name, in quotation marks.
+/// Returns the quoted pattern that selects the tests with this name.
 pub(super) fn pattern(name: &[u8]) -> Vec<u8> {
     let name = trimmed(name);
     let mut pattern = b"\"".to_vec();
-    // A wildcard of its own makes what follows literal.
+    // With a leading wildcard of our own, the rest is literal.
     if name.starts_with(b"*") || name.starts_with(EXCLUSION) {
         pattern.push(b'*');
     }
@@ -185,12 +186,12 @@ pub(super) fn pattern(name: &[u8]) -> Vec<u8> {
     pattern
 }
 
-/// The tests that the patterns of a batch select, by their names as reports spell them.
+/// Tests that the patterns of a batch select, by the names used in reports.
 #[derive(Debug, Default)]
 pub(super) struct SelectedNames {
-    /// Names as Catch2 compares them.
+    /// Names in the form that Catch2 compares.
     names: HashSet<String>,
-    /// Beginnings, ends and middles of names that patterns with wildcards select.
+    /// Names of patterns with wildcards, with flags for a wildcard before and after the name.
     wildcards: Vec<(bool, String, bool)>,
 }
 
@@ -210,7 +211,7 @@ impl SelectedNames {
         selected
     }
 
-    /// Returns whether a test of this name may be one that was selected.
+    /// Returns whether a test with this name may have been selected.
     pub(super) fn may_have(&self, reported: &str) -> bool {
         let reported = reported.trim().to_lowercase();
         self.names.contains(&reported)
@@ -224,7 +225,7 @@ impl SelectedNames {
     }
 }
 
-/// Returns a name as text, with `\xFF` for each byte that is not UTF-8, as Catch2's reporters spell it.
+/// Returns a name as text, with `\xFF` for each byte that is not UTF-8, as Catch2's reporters print it.
 pub(super) fn shown_name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -234,8 +235,7 @@ pub(super) fn shown_name(name: &[u8]) -> String {
     text
 }
 
-/// Returns a name as it stands in an XML report before its escapes: without spaces around it, control
-/// characters as `\x07`.
+/// Returns a name as in an XML report before escaping: trimmed, with control characters as `\x07`.
 pub(super) fn reported_name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for character in shown_name(trimmed(name)).chars() {

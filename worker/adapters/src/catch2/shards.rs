@@ -1,20 +1,20 @@
-//! Shards: Catch2 3 runs a part of its tests that are not hidden, by their places, and compares no names. Of
-//! a large program, most tests are selected so: Catch2 compares each of its tests with each name that it
-//! gets.
+//! Shards: Catch2 3 can run a range of its visible tests by position, without comparing names. Heeler selects
+//! most tests of large programs this way, because Catch2 otherwise compares each of its tests with each given
+//! name.
 
 use std::ops::Range;
 
-/// Fewest tests of a shard: fewer are selected by their names.
+/// Minimum number of tests in a shard. Smaller groups are selected by name.
 const MIN_TESTS: usize = 250;
 
-/// The place of a test among those of its program that are not hidden, and their number.
+/// Position of a test among the visible tests of its program, and their count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ShardPlace {
     pub(super) index: usize,
     pub(super) count: usize,
 }
 
-/// One of a number of shards.
+/// One of several shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) index: usize,
@@ -22,7 +22,8 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Returns the shard with this test, of a number of shards that is not above that of the tests.
+    /// Returns the shard that contains this test. `count` is the number of shards, at most the number of
+    /// tests.
     fn around(place: ShardPlace, count: usize) -> Self {
         let (size, larger) = (place.count / count, place.count % count);
         let in_larger = place.index / (size + 1);
@@ -30,7 +31,7 @@ impl Shard {
         Self { index, count }
     }
 
-    /// Returns the places of its tests, of this number.
+    /// Returns the positions of the shard's tests; `count` is the number of tests.
     fn tests(self, count: usize) -> Range<usize> {
         let (size, larger) = (count / self.count, count % self.count);
         let start = |index: usize| index * size + index.min(larger);
@@ -38,14 +39,14 @@ impl Shard {
     }
 }
 
-/// The places of tests in ascending order, and the number of all.
+/// Positions of tests in ascending order, and the total number of tests.
 struct Places {
     indices: Vec<usize>,
     count: usize,
 }
 
 impl Places {
-    /// Returns the places; `None` if a test has none, or if they have another order.
+    /// Returns the positions; `None` if a test has no position or the order is not ascending.
     fn of(places: impl Iterator<Item = Option<ShardPlace>>) -> Option<Self> {
         let (mut indices, mut count) = (Vec::new(), 0);
         for place in places {
@@ -59,20 +60,20 @@ impl Places {
         (!indices.is_empty()).then_some(Self { indices, count })
     }
 
-    /// Returns whether the tests from this one on begin with all of these.
+    /// Returns whether the given positions contain this whole range, starting at index `from`.
     fn has_all(&self, from: usize, tests: &Range<usize>) -> bool {
         self.indices.get(from) == Some(&tests.start)
             && self.indices.get(from + tests.len() - 1) == Some(&(tests.end - 1))
     }
 
-    /// Returns the largest shard whose tests are the first ones.
+    /// Returns the largest shard that consists of the first tests.
     fn first_shard(&self) -> Option<Shard> {
         let first = ShardPlace { index: self.indices[0], count: self.count };
         let shards = (1..=self.count / MIN_TESTS).map(|count| Shard::around(first, count));
         shards.into_iter().find(|shard| self.has_all(0, &shard.tests(self.count)))
     }
 
-    /// Returns the number of tests before the first shard, if there is one.
+    /// Returns the number of tests before the first complete shard, if there is one.
     fn before_next_shard(&self) -> Option<usize> {
         let count = self.count / MIN_TESTS;
         let first = ShardPlace { index: self.indices[0], count: self.count };
@@ -85,7 +86,7 @@ impl Places {
     }
 }
 
-/// Returns the number of tests, from the front, that one process is to run so that most are in shards; `None`
+/// Returns how many tests from the front one process should run so that most tests end up in shards; `None`
 /// if it makes no difference.
 pub(super) fn selectable_together(places: impl Iterator<Item = Option<ShardPlace>>) -> Option<usize> {
     let places = Places::of(places)?;
@@ -93,7 +94,7 @@ pub(super) fn selectable_together(places: impl Iterator<Item = Option<ShardPlace
     shard.or_else(|| places.before_next_shard())
 }
 
-/// Returns the shard that has these tests and no others.
+/// Returns the shard that consists of exactly these tests.
 pub(super) fn shard_of(places: impl Iterator<Item = Option<ShardPlace>>) -> Option<Shard> {
     let places = Places::of(places)?;
     places.first_shard().filter(|shard| shard.tests(places.count).len() == places.indices.len())
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn shards_are_those_of_catch2() {
-        // The ranges that `createShard` of Catch2 returns.
+        // Ranges that Catch2's `createShard` returns.
         for (count, shards, expected) in [
             (10, 3, vec![0..4, 4..7, 7..10]),
             (7, 7, (0..7).map(|at| at..at + 1).collect()),
@@ -124,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Returns the sizes of the processes that run tests, and how many of the tests are in shards.
+    /// Returns the sizes of the processes that run tests, and how many tests run in shards.
     fn processes(mut tests: &[Option<ShardPlace>]) -> (Vec<usize>, usize) {
         let (mut sizes, mut in_shards) = (Vec::new(), 0);
         while !tests.is_empty() {

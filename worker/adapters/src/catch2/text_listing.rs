@@ -1,5 +1,5 @@
-//! Parser of the listings of Catch2 2, which are text: one of names with their places, and one for people,
-//! which has the tags. Both are joined by names and places: a `main` may set a random order.
+//! Parser of the text listings of Catch2 2: one with names and locations, and a human-readable one with tags.
+//! They are joined by name and location, because a `main` may set a random order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
 
-/// Ends a name, and begins its place.
+/// Separates a name from its location.
 const PLACE_START: &[u8] = b"\t@";
-/// Ends the line above a listing for people.
+/// End of the heading above a human-readable listing.
 const HEADING_END: &[u8] = b" test cases:\n";
-/// The line before the tags of a test: descriptions are of the time before tags.
+/// Line before the tags of a test. Descriptions date from the time before tags.
 const DESCRIPTION: &[u8] = b"\n    (NO DESCRIPTION)\n";
-/// Indentation of a line of tags.
+/// Indentation of tag lines.
 const TAG_INDENTATION: &[u8] = b"      ";
 
-/// Returns the next listing command: the names, then the tags, then the hidden tests if the tags do not show
-/// which are. `*` lists hidden tests too.
+/// Returns the next listing command: names, then tags, then hidden tests if the tags do not show which tests
+/// are hidden. `*` includes hidden tests.
 pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
     let (pattern, form) = match outputs {
         [] => ("*", NAMES_FORM),
@@ -36,50 +36,50 @@ pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocatio
 
 const NAMES_FORM: &str = "--list-test-names-only";
 
-/// Returns whether a program has listed tests.
+/// Returns whether the program listed tests.
 pub(super) fn is_listing(names: &ListingOutput) -> bool {
     read_names(&names.stdout).is_some_and(|cases| !cases.is_empty())
 }
 
-/// Returns whether each test of a listing of names is once in the other one.
+/// Returns whether each listed name has exactly one entry in the listing with tags.
 fn shows_all_tags(names: &ListingOutput, tags: &ListingOutput) -> bool {
     let cases = read_names(&names.stdout).unwrap_or_default();
     let tags = ShownTags::read(&tags.stdout);
     cases.len() == tags.by_key.len() && !tags.is_ambiguous && cases.iter().all(|case| tags.of(case).is_some())
 }
 
-/// The highest exit code that Catch2 makes of a number.
+/// Maximum exit code that Catch2 uses for a count.
 const MAX_EXIT_CODE: usize = 255;
 
-/// Returns whether a program has exited as one does that has listed this number of tests: with it as its exit
-/// code. Of more tests the code shows nothing.
+/// Returns whether the exit code is the number of listed tests, as it is after a listing. The code shows
+/// nothing for larger counts.
 fn is_counted_exit(output: &ListingOutput, count: usize) -> bool {
     count < MAX_EXIT_CODE && usize::try_from(output.code.unwrap_or(-1)) == Ok(count)
 }
 
-/// Returns whether a program that has listed this number of tests may exit with this code. A `main` may
-/// change the code, and of versions before 2.13 the system keeps the last eight bits only.
+/// Returns whether a program that listed this number of tests may exit with this code. A `main` may change
+/// the code, and before version 2.13 the system keeps only its lowest eight bits.
 fn is_good_exit(output: &ListingOutput, count: usize) -> bool {
     let code = output.code.and_then(|code| usize::try_from(code).ok());
     code.is_some_and(|code| [0, 1, count.min(MAX_EXIT_CODE), count & MAX_EXIT_CODE].contains(&code))
 }
 
-/// Returns whether a listing for people has its last line, with this number of tests.
+/// Returns whether a human-readable listing has its last line, with this number of tests.
 fn is_whole(tags: &ListingOutput, count: usize) -> bool {
     let plural = if count == 1 { "" } else { "s" };
     let last = ["matching test case", "test case"].map(|noun| format!("{count} {noun}{plural}"));
     tags.stdout.split(|byte| *byte == b'\n').any(|line| last.iter().any(|last| line == last.as_bytes()))
 }
 
-/// Returns the failure of a program after it had listed its tests.
+/// Returns the failure of a program after it listed its tests.
 pub(super) fn failure(outputs: &[ListingOutput], count: usize) -> Option<ListingError> {
     let is_failed = |output: &&ListingOutput| output.signal.is_some();
     let names = outputs.first().filter(|names| !is_good_exit(names, count));
     outputs.iter().find(is_failed).or(names).map(ListingError::of_recognized_exit)
 }
 
-/// Parses the listings. One of names has no end by itself: the exit code of the program shows that it is
-/// whole, or else the number of tests at the end of the listing with the tags.
+/// Parses the listings. The names listing has no end mark: it is complete if the exit code, or the count at
+/// the end of the listing with tags, confirms the number of tests.
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
     let Some(names) = outputs.first() else { return Err(ListingError::of_exit(&ListingOutput::default())) };
     let Some(mut cases) = read_names(&names.stdout) else {
@@ -105,7 +105,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
     Ok(listed_tests(cases, ShardSupport::None))
 }
 
-/// Returns what is to be said of an option that Catch2 refuses because it is there twice.
+/// Returns a hint for an option that Catch2 rejects because it occurs twice.
 pub(super) fn option_hint(stderr: &[u8]) -> Option<&'static str> {
     const REFUSED: &[u8] = b"Unrecognised token: -";
     memchr::memmem::find(stderr, REFUSED).map(|_| {
@@ -114,7 +114,7 @@ pub(super) fn option_hint(stderr: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Hides the tests that are listed as hidden, and no others.
+/// Hides exactly the tests that are listed as hidden.
 fn hide(cases: &mut [SelectableCase], hidden: &ListingOutput) -> Result<(), ListingError> {
     let Some(hidden) = read_names(&hidden.stdout).filter(|_| hidden.signal.is_none()) else {
         let reason = "it does not show which tests are hidden".to_owned();
@@ -131,14 +131,14 @@ fn hide(cases: &mut [SelectableCase], hidden: &ListingOutput) -> Result<(), List
     Ok(())
 }
 
-/// Parses the listing of names: each one, a tab, `@`, its file, a colon and its line. `None` if something
-/// else follows the last place. A name may have several lines.
+/// Parses the names listing: each entry is a name, a tab, `@`, its file, a colon and its line. A name may
+/// span several lines. `None` if anything else follows the last location.
 fn read_names(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     let mut cases = Vec::new();
     let mut rest = stdout;
     while !rest.is_empty() {
         let NextEntry { name, file, line, after } = next_entry(rest)?;
-        // Quoted, because the line would be a comment in a file of names.
+        // Catch2 quotes a name that would be a comment in a file of names.
         let is_quoted = name.starts_with(b"\"#") && name.ends_with(b"\"") && name.len() > 2;
         let name = if is_quoted { &name[1..name.len() - 1] } else { name };
         cases.push(SelectableCase {
@@ -152,7 +152,7 @@ fn read_names(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     Some(cases)
 }
 
-/// An entry, and what follows it.
+/// An entry and the bytes after it.
 struct NextEntry<'a> {
     name: &'a [u8],
     file: &'a [u8],
@@ -170,17 +170,18 @@ fn next_entry(bytes: &[u8]) -> Option<NextEntry<'_>> {
     })
 }
 
-/// Tags of a listing for people, which wraps names and places.
+/// Tags from a human-readable listing, which wraps names and locations.
 #[derive(Debug, Default)]
 struct ShownTags {
-    /// Tags of each test, by its name and place.
+    /// Tags of each test, by name and location.
     by_key: HashMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// Two tests have one name and place, as far as they show.
+    /// Two tests show the same name and location.
     is_ambiguous: bool,
 }
 
 impl ShownTags {
-    /// Parses a listing: name and place, a description, and the tags, which are wrapped mostly behind a tag.
+    /// Parses a listing: name and location, a description, and the tags, which are usually wrapped after a
+    /// tag.
     fn read(stdout: &[u8]) -> Self {
         let mut shown = Self::default();
         let heading = memchr::memmem::find(stdout, HEADING_END).map_or(0, |at| at + HEADING_END.len());
@@ -208,7 +209,7 @@ impl ShownTags {
     }
 }
 
-/// Returns a text without what wrapping adds to it or takes from it: spaces, and hyphens within words.
+/// Returns a text without the characters that wrapping adds or removes: spaces, and hyphens within words.
 fn key_of(text: &[u8]) -> Vec<u8> {
     text.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != b'-').copied().collect()
 }
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn hidden_tests_are_asked_for_where_the_tags_do_not_show_them() {
-        // A description stands where tests without one say so.
+        // A description stands where tests without one have `(NO DESCRIPTION)`.
         let tags = printed(&TAGS.replacen("(NO DESCRIPTION)", "what it does", 1), 3);
         let names = printed(NAMES, 3);
         let command = next_listing(&[names.clone(), tags.clone()]).unwrap();

@@ -1,5 +1,5 @@
-//! Parser of Catch2's XML reporter on standard output. What a test writes through C++ streams, Catch2 keeps
-//! and reports at the test's end; all else stands between the elements.
+//! Parser of Catch2's XML reporter on standard output. Catch2 captures C++ stream output and reports it at
+//! the end of the test. All other output appears between the elements.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::{
     xml_elements::{XmlElement, attribute, child_texts, escape_attribute, read_element, unescape},
 };
 
-/// Spaces before an element that belong to it: deeper sections are rare.
+/// Maximum indentation of an element. Deeper sections are rare.
 const INDENTATION_BYTES: usize = 64;
-/// Size of a tag with its attributes.
+/// Maximum size of a tag with its attributes.
 const TAG_BYTES: usize = 16 * 1024;
-/// Nesting of sections that is followed.
+/// Maximum section nesting that is tracked.
 const SECTION_DEPTH: usize = 64;
-/// Size of the messages that precede an assertion.
+/// Maximum size of the messages logged before an assertion.
 const LOGGED_BYTES: usize = 16 * 1024;
-/// Bytes of captured output that become one piece.
+/// Maximum size of one piece of captured output.
 const CAPTURED_PIECE_BYTES: usize = 64 * 1024;
-/// Longest spelling of a character in captured output.
+/// Longest entity in captured output.
 const ENTITY_BYTES: usize = 8;
 
 const EXPRESSION_CHILDREN: [&str; 4] = ["Original", "Expanded", "Exception", "FatalErrorCondition"];
@@ -39,36 +39,36 @@ pub(crate) fn catch2_parser(tests: &[&ListedTest]) -> StreamParser<Catch2Grammar
     StreamParser::new(Catch2Grammar { places, selected, ..Catch2Grammar::default() }, sequence)
 }
 
-/// Returns the attribute by which a begin marker names a test.
+/// Returns the attribute that names a test in its begin marker.
 fn begin_attributes(test: &ListedTest) -> String {
     let name = reported_name(&TestSelector::of(test).name);
     if name.is_empty() { String::new() } else { format!(" name=\"{}\"", escape_attribute(&name)) }
 }
 
-/// Returns the attributes of its place, by which tests of one name differ.
+/// Returns the location attributes, which tell tests with the same name apart.
 fn place_attributes(test: &ListedTest) -> String {
     let file = escape_attribute(&reported_name(test.framework_file().unwrap_or_default().as_bytes()));
     format!(" filename=\"{file}\" line=\"{}\"", test.line.unwrap_or(0))
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 #[derive(Default)]
 pub(crate) struct Catch2Grammar {
-    /// Attributes of the place of each test.
+    /// Location attributes of each test.
     places: Vec<Vec<u8>>,
     selected: SelectedNames,
     failures: AssertionFailures,
-    /// What the test logged for the next assertion.
+    /// Messages logged for the next assertion.
     logged: Vec<String>,
     skip_reason: Option<String>,
     sections: Vec<String>,
-    /// The result of the running test, whose element is open: what the test wrote follows.
+    /// Result of the running test, while its element is open and captured output follows.
     open_result: Option<FrameworkVerdict>,
-    /// The output of the test is being read.
+    /// Captured output is being read.
     is_in_captured: bool,
-    /// Catch2's signal handler ran: it closes all elements as if the run had ended.
+    /// Catch2's signal handler ran. It closes all elements as if the run had ended.
     is_crashing: bool,
-    /// Tests run that are not of this batch: their names compare equal.
+    /// Results of tests outside this batch whose names compare equal.
     others: FrameworkCounts,
 }
 
@@ -93,7 +93,7 @@ impl Catch2Grammar {
         };
         let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), try_test);
         either(expected, || {
-            // On a line with other output before it, only the next expected test may begin.
+            // After other output on the same line, only the next expected test may begin.
             if !situation.is_line_start || !at.starts_with(b" ") {
                 return Err(ScanStop::Mismatch);
             }
@@ -109,7 +109,7 @@ impl Catch2Grammar {
         })
     }
 
-    /// Reads the begin of a test's result, which is whole if the test wrote nothing.
+    /// Reads the begin of a test's result. The element is complete if the test wrote nothing.
     fn read_result(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut cursor = cursor;
         cursor.literal(b"<OverallResult success=\"")?;
@@ -138,7 +138,7 @@ impl Catch2Grammar {
         Ok((cursor.used(), Marker::Ignore))
     }
 
-    /// Reads the end of a result after the output in it, or the begin of such output.
+    /// Reads the end of a result after captured output, or the begin of captured output.
     fn read_in_result(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut cursor = cursor;
         if cursor.one_of(&[b"<StdOut>\n", b"<StdErr>\n", b"</OverallResult>\n"])? < 2 {
@@ -150,7 +150,7 @@ impl Catch2Grammar {
         Ok((cursor.used(), Marker::End(verdict)))
     }
 
-    /// Reads a piece of the output in a result. Only the end of its element contains a `<`.
+    /// Reads a piece of captured output. A `<` occurs only at the end of its element.
     fn read_captured(&mut self, at: &[u8]) -> ReadMarker {
         let window = &at[..at.len().min(CAPTURED_PIECE_BYTES)];
         let end = memchr::memchr(b'<', window);
@@ -160,10 +160,10 @@ impl Catch2Grammar {
             cursor.advance(end);
             cursor.one_of(&[b"</StdOut>\n", b"</StdErr>\n"])?;
             self.is_in_captured = false;
-            // Catch2 leaves out the spaces at the end of the output, whatever they are.
+            // Catch2 trims all trailing whitespace of the output.
             return Ok((cursor.used(), Marker::Text(b"\n".to_vec())));
         }
-        // Spaces before the end belong to the element; an entity may be cut by the end of the piece.
+        // Trailing spaces may belong to the closing element, and the end of the piece may cut an entity.
         let is_cut = |tail: &[u8]| end.is_none() && memchr::memrchr(b'&', tail).is_some();
         let tail_start = text.len().saturating_sub(ENTITY_BYTES);
         let text = if is_cut(&text[tail_start..]) {
@@ -192,13 +192,13 @@ impl Catch2Grammar {
         }
         skip_spaces(&mut cursor)?;
         match cursor.one_of(&[b"</Catch2TestRun>\n", b"</Catch>\n", b"</Group>\n"])? {
-            // Version 2 reports its only group, then itself.
+            // Version 2 reports its only group, then the whole run.
             2 => Ok((cursor.used(), Marker::Ignore)),
             _ => Ok((cursor.used(), Marker::FinalLine(None))),
         }
     }
 
-    /// Reads the elements around tests, which carry nothing.
+    /// Reads elements around tests that carry no information.
     fn read_frame(cursor: ByteCursor<'_>) -> ReadMarker {
         const FRAMES: [&[u8]; 6] =
             [b"<Catch2TestRun ", b"<Catch ", b"<Group ", b"<Randomness ", b"<?xml ", b"<OverallResults "];
@@ -209,7 +209,7 @@ impl Catch2Grammar {
         }
         cursor.attributes(TAG_BYTES)?;
         if frame == FRAMES.len() - 1 {
-            // Before the end of a section these are its counts.
+            // Before the end of a section, these are the counts of the section.
             let mut next = cursor;
             skip_spaces(&mut next)?;
             next.literal(b"<OverallResultsCases ")?;
@@ -217,7 +217,7 @@ impl Catch2Grammar {
         Ok((cursor.used(), Marker::Ignore))
     }
 
-    /// Reads the elements of a test that is not of this batch.
+    /// Reads the elements of a test outside this batch.
     fn read_other_test(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         if self.open_result.is_some() {
             let (used, marker) = self.read_in_result(cursor)?;
@@ -232,7 +232,7 @@ impl Catch2Grammar {
         Ok((used, name.map_or(Marker::Ignore, Marker::Unselected)))
     }
 
-    /// Reads the begin of a test that is not of this batch; returns its name if no pattern has selected it.
+    /// Reads the begin of a test outside this batch; returns its name if no pattern selects it.
     fn read_other_begin(&self, cursor: ByteCursor<'_>) -> ScanResult<(usize, Option<String>)> {
         let mut cursor = cursor;
         cursor.literal(b"<TestCase")?;
@@ -264,7 +264,7 @@ impl Catch2Grammar {
         Ok((cursor.used(), Marker::Part(part)))
     }
 
-    /// Reads the end of a section after the begin of its counts.
+    /// Reads the end of a section, after the start of its counts.
     fn read_section_end(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut cursor = cursor;
         cursor.number()?;
@@ -293,7 +293,7 @@ impl Catch2Grammar {
         self.sections.join(" > ")
     }
 
-    /// Reads what the framework reports of assertions.
+    /// Reads an assertion report.
     fn read_report(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         const REPORTS: [&[u8]; 7] = [
             b"<Expression ",
@@ -324,7 +324,7 @@ impl Catch2Grammar {
         Ok((after.used(), Marker::Ignore))
     }
 
-    /// Reads a message after the name of its element: in version 2 it has no attributes.
+    /// Reads a message after its element name. Version 2 has no attributes there.
     fn read_message(&mut self, cursor: ByteCursor<'_>, name: &str) -> ReadMarker {
         let mut cursor = cursor;
         let attributes = cursor.attributes(TAG_BYTES)?;
@@ -383,7 +383,7 @@ impl Catch2Grammar {
         });
     }
 
-    /// Reads what may stand in the element of the running test.
+    /// Reads an element inside the running test.
     fn read_in_test(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         if self.open_result.is_some()
             && let Some(read) = decided(self.read_in_result(cursor))
@@ -398,7 +398,7 @@ impl Catch2Grammar {
     }
 }
 
-/// The tag of the whole report, which repeats all patterns of the command.
+/// The opening tag of the report, which repeats all patterns of the command.
 struct ReportTag {
     /// The last byte was a `>`.
     is_after_bracket: bool,
@@ -429,7 +429,7 @@ impl LongMarker for ReportTag {
     }
 }
 
-/// Returns the bytes that a text node spells, which need not be UTF-8.
+/// Returns the bytes of a text node, unescaped. They may not be UTF-8.
 fn unescape_bytes(text: &[u8]) -> Vec<u8> {
     const ENTITIES: [(&[u8], u8); 4] =
         [(b"&lt;", b'<'), (b"&amp;", b'&'), (b"&gt;", b'>'), (b"&quot;", b'"')];
@@ -447,7 +447,7 @@ fn unescape_bytes(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a reading unless it shows that something else stands there.
+/// Returns the reading unless it is a mismatch.
 fn decided(read: ReadMarker) -> Option<ReadMarker> {
     match read {
         Err(ScanStop::Mismatch) => None,
@@ -480,7 +480,7 @@ impl MarkerGrammar for Catch2Grammar {
         }
         if self.is_in_captured {
             let read = self.read_captured(at);
-            // Something else than the end of its element: a test has printed the begin of one.
+            // Not the end of the element, so a test printed a fake begin of captured output.
             if matches!(read, Err(ScanStop::Mismatch)) {
                 self.is_in_captured = false;
             }
@@ -512,7 +512,7 @@ impl MarkerGrammar for Catch2Grammar {
         }
         let next = either(own, || self.read_begin(at, cursor, situation));
         let last = either(next, || Self::read_last(cursor));
-        // Another test's begin confirms the end of the one before it.
+        // The begin of another test confirms the end of the previous one.
         let other = || {
             let (used, name) = self.read_other_begin(cursor)?;
             Ok((used, name.map_or(Marker::Confirm, Marker::Unselected)))
@@ -552,14 +552,14 @@ impl MarkerGrammar for Catch2Grammar {
     }
 }
 
-/// Returns the failure of a test without a failed assertion.
+/// Returns the failure for a failed test without a failed assertion.
 pub(super) fn failure_by_tags() -> Failure {
     let text = "no assertion failed, but its tags make it a failure".to_owned();
     Failure { message: Some(text), ..Failure::default() }
 }
 
-/// Returns whether results explain an exit code: 0, or 4 where all tests were skipped. Failures are 42, in
-/// version 2 and early version 3 their number, and what a program's own `main` makes of it.
+/// Returns whether the results explain an exit code: 0, or 4 if all tests were skipped. Failures exit with
+/// 42, in version 2 and early version 3 with their number, or with a code set by the program's own `main`.
 pub(super) fn explains_exit(code: i32, reported: &FrameworkCounts, others: &FrameworkCounts) -> bool {
     const ALL_SKIPPED: i32 = 4;
     let has_failed = reported.failed + others.failed > 0;
