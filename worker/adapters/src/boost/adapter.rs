@@ -1,4 +1,4 @@
-//! The adapter of Boost.Test, which connects its parts.
+//! The adapter of Boost.Test.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "boost";
 
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Slashes,
-    // It looks for a debugger, and attaches one only where its own options ask for it.
+    // Boost.Test looks for a debugger, but attaches one only if its own options request it.
     reads_tracer: true,
     is_recognized: true,
     reports_from_one_process: true,
@@ -26,8 +26,8 @@ static TRAITS: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new(NAME, "Boost.Test")
 };
 
-/// An environment variable of the library, which is compiled into each program, and a symbol of programs that
-/// load the library.
+/// An environment variable read by the library, whose name is in statically linked programs, and a symbol of
+/// programs that load the library dynamically.
 const HINTS: [&[u8]; 2] = [b"BOOST_TEST_CATCH_SYSTEM_ERRORS", b"_ZN5boost9unit_test14unit_test_main"];
 
 impl Adapter for BoostTest {
@@ -43,7 +43,7 @@ impl Adapter for BoostTest {
         }
     }
 
-    /// As `--log_format=JUNIT` writes them, which changes the same characters.
+    /// Same names as `--log_format=JUNIT`, which replaces the same characters.
     fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
         let (suites, name) = test.name.rsplit_once('/').unwrap_or(("", &test.name));
         let normalized = |text: &str| text.replace('/', ".").replace(' ', "_");

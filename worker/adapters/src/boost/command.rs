@@ -4,13 +4,14 @@ use heeler_protocol::control::{ListedTest, OsText};
 
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
-/// Limit of the paths in one argument: Linux accepts none above 131,072 bytes.
+/// Limit of the paths in one argument. Linux rejects arguments above 131,072 bytes.
 const MAX_ARGUMENT_BYTES: usize = 100_000;
-/// Limit of all paths of a command: Linux accepts 2 MiB of arguments and environment.
+/// Limit of all paths of a command. Linux accepts 2 MiB of arguments and environment.
 const MAX_SELECTION_BYTES: usize = 1_000_000;
 
-/// Options of every run. Signals stay those of the system, so that a crash is one. The log goes to standard
-/// output without `--log_sink`, with which `exit` in a test would crash in a destructor.
+/// Options of every run. Boost.Test must not catch signals, so that a crash stays a crash. The log goes to
+/// standard output without `--log_sink`, because with that option `exit` in a test would crash in a
+/// destructor.
 const RUN_OPTIONS: [&str; 5] = [
     "--log_level=test_suite",
     "--log_format=HRF",
@@ -42,7 +43,7 @@ pub(super) fn listing_command() -> AdapterInvocation {
     invocation(vec!["--list_content=DOT".into(), "--color_output=no".into()])
 }
 
-/// Returns whether a path has only characters that a filter takes literally.
+/// Returns whether a filter takes every character of the path literally.
 fn is_selectable(test: &ListedTest) -> bool {
     !test.name.contains([',', ':', '*', '!', '@', '+', char::REPLACEMENT_CHARACTER])
 }

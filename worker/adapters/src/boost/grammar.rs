@@ -1,5 +1,5 @@
-//! Parser of Boost.Test's log on standard output, between what the tests write. The log has no verdicts: a
-//! test has failed if it reports more errors than it expects, or a fatal one.
+//! Parser of Boost.Test's log on standard output, mixed with the output of the tests. The log has no
+//! verdicts: a test fails if it reports more errors than it expects, or a fatal error.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::{
     stream_parser::{FrameworkCounts, Marker, MarkerGrammar, OutputOrigin, ParserState, StreamParser},
 };
 
-/// Size of a line of the log.
+/// Maximum size of a log line.
 const LINE_BYTES: usize = 16 * 1024;
 
 const ENTER_CASE: &str = "Entering test case \"";
 const LEAVE_CASE: &str = "Leaving test case \"";
-/// The reason for which the log skips what is not selected.
+/// Reason that the log gives for skipping unselected tests.
 const DISABLED: &str = "disabled";
 
 /// Returns the parser for a run of these tests.
@@ -35,12 +35,12 @@ pub(crate) fn boost_parser(tests: &[&ListedTest]) -> StreamParser<BoostGrammar> 
     StreamParser::new(BoostGrammar { paths, cases, suites, ..BoostGrammar::default() }, sequence)
 }
 
-/// What the log writes of one test.
+/// Log lines of one test.
 struct CaseMarkers {
-    /// Line at its begin, and at its end up to its name.
+    /// Line at its begin (`begin`), and line at its end up to the name (`end`).
     begin: Vec<u8>,
     end: Vec<u8>,
-    /// Its errors, from the word before its path on.
+    /// Text of its errors, starting at the word before its path.
     error: Vec<u8>,
     expected_failures: u64,
 }
@@ -60,7 +60,7 @@ impl CaseMarkers {
     }
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 #[derive(Default)]
 pub(crate) struct BoostGrammar {
     /// Index of each test by its path.
@@ -68,13 +68,13 @@ pub(crate) struct BoostGrammar {
     cases: Vec<CaseMarkers>,
     suites: SuiteTracker,
     failures: AssertionFailures,
-    /// An error whose text was read.
+    /// Text of an error that was read but not yet recorded.
     error: Option<String>,
     errors: u64,
     has_fatal: bool,
-    /// The end of the output's last line, which names the place of an error.
+    /// The last unfinished line of output, which contains the location of an error.
     line: Vec<u8>,
-    /// Tests run that are not of this batch: another depends on them.
+    /// Failures of tests outside this batch, which run because other tests depend on them.
     failed_others: u64,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct BoostGrammar {
 type ReadMarker = ScanResult<(usize, Marker)>;
 
 impl BoostGrammar {
-    /// Reads an error of the running test. What precedes it in its line is output, and not known yet.
+    /// Reads an error of the running test. The text before it on the line is output and is not known yet.
     fn read_error(&mut self, place: usize, at: &[u8]) -> ReadMarker {
         let mut cursor = ByteCursor::new(at);
         cursor.literal(&self.cases[place].error)?;
@@ -90,7 +90,7 @@ impl BoostGrammar {
         Ok((cursor.used(), Marker::Text(at[..cursor.used()].to_vec())))
     }
 
-    /// Records an error, once its line up to it was output.
+    /// Records an error, after the text before it was emitted as output.
     fn record_error(&mut self, text: String) {
         let before = decode_lossy(&self.line);
         let (before, is_fatal) = match before.strip_suffix("fatal ") {
@@ -127,7 +127,7 @@ impl BoostGrammar {
         Ok((cursor.used(), Marker::End(verdict)))
     }
 
-    /// Reads a line of the log between two tests.
+    /// Reads a log line between two tests.
     fn read_line(&mut self, at: &[u8], situation: &ParserState<'_>) -> ReadMarker {
         let mut cursor = ByteCursor::new(at);
         let line = decode_lossy(cursor.until(b"\n", LINE_BYTES)?);
@@ -147,7 +147,7 @@ impl BoostGrammar {
         self.read_event(&line, place, event, situation).map(|marker| (used, marker))
     }
 
-    /// Reads an event at a place of the sources.
+    /// Reads an event with a source location.
     fn read_event(
         &mut self,
         line: &str,
@@ -186,7 +186,7 @@ impl BoostGrammar {
         if let Some(rest) = event.strip_prefix("Test suite \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
             self.suites.skip();
-            // A suite of which no test is selected is skipped as disabled, and logged like that.
+            // A suite without selected tests is logged as skipped with the reason `disabled`.
             let places = if reason == DISABLED { Vec::new() } else { not_begun_in(path, situation) };
             return Ok(skipped(places, reason));
         }
@@ -204,17 +204,17 @@ impl BoostGrammar {
     }
 }
 
-/// Returns what stands between this beginning of a line and the quotation mark at its end.
+/// Returns the text between this prefix and the quotation mark at the end of the line.
 fn quoted<'a>(line: &'a str, before: &str) -> Option<&'a str> {
     line.strip_prefix(before)?.strip_suffix('"')
 }
 
-/// Returns the marker of an event that confirms the end of the test before it; the marker is not output.
+/// Returns a marker that confirms the end of the previous test and is not output.
 fn goes_on() -> Marker {
     Marker::Unbegun(Vec::new(), FrameworkVerdict::new(FrameworkResult::Skipped, None))
 }
 
-/// Returns the tests in a suite that have not begun.
+/// Returns the tests of a suite that have not begun.
 fn not_begun_in(suite: &str, situation: &ParserState<'_>) -> Vec<usize> {
     let is_below = |place: &usize| {
         let name = situation.sequence.name(*place).strip_prefix(suite.as_bytes());
@@ -223,7 +223,7 @@ fn not_begun_in(suite: &str, situation: &ParserState<'_>) -> Vec<usize> {
     situation.sequence.not_begun().filter(is_below).collect()
 }
 
-/// Returns the marker of tests that are skipped; one that is not selected is skipped as disabled.
+/// Returns the marker for skipped tests. Unselected tests are skipped with the reason `disabled` and ignored.
 fn skipped(places: Vec<usize>, reason: &str) -> Marker {
     if places.is_empty() || reason == DISABLED {
         return Marker::Ignore;
@@ -232,7 +232,7 @@ fn skipped(places: Vec<usize>, reason: &str) -> Marker {
     Marker::Unbegun(places, FrameworkVerdict { reason: Some(reason.to_owned()), ..verdict })
 }
 
-/// Returns the actual and the expected value of an equality that does not hold: `... [2 != 3]`.
+/// Returns the actual and the expected value of a failed equality: `... [2 != 3]`.
 fn compared_values(text: &str) -> Option<(&str, &str)> {
     let (_, values) = text.strip_suffix(']')?.rsplit_once('[')?;
     let (actual, expected) = values.split_once(" != ")?;
@@ -246,7 +246,7 @@ impl MarkerGrammar for BoostGrammar {
         }
         let line = memchr::memchr(b'\n', bytes).map(|at| at + 1).filter(|at| *at < bytes.len());
         let window = &bytes[..line.unwrap_or(bytes.len())];
-        // The log follows at once what a test has written without a newline.
+        // A test may write without a final newline; the log then continues on the same line.
         let expected = situation
             .running
             .map(|place| &self.cases[place].end)
@@ -266,7 +266,7 @@ impl MarkerGrammar for BoostGrammar {
             let next = situation.sequence.next_expected().map_or(Err(ScanStop::Mismatch), |place| {
                 let mut cursor = ByteCursor::new(at);
                 cursor.literal(&self.cases[place].begin)?;
-                // Another suite may have a test of this name at this place.
+                // Another suite may have a test with the same name and location.
                 if situation.is_line_start {
                     Err(ScanStop::Mismatch)
                 } else {
@@ -312,7 +312,7 @@ impl MarkerGrammar for BoostGrammar {
         }
     }
 
-    /// Where failures are expected, the code of a failure is that of a fatal error.
+    /// With expected failures, an ordinary failure exits with the code of a fatal error.
     fn explains_exit(
         &self,
         code: i32,

@@ -1,5 +1,4 @@
-//! Parser of Boost.Test's listing: a graph in the language of Graphviz on standard error, in which names
-//! stand without escapes.
+//! Parser of Boost.Test's listing: a Graphviz graph on standard error, with unescaped names.
 
 use std::collections::HashMap;
 
@@ -9,14 +8,14 @@ use super::adapter::NAME;
 use crate::{ListingError, ListingOutput, scan};
 
 const START: &str = "digraph G {rankdir=LR;\n";
-/// The first number of a test case; suites have lower ones.
+/// Lowest id of a test case; suites have lower ids.
 const FIRST_CASE: u32 = 0x1_0000;
-/// Name of the trait with the path of a test that must run before.
+/// Trait with the path of a test that must run before this one.
 pub(super) const DEPENDENCY: &str = "depends-on";
-/// Name of the trait with the number of failures at which a test still passes.
+/// Trait with the number of failures with which a test still passes.
 pub(super) const EXPECTED_FAILURES: &str = "expected-failures";
 
-/// A suite or a test case of the graph.
+/// A suite or a test case in the graph.
 #[derive(Debug, Default)]
 struct TestUnit {
     id: u32,
@@ -30,7 +29,7 @@ struct TestUnit {
     dependencies: Vec<u32>,
 }
 
-/// Parses a listing. One that is whole is valid, however the program has ended after it.
+/// Parses a listing. A complete listing is valid, however the program ended afterwards.
 pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     let text = scan::decode_lossy(&output.stderr);
     let Some(start) = text.find(START) else {
@@ -52,7 +51,7 @@ pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingErr
     Ok(cases.map(|case| listed_test(case, &by_id)).collect())
 }
 
-/// Parses the units of the graph, in their order; `None` if the graph has no end.
+/// Parses the units of the graph in order; `None` if the graph is truncated.
 fn read_units(graph: &str) -> Option<Vec<TestUnit>> {
     let mut units: Vec<TestUnit> = Vec::new();
     let mut places: HashMap<u32, usize> = HashMap::new();
@@ -92,15 +91,15 @@ fn read_units(graph: &str) -> Option<Vec<TestUnit>> {
     Some(units)
 }
 
-/// Reads `tu` and a number; returns what follows it, too.
+/// Reads `tu` and a number; also returns the rest.
 fn read_id(text: &str) -> Option<(u32, &str)> {
     let digits = text.strip_prefix("tu")?;
     let end = digits.find(|character: char| !character.is_ascii_digit())?;
     Some((digits[..end].parse().ok()?, &digits[end..]))
 }
 
-/// Reads a unit from its attributes, of which the label is the last. Its parts are read from the end, because
-/// a name may contain what separates them.
+/// Reads a unit from its attributes. The label is the last attribute, and its parts are read from the end
+/// because a name may contain the separator.
 fn read_unit(id: u32, attributes: &str) -> TestUnit {
     let (style, label) = attributes.split_once("label=\"").unwrap_or((attributes, ""));
     let mut unit = TestUnit { id, is_enabled: !style.contains("color=yellow"), ..TestUnit::default() };
@@ -148,7 +147,7 @@ fn listed_test(case: &TestUnit, by_id: &HashMap<u32, &TestUnit>) -> ListedTest {
     }
 }
 
-/// Returns the dependencies of a test and of the suites around the test.
+/// Returns the dependencies of a test and of its enclosing suites.
 fn dependencies_of<'a>(case: &TestUnit, by_id: &HashMap<u32, &'a TestUnit>) -> Vec<&'a TestUnit> {
     let mut ids = case.dependencies.clone();
     let mut parent = case.parent.and_then(|id| by_id.get(&id));
@@ -161,8 +160,8 @@ fn dependencies_of<'a>(case: &TestUnit, by_id: &HashMap<u32, &'a TestUnit>) -> V
     ids.iter().filter_map(|id| by_id.get(id).copied()).collect()
 }
 
-/// Returns the path of a unit below the module, whether it and all suites around it are enabled, and their
-/// labels.
+/// Returns the path of a unit below the module, whether the unit and all enclosing suites are enabled, and
+/// all their labels.
 fn path_of(unit: &TestUnit, by_id: &HashMap<u32, &TestUnit>) -> (String, bool, Vec<String>) {
     let mut names = vec![unit.name.as_str()];
     let mut is_enabled = unit.is_enabled;
@@ -173,7 +172,7 @@ fn path_of(unit: &TestUnit, by_id: &HashMap<u32, &TestUnit>) -> (String, bool, V
         labels.extend(suite.labels.iter().cloned());
         parent = suite.parent.and_then(|id| by_id.get(&id));
         is_enabled &= suite.is_enabled;
-        // The module itself has no parent, and is in no path.
+        // The module has no parent and is not part of paths.
         if parent.is_some() {
             names.push(&suite.name);
         }

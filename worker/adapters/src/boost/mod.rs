@@ -1,5 +1,5 @@
-//! Boost.Test: lists as a graph on standard error, selects tests by their paths, reports events as a log on
-//! standard output.
+//! Boost.Test. A program lists its tests as a graph on standard error, selects them by path, and reports
+//! events as a log on standard output.
 
 mod adapter;
 mod command;

@@ -1,14 +1,14 @@
-//! Where in a run of Boost.Test a stack belongs.
+//! Where in a run of Boost.Test a stack trace was taken.
 
 use crate::StackPosition;
 
-/// The method of a test's class that is its body.
+/// Method of a test's class that contains its body.
 const BODY: &str = "::test_method";
-/// Parts of the names of the library's functions that set up and tear down suites.
+/// Parts of the names of library functions that set up and tear down suites.
 const FIXTURES: [&str; 2] = ["setup", "teardown"];
 
-/// Returns where in a run a stack belongs, by the innermost frame that shows it. The body of a test is a
-/// method of a class with the name of the test, in namespaces with the names of its suites. Tests that are
+/// Returns where in a run a stack trace was taken, by its innermost decisive frame. The body of a test is a
+/// method of a class named after the test, in namespaces named after its suites. Tests that are plain
 /// functions are not recognized.
 pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     let is_decisive = |line: &&str| line.contains(BODY) || is_fixture(line);
@@ -28,7 +28,7 @@ fn position_of_body(frame: &str, test: &str) -> StackPosition {
     let class = frame.split(BODY).next().unwrap_or(frame).replace("(anonymous namespace)::", "");
     let is_row =
         |name: &str| name.strip_prefix('_').is_some_and(|row| row.bytes().all(|byte| byte.is_ascii_digit()));
-    // Rows of data have one body.
+    // All rows of a data-driven test share one body.
     let path = test.rsplit_once('/').filter(|(_, name)| is_row(name)).map_or(test, |(path, _)| path);
     let is_class = |name: &str| {
         let before = class.strip_suffix(name);
@@ -37,7 +37,7 @@ fn position_of_body(frame: &str, test: &str) -> StackPosition {
     let name = path.rsplit('/').next().unwrap_or(path);
     match (is_class(&path.replace('/', "::")), is_class(name)) {
         (true, _) => StackPosition::RunningTest,
-        // Suites without a namespace.
+        // The suites may have no namespace.
         (false, true) => StackPosition::Unknown,
         (false, false) => StackPosition::OtherTest,
     }

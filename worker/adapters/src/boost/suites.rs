@@ -1,5 +1,5 @@
-//! Where in the tree of suites a run is, by its log: which suite has begun, which test that nobody selected
-//! runs because others depend on it, and what set-ups and tear-downs report.
+//! Tracks the position of a run in the suite tree from the log: the current suite, an unselected test that
+//! runs as a dependency, and errors in set-up and tear-down.
 
 use heeler_core::{Failure, FixturePhase, SuiteFixture};
 use heeler_protocol::control::ListedTest;
@@ -7,9 +7,9 @@ use heeler_protocol::control::ListedTest;
 use super::listing::DEPENDENCY;
 use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict};
 
-/// Nesting of suites that is followed.
+/// Maximum suite nesting that is tracked.
 const SUITE_DEPTH: usize = 256;
-/// Dependencies that a log names which are kept.
+/// Maximum number of dependencies kept from the log.
 const MAX_INCLUDED: usize = 100_000;
 
 /// A unit that runs because another one depends on it.
@@ -22,31 +22,31 @@ struct IncludedUnit {
 /// An error in the set-up of a suite or of the module.
 #[derive(Debug)]
 struct SetUpError {
-    /// The line of the log.
+    /// Line of the log.
     line: String,
     failure: Failure,
 }
 
-/// The position of a run.
+/// Position of the run in the suite tree.
 #[derive(Debug, Default)]
 pub(super) struct SuiteTracker {
-    /// Name of the module, which is in no path.
+    /// Name of the module, which is not part of paths.
     module: String,
-    /// Suites around the next test, from the outermost in.
+    /// Suites around the next test, outermost first.
     suites: Vec<String>,
-    /// The innermost suite, or the module, has begun, and nothing in it.
+    /// The innermost suite (or the module) has begun, but nothing in it has.
     is_at_start: bool,
-    /// A suite in the innermost suite, or in the module, has ended, and nothing has begun behind it.
+    /// A suite inside the innermost suite (or the module) has ended, and nothing has begun since.
     is_after_suite: bool,
     set_up_error: Option<SetUpError>,
-    /// The test that runs without being selected.
+    /// The unselected test that is running.
     other_test: Option<String>,
     included: Vec<IncludedUnit>,
-    /// Dependencies of each test of the batch, as paths.
+    /// Paths of the dependencies of each test in the batch.
     dependencies: Vec<Vec<String>>,
     fixture_failures: Vec<FixtureFailure>,
     module_failure: Option<String>,
-    /// Exception from the set-up of the module, which kept all tests from running.
+    /// Exception in the set-up of the module, which kept all tests from running.
     failed_module: Option<Failure>,
 }
 
@@ -59,7 +59,7 @@ impl SuiteTracker {
         Self { dependencies: tests.iter().map(dependencies).collect(), ..Self::default() }
     }
 
-    /// Returns the path of a unit of this name in the innermost suite.
+    /// Returns the path of a unit with this name in the innermost suite.
     pub(super) fn path_of(&self, name: &str) -> String {
         self.suites.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("/")
     }
@@ -87,13 +87,13 @@ impl SuiteTracker {
         self.is_at_start = true;
     }
 
-    /// Records that something in the innermost suite follows its set-up.
+    /// Records that the innermost suite has continued after its set-up.
     pub(super) fn go_on(&mut self) {
         self.is_after_suite = false;
         self.skip();
     }
 
-    /// Records that the log skips something in the innermost suite, which follows its set-up, too.
+    /// Records that the log skips a unit of the innermost suite, which also shows that the set-up is over.
     pub(super) fn skip(&mut self) {
         self.is_at_start = false;
         self.other_test = None;
@@ -107,8 +107,8 @@ impl SuiteTracker {
         self.other_test = Some(path);
     }
 
-    /// Leaves the innermost suite. If none of its tests has begun, returns the failure of its set-up, which
-    /// is then the result of its tests in the batch.
+    /// Leaves the innermost suite. If none of its tests has begun, returns the failure of its set-up as the
+    /// verdict of its tests in the batch.
     pub(super) fn leave_suite(&mut self, has_tests: bool) -> Option<FrameworkVerdict> {
         let suite = self.suite();
         let is_at_start = std::mem::take(&mut self.is_at_start);
@@ -133,13 +133,13 @@ impl SuiteTracker {
         self.is_at_start = false;
     }
 
-    /// Returns the verdict for all tests if the module's set-up has failed.
+    /// Returns the verdict for all tests if the set-up of the module failed.
     pub(super) fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
         self.failed_module.take().map(|failure| verdict_of_set_up("the module", failure))
     }
 
-    /// Records an error that is none of a selected test; returns whether it is one of a set-up or tear-down.
-    /// `event` is the line behind its place.
+    /// Records an error outside the selected tests; returns whether it belongs to a set-up or tear-down.
+    /// `event` is the line after its location.
     pub(super) fn record_error(&mut self, line: &str, place: &str, event: &str) -> bool {
         let Some((_, rest)) = event.split_once("error: in \"") else { return false };
         let Some((path, text)) = rest.split_once("\": ") else { return false };
@@ -187,8 +187,8 @@ impl SuiteTracker {
         Some(())
     }
 
-    /// Returns whether a test that was not selected runs because a test of the batch depends on it. Versions
-    /// that do not say so may run others where any test has dependencies.
+    /// Returns whether an unselected test runs because a test of the batch depends on it. Versions that do
+    /// not log dependencies may run any test if some test has dependencies.
     pub(super) fn is_included(&self, path: &str) -> bool {
         match self.included.as_slice() {
             [] => self.dependencies.iter().any(|paths| !paths.is_empty()),
@@ -205,12 +205,13 @@ impl SuiteTracker {
         (self.is_at_start && !self.suites.is_empty()).then(|| self.suite())
     }
 
-    /// Returns the suite, or the module, whose tear-down is running if it has no further tests.
+    /// Returns the suite (or the module) whose tear-down is running, provided that no further tests follow in
+    /// it.
     pub(super) fn suite_after_another(&self) -> Option<String> {
         self.is_after_suite.then(|| self.suite())
     }
 
-    /// Returns whether a test of the batch, directly or not, depends on a unit.
+    /// Returns whether a test of the batch depends on a unit, directly or transitively.
     pub(super) fn depends_on(&self, place: usize, test: &str, unit: &str) -> bool {
         let mut open: Vec<&str> = self.dependencies[place].iter().map(String::as_str).collect();
         let is_of = |dependent: &str, path: &str| is_in(path, dependent) || is_in(dependent, path);
@@ -230,7 +231,7 @@ impl SuiteTracker {
         false
     }
 
-    /// Forgets the errors of set-ups and tear-downs: suites expect as many as Boost.Test has counted.
+    /// Forgets the errors of set-ups and tear-downs. The exit code shows that the suites expected them.
     pub(super) fn forgive(&mut self) {
         self.fixture_failures.clear();
         self.module_failure = None;
@@ -245,7 +246,7 @@ impl SuiteTracker {
     }
 }
 
-/// Returns whether a unit is another one or in it.
+/// Returns whether `path` is this unit or inside it.
 pub(super) fn is_in(path: &str, unit: &str) -> bool {
     path.strip_prefix(unit).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,4 +1,4 @@
-//! The adapter of doctest, which connects its parts.
+//! The adapter of doctest.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(crate) struct Doctest;
 pub(super) const NAME: &str = "doctest";
 
 static TRAITS: AdapterTraits = AdapterTraits {
-    // It would break into a debugger, which `--dt-no-breaks` prevents.
+    // doctest would break into a debugger, which `--dt-no-breaks` prevents.
     reads_tracer: true,
     is_recognized: true,
     reports_from_one_process: true,
@@ -27,9 +27,9 @@ static TRAITS: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new(NAME, "doctest")
 };
 
-/// Options in the usage text of the library, which is compiled into most programs.
+/// Options in the usage text of the library, which most programs contain.
 const HINTS: [&[u8]; 2] = [b"dt-no-exitcode", b"dt-list-test-cases"];
-/// A symbol of programs that load a library with doctest in it.
+/// Symbol of programs that load a library with doctest.
 const SYMBOL: &[u8] = b"_ZN7doctest6detail7regTestE";
 
 impl Adapter for Doctest {
@@ -45,7 +45,7 @@ impl Adapter for Doctest {
         }
     }
 
-    /// As `--reporters=junit` writes them: the class is the file.
+    /// As in `--reporters=junit`, where the class is the file.
     fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
         Some(ReportName { class: test.framework_file()?.to_owned(), name: test.name.clone() })
     }
@@ -58,7 +58,7 @@ impl Adapter for Doctest {
     ) -> Option<AdapterInvocation> {
         match outputs {
             [] => Some(command::listing_command()),
-            // Its version does not say which of them are skipped.
+            // This doctest version does not list which tests are skipped.
             [all] if listing::lacks_skips(all) => Some(command::listing_command_without_skipped()),
             _ => None,
         }

@@ -1,21 +1,21 @@
-//! Commands of doctest programs. A test is selected by its place in the listing, which is exact for every
-//! name: a batch of neighbours is one range. A batch with gaps is selected by names, where the filter
-//! language can express them, and so is every test whose place is not certain.
+//! Commands of doctest programs. A test is selected by its position in the listing, which works for every
+//! name: a batch of neighbours is one range. Batches with gaps, and tests whose position is uncertain, are
+//! selected by name if the filter language can express it.
 
 use heeler_protocol::control::{ListedTest, OsText};
 
 use super::listing::{NameUse, PlacedSelector};
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
-/// Limit of all names, which travel in one argument: Linux accepts none above 131,072 bytes.
+/// Limit of all names, which are passed in one argument. Linux rejects arguments above 131,072 bytes.
 const MAX_SELECTION_BYTES: usize = 120_000;
 
-/// Options of every command. Places are counted in the order of the source files.
+/// Option of every command. Positions are counted in source file order.
 const ORDER: &str = "--dt-order-by=file";
 const REPORTER: &str = "--dt-reporters=xml";
 
-/// Options of every run. A program that is traced would take the tracer for a debugger, and stop for it at
-/// each failed assertion.
+/// Options of every run. A traced program would mistake the tracer for a debugger and break at each failed
+/// assertion.
 const RUN_OPTIONS: [&str; 5] = [
     REPORTER,
     "--dt-duration=true",
@@ -28,12 +28,12 @@ fn invocation(args: Vec<OsText>) -> AdapterInvocation {
     AdapterInvocation { args, ..AdapterInvocation::default() }
 }
 
-/// Returns the listing command, which lists skipped tests too.
+/// Returns the listing command, which includes skipped tests.
 pub(super) fn listing_command() -> AdapterInvocation {
     invocation(vec!["--dt-list-test-cases".into(), "--dt-no-skip=true".into(), REPORTER.into(), ORDER.into()])
 }
 
-/// Returns the command that lists the tests that are not skipped.
+/// Returns the command that lists only tests that are not skipped.
 pub(super) fn listing_command_without_skipped() -> AdapterInvocation {
     invocation(vec![
         "--dt-list-test-cases".into(),
@@ -56,8 +56,8 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     named.max(range_length(tests, named)).min(tests.len())
 }
 
-/// Returns the number of tests, from the front, that are neighbours; the first `named` can be selected by
-/// their names, too.
+/// Returns the number of neighbouring tests, from the front. The first `named` tests can also be selected by
+/// name.
 fn range_length(tests: &[&ListedTest], named: usize) -> usize {
     let mut has_gap = false;
     let mut length = 1;
@@ -66,7 +66,7 @@ fn range_length(tests: &[&ListedTest], named: usize) -> usize {
         let is_next = one.of_all.checked_add(1) == Some(next.of_all);
         let is_next_unskipped =
             one.of_not_skipped > 0 && one.of_not_skipped.checked_add(1) == Some(next.of_not_skipped);
-        // With a skipped test between them they are neighbours only if those do not run.
+        // Tests with a skipped test between them are neighbours only if skipped tests do not run.
         has_gap |= !is_next;
         if !(is_next || is_next_unskipped) || has_gap && length >= named {
             break;
@@ -80,7 +80,7 @@ fn is_selectable_by_name(test: &ListedTest) -> bool {
     PlacedSelector::of(test).name == NameUse::Exact
 }
 
-/// Whether the tests run that doctest would skip: then they count in the places of the others.
+/// Whether tests run that doctest would skip by default. If so, they count in the positions of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SkippedTests {
     Run,
@@ -88,7 +88,7 @@ pub(super) enum SkippedTests {
 }
 
 impl SkippedTests {
-    /// Returns the place of a test among those that count; `None` if no range selects it.
+    /// Returns the position of a test among the counted tests; `None` if no range can select it.
     fn place_of(self, test: &ListedTest) -> Option<u32> {
         let places = PlacedSelector::of(test).places?;
         let place = match self {
@@ -113,7 +113,7 @@ pub(super) fn run_command(selection: &BatchSelection<'_>) -> Result<AdapterInvoc
     if skipped == SkippedTests::Run {
         args.push("--dt-no-skip=true".into());
     }
-    // doctest needs no filter for all of its tests, in whatever order.
+    // To run all its tests, doctest needs no filter and no known order.
     if selection.scope == SelectionScope::WholeProgram {
         args.push(ORDER.into());
     } else {
@@ -178,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(selectable_together(&tests), count, "{tests:?}");
         }
-        // All tests, in whatever order they run.
+        // All tests, in any order.
         let tests = [&a, &c];
         let whole = BatchSelection { scope: SelectionScope::WholeProgram, ..selection(&tests, false) };
         assert_eq!(run_command(&whole).unwrap().args.last(), Some(&ORDER.into()));

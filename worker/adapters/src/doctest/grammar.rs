@@ -1,5 +1,5 @@
-//! Parser of doctest's XML reporter on standard output. The output of a test stands between the elements;
-//! text that a test prints is an element only where one can stand.
+//! Parser of doctest's XML reporter on standard output. Test output appears between the elements. Printed
+//! text is taken for an element only in a position where an element is possible.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::{
     xml_elements::{XmlElement, attribute, child_texts, escape_attribute, read_element, unescape},
 };
 
-/// Spaces before an element that belong to it: deeper subcases are rare.
+/// Maximum indentation of an element. Deeper subcases are rare.
 const INDENTATION_BYTES: usize = 64;
-/// Size of a tag with its attributes.
+/// Maximum size of a tag with its attributes.
 const TAG_BYTES: usize = 16 * 1024;
-/// Nesting of subcases that is followed.
+/// Maximum subcase nesting that is tracked.
 const SUBCASE_DEPTH: usize = 64;
 
 const EXPRESSION_CHILDREN: [&str; 6] =
@@ -33,7 +33,7 @@ pub(crate) fn doctest_parser(tests: &[&ListedTest]) -> StreamParser<DoctestGramm
     StreamParser::new(DoctestGrammar::default(), sequence)
 }
 
-/// Returns the attributes by which a begin marker names a test.
+/// Returns the attributes that name a test in its begin marker.
 fn begin_attributes(test: &ListedTest) -> String {
     let mut text = String::new();
     let is_unnamed = PlacedSelector::of(test).name == NameUse::Unnamed;
@@ -47,19 +47,19 @@ fn begin_attributes(test: &ListedTest) -> String {
     text
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 #[derive(Default)]
 pub(crate) struct DoctestGrammar {
-    /// Attributes after those that name the running test: its decorators.
+    /// Decorators of the running test: the attributes after those that name it.
     decorators: Vec<u8>,
-    /// Those of the test whose begin marker was read: it also confirms the end of the test before it.
+    /// Decorators of the next test. Its begin marker is read before the previous test is completed.
     next_decorators: Vec<u8>,
     failures: AssertionFailures,
-    /// Open subcases from the outermost in, and whether something in them failed.
+    /// Open subcases, outermost first, and whether something in them failed.
     subcases: Vec<(String, bool)>,
-    /// doctest's signal handler ran: it closes all elements as if the run had ended.
+    /// doctest's signal handler ran. It closes all elements as if the run had ended.
     is_crashing: bool,
-    /// Tests run that are not of this batch: another has the same name.
+    /// Failed tests outside this batch that share a name with a test in it.
     failed_others: u64,
 }
 
@@ -81,7 +81,7 @@ impl DoctestGrammar {
         };
         let expected = sequence.next_expected().map_or(Err(ScanStop::Mismatch), try_test);
         let found = either(expected, || {
-            // On a line with other output before it, only the next expected test may begin.
+            // After other output on the same line, only the next expected test may begin.
             if !situation.is_line_start || !at.starts_with(b" ") {
                 return Err(ScanStop::Mismatch);
             }
@@ -100,7 +100,7 @@ impl DoctestGrammar {
         Ok((used, Marker::Begin(place)))
     }
 
-    /// Reads the end of a test: its assertions, and the end of its element.
+    /// Reads the end of a test: its assertion counts and its closing tag.
     fn read_end(&self, cursor: ByteCursor<'_>) -> ScanResult<(usize, FrameworkVerdict)> {
         let mut cursor = cursor;
         cursor.literal(b"<OverallResultsAsserts successes=\"")?;
@@ -120,8 +120,8 @@ impl DoctestGrammar {
         Ok((cursor.used(), FrameworkVerdict::new(result, duration)))
     }
 
-    /// Returns the result of a test whose version does not say it (before 2.4.7), by the number of failed
-    /// assertions and the seconds that it took.
+    /// Returns the result of a test in doctest before 2.4.7, which does not report it, from the number of
+    /// failed assertions and the duration in seconds.
     fn result_by_decorators(&self, failed: u64, seconds: Option<f64>) -> FrameworkResult {
         let decorator = |name: &str| attribute(&self.decorators, name);
         let limit: Option<f64> = decorator("timeout").and_then(|text| text.parse().ok());
@@ -157,7 +157,7 @@ impl DoctestGrammar {
         Ok((cursor.used(), Marker::FinalLine(None)))
     }
 
-    /// Reads the elements around tests, which carry nothing.
+    /// Reads elements around tests that carry no information.
     fn read_frame(cursor: ByteCursor<'_>) -> ReadMarker {
         const FRAMES: [&[u8]; 5] = [b"</TestSuite>\n", b"<TestSuite", b"<?xml ", b"<doctest ", b"<Options "];
         let mut cursor = cursor;
@@ -170,7 +170,7 @@ impl DoctestGrammar {
         Ok((cursor.used(), Marker::Ignore))
     }
 
-    /// Reads the elements of a test that is not of this batch.
+    /// Reads the elements of a test outside this batch.
     fn read_other_test(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         if let Some((used, verdict)) = found(self.read_end(cursor))? {
             self.failed_others += u64::from(verdict.result == FrameworkResult::Failed);
@@ -261,7 +261,7 @@ impl DoctestGrammar {
         self.report(element, kind == "WARNING", "MESSAGE", failure)
     }
 
-    /// Records a failure; what does not fail the test becomes a line of its output.
+    /// Records a failure. A warning that does not fail the test becomes a line of output.
     fn report(
         &mut self,
         element: &XmlElement<'_>,
@@ -300,7 +300,7 @@ impl DoctestGrammar {
     }
 }
 
-/// Reads the begin of a test that was not selected: no filter and no place selects others.
+/// Reads the begin of an unselected test: neither filters nor positions select additional tests.
 fn read_unselected_begin(cursor: ByteCursor<'_>) -> ReadMarker {
     let mut cursor = cursor;
     cursor.literal(b"<TestCase")?;
@@ -313,7 +313,7 @@ fn read_unselected_begin(cursor: ByteCursor<'_>) -> ReadMarker {
     Ok((cursor.used(), Marker::Unselected(name)))
 }
 
-/// Returns an element, nothing if it is another one, and an error if more bytes decide.
+/// Returns the element, `None` if it is another element, or an error if more bytes are needed.
 fn found<T>(read: ScanResult<T>) -> ScanResult<Option<T>> {
     match read {
         Ok(element) => Ok(Some(element)),

@@ -1,4 +1,4 @@
-//! Parser of doctest's listing: XML on standard output, possibly between other output.
+//! Parser of doctest's listing: XML on standard output, possibly surrounded by other output.
 
 use std::{cmp::Ordering, collections::HashMap};
 
@@ -9,42 +9,42 @@ use crate::{ListingError, ListingOutput, scan, xml_elements as xml};
 
 const START: &[u8] = b"<doctest binary=";
 const TEST: &[u8] = b"  <TestCase ";
-/// Values contain no raw quotation mark.
+/// End of an entry. Values contain no raw quotation mark.
 const TEST_END: &[u8] = b"\"/>\n";
 const SKIPPED: &[u8] = b"\" skipped=\"";
 const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 
-/// How a test is selected. As text: its places, if it has some, as `12/15`, and then what its name is good
-/// for: `=`, `-`, or nothing.
+/// How a test is selected. As text: its positions, if known, as `12/15`, then `=`, `-` or nothing for the use
+/// of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlacedSelector {
-    /// Places of the tests, if the program runs the tests in the order that our commands request.
+    /// Positions of the test, if the program runs its tests in the requested order.
     pub(super) places: Option<TestPlaces>,
-    /// What its name is good for.
+    /// Whether the test can be selected by name.
     pub(super) name: NameUse,
 }
 
-/// The places of a test in its program, from 1.
+/// Positions of a test in its program, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TestPlaces {
-    /// Among the tests that are not skipped; 0 if it is.
+    /// Among the tests that are not skipped; 0 if the test is skipped.
     pub(super) of_not_skipped: u32,
     /// Among all tests.
     pub(super) of_all: u32,
 }
 
-/// What the name of a test is good for.
+/// Whether a test can be selected by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameUse {
-    /// A filter by it selects this test and no other.
+    /// A filter for the name selects only this test.
     Exact,
-    /// No filter can express it, or another test has it too.
+    /// No filter can express the name, or another test shares it.
     Inexact,
-    /// It has none; ours stands in its place.
+    /// The test has no name; [`UNNAMED`] is shown instead.
     Unnamed,
 }
 
-/// Name of a test without a name: no uid may end where the name of its program does.
+/// Name shown for a test without a name, because a uid must not end after the program name.
 pub(super) const UNNAMED: &str = "(no name)";
 
 impl PlacedSelector {
@@ -73,19 +73,19 @@ impl PlacedSelector {
     }
 }
 
-/// Returns whether a listing does not say which tests are skipped: before version 2.4.7.
+/// Returns whether the listing lacks the skipped tests, as before version 2.4.7.
 pub(super) fn lacks_skips(output: &ListingOutput) -> bool {
     tags(output).is_ok_and(|tags| !tags.iter().all(|tag| memchr::memmem::find(tag, SKIPPED).is_some()))
 }
 
-/// Parses a listing. One that is whole is valid, however the program has ended after it. `not_skipped` is
-/// that of the tests that are not skipped, if the first does not say which are.
+/// Parses a listing. A complete listing is valid, however the program ended afterwards. `not_skipped` is the
+/// listing of unskipped tests, if the first listing does not mark skipped tests.
 pub(super) fn read(
     output: &ListingOutput,
     not_skipped: Option<&ListingOutput>,
 ) -> Result<Vec<ListedTest>, ListingError> {
     let all = tags(output)?;
-    // In no order: a `main` may set a random one.
+    // Compared regardless of order, because a `main` may set a random order.
     let mut unskipped = not_skipped.map(tags).transpose()?.map(|tags| {
         let mut times: HashMap<&[u8], usize> = HashMap::with_capacity(tags.len());
         tags.into_iter().for_each(|tag| *times.entry(tag).or_default() += 1);
@@ -111,18 +111,18 @@ pub(super) fn read(
     Ok(tests)
 }
 
-/// Order of the tests in a listing.
+/// Test order of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListedOrder {
-    /// The order that our commands ask for.
+    /// The order that our commands request.
     ByFile,
-    /// The same, of so few tests that it may be so by chance.
+    /// The requested order, but with so few tests that it may be chance.
     PossiblyByFile,
-    /// Another one, which a `main` has set: the next process may have yet another.
+    /// Another order, set by a `main`. The next process may use yet another.
     Other,
 }
 
-/// Number of ordered neighbours that rules out chance: the odds are one to some millions.
+/// Number of ordered neighbours that rules out chance: the odds are one in millions.
 const CERTAIN_NEIGHBOURS: usize = 9;
 
 impl ListedOrder {
@@ -132,7 +132,7 @@ impl ListedOrder {
         for pair in tests.windows(2) {
             match place(&pair[0]).cmp(&place(&pair[1])) {
                 Ordering::Less => increases += 1,
-                // Instances of a template.
+                // Instances of a template share a location.
                 Ordering::Equal => {}
                 Ordering::Greater => return Self::Other,
             }
@@ -141,7 +141,7 @@ impl ListedOrder {
     }
 }
 
-/// Discards the places of tests that another order would give to others. A name selects in any order.
+/// Discards positions that would select another test if the order changed. Names work in any order.
 fn discard_doubtful_places(tests: &mut [ListedTest]) {
     let order = ListedOrder::of(tests);
     for test in tests {
@@ -157,7 +157,7 @@ fn discard_doubtful_places(tests: &mut [ListedTest]) {
     }
 }
 
-/// Returns the attributes of the tests of a listing.
+/// Returns the attributes of each test in a listing.
 fn tags(output: &ListingOutput) -> Result<Vec<&[u8]>, ListingError> {
     let Some(start) = memchr::memmem::find(&output.stdout, START) else {
         if output.code != Some(0) {
@@ -214,8 +214,8 @@ fn read_test(tag: &[u8], is_skipped: bool, places: TestPlaces) -> ListedTest {
     }
 }
 
-/// Marks the tests that a filter by name selects alone: one of its name, without characters that the filter
-/// language or the listing treat specially.
+/// Marks the tests that a name filter selects alone: the name is unique and has no characters that are
+/// special in the filter language or the listing.
 fn mark_exact_names(tests: &mut [ListedTest]) {
     let mut times: HashMap<&str, u32> = HashMap::with_capacity(tests.len());
     for test in tests.iter() {
@@ -300,7 +300,7 @@ mod tests {
         };
         let sorted: Vec<_> = (1..=12).collect();
         assert_eq!(selectors(&sorted), ("1/1=".to_owned(), "13/13".to_owned()));
-        // Of few tests, any order may look like that one.
+        // With few tests, any order may look like the requested one.
         assert_eq!(selectors(&[1, 2]), ("=".to_owned(), "3/3".to_owned()));
         let mut shuffled = sorted;
         shuffled.swap(3, 7);

@@ -1,5 +1,5 @@
-//! doctest, version 2.4 and 2.5: lists as XML, selects tests by their place in the listing, reports events as
-//! XML on standard output.
+//! doctest, versions 2.4 and 2.5. A program lists its tests as XML, selects them by position in the listing,
+//! and reports events as XML on standard output.
 
 mod adapter;
 mod command;
