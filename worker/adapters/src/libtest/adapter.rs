@@ -1,4 +1,4 @@
-//! The adapters of libtest, which connect its parts.
+//! The adapters of libtest.
 
 use std::path::Path;
 
@@ -15,26 +15,26 @@ use crate::{
 /// The libtest adapters, by output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LibtestFormat {
-    /// JSON events. Needs `RUSTC_BOOTSTRAP=1`, which the test's own children then inherit too.
+    /// JSON events. Needs `RUSTC_BOOTSTRAP=1`, which the tests' child processes inherit.
     Events,
-    /// Human-readable lines, from one thread.
+    /// Human-readable lines, with one test thread.
     Plain,
 }
 
-/// Byte strings in the usage text of libtest itself and of crates that imitate it, also in stripped release
-/// programs.
+/// Byte strings in the usage text of libtest and of crates that imitate it, present even in stripped release
+/// builds.
 const HINTS: [&[u8]; 2] = [b"include-ignored", b"test-threads"];
-/// A part of a symbol of programs that load libtest as a library.
+/// Part of a symbol of programs that load libtest dynamically.
 const SYMBOL: &[u8] = b"4test16test_main_static";
 
-/// Names take themselves, their terminator, and a pointer.
+/// Each name costs its bytes, a terminator and a pointer.
 const SELECTION_LIMIT: SelectionLimit =
     SelectionLimit { budget_bytes: command::MAX_SELECTION_BYTES, overhead_bytes: 1 + size_of::<usize>() };
 
 static EVENTS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Colons,
     selection_limit: Some(SELECTION_LIMIT),
-    // The output of tests is not captured.
+    // The panic message is on standard error, because the output of tests is not captured.
     details_from_stderr: Some(add_panic),
     captures_output: true,
     reports_from_one_process: true,
@@ -54,7 +54,7 @@ static PLAIN: AdapterTraits = AdapterTraits {
 };
 
 fn add_panic(verdict: &mut FrameworkVerdict, name: &str, output: &str) {
-    // The event has libtest's own message, for example about a test that should have panicked.
+    // Keep libtest's own message from the event, for example about a test that should have panicked.
     let has_place = verdict.failures.iter().any(|failure| failure.file.is_some());
     if !has_place {
         let message = verdict.failures.pop().and_then(|failure| failure.message);
@@ -72,7 +72,7 @@ impl Adapter for LibtestFormat {
 
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
         match (self, target) {
-            // The listing of the other format detects when a program needs this one.
+            // The listing of `Events` detects programs that need `Plain`.
             (Self::Plain, _) | (_, DiscoveryTarget::Directory { .. }) => ClaimConfidence::Unclaimed,
             (Self::Events, _) if HINTS.iter().all(|hint| target.contains(hint)) => ClaimConfidence::Likely,
             (Self::Events, _) if target.contains(SYMBOL) => ClaimConfidence::Likely,

@@ -1,12 +1,12 @@
-//! Commands of libtest programs, which accept names only on the command line.
+//! Commands of libtest programs, which accept names only as arguments.
 
 use heeler_protocol::control::OsText;
 
 use super::LibtestFormat;
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, InvocationChannel, SelectionScope};
 
-/// Environment variables that would reorder, filter, or change the format of the output; the last one is set
-/// by libtest when it executes itself.
+/// Environment variables that would reorder or filter tests or change the output format. libtest sets the
+/// last one when it executes itself.
 const UNSET_VARIABLES: [&str; 6] = [
     "RUST_TEST_NOCAPTURE",
     "RUST_TEST_SHUFFLE",
@@ -16,14 +16,14 @@ const UNSET_VARIABLES: [&str; 6] = [
     "__RUST_TEST_INVOKE",
 ];
 
-/// Limit of one name: Linux accepts no single argument above 131,072 bytes.
+/// Limit of one name. Linux rejects single arguments above 131,072 bytes.
 const MAX_NAME_BYTES: usize = 131_000;
 
-/// Limit of all names: Linux accepts 2 MiB of arguments and environment with the usual stack limit; half of
-/// that is left for the rest.
+/// Limit of all names. With the usual stack limit, Linux accepts 2 MiB of arguments and environment; half of
+/// it is left for everything else.
 pub(super) const MAX_SELECTION_BYTES: usize = 1024 * 1024;
 
-/// Returns the changes of the environment that all commands have.
+/// Returns the environment changes of every command.
 pub(crate) fn unset_variables() -> Vec<(OsText, Option<OsText>)> {
     UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect()
 }
@@ -40,12 +40,12 @@ fn invocation(args: &[&str], is_unstable: bool) -> AdapterInvocation {
     }
 }
 
-/// Returns the command that lists as JSON.
+/// Returns the JSON listing command.
 pub(super) fn json_listing() -> AdapterInvocation {
     invocation(&["-Z", "unstable-options", "--list", "--format", "json"], true)
 }
 
-/// Returns the listing commands of programs without JSON: all names, then the ignored ones.
+/// Returns the listing commands for programs without JSON support: all names, then the ignored names.
 pub(super) fn terse_listings() -> [AdapterInvocation; 2] {
     [
         invocation(&["--list", "--format", "terse"], false),
@@ -53,7 +53,7 @@ pub(super) fn terse_listings() -> [AdapterInvocation; 2] {
     ]
 }
 
-/// Returns the command that runs these tests. It uses one thread, so that the running test is known.
+/// Returns the command that runs these tests on one thread, so that the running test is always known.
 pub(super) fn run_command(
     form: LibtestFormat,
     selection: &BatchSelection<'_>,
@@ -62,26 +62,26 @@ pub(super) fn run_command(
         LibtestFormat::Events => {
             let flags = ["-Z", "unstable-options", "--format", "json", "--report-time", "--test-threads=1"];
             let mut command = invocation(&flags, true);
-            // Captured output is in the memory of the process until the test has ended: a test that dies or
-            // hangs takes it along.
+            // libtest keeps captured output in memory until the test ends, so a test that dies or hangs would
+            // lose its output.
             if selection.scope != SelectionScope::TestsOfVariant {
                 command.args.push("--nocapture".into());
-                // Panics are written to standard error, which of two pipes could not be divided among the
-                // tests. The output of one test needs no division.
+                // Panics go to standard error. With two pipes they could not be attributed to a test. A
+                // single test needs no attribution.
                 if selection.tests.len() > 1 {
                     command.channel = InvocationChannel::CombinedOutput;
                 }
             }
             command
         }
-        // Output is not captured: captured output is printed only after the last test, and lost in a crash.
+        // No capture: captured output is printed only after the last test, and a crash loses it.
         LibtestFormat::Plain => invocation(&["--test-threads=1", "--color=never", "--nocapture"], false),
     };
     if selection.runs_ignored {
         command.args.push("--include-ignored".into());
     }
     command.args.push("--exact".into());
-    // A name may begin with a dash in harnesses that imitate libtest.
+    // Names may begin with a dash in harnesses that imitate libtest.
     command.args.push("--".into());
     for (place, test) in selection.tests.iter().enumerate() {
         if let Some(reason) = unselectable(&test.name) {

@@ -1,4 +1,4 @@
-//! Parser of libtest's JSON events. User code writes to the same standard output, so an event is searched
+//! Parser of libtest's JSON events. User code writes to the same standard output, so an event may start
 //! anywhere in a line, and must belong to the running test or begin the next one.
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ const STATES: [(&[u8], FrameworkResult); 3] = [
 const TIMEOUT: &[u8] = br#"{ "type": "test", "event": "timeout", "name": ""#;
 const SUITE: &[u8] = br#"{ "type": "suite", "event": ""#;
 
-/// Lines up to this length are kept until they are complete.
+/// Maximum length of a line that is buffered until it is complete.
 const LINE_BYTES: usize = 64 * 1024;
 
 /// Returns the parser for a run of these tests.
@@ -37,7 +37,7 @@ pub(crate) fn event_parser(tests: &[&ListedTest]) -> StreamParser<EventGrammar> 
     StreamParser::new(EventGrammar { names, in_flight: 0, doubtful_since: None }, sequence)
 }
 
-/// Escapes a name as libtest does.
+/// Escapes a name like libtest.
 fn escape(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for character in name.chars() {
@@ -56,15 +56,15 @@ fn escape(name: &str) -> String {
     escaped
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 pub(crate) struct EventGrammar {
     names: Vec<String>,
     in_flight: usize,
-    /// The first test whose output contains events, or that they name.
+    /// The first test with events in its output, or named by such an event.
     doubtful_since: Option<usize>,
 }
 
-/// Parses a complete line as JSON; returns it with its length.
+/// Parses a complete line as JSON; returns its length and value.
 fn parse_json_line(at: &[u8]) -> ScanResult<(usize, Value)> {
     let mut cursor = ByteCursor::new(at);
     let line = cursor.until(b"\n", LINE_BYTES)?;
@@ -85,7 +85,7 @@ impl EventGrammar {
             Ok((cursor.used(), Marker::Begin(place)))
         });
         either(expected, || {
-            // On a line with other output before it, only the next expected test may begin.
+            // After other output on the same line, only the next expected test may begin.
             if !situation.is_line_start {
                 return Err(ScanStop::Mismatch);
             }
@@ -107,7 +107,7 @@ impl EventGrammar {
         cursor.literal(END_EVENT)?;
         let state = STATES[cursor.one_of(&STATES.map(|(text, _)| text))?].1;
         let own_thread = &self.names[self.in_flight];
-        // The line of a failed test contains all of its output.
+        // The event of a failed test contains all of its output on one line.
         let is_long = cursor.rest().len() > LINE_BYTES && !cursor.rest()[..LINE_BYTES].contains(&b'\n');
         if is_long {
             let fields = LongFailureEvent {
@@ -176,7 +176,7 @@ impl MarkerGrammar for EventGrammar {
     }
 
     fn on_output(&mut self, bytes: &[u8], _side: OutputOrigin, sequence: &ExpectedTests) {
-        // An event that is cut in two is not noticed: this is one of several signs.
+        // An event split across two chunks goes unnoticed. This check is only one of several.
         for event in [BEGIN, END] {
             let Some(at) = memchr::memmem::find(bytes, event) else { continue };
             let named = sequence.find_anywhere(&bytes[at + event.len()..], b"\"");
@@ -199,8 +199,7 @@ impl MarkerGrammar for EventGrammar {
     }
 }
 
-/// Returns whether the counts explain an exit code of libtest. Counts that disagree mean that an event was
-/// forged.
+/// Returns whether the counts explain an exit code of libtest. If the counts disagree, an event was forged.
 pub(crate) fn counts_explain_exit(
     code: i32,
     reported: &FrameworkCounts,
@@ -224,7 +223,7 @@ fn duration(value: &Value) -> Option<Duration> {
     value["exec_time"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Completes a verdict from the texts of its event.
+/// Completes a verdict with the texts of its event.
 fn verdict_of_texts(
     mut verdict: FrameworkVerdict,
     message: Option<String>,
@@ -244,13 +243,13 @@ fn verdict_of_texts(
 const HEAD_BYTES: usize = 4 * 1024 * 1024;
 const TAIL_BYTES: usize = 1024 * 1024;
 
-/// The rest of the event of a test with much output. Keeps head and tail: the fields before the output are in
-/// the head, the panic and the fields after the output in the tail.
+/// The rest of an event with much output. Keeps the head, which has the fields before the output, and the
+/// tail, which has the panic and the fields after the output.
 struct LongFailureEvent {
     state: FrameworkResult,
     own_thread: String,
     head: Vec<u8>,
-    /// At most twice its limit.
+    /// At most `2 * TAIL_BYTES`.
     tail: Vec<u8>,
     left_out: u64,
 }
@@ -283,7 +282,7 @@ impl LongFailureEvent {
         self.finish_cut()
     }
 
-    /// Parses a line whose middle was dropped. Quotes in the output are escaped, so `", "` can only occur
+    /// Parses a line whose middle was dropped. Quotes in the output are escaped, so `", "` occurs only
     /// between fields.
     fn finish_cut(&self) -> Option<FrameworkVerdict> {
         const STDOUT: &[u8] = br#", "stdout": ""#;
@@ -306,7 +305,7 @@ impl LongFailureEvent {
     }
 }
 
-/// Unescapes a fragment of a JSON string; a partial escape sequence at either end is dropped.
+/// Unescapes a fragment of a JSON string. Drops partial escape sequences at both ends.
 fn unescape(piece: &[u8]) -> String {
     const LONGEST_ESCAPE: usize = 12;
     for (start, end) in (0..LONGEST_ESCAPE).flat_map(|cut| [(cut, 0), (0, cut), (cut, cut)]) {

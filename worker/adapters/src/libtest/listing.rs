@@ -1,4 +1,4 @@
-//! Parser of libtest's listings: JSON, or two terse ones, of all tests and of the ignored ones.
+//! Parser of libtest's listings: one JSON listing, or two terse ones (all tests and ignored tests).
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ const DISCOVERED: &[u8] = br#"{ "type": "test", "event": "discovered", "#;
 const DISCOVERY: &[u8] = br#"{ "type": "suite", "event": "discovery" }"#;
 const COMPLETED: &[u8] = br#"{ "type": "suite", "event": "completed", "#;
 
-/// Returns the next listing command: JSON, then the terse ones if they are needed too. A program that was
-/// killed by a signal is not listed again.
+/// Returns the next listing command: JSON, then the terse listings if JSON failed. A program killed by a
+/// signal is not listed again.
 pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
     let is_needed = match outputs {
         [] => return Some(command::json_listing()),
@@ -24,7 +24,7 @@ pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocatio
     if is_needed { command::terse_listings().into_iter().nth(outputs.len() - 1) } else { None }
 }
 
-/// Returns whether a listing is one of JSON events.
+/// Returns whether the output is a listing of JSON events.
 pub(crate) fn is_json(output: &ListingOutput) -> bool {
     output.code == Some(0) && memchr::memmem::find(&output.stdout, DISCOVERY).is_some()
 }
@@ -79,8 +79,8 @@ fn read_test(entry: &[u8]) -> Result<ListedTest, ListingError> {
     Ok(test)
 }
 
-/// Removes the ignore reason from an entry: libtest writes it unescaped, with quotes and newlines, so that
-/// the entry is not JSON. The fields around it are escaped, and always in this order.
+/// Removes the ignore reason from an entry. libtest does not escape its quotes and newlines, so the entry is
+/// not valid JSON. The fields around it are escaped and always in this order.
 fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
     const BEFORE: &[u8] = br#", "ignore_message": ""#;
     const BEHIND: &[u8] = br#"", "source_path": ""#;
@@ -93,7 +93,7 @@ fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
     Some(([&entry[..before], &entry[behind + 1..]].concat(), scan::decode_lossy(message)))
 }
 
-/// Marks a test that is ignored for a reason; an empty one is none.
+/// Marks a test as ignored. An empty reason means no reason.
 pub(crate) fn mark_ignored(test: &mut ListedTest, reason: String) {
     test.skip = Some(ignored(&reason));
     test.traits.push(ignored_trait(reason));
@@ -107,7 +107,7 @@ fn ignored(message: &str) -> String {
     if message.is_empty() { "ignored".to_owned() } else { format!("ignored: {message}") }
 }
 
-/// Parses the terse listings. A program that lists no tests is accepted only if the user named the framework:
+/// Parses the terse listings. An empty listing is accepted only if the user configured the framework, because
 /// most programs that ignore their arguments print nothing.
 pub(super) fn read_terse(
     outputs: &[ListingOutput],
@@ -136,7 +136,7 @@ pub(super) fn read_terse(
     Ok(tests)
 }
 
-/// Returns the names of the tests. Benchmarks are left out: they would run as tests of one iteration.
+/// Returns the test names. Benchmarks are left out, because they would run as tests with one iteration.
 fn names(text: &str) -> Result<Vec<&str>, ListingError> {
     let mut names = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {

@@ -1,6 +1,6 @@
-//! Rust's own test harness, and harnesses that imitate it. Two output formats: `libtest` by JSON events,
-//! which stable programs print with `RUSTC_BOOTSTRAP=1`, and `libtest-plain` by the stable text of one
-//! thread.
+//! Rust's test harness and harnesses that imitate it. Two output formats: `libtest` parses JSON events, which
+//! stable programs print with `RUSTC_BOOTSTRAP=1`; `libtest-plain` parses the stable text of a
+//! single-threaded run.
 
 mod adapter;
 mod command;

@@ -1,4 +1,4 @@
-//! Parser of a failed test's output: the panic message, its location, and the values of an assertion.
+//! Parser of a failed test's output: panic message, location and compared values.
 
 use heeler_core::Failure;
 
@@ -6,8 +6,8 @@ use crate::scan::truncated;
 
 const MESSAGE_BYTES: usize = 64 * 1024;
 
-/// Returns the failure of a test, from its output and libtest's own message about it. A panic in `own_thread`
-/// takes precedence.
+/// Returns the failure of a test from its output and libtest's own message. A panic in `own_thread` takes
+/// precedence.
 pub(super) fn read_failure(message: Option<String>, output: &str, own_thread: Option<&str>) -> Failure {
     let mut failure = Failure::default();
     let panic = deciding_panic(output, own_thread);
@@ -17,7 +17,7 @@ pub(super) fn read_failure(message: Option<String>, output: &str, own_thread: Op
         failure.stack = panic.stack.map(|stack| truncated(stack, MESSAGE_BYTES).to_owned());
     }
     match message {
-        // A test that should have panicked, or with another message: then libtest itself gives the reason.
+        // libtest gives a reason of its own if a test did not panic as it should, or with another message.
         Some(message) => {
             complete_should_panic(&mut failure, &message);
             failure.message = Some(message);
@@ -27,14 +27,14 @@ pub(super) fn read_failure(message: Option<String>, output: &str, own_thread: Op
     failure
 }
 
-/// Returns the failure of a test that panicked, from its output; empty if there is no panic in it.
+/// Returns the failure of a panicked test from its output; empty if the output contains no panic.
 pub(crate) fn read_panic_of(output: &str) -> Failure {
     read_failure(None, output, None)
 }
 
 fn complete_from_panic(failure: &mut Failure, message: Option<&str>, output: &str) {
     let Some(message) = message else {
-        // `fn test() -> Result<(), E>` that returned an error.
+        // A `fn test() -> Result<(), E>` returned an error.
         failure.message = output
             .lines()
             .rev()
@@ -50,7 +50,8 @@ fn complete_from_panic(failure: &mut Failure, message: Option<&str>, output: &st
     }
 }
 
-/// Reads `test did not panic as expected at FILE:LINE:COLUMN`, or a panic with another message than expected.
+/// Reads `test did not panic as expected at FILE:LINE:COLUMN`, or a panic message that differs from the
+/// expected one.
 fn complete_should_panic(failure: &mut Failure, message: &str) {
     if let Some((_, place)) = message.split_once("did not panic as expected at ")
         && let Some((file, line)) = parse_location(place)
@@ -79,8 +80,8 @@ struct PanicReport<'a> {
 
 const MARK: &str = " panicked at ";
 
-/// Returns the panic that decides: the last one of the test's own thread, otherwise the last of another
-/// thread. Panics of other threads are often the cause, but may also be caught.
+/// Returns the decisive panic: the last one in the test's own thread, otherwise the last one in another
+/// thread. Panics in other threads are often the cause, but may also be caught.
 fn deciding_panic<'a>(output: &'a str, own_thread: Option<&str>) -> Option<PanicReport<'a>> {
     let mut last = None;
     let mut own = None;
@@ -122,7 +123,7 @@ fn end_of_message(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// Reads a panic of Rust before 1.73: `thread 'x' panicked at 'MESSAGE', FILE:LINE:COLUMN`.
+/// Reads a panic from Rust before 1.73: `thread 'x' panicked at 'MESSAGE', FILE:LINE:COLUMN`.
 fn read_old_panic(text: &str) -> Option<(&str, (&str, u32))> {
     let text = text.strip_prefix('\'')?;
     let mut at = 0;

@@ -1,6 +1,6 @@
-//! Parser of libtest's human-readable lines, from one thread: `test NAME ... `, the test's own output, then
-//! `ok` or `FAILED`. The end is a mere word, so it counts only if the next test or the end of the run follows
-//! at once.
+//! Parser of libtest's human-readable output from one thread: `test NAME ... `, the test's own output, then
+//! `ok` or `FAILED`. The end marker is a plain word, so it counts only if the next test or the end of the run
+//! follows directly.
 
 use heeler_protocol::control::ListedTest;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 const DOTS: &[u8] = b" ... ";
-/// Notes after the names of tests that should panic, and of documentation tests.
+/// Notes after the names of documentation tests and of tests that should panic.
 const NOTES: [&[u8]; 4] = [b" - should panic ... ", b" - compile fail ... ", b" - compile ... ", DOTS];
 const ENDS: [(&[u8], FrameworkResult); 2] =
     [(b"ok\n", FrameworkResult::Passed), (b"FAILED\n", FrameworkResult::Failed)];
@@ -25,16 +25,16 @@ pub(crate) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> 
     StreamParser::new(PlainGrammar::default(), sequence)
 }
 
-/// Returns whether a line outside any test is one of libtest's own.
+/// Returns whether a line outside any test is libtest's own.
 pub(crate) fn is_own_line(line: &[u8]) -> bool {
     let own: [&[u8]; 5] = [b"running ", b"test result: ", b"failures:", b"successes:", b"    "];
     own.iter().any(|own| line.starts_with(own))
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 #[derive(Default)]
 pub(crate) struct PlainGrammar {
-    /// The run's summary has begun: it contains no tests.
+    /// The summary of the run has begun; no tests follow.
     is_over: bool,
 }
 
@@ -61,7 +61,7 @@ impl PlainGrammar {
         })
     }
 
-    /// Reads the begin of any test that has not begun, whose name is at the cursor and then this note.
+    /// Reads the begin of any unbegun test whose name and this note are at the cursor.
     fn read_later(
         cursor: ByteCursor<'_>,
         sequence: &ExpectedTests,
@@ -113,7 +113,7 @@ impl PlainGrammar {
     }
 }
 
-/// Reads the note between a name and the test's output; harnesses that imitate libtest align it.
+/// Reads the note between a name and the test's output. Harnesses that imitate libtest align it with spaces.
 fn read_note(cursor: &mut ByteCursor<'_>) -> ScanResult<()> {
     while cursor.rest().starts_with(b"  ") {
         cursor.advance(1);

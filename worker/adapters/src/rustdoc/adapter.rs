@@ -1,5 +1,4 @@
-//! The adapter of rustdoc, which connects its parts. The program is rustdoc with the arguments that cargo
-//! gives it for one library.
+//! The adapter of rustdoc. The program is rustdoc, with the arguments that cargo passes for one library.
 
 use std::path::Path;
 
@@ -17,9 +16,9 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rustdoc;
 
-/// First edition of Rust whose doctests rustdoc compiles together.
+/// First Rust edition whose documentation tests rustdoc compiles together.
 const FIRST_MERGED_EDITION: u32 = 2024;
-/// Number of tests, each compiled by itself, that are not worth a second process.
+/// Number of separately compiled tests that do not justify a second process.
 const FEW_TESTS: usize = 4;
 
 static TRAITS: AdapterTraits = AdapterTraits {
@@ -28,7 +27,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new("rustdoc", "Rust documentation test")
 };
 
-/// Returns the invocation with words for the test runner in rustdoc, which splits them at white space.
+/// Returns the invocation with arguments for rustdoc's test runner. rustdoc splits them at whitespace.
 fn invocation(words: &str) -> AdapterInvocation {
     AdapterInvocation {
         args: vec!["--test-args".into(), words.into()],
@@ -42,7 +41,7 @@ impl Adapter for Rustdoc {
         &TRAITS
     }
 
-    /// A rustdoc is no test program by itself: only cargo knows its arguments.
+    /// A rustdoc executable alone is not a test program: only cargo knows its arguments.
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
         ClaimConfidence::Unclaimed
     }
@@ -57,7 +56,7 @@ impl Adapter for Rustdoc {
             [] => Some(json_listing()),
             [json] if libtest::is_json_listing(json) || json.signal.is_some() => None,
             [_] => Some(invocation("--list --format terse")),
-            // The first one does not tell ignored tests from others.
+            // The first terse listing does not mark ignored tests.
             [_, all] if all.code == Some(0) => Some(invocation("--list --format terse --ignored")),
             _ => None,
         }
@@ -108,14 +107,14 @@ impl Adapter for Rustdoc {
         selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        // Output is not captured: captured output is printed only after the last test. One thread, so that
-        // the running test is known.
+        // No capture: captured output is printed only after the last test. One thread, so that the running
+        // test is known.
         let mut words = vec!["--test-threads=1".to_owned(), "--nocapture".into(), "--color=never".into()];
         if selection.runs_ignored {
             words.push("--include-ignored".into());
         }
         match (selection.scope, selection::select(selection.tests)) {
-            // Also of a whole program: the lines of ignored tests would stand between those of the others.
+            // Used for whole programs too: otherwise lines of ignored tests would appear among the others.
             (_, Ok(names)) => words.extend(names),
             (SelectionScope::WholeProgram, Err(_)) => {}
             (SelectionScope::SomeTests | SelectionScope::TestsOfVariant, Err(error)) => return Err(error),
@@ -134,9 +133,9 @@ impl Adapter for Rustdoc {
     }
 }
 
-/// Returns the command that lists as JSON without compiling tests. Otherwise rustdoc compiles the tests of
-/// one edition together, also for a listing. Both options are unstable; without them there is
-/// [`read_terse_listings`].
+/// Returns the command that lists tests as JSON without compiling them. By default, rustdoc compiles the
+/// tests of an edition together even for a listing. Both options are unstable; without them,
+/// [`read_terse_listings`] is used.
 fn json_listing() -> AdapterInvocation {
     let words = ["-Zunstable-options", "--merge-doctests", "no", "--test-args"].map(OsText::from);
     let mut env = libtest::unset_variables();
@@ -148,7 +147,7 @@ fn json_listing() -> AdapterInvocation {
     }
 }
 
-/// Reads the last two listings: all tests, and the ignored ones.
+/// Reads the last two listings: all tests, and ignored tests.
 fn read_terse_listings(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
     let [.., all, ignored] = outputs else {
         return Err(match outputs {
@@ -171,8 +170,8 @@ fn read_terse_listings(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Lis
     Ok(listed_names(&all).into_iter().map(test).collect())
 }
 
-/// Returns whether rustdoc compiles the tests of a library together: then each further process compiles them
-/// once more.
+/// Returns whether rustdoc compiles the tests of the library together. If so, every additional process
+/// compiles them again.
 fn has_merged_tests(program: &TestProgram) -> bool {
     let words: Vec<_> = program.args.iter().map(OsText::to_text).collect();
     let mut named =
@@ -191,7 +190,7 @@ fn listed_names(listing: &str) -> Vec<&str> {
     listing.lines().filter_map(|line| line.strip_suffix(": test")).collect()
 }
 
-/// Returns the file and line in a name such as `src/lib.rs - module::function (line 12)`.
+/// Returns the file and line from a name such as `src/lib.rs - module::function (line 12)`.
 fn place(name: &str) -> Option<(&str, u32)> {
     let (file, rest) = name.split_once(" - ")?;
     let (_, line) = rest.rsplit_once("(line ")?;

@@ -1,11 +1,11 @@
-//! The failure of a documentation test, from what rustdoc writes about it to standard error.
+//! Failure of a documentation test, from rustdoc's standard error.
 
 use heeler_core::Failure;
 
 use crate::{FrameworkVerdict, libtest, scan::truncated};
 
 const MESSAGE_BYTES: usize = 64 * 1024;
-/// What rustdoc says of a test that did other than its attributes demand, or that died.
+/// Messages of rustdoc for a test that did not behave as its attributes require, or that died.
 const REASONS: [&str; 5] = [
     "Test executable failed (signal:",
     "Test compiled successfully, but it's marked `compile_fail`.",
@@ -14,7 +14,7 @@ const REASONS: [&str; 5] = [
     "Test executable failed",
 ];
 
-/// Adds the message of a failed test.
+/// Adds the failure message of a test.
 pub(super) fn add_failure(verdict: &mut FrameworkVerdict, _name: &str, stderr: &str) {
     if verdict.failures.is_empty() {
         verdict.push_failure(read_failure(stderr));
@@ -26,7 +26,7 @@ fn read_failure(stderr: &str) -> Failure {
     let is_signal = said.is_some_and(|line| line.starts_with(REASONS[0]));
     let panic = libtest::read_panic_of(stderr);
     match (panic.message.is_some(), compile_error(stderr)) {
-        // The place of a panic is in the program that rustdoc has made of the test.
+        // The location of a panic is in the program that rustdoc generated from the test.
         (true, _) if !is_signal => Failure { file: None, line: None, ..panic },
         (_, Some(error)) if stderr.contains("Couldn't compile the test.") => error,
         _ => Failure {
@@ -36,7 +36,7 @@ fn read_failure(stderr: &str) -> Failure {
     }
 }
 
-/// Returns the first error of the compiler, with its place: `error[E0308]: …`, then `  --> FILE:LINE:COLUMN`.
+/// Returns the first compiler error with its location: `error[E0308]: …`, then `  --> FILE:LINE:COLUMN`.
 fn compile_error(stderr: &str) -> Option<Failure> {
     let mut lines = stderr.lines().skip_while(|line| !line.starts_with("error"));
     let message = truncated(lines.next()?, MESSAGE_BYTES).to_owned();

@@ -1,5 +1,5 @@
-//! Parser of rustdoc's text: sections as those of a libtest program, one for the tests that are compiled
-//! together and one for the others. Only the summary of the last section ends the run.
+//! Parser of rustdoc's text output: sections like those of a libtest program, one for the tests that are
+//! compiled together and one for the others. Only the summary of the last section ends the run.
 
 use heeler_protocol::control::ListedTest;
 
@@ -16,13 +16,13 @@ pub(super) fn rustdoc_parser(tests: &[&ListedTest]) -> StreamParser<RustdocGramm
     StreamParser::new(RustdocGrammar { section: PlainGrammar::default() }, sequence)
 }
 
-/// State beside the expected sequence.
+/// Parser state in addition to the expected sequence.
 pub(super) struct RustdocGrammar {
     section: PlainGrammar,
 }
 
 impl RustdocGrammar {
-    /// Reads the beginning of a further section.
+    /// Reads the begin of another section.
     fn read_section(&mut self, at: &[u8]) -> ScanResult<(usize, Marker)> {
         let mut cursor = ByteCursor::new(at);
         cursor.literal(b"running ")?;
@@ -53,7 +53,7 @@ impl MarkerGrammar for RustdocGrammar {
         }
         let read = either(self.section.read_marker(at, situation), || Err(ScanStop::Mismatch))?;
         Ok(match read {
-            // Tests of another section follow. The counts are those of one section.
+            // Tests of another section follow. The counts cover only one section.
             (used, Marker::FinalLine(_)) if situation.sequence.next_expected().is_some() => {
                 (used, Marker::Confirm)
             }

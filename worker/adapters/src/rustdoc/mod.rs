@@ -1,5 +1,5 @@
-//! Documentation tests of Rust packages, run by rustdoc: its own lines of libtest's text format, in one or
-//! more sections, and a selection by parts of names, because rustdoc takes no name with a space.
+//! Documentation tests of Rust packages, run by rustdoc. The output is libtest's text format in one or more
+//! sections. Tests are selected by parts of names, because rustdoc accepts no name with a space.
 
 mod adapter;
 mod failure;

@@ -1,7 +1,7 @@
-//! Selection of documentation tests. rustdoc splits what it passes to its test runner at white space, so that
-//! no whole name can be given: a test is selected by the last word of its name, such as `12)` of
-//! `src/lib.rs - item (line 12)`, and the other tests with this text in their names are skipped by words that
-//! no selected test has.
+//! Selection of documentation tests. rustdoc splits the arguments of its test runner at whitespace, so whole
+//! names cannot be passed. A test is selected by the last word of its name, such as `12)` in
+//! `src/lib.rs - item (line 12)`. Other tests with this text in their names are skipped by words that no
+//! selected test contains.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use heeler_protocol::control::ListedTest;
 
 use crate::CommandLineError;
 
-/// Returns the selector of each test: the names of the other tests that the last word of its name would
-/// select too, one a line.
+/// Returns the selector of each test: the names of the other tests that its last word would also select, one
+/// per line.
 pub(super) fn selectors(names: &[&str]) -> Vec<String> {
     let similar = |name: &&str| {
         let word = last_word(name);
@@ -26,7 +26,7 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
         return tests.len();
     }
     let (mut fitting, mut too_many) = (1, tests.len());
-    // The more tests are selected, the fewer words are left to skip others by.
+    // The more tests are selected, the fewer words remain for skipping others.
     while fitting + 1 < too_many {
         let middle = usize::midpoint(fitting, too_many);
         match select(&tests[..middle]) {
@@ -37,10 +37,10 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     fitting
 }
 
-/// Returns the words that select these tests and no others.
+/// Returns the words that select exactly these tests.
 ///
 /// # Errors
-/// Another test can't be told apart from one of these.
+/// Another test cannot be told apart from one of these.
 pub(super) fn select(tests: &[&ListedTest]) -> Result<Vec<String>, CommandLineError> {
     let selected: BTreeSet<&str> = tests.iter().map(|test| test.name.as_str()).collect();
     let mut words: Vec<String> = tests.iter().map(|test| last_word(&test.name).to_owned()).collect();
@@ -51,7 +51,7 @@ pub(super) fn select(tests: &[&ListedTest]) -> Result<Vec<String>, CommandLineEr
             if skipped.iter().any(|word: &String| other.contains(word.as_str())) {
                 continue;
             }
-            // The line is the word that the fewest other tests have.
+            // The line number is the word that the fewest other tests share.
             let mut candidates = other.split_whitespace().rev();
             let word = candidates.find(|word| !selected.iter().any(|name| name.contains(word)));
             let Some(word) = word else {
@@ -92,7 +92,7 @@ mod tests {
         NAMES.iter().zip(selectors(&NAMES)).map(test).collect()
     }
 
-    /// Returns what the test runner selects by these words.
+    /// Returns the tests that the test runner selects with these words.
     fn run_by(words: &[String]) -> Vec<&'static str> {
         let at = words.iter().position(|word| word == "--skip").unwrap_or(words.len());
         let (filters, skips) = words.split_at(at);
