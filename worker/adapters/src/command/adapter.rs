@@ -13,12 +13,12 @@ use crate::{
     OwnCommand, TranscriptParser, libtest, shell, tap::TapParser,
 };
 
-/// The frameworks of commands, by what decides about their result.
+/// Frameworks of commands, by what decides their result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandFramework {
-    /// The exit code, and the rules of the command.
+    /// The exit code and the rules of the command.
     ExitCode,
-    /// The points that the command reports in the Test Anything Protocol, and the exit code.
+    /// The test points that the command reports in the Test Anything Protocol, and the exit code.
     Tap,
 }
 
@@ -31,16 +31,16 @@ static EXIT_CODE: AdapterTraits =
     AdapterTraits { details_from_stderr: Some(add_panic), ..traits("command", "command") };
 static TAP: AdapterTraits = AdapterTraits { has_parts: true, ..traits("tap", "TAP") };
 
-/// What is said of a program in Rust that has panicked.
+/// Failure message of a Rust program that panicked.
 const PANICKED: &str = "exited with code 101";
 
-/// Adds why a program in Rust has panicked.
+/// Adds the panic message of a Rust program.
 fn add_panic(verdict: &mut FrameworkVerdict, _name: &str, stderr: &str) {
     let [failure] = verdict.failures.as_mut_slice() else { return };
     if failure.message.as_deref() == Some(PANICKED) {
         let panic = libtest::read_panic_of(stderr);
         if panic.message.is_some() {
-            // The place may be in what a tool has made of the test, such as rustdoc.
+            // The location may be in code that a tool such as rustdoc generated.
             *failure = Failure { file: None, line: None, ..panic };
         }
     }
@@ -55,7 +55,7 @@ impl Adapter for CommandFramework {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // Every program is a command, and only the user knows whether it is a test.
+        // Any program can be a command; only the user knows whether it is a test.
         ClaimConfidence::Unclaimed
     }
 
@@ -76,7 +76,8 @@ impl Adapter for CommandFramework {
         let tests = if program.entries.is_empty() {
             let path = program.path.as_path();
             let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-            // Cargo puts a hash into the file name of a test, so the last part of the suite is its name.
+            // Cargo adds a hash to the file name of a test program, so its name is the last part of the
+            // suite.
             let target = program.suite.rsplit(['/', ':']).next().filter(|_| !program.tool_env.is_empty());
             let name = target.map_or_else(|| file_name.into_owned(), str::to_owned);
             vec![ListedTest { name, ..ListedTest::default() }]
@@ -113,7 +114,7 @@ impl Adapter for CommandFramework {
         let judged = [&rules.pass_expressions, &rules.fail_expressions, &rules.skip_expressions];
         let timed = rules.timeout_after_match.as_ref().map(|rule| &rule.expressions);
         let mut expressions = judged.into_iter().chain(timed).flatten().peekable();
-        // As in CTest, expressions see what the command writes to either output.
+        // As in CTest, expressions match standard output and standard error.
         let channel = match expressions.peek() {
             Some(_) => InvocationChannel::CombinedOutput,
             None => InvocationChannel::StandardOutput,
@@ -163,7 +164,7 @@ impl Adapter for CommandFramework {
     }
 }
 
-/// Returns the command of a test: that of its selector, otherwise the program itself. The program's own
+/// Returns the command of a test: from its selector, or otherwise the program itself. The program's own
 /// arguments come last.
 fn command_of(program: &TestProgram, test: &ListedTest) -> Option<CommandTest> {
     let mut command = match &test.selector {

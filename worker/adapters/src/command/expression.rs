@@ -1,21 +1,21 @@
-//! Regular expressions as CMake writes them. They know `^ $ . [] * + ? | ()`, and a backslash that makes any
-//! character an ordinary one; `.` and brackets match line ends, and `^` and `$` are the ends of the whole
-//! output. They are translated into expressions of the crate `regex`, which match in linear time.
+//! Regular expressions in CMake's syntax: `^ $ . [] * + ? | ()` and a backslash that escapes any character.
+//! `.` and brackets match line ends; `^` and `$` match the ends of the whole output. Expressions are
+//! translated for the crate `regex`, which matches in linear time.
 
 use regex::bytes::{Regex, RegexBuilder};
 
 /// An expression, ready to be matched.
 #[derive(Debug)]
 pub(super) struct Expression {
-    /// As the user wrote it.
+    /// Text as the user wrote it.
     pub(super) text: String,
-    /// For output that is complete.
+    /// Matches complete output.
     complete: Regex,
-    /// For output of which more follows: its end is not what `$` matches.
+    /// Matches output that may continue, so `$` never matches.
     incomplete: Regex,
 }
 
-/// Error in an expression.
+/// Error in a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the regular expression {text:?} of CTest can't be read: {reason}")]
 pub(super) struct ExpressionError {
@@ -25,14 +25,14 @@ pub(super) struct ExpressionError {
 
 /// Matches the end of the output.
 const AT_END: &str = r"\z";
-/// Matches nothing.
+/// Never matches.
 const NOTHING: &str = r"[^\x00-\xff]";
 
 impl Expression {
     /// Parses an expression.
     ///
     /// # Errors
-    /// It has a syntax error, or is too large.
+    /// The expression has a syntax error, or is too large.
     pub(super) fn parse(text: &str) -> Result<Self, ExpressionError> {
         let error = |reason: String| ExpressionError { text: text.to_owned(), reason };
         let compile = |end: &str| {
@@ -46,15 +46,15 @@ impl Expression {
         Ok(Self { text: text.to_owned(), complete: compile(AT_END)?, incomplete: compile(NOTHING)? })
     }
 
-    /// Returns whether output matches from this byte on. What is before it is output, too, so that `^` does
-    /// not match there. `is_complete`: nothing follows.
+    /// Returns whether the output matches at or after byte `from`. `^` matches only at the real start of the
+    /// output. `is_complete` means that no output follows.
     pub(super) fn matches(&self, output: &[u8], from: usize, is_complete: bool) -> bool {
         let regex = if is_complete { &self.complete } else { &self.incomplete };
         regex.is_match_at(output, from)
     }
 }
 
-/// Returns the pattern for the crate; `end` stands for `$`.
+/// Returns the pattern for the crate `regex`; `end` replaces `$`.
 fn translate(text: &[u8], end: &str) -> Result<String, &'static str> {
     let mut pattern = String::new();
     let mut rest = text;
@@ -77,7 +77,7 @@ fn translate(text: &[u8], end: &str) -> Result<String, &'static str> {
     Ok(pattern)
 }
 
-/// Translates what follows an opening bracket; returns what follows the closing one.
+/// Translates a character class after its opening bracket; returns the text after the closing bracket.
 fn translate_class<'a>(text: &'a [u8], pattern: &mut String) -> Result<&'a [u8], &'static str> {
     pattern.push('[');
     let mut rest = text;

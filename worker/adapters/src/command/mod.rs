@@ -1,5 +1,5 @@
-//! Commands as tests: a script, a program, or an entry of CTest. The exit code decides, with the rules of
-//! CTest's properties; or the program reports in the Test Anything Protocol, whose parser is in `tap`.
+//! Commands as tests: a script, a program or a CTest entry. The exit code and the rules of CTest properties
+//! decide the result, or the program reports in the Test Anything Protocol, which `tap` parses.
 
 mod adapter;
 mod expression;

@@ -1,22 +1,22 @@
-//! Which expressions the output of a command matches, whatever its size.
+//! Matches command output of any size against expressions.
 
 use super::expression::Expression;
 
-/// Size of the output that is kept: expressions that match more than this in output of more than twice of it
-/// are not found.
+/// Bytes of output that are kept. In output of more than twice this size, an expression that needs a longer
+/// match is not found.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Expressions, and which of them the output has matched.
+/// Expressions, and which of them have matched the output.
 #[derive(Debug)]
 pub(super) struct OutputMatches {
     expressions: Vec<(Expression, bool)>,
     output: Vec<u8>,
-    /// Output before that which is kept has been dropped.
+    /// Older output has been dropped.
     has_dropped: bool,
 }
 
 impl OutputMatches {
-    /// Returns the state before any output. Expressions that can't be read match nothing.
+    /// Creates the state before any output. Invalid expressions match nothing.
     pub(super) fn new(texts: &[String]) -> Self {
         let expressions = texts.iter().filter_map(|text| Some((Expression::parse(text).ok()?, false)));
         Self { expressions: expressions.collect(), output: Vec::new(), has_dropped: false }
@@ -34,33 +34,33 @@ impl OutputMatches {
         }
     }
 
-    /// Handles the end of the output.
+    /// Called at the end of the output.
     pub(super) fn end(&mut self) {
         self.look(true);
     }
 
     fn look(&mut self, is_complete: bool) {
-        // The first byte that is kept stands for what was before it.
+        // The first kept byte stands for the dropped output before it.
         let from = usize::from(self.has_dropped);
         for (expression, is_matched) in self.expressions.iter_mut().filter(|(_, is_matched)| !is_matched) {
             *is_matched = expression.matches(&self.output, from, is_complete);
         }
     }
 
-    /// Returns the first expression that has matched.
+    /// Returns the first expression that matched.
     pub(super) fn matched(&self) -> Option<&str> {
         self.expressions.iter().find(|(_, is_matched)| *is_matched).map(|(one, _)| one.text.as_str())
     }
 }
 
-/// Lines of output, one after the other, of which each is compared with expressions.
+/// Matches lines of output one by one.
 #[derive(Debug)]
 pub(super) struct LineMatches {
     expressions: Vec<Expression>,
     line: Vec<u8>,
 }
 
-/// Size of a line of which more is not compared.
+/// Bytes of a line that are matched; the rest is ignored.
 const LINE_BYTES: usize = 64 << 10;
 
 impl LineMatches {

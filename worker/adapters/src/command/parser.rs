@@ -1,4 +1,4 @@
-//! The result of a command: its exit code, with the rules of CTest's properties.
+//! The result of a command: its exit code and the rules of CTest properties.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use heeler_protocol::control::CommandRules;
 use super::output::{LineMatches, OutputMatches};
 use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser};
 
-/// The parser of one command's output: all of it is output, and only the exit decides.
+/// Parser of one command's output. The whole text is test output; the result is decided at the exit.
 pub(super) struct CommandParser {
     rules: CommandRules,
     passes: OutputMatches,
     fails: OutputMatches,
     skips: OutputMatches,
-    /// Until the first match.
+    /// Set until the first match.
     timer: Option<(LineMatches, Duration)>,
     state: CommandState,
 }
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandState {
-    /// There is no test.
+    /// The batch has no test.
     Empty,
     Waiting,
     Running,
@@ -30,7 +30,7 @@ enum CommandState {
 }
 
 impl CommandParser {
-    /// Returns the parser of this number of tests, of which a process runs one.
+    /// Returns the parser. `tests` is the number of tests in the batch; a process runs at most one.
     pub(super) fn new(tests: usize, rules: CommandRules) -> Self {
         let timer = rules.timeout_after_match.as_ref();
         Self {
@@ -44,7 +44,7 @@ impl CommandParser {
         }
     }
 
-    /// Begins the test with the process.
+    /// Begins the test when the process starts.
     fn begin(&mut self, events: &mut Vec<TranscriptEvent>) {
         if self.state == CommandState::Waiting {
             self.state = CommandState::Running;
@@ -109,7 +109,7 @@ impl TranscriptParser for CommandParser {
     }
 }
 
-/// The expressions of a command that its output has matched.
+/// Expressions that matched the output of the command.
 #[derive(Debug, Clone, Copy, Default)]
 struct MatchedRules<'a> {
     passes: Option<&'a str>,
@@ -117,7 +117,7 @@ struct MatchedRules<'a> {
     skips: Option<&'a str>,
 }
 
-/// Returns the result of a command, as CTest decides it.
+/// Returns the result of a command, decided like CTest.
 fn decide(rules: &CommandRules, matched: MatchedRules<'_>, code: i32) -> FrameworkVerdict {
     let skipped = matched.skips.map(|text| format!("its output matches SKIP_REGULAR_EXPRESSION {text:?}"));
     let skipped = skipped
@@ -183,7 +183,7 @@ mod tests {
         (verdict.result, message.or(verdict.reason.clone()).unwrap_or_default())
     }
 
-    /// What CTest 3.25 reports of a project with these properties.
+    /// Results of CTest 3.25 for a project with these properties.
     #[test]
     fn rules_decide_as_those_of_ctest() {
         let plain = CommandRules::default();

@@ -1,14 +1,14 @@
-//! The details of a failed point: a block of YAML, of which the members that describe failures are read, and
-//! the rest is shown as it is.
+//! Details of a failed test point: a YAML block. Members that describe the failure are parsed; the rest is
+//! shown unchanged.
 
 use heeler_core::Failure;
 
 use crate::scan;
 
-/// Size of the text of details; what follows is left out.
+/// Maximum size of the details text; the rest is dropped.
 const DETAILS_BYTES: usize = 64 << 10;
 
-/// Adds a line to the text of details.
+/// Adds a line to the details text.
 pub(super) fn push_line(text: &mut String, line: &str) {
     let room = DETAILS_BYTES.saturating_sub(text.len());
     text.push_str(scan::truncated(line, room));
@@ -17,7 +17,7 @@ pub(super) fn push_line(text: &mut String, line: &str) {
     }
 }
 
-/// Returns the failure of a point: its message is the description, then the details.
+/// Returns the failure of a test point: its message is the description, then the details.
 pub(super) fn failure(description: &str, details: &str) -> Failure {
     let mut failure = Failure::default();
     for (key, value) in members(details) {
@@ -26,7 +26,7 @@ pub(super) fn failure(description: &str, details: &str) -> Failure {
             "found" | "got" | "actual" => &mut failure.actual,
             "wanted" | "want" | "expected" => &mut failure.expected,
             "stack" => &mut failure.stack,
-            // Node's reporter: FILE:LINE:COLUMN.
+            // Node's reporter writes FILE:LINE:COLUMN.
             "location" => {
                 let place = value.rsplit_once(':').and_then(|(place, _)| place.rsplit_once(':'));
                 if let Some((file, line)) = place {
@@ -48,7 +48,7 @@ pub(super) fn failure(description: &str, details: &str) -> Failure {
     failure
 }
 
-/// Returns the scalar members of all mappings, with the texts of their block scalars.
+/// Returns the scalar members of all mappings, including block scalars.
 fn members(details: &str) -> Vec<(String, String)> {
     let mut members: Vec<(String, String)> = Vec::new();
     let mut lines = details.lines().peekable();

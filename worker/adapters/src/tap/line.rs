@@ -1,9 +1,9 @@
-//! One line of a report.
+//! Parser of one report line.
 
-/// A line, without its indentation.
+/// A line without its indentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TapLine {
-    /// `1..N`: the number of points; the reason, if all are skipped.
+    /// `1..N`: the number of points, and the reason if all are skipped.
     Plan { count: u64, reason: Option<String> },
     /// `ok` or `not ok`.
     Point(TapPoint),
@@ -13,7 +13,7 @@ pub(super) enum TapLine {
     Subtest(String),
     /// `---`, which begins details.
     DetailsBegin,
-    /// Anything else: comments, the version, pragmas, and what belongs to no report.
+    /// Any other line: comments, version, pragmas, and text outside the report.
     Other,
 }
 
@@ -26,16 +26,16 @@ pub(super) struct TapPoint {
     pub(super) directive: Option<TapDirective>,
 }
 
-/// What a point says of itself.
+/// Directive of a test point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TapDirective {
-    /// It was not run; the reason.
+    /// The point was skipped, for this reason.
     Skip(String),
-    /// Its failure is expected; the reason.
+    /// The point is expected to fail, for this reason.
     Todo(String),
 }
 
-/// Reads a line without its indentation and its end.
+/// Reads a line without its indentation and line ending.
 pub(super) fn read_line(line: &str) -> TapLine {
     if let Some(reason) = strip_word(line, "Bail out!") {
         return TapLine::BailOut(reason.trim().to_owned());
@@ -49,7 +49,7 @@ pub(super) fn read_line(line: &str) -> TapLine {
     read_point(line).map(TapLine::Point).or_else(|| read_plan(line)).unwrap_or(TapLine::Other)
 }
 
-/// Returns what follows a prefix, whatever its case.
+/// Returns the text after a prefix, which is matched case-insensitively.
 fn strip_word<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let (start, rest) = line.split_at_checked(word.len())?;
     start.eq_ignore_ascii_case(word).then_some(rest)
@@ -87,15 +87,15 @@ fn read_point(line: &str) -> Option<TapPoint> {
     Some(TapPoint { is_ok, number, description: unescape(description), directive })
 }
 
-/// Splits a description from its directive, which follows the first `#` that a blank precedes and no
-/// backslash escapes.
+/// Splits a description from its directive, which starts at the first `#` after a blank. An escaped `\#` does
+/// not count.
 fn split_directive(text: &str) -> (&str, Option<TapDirective>) {
     for (at, _) in text.match_indices('#') {
         let (before, comment) = (&text[..at], text[at + 1..].trim());
         if !(before.is_empty() || before.ends_with([' ', '\t'])) {
             continue;
         }
-        // Producers write `# skipped: reason`, too.
+        // Some producers write `# skipped: reason`.
         if let Some(reason) = strip_word(comment, "skip") {
             return (before, Some(TapDirective::Skip(skip_reason(reason).to_owned())));
         }
@@ -107,7 +107,7 @@ fn split_directive(text: &str) -> (&str, Option<TapDirective>) {
     (text, None)
 }
 
-/// Returns the reason behind `skip`, which may be another form of the word.
+/// Returns the reason after `skip`, `skipped` and similar forms.
 fn skip_reason(text: &str) -> &str {
     text.trim_start_matches(|letter: char| letter.is_ascii_alphabetic()).trim_start_matches(':').trim()
 }

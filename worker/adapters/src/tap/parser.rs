@@ -1,5 +1,5 @@
-//! The parser of a report. The plan decides: a process that exits with code 0 after one of three points has
-//! failed.
+//! The report parser. The plan decides: a process that exits with code 0 after one of three planned points
+//! has failed.
 
 use std::collections::BTreeSet;
 
@@ -11,45 +11,45 @@ use super::{
 };
 use crate::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser, scan};
 
-/// Size of a line of which more is not read.
+/// Bytes of a line that are read; the rest is ignored.
 const LINE_BYTES: usize = 64 << 10;
-/// Blanks before each line of a subtest, for each level.
+/// Indentation of each subtest level, in spaces.
 const INDENTATION: usize = 4;
-/// Levels of subtests that are told apart.
+/// Maximum subtest depth that is tracked.
 const MAX_DEPTH: usize = 16;
-/// Size of the name of a part.
+/// Maximum size of a part's name.
 const NAME_BYTES: usize = 200;
-/// Points whose numbers are known while smaller ones are missing. A report with more is out of order.
+/// Maximum number of points received while a smaller number is missing. A report with more is out of order.
 const MAX_AHEAD: usize = 100_000;
-/// Points that the reasons of a failure name.
+/// Maximum number of failed points listed in the verdict.
 const NAMED_POINTS: usize = 20;
 
-/// The parser of one command's report. Its memory is bounded by a constant.
+/// Parser of one command's report. Its memory is bounded by a constant.
 pub(crate) struct TapParser {
     has_test: bool,
     has_begun: bool,
     has_exited: bool,
-    /// The beginning of a line whose end has not been read.
+    /// Start of a line whose end has not been read.
     line: Vec<u8>,
-    /// The point that was read last, whose details may follow.
+    /// The last point read, whose details may follow.
     open_point: Option<OpenPoint>,
-    /// Names of the subtests that are open, outermost first.
+    /// Names of the open subtests, outermost first.
     subtests: Vec<String>,
-    /// Points of each level so far.
+    /// Number of points so far on each level.
     told: Vec<u64>,
     plan: Option<u64>,
-    /// The plan stands behind points, so that none may follow.
+    /// The plan came after points, so no more points may follow.
     is_plan_last: bool,
     skip_reason: Option<String>,
     numbers: PointNumbers,
     failed: u64,
     failures: Vec<Failure>,
     bail_out: Option<String>,
-    /// What is wrong with the report.
+    /// Error in the report.
     fault: Option<String>,
 }
 
-/// A point, until what follows shows that it has no more details.
+/// A point whose details may still follow.
 struct OpenPoint {
     depth: usize,
     name: String,
@@ -59,7 +59,7 @@ struct OpenPoint {
 }
 
 impl TapParser {
-    /// Returns the parser of this number of tests, of which a process runs one.
+    /// Returns the parser. `tests` is the number of tests in the batch; a process runs at most one.
     pub(crate) fn new(tests: usize) -> Self {
         Self {
             has_test: tests > 0,
@@ -80,7 +80,7 @@ impl TapParser {
         }
     }
 
-    /// Begins the test with the process.
+    /// Begins the test when the process starts.
     fn begin(&mut self, events: &mut Vec<TranscriptEvent>) {
         if self.has_test && !self.has_begun {
             self.has_begun = true;
@@ -98,7 +98,7 @@ impl TapParser {
         }
     }
 
-    /// Takes a line of the details of the open point; returns whether it is one.
+    /// Handles a line of the open point's details; returns whether the line belongs to them.
     fn is_detail(&mut self, line: &str) -> bool {
         let Some(OpenPoint { depth, details: Some((text, is_open @ true)), .. }) = &mut self.open_point
         else {
@@ -112,7 +112,7 @@ impl TapParser {
         if inner.trim() == "..." {
             *is_open = false;
         } else if !inner.is_empty() && !inner.starts_with(' ') {
-            // The block has no end.
+            // The block has no end marker.
             *is_open = false;
             return false;
         } else {
@@ -155,8 +155,8 @@ impl TapParser {
         }
     }
 
-    /// Names the subtest that a comment announces. It stands before the lines of the subtest, or is the first
-    /// of them: then no other subtest of that level is open.
+    /// Names the subtest that a comment announces. The comment comes before the subtest or is its first line;
+    /// in the second case no other subtest of that level is open.
     fn name_subtest(&mut self, depth: usize, name: &str) {
         let is_first_line = depth > 0 && self.subtests.len() < depth;
         let place = if is_first_line { depth - 1 } else { depth };
@@ -189,12 +189,12 @@ impl TapParser {
         }
         name.push_str(&own);
         let name = scan::truncated(&name, NAME_BYTES).to_owned();
-        // The subtests of this level have ended with their point.
+        // The subtests of this level end with their point.
         self.subtests.truncate(depth);
         self.open_point = Some(OpenPoint { depth, name, point, details: None });
     }
 
-    /// Reports the point that was read last.
+    /// Reports the last point.
     fn close_point(&mut self, events: &mut Vec<TranscriptEvent>) {
         let Some(OpenPoint { depth, name, point, details }) = self.open_point.take() else { return };
         let text = details.map(|(text, _)| text).unwrap_or_default();
@@ -215,12 +215,13 @@ impl TapParser {
             .push(TranscriptEvent::Part { place: 0, part: TestPart { name, result: Some(result), message } });
     }
 
-    /// Returns the result of the report and of the exit code.
+    /// Returns the verdict from the report and the exit code.
     fn verdict(&mut self, code: i32) -> FrameworkVerdict {
         let mut failures = std::mem::take(&mut self.failures);
         let mut fail = |message: String| {
             failures.push(Failure { message: Some(message), ..Failure::default() });
         };
+        // Failures of the report as a whole: a bail-out, a syntax error, a broken plan.
         if let Some(reason) = &self.bail_out {
             fail(format!("Bail out! {reason}").trim_end().to_owned());
         }
@@ -240,12 +241,12 @@ impl TapParser {
             }
             _ => {}
         }
-        // The exit code of many producers is the number of failed points.
+        // Many producers exit with the number of failed points.
         if code != 0 && self.failed == 0 {
             fail(format!("exited with code {code}"));
         }
         if failures.is_empty() {
-            // A plan of no points skips all of them, with a reason or without.
+            // An empty plan skips the whole report, even without a reason.
             let result =
                 if self.plan == Some(0) { FrameworkResult::Skipped } else { FrameworkResult::Passed };
             let reason = self.skip_reason.take().filter(|reason| !reason.is_empty());
@@ -308,10 +309,10 @@ impl TranscriptParser for TapParser {
     }
 }
 
-/// The numbers of the points so far, which may come in any order, each once.
+/// Numbers of the points so far. They may come in any order, each once.
 #[derive(Debug, Default)]
 struct PointNumbers {
-    /// All numbers from 1 to this one have come.
+    /// All numbers from 1 to this one have been seen.
     complete: u64,
     ahead: BTreeSet<u64>,
     greatest: u64,
