@@ -1,4 +1,4 @@
-//! The adapters of Go, which connect its parts.
+//! The adapters of Go.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::{
     CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
 };
 
-/// The Go adapters, by the form of the reports.
+/// The Go adapters, by report format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Go {
-    /// Each report begins with a byte of its own: since Go 1.20.
+    /// Each report begins with a marker byte, since Go 1.20.
     Framed,
-    /// Reports are lines among those of the tests: before Go 1.20.
+    /// Reports are plain lines in the output of the tests, before Go 1.20.
     Plain,
 }
 
@@ -25,8 +25,8 @@ const fn traits(name: &'static str) -> AdapterTraits {
         nesting: NameNesting::Flat,
         selection_limit: Some(command::SELECTION_LIMIT),
         details_from_stderr: Some(race::add_data_races),
-        // Its runtime interrupts its threads with signals all the time, each of which would stop at a tracer;
-        // and its own stacks are better.
+        // The Go runtime constantly interrupts its threads with signals, and each would stop at a tracer.
+        // Go's own stack traces are also better.
         reports_own_crashes: true,
         has_parts: true,
         ..AdapterTraits::new(name, "Go test")
@@ -79,7 +79,7 @@ impl Adapter for Go {
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
         let file = GoTestProgram::read(program.path.as_path());
-        // Who names the framework need not know the version.
+        // A user who configures the framework need not know the Go version.
         let framework = file.as_ref().map_or(*self, Self::of_program).traits().name;
         let nothing = ListingOutput::default();
         let (tests, failure) = listing::read(framework, outputs.first().unwrap_or(&nothing), file.as_ref())?;

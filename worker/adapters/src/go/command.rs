@@ -1,4 +1,4 @@
-//! Commands of Go test programs. Tests are selected by a regular expression of their names, which are
+//! Commands of Go test programs. Tests are selected by a regular expression over their names, which are
 //! identifiers.
 
 use heeler_protocol::control::{ListedTest, OsText, SelectionLimit};
@@ -6,12 +6,12 @@ use heeler_protocol::control::{ListedTest, OsText, SelectionLimit};
 use super::adapter::Go;
 use crate::{AdapterInvocation, BatchSelection, DeathFiles, SelectionScope, StackReports};
 
-/// Limit of the names in one argument: Linux accepts none above 131,072 bytes.
+/// Limit of the names in one argument. Linux rejects arguments above 131,072 bytes.
 pub(super) const SELECTION_LIMIT: SelectionLimit =
     SelectionLimit { budget_bytes: 100_000, overhead_bytes: 1 };
 
-/// Options of every run: a test that calls `os.Exit(0)` panics, and Heeler has the limits. Options that the
-/// user gives, which stand before, must not leave out tests, or run them several times.
+/// Options of every run. A test that calls `os.Exit(0)` must panic, and Heeler enforces the time limits. The
+/// user's options come first, and must not leave out tests or repeat them.
 const RUN_OPTIONS: [&str; 6] = [
     "-test.paniconexit0",
     "-test.timeout=0",
@@ -45,7 +45,7 @@ pub(super) fn run_command(variant: Go, selection: &BatchSelection<'_>) -> Adapte
     AdapterInvocation { args, death_files: Some(death_files), ..AdapterInvocation::default() }
 }
 
-/// Returns the expression that matches exactly these tests.
+/// Returns the regular expression that matches exactly these tests.
 pub(super) fn pattern(tests: &[&ListedTest]) -> String {
     let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
     match names[..] {

@@ -1,24 +1,24 @@
-//! What a Go program prints to standard error when it dies by itself: a panic, a fatal error of the runtime,
-//! or a signal, with the stack of the goroutine that has caused it.
+//! Standard error of a Go program that dies by itself: a panic, a fatal runtime error or a signal, with the
+//! stack of the goroutine that caused it.
 
 use super::goroutines::{self, Goroutine};
 use crate::scan;
 
-/// Longest message that is shown.
+/// Maximum length of a shown message.
 const MESSAGE_BYTES: usize = 2000;
-/// A fatal error that no goroutine has caused more than another.
+/// A fatal error that no single goroutine caused.
 const DEADLOCK: &str = "fatal error: all goroutines are asleep";
 
-/// Why a program has died.
+/// Why a program died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeathReport {
     /// `panic: on purpose, at /w/p_test.go:54`
     pub(super) detail: String,
-    /// The functions on the stack of the goroutine that has caused it, from the innermost out.
+    /// Functions on the stack of the goroutine that caused the death, innermost first.
     pub(super) functions: Vec<String>,
 }
 
-/// Reads the last report in standard error; `None` if there is none with a stack.
+/// Reads the last report in standard error; `None` if there is no report with a stack.
 pub(super) fn read(stderr: &str) -> Option<DeathReport> {
     let mut found = None;
     let mut at = 0;
@@ -46,7 +46,7 @@ pub(super) fn read(stderr: &str) -> Option<DeathReport> {
     })
 }
 
-/// Texts in which stacks are looked for: a report begins near the end of what was written.
+/// Bytes after a cause line that are searched for stacks.
 const REPORT_BYTES: usize = 64 << 10;
 
 fn tail(text: &str, at: usize) -> &str {
@@ -61,16 +61,16 @@ fn is_cause(line: &str) -> bool {
     line.starts_with("panic: ") || line.starts_with("fatal error: ") || is_signal()
 }
 
-/// Returns whether a signal was sent by a process: whichever thread got it is not to blame.
+/// Returns whether a process sent the signal, in which case the thread that received it is not to blame.
 fn is_sent_signal(text: &str) -> bool {
     let second = text.lines().nth(1).unwrap_or_default();
     text.starts_with("SIG") && second.split(' ').any(|word| word == "sigcode=0")
 }
 
-/// Returns where the user's code was.
+/// Returns the location in the user's code.
 fn place(goroutine: &Goroutine<'_>) -> Option<String> {
     let frames = &goroutine.frames;
-    // A panic passes the deferred functions of those that it leaves.
+    // Frames before `panic` are deferred functions that the panic has run.
     let start = frames.iter().rposition(|frame| frame.function == "panic").map_or(0, |panic| panic + 1);
     let own = frames[start..].iter().find(|frame| !frame.is_of_library())?;
     Some(format!("{}:{}", own.file, own.line))

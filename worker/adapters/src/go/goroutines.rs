@@ -1,12 +1,12 @@
-//! Stacks of goroutines, as the runtime prints them when a program dies or gets SIGQUIT.
+//! Goroutine stacks, printed by the Go runtime when a program dies or receives SIGQUIT.
 
 use crate::scan;
 
-/// Goroutines and lines of each that are shown.
+/// Maximum number of goroutines shown, and of lines for each.
 const SHOWN_GOROUTINES: usize = 64;
 const SHOWN_LINES: usize = 200;
 
-/// A goroutine's stack.
+/// Stack of a goroutine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Goroutine<'a> {
     /// `goroutine 7 [running]:`
@@ -15,7 +15,7 @@ pub(super) struct Goroutine<'a> {
     lines: Vec<&'a str>,
 }
 
-/// A call on a stack, or the function that has started the goroutine, which is the last.
+/// A call on a stack. The last frame is the function that started the goroutine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     /// `example.com/m/p.TestX.func1`
@@ -25,32 +25,32 @@ pub(super) struct Frame<'a> {
 }
 
 impl Goroutine<'_> {
-    /// Returns whether it is the stack of a thread on which no goroutine ran.
+    /// Returns whether this is the stack of a thread that ran no goroutine.
     pub(super) fn is_of_system(&self) -> bool {
         self.header.starts_with("goroutine 0 ")
     }
 }
 
 impl Frame<'_> {
-    /// Returns the name of the function in its package around this one.
+    /// Returns the name of the enclosing package-level function.
     pub(super) fn outer_function(&self) -> &str {
         let local = self.function.rsplit('/').next().unwrap_or_default();
         let name = local.split_once('.').map_or("", |(_, name)| name);
         name.split(['.', '[']).next().unwrap_or_default()
     }
 
-    /// Returns whether it is of Go's own library: `os.Exit` in `…/src/os/proc.go`.
+    /// Returns whether the function is in Go's own library, such as `os.Exit` in `…/src/os/proc.go`.
     pub(super) fn is_of_library(&self) -> bool {
         let after = self.function.rfind('/').map_or(0, |slash| slash + 1);
         let end = self.function[after..].find('.').map_or(self.function.len(), |dot| after + dot);
         let package = &self.function[..end];
-        // `panic` is a function of the runtime without a package.
+        // `panic` is a runtime function without a package.
         let directory = self.file.rsplit_once('/').map_or("", |(directory, _)| directory);
         directory.ends_with(&format!("/src/{package}")) || directory.ends_with("/src/runtime")
     }
 }
 
-/// Returns the stacks in a text, in their order.
+/// Returns the stacks in a text, in order.
 pub(super) fn read(text: &str) -> Vec<Goroutine<'_>> {
     let mut found: Vec<Goroutine<'_>> = Vec::new();
     let mut is_open = false;
@@ -86,7 +86,7 @@ fn is_header(line: &str) -> bool {
     })
 }
 
-/// Returns the function of `p.TestX(0xc000?)` or `created by p.TestX in goroutine 7`.
+/// Returns the function from `p.TestX(0xc000?)` or `created by p.TestX in goroutine 7`.
 fn function_of(line: &str) -> &str {
     if let Some(creator) = line.strip_prefix("created by ") {
         return creator.split(" in goroutine ").next().unwrap_or(creator);
@@ -102,7 +102,7 @@ pub(super) fn read_place(text: &str) -> Option<(&str, u32)> {
     Some((file, line.parse().ok()?))
 }
 
-/// Returns the stacks of a text for people to read, those that the test is on first.
+/// Returns readable stacks, starting with those that contain the test.
 pub(super) fn stacks_text(report: &[u8], test: Option<&str>) -> Option<String> {
     let text = String::from_utf8_lossy(report);
     let mut goroutines = read(&text);

@@ -1,16 +1,16 @@
-//! Where functions stand, by the table of a Go program that its runtime uses for stacks: it is in every
-//! program, also in one without debug information. Works on bytes; a damaged table has no places.
+//! Function locations from the line table that the Go runtime uses for stack traces. Every program has this
+//! table, even without debug information. Works on bytes; a damaged table yields no locations.
 
 use super::listing::is_test_name;
 
-/// The tables of Go 1.18 and 1.19, and those since Go 1.20.
+/// Magic numbers of the tables of Go 1.18 and 1.19, and of Go 1.20 and later.
 const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
-/// Ends of the names of files whose functions can be tests.
+/// Suffix of files whose functions can be tests.
 const TEST_FILE_END: &str = "_test.go";
-/// Longest name of a function or a file.
+/// Maximum length of a function or file name.
 const NAME_BYTES: usize = 4 << 10;
 
-/// Where a function stands.
+/// Location of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FunctionPlace {
     /// Name without its package.
@@ -19,7 +19,7 @@ pub(super) struct FunctionPlace {
     pub(super) line: u32,
 }
 
-/// Returns the functions in files of tests that can be tests by their names.
+/// Returns the functions in test files whose names can be test names.
 pub(super) fn function_places(table: &[u8]) -> Vec<FunctionPlace> {
     let Some(table) = LineTable::open(table) else { return Vec::new() };
     (0..table.functions).filter_map(|number| table.place(number)).collect()
@@ -51,7 +51,7 @@ impl<'a> LineTable<'a> {
         let functions = word(0)?;
         let part = |place: usize| table.get(word(place)?..);
         let records = part(7)?;
-        // A damaged number must not make a long loop.
+        // A damaged count must not cause a long loop.
         let functions = functions.min(records.len() / 8);
         let (names, units, files, steps) = (part(3)?, part(4)?, part(5)?, part(6)?);
         Some(Self { names, units, files, steps, records, functions })
@@ -76,7 +76,7 @@ impl<'a> LineTable<'a> {
         Some(FunctionPlace { name: name.to_owned(), file: file.to_owned(), line })
     }
 
-    /// Returns the value at a function's first instruction.
+    /// Returns the value at the first instruction of a function.
     fn first_value(&self, steps: usize) -> Option<i64> {
         let mut value = 0_u32;
         for (shift, byte) in (0..32).step_by(7).zip(self.steps.get(steps..)?) {
@@ -108,13 +108,13 @@ fn text(bytes: &[u8], at: usize) -> Option<&str> {
 mod cases {
     use super::*;
 
-    /// A table with one function in one file, as Go 1.20 writes it.
+    /// A table with one function in one file, as written by Go 1.20.
     fn table(name: &str, file: &str, line: u32) -> Vec<u8> {
         let mut parts: [Vec<u8>; 5] = Default::default();
         parts[0] = [name.as_bytes(), b"\0"].concat();
         parts[1] = 0_u32.to_le_bytes().to_vec();
         parts[2] = [file.as_bytes(), b"\0"].concat();
-        // Nothing, then the steps of the file and of the line, from -1 on.
+        // An empty entry, then the steps of the file and of the line, starting at -1.
         let step = (line + 1) << 1;
         parts[3] = vec![
             0,

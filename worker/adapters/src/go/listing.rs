@@ -1,4 +1,4 @@
-//! Parser of the names that `-test.list` prints, one a line, between what the program itself writes.
+//! Parser of the names that `-test.list` prints, one per line, mixed with the program's own output.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use heeler_protocol::control::ListedTest;
 use super::program::GoTestProgram;
 use crate::{ListingError, ListingOutput, scan};
 
-/// How the names of functions begin that `-test.run` selects. Benchmarks are listed too, and are no tests.
+/// Name prefixes of functions that `-test.run` selects. Benchmarks are listed too, but are not tests.
 const PREFIXES: [&str; 3] = ["Test", "Fuzz", "Example"];
 
-/// Returns whether a function of this name can be a test.
+/// Returns whether a function with this name can be a test.
 pub(super) fn is_test_name(name: &str) -> bool {
     let is_identifier = name.chars().all(|character| character.is_alphanumeric() || character == '_');
     let is_test =
@@ -18,8 +18,8 @@ pub(super) fn is_test_name(name: &str) -> bool {
     is_identifier && PREFIXES.iter().any(is_test)
 }
 
-/// Parses a listing; also returns the failure of a program that has listed its tests before. `program` is
-/// `None` for what is no native Go test program, such as a script that starts one.
+/// Parses a listing. Also returns the failure of a program that exited with an error after listing its tests.
+/// `program` is `None` if the program is not a native Go test program, such as a script that starts one.
 pub(super) fn read(
     framework: &'static str,
     output: &ListingOutput,
@@ -29,7 +29,7 @@ pub(super) fn read(
     let places = program.map(|program| program.test_places()).unwrap_or_default();
     let mut by_name = HashMap::new();
     for place in places {
-        // Files of tests belong to the package and its external tests; a name that both have has two places.
+        // Test files belong to the package or to its external tests. A name used in both has two locations.
         by_name.entry(place.name.clone()).and_modify(|known| *known = None).or_insert(Some(place));
     }
     let mut known = HashSet::new();
@@ -59,8 +59,8 @@ pub(super) fn read(
     Ok((names.iter().map(test).collect(), failure))
 }
 
-/// Returns the name that a line of the listing is. The program may have written something in front of the
-/// first one, without a newline; then it must be the name of one of its functions.
+/// Returns the test name on a line of the listing. The program may have written output without a newline
+/// before the first name; the name must then be one of its functions.
 fn name_in(line: &str, is_function: impl Fn(&str) -> bool) -> Option<&str> {
     if is_test_name(line) {
         return Some(line);

@@ -1,4 +1,4 @@
-//! What tests log: `    file_test.go:12: text`, in which `t.Error` and `t.Log` look the same.
+//! Log lines of tests: `    file_test.go:12: text`. `t.Error` and `t.Log` look the same.
 
 use std::collections::VecDeque;
 
@@ -6,20 +6,20 @@ use heeler_core::Failure;
 
 use super::marker::GoTestName;
 
-/// Entries that are kept of all running tests; the latest are.
+/// Maximum number of entries kept for all running tests. The oldest are dropped first.
 const MAX_ENTRIES: usize = 1000;
-/// Size of the texts of all entries.
+/// Maximum total size of the entries.
 const MAX_BYTES: usize = 1 << 20;
-/// Longest line that is read.
+/// Bytes of a line that are read; the rest is ignored.
 const LINE_BYTES: usize = 16 << 10;
 
 const INDENT: &str = "    ";
 
-/// An entry of the log of a running test.
+/// A log entry of a running test.
 #[derive(Debug)]
 struct LogEntry {
     place: usize,
-    /// The part that has written it.
+    /// The part that wrote the entry.
     part: String,
     file: String,
     line: u32,
@@ -32,19 +32,19 @@ impl LogEntry {
     }
 }
 
-/// The entries of running tests.
+/// Log entries of the running tests.
 #[derive(Debug, Default)]
 pub(super) struct LogEntries {
     entries: VecDeque<LogEntry>,
     bytes: usize,
-    /// The last line, which may go on.
+    /// The last line, which may be unfinished.
     line: Vec<u8>,
     /// The last line belongs to the last entry.
     is_entry_open: bool,
 }
 
 impl LogEntries {
-    /// Reads output of a test or of a part of it.
+    /// Reads output of a test or one of its parts.
     pub(super) fn on_output(&mut self, place: usize, part: &str, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let room = LINE_BYTES.saturating_sub(self.line.len());
@@ -58,7 +58,7 @@ impl LogEntries {
         }
     }
 
-    /// Forgets the beginning of a line: a marker follows it.
+    /// Drops an unfinished line, because a marker follows it.
     pub(super) fn end_line(&mut self) {
         self.line.clear();
         self.is_entry_open = false;
@@ -92,7 +92,7 @@ impl LogEntries {
         }
     }
 
-    /// Takes the entries of a part that has ended, and of those within it, as one text.
+    /// Takes the entries of a finished part and its nested parts as one text.
     pub(super) fn take_part(&mut self, place: usize, name: &GoTestName) -> Option<String> {
         let is_within = |entry: &LogEntry| {
             let rest = entry.part.strip_prefix(name.part.as_str());
@@ -102,14 +102,14 @@ impl LogEntries {
         (!texts.is_empty()).then(|| texts.join("\n"))
     }
 
-    /// Returns the texts of a part that has failed; its entries stay, as failures of its test.
+    /// Returns the texts of a failed part. Its entries are kept as failures of its test.
     pub(super) fn text_of_part(&self, place: usize, name: &GoTestName) -> Option<String> {
         let own = self.entries.iter().filter(|entry| entry.place == place && entry.part == name.part);
         let texts: Vec<&str> = own.map(|entry| entry.text.as_str()).collect();
         (!texts.is_empty()).then(|| texts.join("\n"))
     }
 
-    /// Takes the entries of a test that has ended, as failures. Files of tests are in `directory`.
+    /// Takes the entries of a finished test as failures. Test files are in `directory`.
     pub(super) fn take_test(&mut self, place: usize, directory: Option<&str>) -> Vec<Failure> {
         let failure = |entry: LogEntry| {
             let LogEntry { part, file, line, text, .. } = entry;

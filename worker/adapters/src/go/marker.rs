@@ -1,40 +1,40 @@
-//! The markers that the package `testing` writes: lines about tests and their parts.
+//! Markers that the package `testing` writes: lines about tests and their parts.
 
 use std::time::Duration;
 
 use crate::{FrameworkResult, scan::decode_lossy};
 
-/// The byte with which each marker begins since Go 1.20.
+/// First byte of each marker since Go 1.20.
 pub(super) const FRAME: u8 = 0x16;
-/// Longest marker, whose names of subtests may be long.
+/// Maximum length of a marker. Names of subtests may be long.
 pub(super) const MARKER_BYTES: usize = 64 << 10;
 
-/// How a line begins that may be a marker.
+/// Prefixes of lines that may be markers.
 const BEGINNINGS: [&str; 5] = ["=== ", "--- ", PASSED, FAILED, RACE];
 const PASSED: &str = "PASS\n";
 const FAILED: &str = "FAIL\n";
 const RACE: &str = "testing: race detected outside of test execution\n";
 
-/// What a line says.
+/// Meaning of a marker line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum GoMarker {
     /// A test or a part begins.
     Run(GoTestName),
-    /// A test or a part waits for its turn among those that run in parallel.
+    /// A test or part waits for its turn to run in parallel.
     Pause(GoTestName),
-    /// It goes on; before Go 1.20 also: what follows is written by it.
+    /// A test or part continues. Before Go 1.20, this also means that it writes the following output.
     Continue(GoTestName),
-    /// What follows is written by this one; by none if there is no name.
+    /// The following output belongs to this test or part, or to none if there is no name.
     Name(Option<GoTestName>),
     /// A test or a part has ended.
     End { name: GoTestName, result: FrameworkResult, duration: Option<Duration> },
     /// The last line.
     Final { has_failed: bool },
-    /// A data race was found when no test ran, which is a failure.
+    /// A data race was found while no test was running, which is a failure.
     RaceOutside,
 }
 
-/// The name of a test, or of a part of it.
+/// Name of a test or of a part of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct GoTestName {
     pub(super) test: String,
@@ -53,7 +53,7 @@ impl GoTestName {
     }
 }
 
-/// Returns whether these bytes, without a newline, may be the beginning of a marker.
+/// Returns whether these bytes, which contain no newline, may be the start of a marker.
 pub(super) fn may_become_marker(bytes: &[u8]) -> bool {
     bytes.len() < MARKER_BYTES
         && BEGINNINGS.iter().any(|beginning| {
@@ -62,7 +62,7 @@ pub(super) fn may_become_marker(bytes: &[u8]) -> bool {
         })
 }
 
-/// Reads a line with its newline, without the byte in front of it.
+/// Reads a line with its newline, but without the marker byte.
 pub(super) fn read(line: &[u8]) -> Option<GoMarker> {
     let text = decode_lossy(line);
     match text.as_str() {

@@ -1,5 +1,6 @@
-//! Go: lists by `-test.list`, selects tests by a pattern of their names, reports events between what the
-//! tests write on standard output; from Go 1.20 on, each begins with a byte that nothing else writes.
+//! Go. A program lists its tests with `-test.list`, selects them by a regular expression, and reports events
+//! on standard output, mixed with the output of the tests. Since Go 1.20, each report begins with a marker
+//! byte.
 
 mod adapter;
 mod command;

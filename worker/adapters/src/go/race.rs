@@ -1,4 +1,4 @@
-//! Data races, which the race detector reports to standard error, and the package `testing` only counts.
+//! Data races, which the race detector reports on standard error. The package `testing` only counts them.
 
 use heeler_core::Failure;
 
@@ -7,11 +7,11 @@ use crate::{FrameworkVerdict, scan};
 
 const BEGIN: &str = "WARNING: DATA RACE\n";
 const END: &str = "==================\n";
-/// Size of one report that is kept, and number of reports.
+/// Maximum size of a report, and maximum number of reports.
 const REPORT_BYTES: usize = 8 << 10;
 const MAX_REPORTS: usize = 10;
 
-/// Adds the data races in the standard error of a failed test.
+/// Adds the data races found in the standard error of a failed test.
 pub(super) fn add_data_races(verdict: &mut FrameworkVerdict, _name: &str, stderr: &str) {
     for report in stderr.split(BEGIN).skip(1).take(MAX_REPORTS) {
         let report = scan::truncated(report.split(END).next().unwrap_or(report), REPORT_BYTES);
@@ -26,7 +26,7 @@ pub(super) fn add_data_races(verdict: &mut FrameworkVerdict, _name: &str, stderr
     }
 }
 
-/// Returns the place of the first access: its function's line is followed by one with the place.
+/// Returns the location of the first access, which is on the line after its function.
 fn first_place(report: &str) -> Option<(&str, u32)> {
     let place = report.lines().nth(2)?;
     goroutines::read_place(place.trim_start())

@@ -1,20 +1,20 @@
-//! Divides standard output into markers and what is written between them.
+//! Splits standard output into markers and output.
 
 use super::{
     adapter::Go,
     marker::{self, FRAME, GoMarker, MARKER_BYTES},
 };
 
-/// Words with which a marker begins that may follow output without a newline, before Go 1.20.
+/// Start of markers that may follow output without a newline, before Go 1.20.
 const LINE_WORDS: [&[u8]; 2] = [b"=== ", b"--- "];
-/// How a marker of a part is indented below the end of its test, before Go 1.20.
+/// Indentation of a part's marker below the end of its test, before Go 1.20.
 const INDENT: &[u8] = b"    ";
 
 /// A piece of standard output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Piece<'a> {
     Output(&'a [u8]),
-    /// A marker, with the line that it is and whether that is indented.
+    /// A marker, its line, and whether the line is indented.
     Marker {
         marker: GoMarker,
         line: &'a [u8],
@@ -22,7 +22,7 @@ pub(super) enum Piece<'a> {
     },
 }
 
-/// Finds markers in output that comes in pieces. Keeps no more than the longest marker.
+/// Finds markers in chunked output. Buffers no more than the longest marker.
 #[derive(Debug)]
 pub(super) struct Scanner {
     variant: Go,
@@ -34,8 +34,7 @@ impl Scanner {
         Self { variant, buffered: Vec::new() }
     }
 
-    /// Reads a chunk. `take` returns whether what looks like a marker is one at its place; it is output
-    /// otherwise.
+    /// Reads a chunk. `take` returns whether a marker is valid in its position; an invalid marker is output.
     pub(super) fn read(&mut self, chunk: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) {
         let mut bytes = std::mem::take(&mut self.buffered);
         let whole = if bytes.is_empty() {
@@ -51,7 +50,7 @@ impl Scanner {
         self.buffered = whole[done..].to_vec();
     }
 
-    /// Returns what is left at the end of the output.
+    /// Returns the bytes left at the end of the output.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffered)
     }
@@ -68,8 +67,8 @@ fn take_output(bytes: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) {
     }
 }
 
-/// Reads output in which each marker begins with a byte of its own, wherever that is; returns the number of
-/// bytes read.
+/// Reads output in which each marker begins with a marker byte, at any position; returns the number of bytes
+/// read.
 fn read_framed(bytes: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) -> usize {
     let (mut done, mut from) = (0, 0);
     while let Some(found) = memchr::memchr(FRAME, &bytes[from..]) {
@@ -126,7 +125,7 @@ fn read_line(line: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) {
     {
         return;
     }
-    // A test may have written something in front of it.
+    // A test may have written text before the marker on the same line.
     let words = LINE_WORDS.iter().flat_map(|word| memchr::memmem::find_iter(line, word));
     let mut starts: Vec<usize> = words.filter(|start| *start > indent).take(MARKERS_IN_LINE).collect();
     starts.sort_unstable();
@@ -134,7 +133,7 @@ fn read_line(line: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) {
         let (before, rest) = line.split_at(start);
         let Some(marker) = marker::read(rest).filter(|_| rest.len() <= MARKER_BYTES) else { continue };
         let mut is_taken = false;
-        // What stands in front is written by the test that has ended or begins then, or by one before it.
+        // Emit the text before the marker first.
         take(Piece::Output(before));
         is_taken |= take(Piece::Marker { marker, line: rest, is_indented: false });
         if !is_taken {
@@ -145,7 +144,7 @@ fn read_line(line: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) {
     take_output(line, take);
 }
 
-/// Places in a line at which a marker is looked for.
+/// Maximum number of positions in a line that are checked for a marker.
 const MARKERS_IN_LINE: usize = 16;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Tests of the transcripts and reports of real Go programs, of both forms, and of hostile output. What the
-//! recorded transcripts give, whole and cut at every byte, is compared with those of the other frameworks.
+//! Tests with recorded output of real Go programs in both formats, and with hostile output. The events of the
+//! recorded transcripts, whole and cut at every byte, are compared together with those of the other
+//! frameworks.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ fn tests(names: &[&str]) -> Vec<ListedTest> {
     names.iter().map(|name| ListedTest { name: (*name).to_owned(), ..ListedTest::default() }).collect()
 }
 
-/// A parser that has read a whole output, with what it found.
+/// Returns a parser that has read the whole output, and its events.
 fn parsed(variant: Go, names: &[&str], output: &[u8]) -> (GoParser, Vec<TranscriptEvent>) {
     let tests = tests(names);
     let mut parser = GoParser::new(variant, &tests.iter().collect::<Vec<_>>());
@@ -106,7 +107,7 @@ fn every_kind_of_death_is_described() {
         ] {
             let report = death::read(&recorded_text(&format!("{name}-{test}.stderr"))).unwrap();
             assert_eq!(report.detail, detail, "{name} {test}");
-            // Before Go 1.21, the outermost frames of a stack that has overflowed are left out.
+            // Before Go 1.21, the outermost frames of an overflowed stack are left out.
             let is_named = is_named && (name, test) != ("go-plain", "TestOverflows");
             assert_eq!(report.functions.iter().any(|function| function == test), is_named, "{name} {test}");
         }

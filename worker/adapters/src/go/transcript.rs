@@ -1,4 +1,4 @@
-//! The parser of a run: which tests are running, and what the markers between their output say.
+//! Parser of a run: tracks which tests are running, from the markers in the output.
 //!
 //! ```text
 //!            RUN                 end, of a test that runs by itself
@@ -8,9 +8,9 @@
 //!                   paused     ───────────────────────────────────────► ended
 //! ```
 //!
-//! A test that panics has the marker of an ordinary failure, and then the process dies. Behind the end of a
-//! test that ran by itself the next marker follows at once. Among tests that run in parallel, markers of
-//! others may follow before the process is dead: what it prints to standard error names the test then.
+//! A test that panics first has the marker of an ordinary failure; then the process dies. After the end of a
+//! test that ran alone, the next marker follows at once. With parallel tests, markers of other tests may
+//! follow before the process dies; its standard error then names the test.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ use crate::{
     TranscriptParser,
 };
 
-/// Size of what an example has printed and should have, which follows its end.
+/// Maximum size of the actual and expected output of an example, which follows its end marker.
 const EXAMPLE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,60 +45,60 @@ struct TestState {
     name: String,
     progress: GoTestState,
     is_parallel: bool,
-    /// It runs once more after its end, as `-test.cpu` has it.
+    /// The test runs again after its end, for example because of `-test.cpu`.
     runs_again: bool,
 }
 
-/// The end of a test that nothing has confirmed yet.
+/// An end marker that nothing has confirmed yet.
 #[derive(Debug)]
 struct UnconfirmedGoEnd {
     place: usize,
     verdict: FrameworkVerdict,
-    /// The line that it is, until it was output.
+    /// Line of the marker; `None` once it was emitted as output.
     line: Option<Vec<u8>>,
-    /// Output behind it.
+    /// Output after the marker.
     rest: Vec<u8>,
-    /// Whether the framework has said since that what follows is of no test.
+    /// The framework has said that the following output belongs to no test.
     is_left: bool,
 }
 
 impl UnconfirmedGoEnd {
-    /// Returns whether it is the failure of an example.
+    /// Returns whether this is the failure of an example.
     fn is_of_example(&self, tests: &[TestState]) -> bool {
         self.verdict.result == FrameworkResult::Failed && tests[self.place].name.starts_with("Example")
     }
 }
 
-/// Who writes what follows.
+/// The test or part that writes the following output.
 #[derive(Debug)]
 struct OutputWriter {
     place: usize,
     part: String,
 }
 
-/// The parser of one process's standard output.
+/// Parser of the standard output of one process.
 pub(super) struct GoParser {
     scanner: Scanner,
     run: GoRun,
 }
 
-/// What is known of the tests of one process.
+/// State of the tests in one process.
 struct GoRun {
     variant: Go,
     tests: Vec<TestState>,
     places: HashMap<String, usize>,
-    /// Where the files of the tests are.
+    /// Directory of the test files.
     directory: Option<String>,
     writer: Option<OutputWriter>,
     unconfirmed: Option<UnconfirmedGoEnd>,
     log: LogEntries,
     failed: u64,
-    /// Whether the last line says that tests have failed.
+    /// Whether the final line reports failed tests; `None` before the final line.
     final_line: Option<bool>,
     outside_failure: Option<String>,
     /// The first test that began without being selected.
     unselected: Option<String>,
-    /// Markers stand where the framework writes none.
+    /// The framework would not write markers in this position.
     is_doubtful: bool,
     culprit: DeathCulprit,
     death_detail: Option<String>,
@@ -137,7 +137,7 @@ impl GoParser {
         }
     }
 
-    /// Returns the number of bytes that are kept of the output.
+    /// Returns the number of buffered output bytes.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
         let end = self.run.unconfirmed.as_ref();
@@ -147,7 +147,7 @@ impl GoParser {
 }
 
 impl GoRun {
-    /// Handles a piece of output; returns whether what looks like a marker is one here.
+    /// Handles a piece of output; returns whether a marker is valid here.
     fn on_piece(&mut self, piece: Piece<'_>, events: &mut Vec<TranscriptEvent>) -> bool {
         let (marker, line, is_indented) = match piece {
             Piece::Output(bytes) => {
@@ -186,7 +186,7 @@ impl GoRun {
             }
             GoMarker::Name(name) => {
                 match &mut self.unconfirmed {
-                    // An example that panics has the marker of a failure and this one, and then dies.
+                    // A panicking example writes the marker of a failure and this marker, then dies.
                     Some(end) if name.is_none() && end.is_of_example(&self.tests) => end.is_left = true,
                     _ => self.continue_after_end(name.as_ref(), events),
                 }
@@ -212,8 +212,8 @@ impl GoRun {
         true
     }
 
-    /// Returns whether the framework may write this marker now. What else looks like one is output, such as
-    /// that of another program.
+    /// Returns whether the framework can write this marker now. Any other marker is output, for example of
+    /// another Go program.
     fn is_expected(&self, marker: &GoMarker, is_indented: bool) -> bool {
         let progress = |name: &GoTestName| Some(self.tests[*self.places.get(&name.test)?].progress);
         let is_open =
@@ -225,12 +225,13 @@ impl GoRun {
             GoMarker::Name(name) => name.as_ref().is_none_or(|name| progress(name).is_some()),
             GoMarker::End { name, .. } if name.is_part() => is_open(name) || self.runs_again(name),
             GoMarker::End { name, .. } => !is_indented && progress(name).is_some(),
-            // While tests run it is another program's.
+            // While tests are running, these markers come from another program.
             GoMarker::Final { .. } | GoMarker::RaceOutside => !is_indented && !self.has_open_test(),
         }
     }
 
-    /// Notices the begin of a test that was not selected. Without frames it may be another program's.
+    /// Handles a marker in the wrong position: records the begin of an unselected test. Without marker bytes,
+    /// the marker may come from another program.
     fn on_unexpected(&mut self, marker: &GoMarker, is_indented: bool, events: &mut Vec<TranscriptEvent>) {
         if let GoMarker::Run(name) = marker
             && !name.is_part()
@@ -248,7 +249,7 @@ impl GoRun {
         self.places.get(&name.test).is_some_and(|place| self.tests[*place].runs_again)
     }
 
-    /// Returns whether a test is running that has no end marker.
+    /// Returns whether a test is running without an end marker.
     fn has_open_test(&self) -> bool {
         let ending = self.unconfirmed.as_ref().map(|end| end.place);
         let is_open = |(place, test): (usize, &TestState)| {
@@ -257,7 +258,7 @@ impl GoRun {
         self.tests.iter().enumerate().any(is_open)
     }
 
-    /// Returns the index of the test that this is the name of; of a part there is none.
+    /// Returns the index of the named test; `None` for a part.
     fn place_of_test(&self, name: &GoTestName) -> Option<usize> {
         self.places.get(&name.test).copied().filter(|_| !name.is_part())
     }
@@ -280,9 +281,9 @@ impl GoRun {
         match test.progress {
             GoTestState::Waiting => {
                 test.progress = GoTestState::Running;
-                // Another call of `m.Run`.
                 events.push(TranscriptEvent::Begun { place });
             }
+            // The program called `m.Run` again, or `-test.cpu` has several values.
             GoTestState::Ended => test.runs_again = true,
             GoTestState::Running | GoTestState::Paused => self.is_doubtful = true,
         }
@@ -323,7 +324,7 @@ impl GoRun {
                 return;
             }
         }
-        // Another end of the same test takes the place of the one before.
+        // A second end marker of the same test replaces the first.
         match self.unconfirmed.take() {
             Some(end) if end.place == place => self.reject_end(end, events),
             before => {
@@ -338,13 +339,14 @@ impl GoRun {
             rest: Vec::new(),
             is_left: false,
         });
-        // Behind it follows the marker of another test, at any time.
+        // The next marker of another test may come much later, so do not wait for it.
         if self.tests[place].is_parallel && self.variant == Go::Framed {
             self.confirm_end(events);
         }
     }
 
-    /// Handles that the framework goes on with this test: what seemed to be its end was none.
+    /// Handles a marker of test `name` after an unconfirmed end: the end is rejected if the same test
+    /// continues, and confirmed otherwise.
     fn continue_after_end(&mut self, name: Option<&GoTestName>, events: &mut Vec<TranscriptEvent>) {
         let Some(end) = self.unconfirmed.take() else { return };
         let same = name.and_then(|name| self.places.get(&name.test)).is_some_and(|place| *place == end.place);
@@ -356,7 +358,7 @@ impl GoRun {
         }
     }
 
-    /// The line was output of the test.
+    /// Emits the end marker as output of the test.
     fn reject_end(&mut self, end: UnconfirmedGoEnd, events: &mut Vec<TranscriptEvent>) {
         if let Some(line) = end.line {
             events.push(test_output(end.place, line));
@@ -392,7 +394,7 @@ impl GoRun {
                 let room = EXAMPLE_BYTES.saturating_sub(end.rest.len());
                 end.rest.extend_from_slice(&bytes[..bytes.len().min(room)]);
             } else if let Some(line) = end.line.take() {
-                // It may have been output.
+                // The end marker may have been printed by the test.
                 events.push(test_output(end.place, line));
             }
             let place = end.place;
@@ -417,14 +419,14 @@ impl GoRun {
         }
     }
 
-    /// Returns the test that a stack names, if it can have died: it is running, or seems to have failed.
+    /// Returns the first test on a stack that may have died: it must have begun.
     fn test_on_stack(&self, functions: &[String]) -> Option<usize> {
         let places = functions.iter().filter_map(|function| self.places.get(function).copied());
         places.into_iter().find(|place| self.tests[*place].progress != GoTestState::Waiting)
     }
 }
 
-/// Reads what `got:` and `want:` of an example are.
+/// Reads the `got:` and `want:` output of an example.
 fn example_failure(name: &str, text: &[u8]) -> Option<Failure> {
     let text = String::from_utf8_lossy(text);
     let rest = text.strip_prefix("got:\n").filter(|_| name.starts_with("Example"))?;
@@ -467,7 +469,7 @@ impl TranscriptParser for GoParser {
         self.run.death_detail.as_deref()
     }
 
-    /// Tests that were asked for, and left out, such as by a `TestMain` that changes what is run.
+    /// Reports tests that were requested but not run, for example because a `TestMain` changed the selection.
     fn on_exit(&mut self, _code: i32, events: &mut Vec<TranscriptEvent>) {
         if self.run.final_line.is_none() || self.run.has_open_test() {
             return;
@@ -490,7 +492,7 @@ impl TranscriptParser for GoParser {
         self.run.final_line.is_some() && !self.run.has_open_test()
     }
 
-    /// `TestMain` may have exit codes of its own for failures.
+    /// `TestMain` may use its own exit codes for failures.
     fn explains_exit(&self, code: i32) -> bool {
         let has_failed = self.run.failed > 0;
         let is_explained = match self.run.final_line {
@@ -501,7 +503,7 @@ impl TranscriptParser for GoParser {
         is_explained && self.run.outside_failure.is_none()
     }
 
-    /// A failure without a continuation is what a panic writes.
+    /// An unconfirmed failure does not count, because a panic also writes the marker of a failure.
     fn is_after_end_marker(&self) -> bool {
         let end = self.run.unconfirmed.as_ref();
         end.is_some_and(|end| end.verdict.result != FrameworkResult::Failed)
@@ -520,7 +522,7 @@ impl TranscriptParser for GoParser {
     }
 }
 
-/// Returns the event for what a test has written. Go programs write both outputs to standard output.
+/// Returns the event for output of a test. Go programs write both streams to standard output.
 fn test_output(place: usize, bytes: Vec<u8>) -> TranscriptEvent {
     TranscriptEvent::TestOutput { place, stream: OutputStream::Output, bytes }
 }
