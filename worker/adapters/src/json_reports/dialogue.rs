@@ -1,5 +1,4 @@
-//! The dialogue of a run: requests one batch after the other, and turns the reports of their tests into
-//! events.
+//! The dialogue of a run: sends one request after the other and turns the reports of their tests into events.
 
 use std::{ops::Range, time::Duration};
 
@@ -15,9 +14,9 @@ enum ReportedState {
     Ended,
 }
 
-/// An end that another process has reported than the one that reported the begin. A child that runs one test
-/// for its parent reports such an end, and so does a forked copy that returns from a test and then goes on
-/// with the next one. So the end counts when a third report shows that the run goes on elsewhere.
+/// An end reported by another process than the begin. Two kinds of processes report such an end: a child that
+/// runs one test for its parent, and a forked copy that returns from a test and continues with the next one.
+/// So the end counts only when a third report shows that the run continues elsewhere.
 #[derive(Debug)]
 struct ProposedEnd {
     place: usize,
@@ -25,31 +24,31 @@ struct ProposedEnd {
     by: ReportWriter,
 }
 
-/// The tests of one process, and what it has reported of them.
+/// The tests of one process and their reported state.
 #[derive(Debug)]
 pub(crate) struct ReportDialogue {
-    /// As requests name them.
+    /// Names of the tests in requests.
     tests: Vec<String>,
     states: Vec<ReportedState>,
-    /// The processes that reported the begin of each test, as far as they are known.
+    /// Processes that reported the begin of each test, if known.
     beginners: Vec<Option<ReportWriter>>,
-    /// Ends that nothing has confirmed.
+    /// Ends that are not confirmed.
     proposed: Vec<ProposedEnd>,
-    /// Forked copies that go on with the run: what they report counts for nothing.
+    /// Forked copies that continue the run. Their reports are ignored.
     copies: Vec<ReportWriter>,
-    /// Tests of the current request.
+    /// Tests in the current request.
     requested: Range<usize>,
-    /// Tests of one request.
+    /// Maximum number of tests in one request.
     request_size: usize,
     is_complete: bool,
-    /// The process that reported the end of the last request.
+    /// Process that reported the end of the last request.
     done_by: Option<ReportWriter>,
-    /// The first error of the program's reports.
+    /// First error in the reports.
     fault: Option<String>,
 }
 
 impl ReportDialogue {
-    /// Returns the dialogue about these tests, at most `request_size` of them in one request.
+    /// Creates the dialogue about these tests, with at most `request_size` tests per request.
     pub(crate) fn new(tests: Vec<String>, request_size: usize) -> Self {
         let requested = 0..tests.len().min(request_size);
         Self {
@@ -66,17 +65,17 @@ impl ReportDialogue {
         }
     }
 
-    /// Returns whether every test was requested, and the last request is done.
+    /// Returns whether all tests were requested and the last request is done.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Returns whether forked copies have gone on with the run.
+    /// Returns whether forked copies have continued the run.
     pub(crate) fn has_copies(&self) -> bool {
         !self.copies.is_empty()
     }
 
-    /// Returns the first error of the program's reports.
+    /// Returns the first error in the reports.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
@@ -86,7 +85,7 @@ impl ReportDialogue {
         message::run(&self.tests[self.requested.clone()], self.tests.len() == 1)
     }
 
-    /// Returns whether every test has ended, the last request is done, and no report was in error.
+    /// Returns whether all tests have ended, the last request is done, and no report was invalid.
     pub(crate) fn takes_more_tests(&self) -> bool {
         let has_ended = |state: &ReportedState| *state == ReportedState::Ended;
         self.is_complete && self.fault.is_none() && self.states.iter().all(has_ended)
@@ -103,7 +102,8 @@ impl ReportDialogue {
         self.request()
     }
 
-    /// Handles a report of this process, if it is known; returns the next request.
+    /// Handles a report and returns the next request. `writer` is the process that wrote the report, if
+    /// known.
     pub(crate) fn on_report_line(
         &mut self,
         report: &ReportLine,
@@ -117,7 +117,7 @@ impl ReportDialogue {
         if let Some(writer) = writer
             && self.is_of_copy(report, writer, events)
         {
-            // Otherwise it waits for its next request, and the process for it.
+            // Stop the copy, which would otherwise wait for a request while the process waits for the copy.
             return if kind == "done" { message::stop() } else { Vec::new() };
         }
         if kind == "done" {
@@ -128,8 +128,8 @@ impl ReportDialogue {
         Vec::new()
     }
 
-    /// Returns whether a report is one of a forked copy that goes on with the run of another process, and
-    /// settles the proposed ends that it confirms or replaces.
+    /// Returns whether a report comes from a forked copy that continues another process's run. Confirms or
+    /// drops the proposed ends that the report settles.
     fn is_of_copy(
         &mut self,
         report: &ReportLine,
@@ -153,7 +153,7 @@ impl ReportDialogue {
         }
         for end in std::mem::take(&mut self.proposed) {
             if kind == "end" && place == Some(end.place) {
-                // The process that began the test has the last word, and the other one was its copy.
+                // The process that began the test decides; the other process was its copy.
                 self.copies.push(end.by);
             } else if end.by == writer {
                 self.proposed.push(end);
@@ -227,7 +227,7 @@ impl ReportDialogue {
                 }
             },
             ("file", ReportedState::Running) => match report.text("path") {
-                // The directory of the process is not known here.
+                // Relative paths are rejected, because the working directory of the process is unknown here.
                 Some(path) if path.starts_with('/') => {
                     let description = report.text("what").unwrap_or_else(|| "file of the test".to_owned());
                     events.push(TranscriptEvent::File { place, path, description });
@@ -240,7 +240,7 @@ impl ReportDialogue {
         }
     }
 
-    /// Records an error of the program; the first one is kept.
+    /// Records an error in the reports; only the first is kept.
     pub(crate) fn record_fault(&mut self, fault: String) {
         self.fault.get_or_insert_with(|| format!("its reports are in error: {fault}"));
     }

@@ -1,19 +1,19 @@
-//! Finds the reports in the bytes of a report channel, where each line is one.
+//! Splits a report channel into lines, each of which is a report.
 
 use super::message::ReportLine;
 use crate::scan;
 
-/// Length of a line; a longer one is an error of the program.
+/// Maximum length of a line; a longer line is an error.
 pub(crate) const LINE_BYTES: usize = 1 << 20;
 
-/// The beginning of a line whose end is still to come.
+/// Buffers the start of a line whose end is still missing.
 #[derive(Debug, Default)]
 pub(crate) struct ReportLineReader {
     buffered: Vec<u8>,
 }
 
 impl ReportLineReader {
-    /// Reads the next chunk; returns the reports that it completes, and what is wrong in place of a report.
+    /// Reads the next chunk; returns the completed reports, and an error for each invalid line.
     pub(crate) fn read(&mut self, chunk: &[u8]) -> Vec<Result<ReportLine, String>> {
         let mut reports = Vec::new();
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {

@@ -1,10 +1,10 @@
-//! Requests and reports of JSON lines. Unknown members and kinds are ignored.
+//! Requests and reports as JSON lines. Unknown members and kinds are ignored.
 
 use heeler_protocol::control::{ForkPoint, ListedTest, OsText, TraitPair};
 use serde_json::{Value, json};
 
-/// The byte before each report on standard output, as in JSON text sequences (RFC 7464): there a report may
-/// follow output that does not end its line.
+/// Byte before each report on standard output, as in JSON text sequences (RFC 7464). A report may follow
+/// output that does not end with a newline.
 pub(crate) const RECORD_START: u8 = 0x1e;
 
 fn line(message: &Value) -> Vec<u8> {
@@ -13,7 +13,7 @@ fn line(message: &Value) -> Vec<u8> {
     bytes
 }
 
-/// Version of the requests and reports.
+/// Version of requests and reports.
 pub(crate) const VERSION: u64 = 1;
 
 /// Returns the request for a listing.
@@ -21,23 +21,23 @@ pub(crate) fn list() -> Vec<u8> {
     line(&json!({"k": "list", "v": VERSION}))
 }
 
-/// Returns the request for a listing without these files.
+/// Returns the request for a listing that skips these files.
 pub(crate) fn list_without(files: &[String]) -> Vec<u8> {
     line(&json!({"k": "list", "v": VERSION, "skip": files}))
 }
 
-/// Returns the request to run tests; `is_only_test` if the lease has no other.
+/// Returns the request to run tests. `is_only_test` means that the lease has no other test.
 pub(crate) fn run(tests: &[String], is_only_test: bool) -> Vec<u8> {
     line(&json!({"k": "run", "v": VERSION, "tests": tests, "alone": is_only_test}))
 }
 
-/// Returns the request to load the framework, or all tests as well, and then to be forked for them.
+/// Returns the request to load the framework (or also all tests), and then wait to be forked.
 pub(crate) fn warm(point: ForkPoint) -> Vec<u8> {
     line(&json!({"k": "warm", "v": VERSION, "collect": point == ForkPoint::Program}))
 }
 
-/// Returns the request for a fork below a guard, which is executed with these words; `None` if something in
-/// it is no text.
+/// Returns the request to fork below a guard, which is executed with these words; `None` if a word or
+/// variable is not UTF-8.
 pub(crate) fn fork(guard: &[OsText], environment: &[(OsText, Option<OsText>)]) -> Option<Vec<u8>> {
     let text = |text: &OsText| std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned);
     let guard = guard.iter().map(text).collect::<Option<Vec<_>>>()?;
@@ -54,11 +54,11 @@ pub(crate) fn stop() -> Vec<u8> {
     line(&json!({"k": "stop"}))
 }
 
-/// One report, or one object in it.
+/// A report, or an object inside a report.
 pub(crate) struct ReportLine(Value);
 
 impl ReportLine {
-    /// Parses a line; `None` if it is no JSON object.
+    /// Parses a line; `None` if it is not a JSON object.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok().filter(Value::is_object).map(Self)
     }
@@ -67,7 +67,7 @@ impl ReportLine {
         self.0["k"].as_str().unwrap_or_default()
     }
 
-    /// Returns a member; null if there is none.
+    /// Returns a member; null if it is absent.
     pub(crate) fn member(&self, name: &str) -> &Value {
         &self.0[name]
     }
@@ -81,7 +81,7 @@ impl ReportLine {
         items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the objects of an array; anything else in it is ignored.
+    /// Returns the objects of an array; other items are ignored.
     pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
         let items = self.0[name].as_array().into_iter().flatten();
         items.filter(|item| item.is_object()).cloned().map(Self).collect()
@@ -100,8 +100,8 @@ impl ReportLine {
         self.0["i"].as_u64().and_then(|index| usize::try_from(index).ok())
     }
 
-    /// Returns why the program can't be understood, if its `hello` says so: it names the version of its
-    /// reports, which without one is that of the request.
+    /// Returns an error if the version in a `hello` report is not supported. A `hello` without a version uses
+    /// the version of the request.
     pub(crate) fn unknown_version(&self) -> Option<String> {
         let version = &self.0["v"];
         let is_known = version.is_null() || version.as_u64().is_some_and(|version| version == VERSION);
@@ -113,7 +113,7 @@ impl ReportLine {
         self.0["f"].as_u64()
     }
 
-    /// Returns the test that a report of a listing describes; `None` if it has no id.
+    /// Returns the test that a listing report describes; `None` if it has no id.
     pub(crate) fn listed_test(&self) -> Option<ListedTest> {
         let tags = self.texts("tags").into_iter();
         Some(ListedTest {

@@ -1,9 +1,9 @@
-//! Requests and reports as lines of JSON, for the adapters whose programs report in this way.
+//! Requests and reports as lines of JSON, shared by several adapters.
 //!
-//! - `message`: the requests, and the members of one report.
-//! - `lines`: finds the reports in the bytes of a channel.
-//! - `dialogue`: requests tests, and turns their reports into events.
-//! - `outputs`: divides the standard outputs among the tests, by the fences.
+//! - `message`: requests, and the members of a report.
+//! - `lines`: splits a channel into reports.
+//! - `dialogue`: requests tests and turns their reports into events.
+//! - `outputs`: attributes the standard outputs to tests by fences.
 
 pub(crate) mod dialogue;
 pub(crate) mod lines;

@@ -1,59 +1,59 @@
-//! Divides the standard outputs of one process among its tests. Reports, standard output and standard error
-//! travel in three ways and are read in any order; the fences, lines with a nonce and a number that the
-//! program writes to both outputs between two tests, put them in order again.
+//! Attributes the standard outputs of one process to its tests. Reports, standard output and standard error
+//! arrive on three streams and are read in any order. The program writes fences, lines with a nonce and a
+//! number, to both outputs between two tests; they restore the order.
 //!
-//! A report with the number of a fence is passed on when both outputs were read up to that fence. What was
-//! read of an output beyond the fence of the last passed beginning waits for the next one.
+//! A report with a fence number is passed on when both outputs have been read up to that fence. Output after
+//! the fence of the last begin that was passed on waits for the next report.
 
 use std::collections::VecDeque;
 
 use crate::TranscriptEvent;
 
-/// The byte before the nonce of a fence.
+/// Byte before the nonce of a fence.
 const FENCE_START: u8 = 0x1e;
-/// Longest number of a fence, in digits.
+/// Maximum number of digits in a fence.
 const MAX_DIGITS: usize = 19;
-/// Bytes and reports that may wait. More wait only for fences that never come: then nothing waits any more,
-/// and what is written is output of the test that runs when it is read.
+/// Maximum number of bytes and of reports that may wait. More would wait only if fences never come. Then
+/// nothing waits any more, and output belongs to the test that is running when it is read.
 const MAX_WAITING_BYTES: usize = 4 << 20;
 const MAX_WAITING_REPORTS: usize = 1 << 16;
 
-/// What a report does when its turn comes.
+/// A report that waits for its fence.
 #[derive(Debug)]
 enum WaitingReport {
-    /// The event is passed on. A beginning opens the span behind its fence; an end does not, because the
-    /// output there is that of the next test.
+    /// Emits the event. A begin opens the span after its fence. An end does not, because that output belongs
+    /// to the next test.
     Event(TranscriptEvent),
-    /// The request is done: what follows belongs to no test.
+    /// The request is done, so the following output belongs to no test.
     Done,
 }
 
 /// One of the two outputs.
 #[derive(Debug, Default)]
 struct FencedOutput {
-    /// Read, and maybe the beginning of a fence.
+    /// Bytes that may be the start of a fence.
     unread: Vec<u8>,
-    /// Fences read.
+    /// Number of fences read.
     fences: u64,
-    /// Output with the number of fences before it.
+    /// Output, with the number of fences before it.
     waiting: VecDeque<(u64, Vec<u8>)>,
 }
 
 /// The two outputs of a process, and the reports that wait for their fences.
 #[derive(Debug, Default)]
 pub(crate) struct DividedOutputs {
-    /// What each fence begins with; `None` before the program has reported its nonce.
+    /// Prefix of each fence; `None` until the program has reported its nonce.
     fence: Option<Vec<u8>>,
     outputs: [FencedOutput; 2],
     reports: VecDeque<(u64, WaitingReport)>,
-    /// The fence behind which output is passed on at once.
+    /// Output after this fence is emitted at once.
     open_span: u64,
     waiting_bytes: usize,
     is_without_fences: bool,
 }
 
 impl DividedOutputs {
-    /// Sets the nonce, once: later ones are ignored.
+    /// Sets the nonce. Only the first call has an effect.
     pub(crate) fn set_nonce(&mut self, nonce: &str) {
         let fence = || [&[FENCE_START], nonce.as_bytes(), b" "].concat();
         if !nonce.is_empty() {
@@ -66,7 +66,7 @@ impl DividedOutputs {
         self.fence.is_some()
     }
 
-    /// Adds the event of a report behind this fence; `None` for the fence of the report before it.
+    /// Adds the event of a report after this fence; `None` means the fence of the previous report.
     pub(crate) fn push_event(&mut self, fence: Option<u64>, event: TranscriptEvent) {
         if let TranscriptEvent::Part { part, .. } = &event {
             self.waiting_bytes += part.name.len() + part.message.as_ref().map_or(0, String::len);
@@ -100,7 +100,7 @@ impl DividedOutputs {
         !self.reports.is_empty()
     }
 
-    /// Passes on everything whose turn has come.
+    /// Passes on all reports and output that need not wait.
     pub(crate) fn pass_on(&mut self, events: &mut Vec<TranscriptEvent>) {
         if self.waiting_bytes > MAX_WAITING_BYTES || self.reports.len() > MAX_WAITING_REPORTS {
             self.is_without_fences = true;
@@ -108,7 +108,7 @@ impl DividedOutputs {
         let read = self.outputs.iter().map(|output| output.fences).min().unwrap_or_default();
         let reached = if self.is_without_fences { u64::MAX } else { read };
         while let Some((fence, report)) = self.reports.pop_front_if(|(fence, _)| *fence <= reached) {
-            // Output of the span before the fence is that of what ends here.
+            // Output before this fence belongs to the test that ends here.
             self.pass_on_outputs(|span| span < fence, events);
             match report {
                 WaitingReport::Event(event) => {
@@ -130,13 +130,13 @@ impl DividedOutputs {
         }
     }
 
-    /// Gives up on fences that were not read, after a report that was written behind all of them: the program
-    /// has replaced the descriptors of its outputs.
+    /// Stops waiting for fences. Called after a report that was written after all of them: the program must
+    /// have replaced its output descriptors.
     pub(crate) fn expect_no_fences(&mut self) {
         self.is_without_fences |= self.has_waiting_reports();
     }
 
-    /// Passes on everything, after the end of the process.
+    /// Passes on everything after the end of the process.
     pub(crate) fn finish(&mut self, events: &mut Vec<TranscriptEvent>) {
         for output in &mut self.outputs {
             let rest = std::mem::take(&mut output.unread);
@@ -162,7 +162,7 @@ impl DividedOutputs {
 }
 
 impl FencedOutput {
-    /// Takes the fences out of what was read, and keeps what may be the beginning of one unread.
+    /// Removes the fences from the unread bytes, and keeps a possible start of a fence unread.
     fn find_fences(&mut self, fence: &[u8]) {
         let bytes = std::mem::take(&mut self.unread);
         let mut rest = bytes.as_slice();
@@ -178,7 +178,7 @@ impl FencedOutput {
                     self.unread = from.to_vec();
                     return;
                 }
-                // A test may write any byte.
+                // Not a fence: a test may write this byte.
                 FenceRead::Fence { .. } | FenceRead::Other => {
                     self.keep_slice(&from[..1]);
                     rest = &from[1..];
@@ -207,12 +207,12 @@ enum FenceRead {
         number: u64,
         length: usize,
     },
-    /// It may be one, as far as it goes.
+    /// The bytes may be the start of a fence.
     Incomplete,
     Other,
 }
 
-/// Reads bytes that begin as a fence does.
+/// Reads bytes that start with [`FENCE_START`].
 fn read_fence(fence: &[u8], bytes: &[u8]) -> FenceRead {
     let Some(rest) = bytes.strip_prefix(fence) else {
         return if fence.starts_with(bytes) { FenceRead::Incomplete } else { FenceRead::Other };
@@ -235,7 +235,7 @@ mod tests {
         TranscriptEvent::Ended { place, verdict: FrameworkVerdict::new(FrameworkResult::Passed, None) }
     }
 
-    /// Renders events: outputs of one stream that follow each other are one.
+    /// Renders events, joining consecutive output of the same stream.
     fn shown(events: &[TranscriptEvent]) -> String {
         let mut text = String::new();
         for event in events {

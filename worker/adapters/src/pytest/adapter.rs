@@ -21,21 +21,21 @@ pub(super) const NAME: &str = "pytest";
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::NodeIds,
     has_parts: true,
-    // An interpreter with its imports and the fixtures of its session is worth keeping.
+    // A process is kept, because starting an interpreter, its imports and its session fixtures is expensive.
     process: ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE },
     ..AdapterTraits::new(NAME, "pytest")
 };
 
-/// The module that pytest loads.
+/// Plugin module that pytest loads.
 const PLUGIN_NAME: &str = "heeler_pytest_plugin";
 const PLUGIN: &str = include_str!("heeler_pytest_plugin.py");
-/// What it loads in a process that is to be forked.
+/// Module that the plugin loads in a process that will be forked.
 const FORKS_NAME: &str = "heeler_pytest_forks";
 const FORKS: &str = include_str!("heeler_pytest_forks.py");
-/// The variable that says so, also to the runtime of mutants.
+/// Variable that marks such a process, also for the runtime of mutants.
 const WARM: &str = "HEELER_WARM";
 
-/// Returns the command with our plugin. Its other arguments come last, so that they win over the user's.
+/// Returns the pytest command with Heeler's plugin.
 fn invocation(program: &TestProgram, listing_request: Vec<u8>, scratch: &Path) -> AdapterInvocation {
     let own = program.env.iter().rev().find(|(name, _)| name.as_bytes() == b"PYTHONPATH");
     let of_tool = program.tool_env.iter().find(|(name, _)| name.as_bytes() == b"PYTHONPATH");
@@ -43,14 +43,14 @@ fn invocation(program: &TestProgram, listing_request: Vec<u8>, scratch: &Path) -
         Some((_, value)) => value.as_ref(),
         None => of_tool.map(|(_, value)| value),
     };
-    // The plugin removes its directory again.
+    // The plugin removes this directory from the search path again.
     let mut search_path = OsText::from(scratch).as_bytes().to_vec();
     if let Some(known) = known.filter(|known| !known.as_bytes().is_empty()) {
         search_path.push(b':');
         search_path.extend(known.as_bytes());
     }
     AdapterInvocation {
-        // What pytest captures in its process would be lost when that dies.
+        // Output captured by pytest is lost if the process dies, so capturing is off (`-s`).
         args: ["-s", "-p", PLUGIN_NAME].map(OsText::from).into(),
         env: vec![("PYTHONPATH".into(), Some(OsText::from(search_path)))],
         files: vec![(scratch.join(format!("{PLUGIN_NAME}.py")), PLUGIN.into())],
@@ -66,16 +66,16 @@ impl Adapter for Pytest {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // An interpreter runs any program; the source or the user names the framework.
+        // An interpreter runs any program; only the source or the user knows the framework.
         ClaimConfidence::Unclaimed
     }
 
-    /// As `--junitxml` writes them.
+    /// Same names as `--junitxml`.
     fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
         Some(names::report_name(&test.name))
     }
 
-    /// Lists again without the files that ended the process while they were imported.
+    /// Lists again without the files whose import ended the process.
     fn next_listing(
         &self,
         program: &TestProgram,
@@ -86,7 +86,7 @@ impl Adapter for Pytest {
         let request = [message::list_without(&fatal_files), message::stop()].concat();
         let mut invocation = invocation(program, request, scratch);
         if !outputs.is_empty() {
-            // The plugin is there already.
+            // The first listing has written the plugin already.
             invocation.files.clear();
         }
         Some(invocation)
@@ -122,7 +122,7 @@ impl Adapter for Pytest {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let mut program = program.clone();
-        // The paths of all tests, which the source names after `-m pytest`.
+        // Remove the paths of all tests, which the source puts after `-m pytest`.
         let paths = program.args.iter().skip(2).take_while(|word| !word.as_bytes().starts_with(b"-")).count();
         if program.args.len() > 2 {
             program.args.drain(2..2 + paths);

@@ -1,4 +1,4 @@
-//! Parser of a listing, and of the place at which it ended too early.
+//! Parser of a listing, and of the file at which it stopped early.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use heeler_protocol::control::{ListedTest, OsText};
 use super::adapter::NAME;
 use crate::{AdapterListing, ListingError, ListingOutput, json_reports::message::ReportLine, scan};
 
-/// Listing commands of one program, each without the files that ended those before.
+/// Maximum number of listing commands per program. Each leaves out the files that ended the previous ones.
 const MAX_LISTINGS: usize = 20;
 
-/// Returns the files that the next listing leaves out, because they ended the process while they were
-/// imported; `None` if no further listing is needed, or none would help.
+/// Returns the files that the next listing must skip, because importing them ended the process; `None` if no
+/// further listing is needed or would help.
 pub(super) fn next_fatal_files(outputs: &[ListingOutput]) -> Option<Vec<String>> {
     let fatal_files: Vec<String> = outputs.iter().map_while(fatal_file).collect();
     let has_learned = outputs.len() == fatal_files.len() && outputs.len() < MAX_LISTINGS;
     has_learned.then_some(fatal_files)
 }
 
-/// Returns the file that was being imported when the process ended; `None` if it wrote its whole listing, or
-/// ended elsewhere.
+/// Returns the file that was being imported when the process ended; `None` if the listing is complete or the
+/// process ended elsewhere.
 fn fatal_file(output: &ListingOutput) -> Option<String> {
     let mut file = None;
     for report in lines(output).filter_map(ReportLine::parse) {
@@ -40,7 +40,7 @@ fn lines(output: &ListingOutput) -> impl Iterator<Item = &[u8]> {
 /// Parses the last listing.
 ///
 /// # Errors
-/// It is not complete.
+/// The listing is incomplete.
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingError> {
     let nothing = ListingOutput::default();
     let output = outputs.last().unwrap_or(&nothing);
@@ -51,7 +51,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
             let text = scan::decode_lossy(line);
             damaged(format!("unreadable line {:?}", scan::truncated(&text, 200)))
         };
-        // The last line of a process that died may have no end.
+        // A process that died may have left an incomplete last line.
         let Some(report) = ReportLine::parse(line) else {
             return Err(if output.code == Some(0) { unreadable() } else { ListingError::of_exit(output) });
         };
@@ -65,7 +65,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
             "depends" => depends_on = report.texts("paths").iter().map(|path| read_handle(path)).collect(),
             "listed" => {
                 let failed = |output: &&ListingOutput| output.code != Some(0);
-                // Files that crash are among the tests; that one of them did is a failure of the whole.
+                // Files that crash are listed as tests, and the crash also fails the listing as a whole.
                 let failure = outputs.iter().find(failed).map(ListingError::of_recognized_exit);
                 return Ok(AdapterListing { framework: NAME, tests, failure, warnings, depends_on });
             }
@@ -82,14 +82,14 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
     Err(damaged("it ends without \"listed\"".to_owned()))
 }
 
-/// Returns the path that the plugin has written: one that is not UTF-8 as a NUL and its bytes in hex.
+/// Returns a path written by the plugin. A path that is not UTF-8 is written as a NUL and its bytes in hex.
 fn read_handle(text: &str) -> OsText {
     let bytes = text.strip_prefix('\0').and_then(|hex| HEXLOWER.decode(hex.as_bytes()).ok());
     bytes.map_or_else(|| OsText::from(text), OsText::from)
 }
 
-/// Returns how a command line of pytest in this directory names a test: node ids begin at pytest's root
-/// directory, which may be another one.
+/// Returns the argument that selects a test on a pytest command line in this directory. Node ids are relative
+/// to pytest's root directory, which may be another directory.
 pub(super) fn command_line_id(test: &ListedTest, cwd: &Path) -> OsText {
     let path = test.selector.as_deref().and_then(|selector| selector.split('\n').nth(1));
     let Some(path) = path.map(read_handle) else { return OsText::from(test.name.as_str()) };

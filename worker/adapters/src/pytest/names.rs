@@ -1,9 +1,9 @@
-//! Names of tests in the JUnit reports of pytest.
+//! Test names in pytest's JUnit reports.
 
 use heeler_protocol::control::ReportName;
 
-/// Returns class and name of a node id as pytest writes them with `--junitxml`: the class is the path with
-/// full stops, without its extension, and the classes; brackets begin the parameters, wherever they are.
+/// Returns class and name of a node id as in `--junitxml`. The class is the path with full stops and without
+/// extension, then the classes. Parameters start at the first bracket.
 pub(super) fn report_name(id: &str) -> ReportName {
     let bracket = id.find('[').unwrap_or(id.len());
     let (address, parameters) = id.split_at(bracket);

@@ -1,5 +1,5 @@
-//! Recorded reports and outputs of the fixture suite: parsed whole, and cut at every byte of each of the
-//! three ways, of which the others are read first or last.
+//! Recorded reports and outputs of the fixture suite, parsed whole, and with each of the three streams cut at
+//! every byte while the others are read before or after the cut.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ fn recorded_listing() -> AdapterListing {
     Pytest.read_listing(&heeler_protocol::control::TestProgram::default(), &[output]).unwrap()
 }
 
-/// The tests of the recorded run, which has none that the listing knows as skipped.
+/// Returns the tests of the recorded run: all that the listing does not skip.
 fn recorded_tests() -> Vec<ListedTest> {
     recorded_listing().tests.into_iter().filter(|test| test.skip.is_none()).collect()
 }
@@ -38,7 +38,7 @@ fn parser_of(names: &[&str]) -> PytestParser {
     PytestParser::new(&tests.iter().collect::<Vec<_>>())
 }
 
-/// What one test wrote and how it ended, in an order that does not depend on how the outputs were read.
+/// Output and end of one test, independent of the order in which the streams were read.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Parsed {
     events: Vec<String>,
@@ -46,7 +46,7 @@ struct Parsed {
     stderr: Vec<u8>,
 }
 
-/// Feeds pieces of the three ways; returns what was parsed before, in and after each test.
+/// Feeds pieces of the three streams; returns the results before, in and after each test.
 fn replay(tests: usize, pieces: &[[&[u8]; 3]]) -> Vec<Parsed> {
     let mut parser = parser_of(&vec![""; tests]);
     let mut events = Vec::new();
@@ -114,7 +114,7 @@ fn recorded_run_is_the_same_wherever_it_is_cut() {
     for cut_stream in 0..3 {
         for cut in 0..streams[cut_stream].len() {
             let (head, tail) = streams[cut_stream].split_at(cut);
-            // The other ways are read completely before the rest, or with it.
+            // Read the other streams completely before the rest, or with it.
             let (mut first, mut last) = (streams, [&b""[..]; 3]);
             if cut % 2 == 1 {
                 (first, last) = ([&b""[..]; 3], streams);
@@ -246,7 +246,7 @@ proptest! {
             _ => 0,
         }).sum();
         prop_assert!(passed_on <= written);
-        // Each fence that is taken out has six bytes here.
+        // Each fence that was removed has six bytes here.
         prop_assert_eq!((written - passed_on) % FENCE_BYTES, 0);
     }
 }

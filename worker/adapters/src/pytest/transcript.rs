@@ -13,30 +13,29 @@ use crate::{
     },
 };
 
-/// Number of empty reads after which fences cannot come any more.
+/// Number of consecutive empty reads after which no more fences are expected.
 const EMPTY_READS: u32 = 2;
 
-/// The parser of one process's reports. All tests of a batch are in one request: pytest collects their files
-/// together, and fixtures of modules live until its end. Further batches are further requests.
+/// Parser of one process's reports. All tests of a batch are in one request, because pytest collects their
+/// files together and module fixtures live until its end. Later batches are sent as further requests.
 pub(super) struct PytestParser {
     dialogue: ReportDialogue,
     lines: ReportLineReader,
     outputs: DividedOutputs,
     set_ups: Vec<(String, SetUpProgress)>,
-    /// Fixtures whose tear-down has begun; the last one by those before it.
+    /// Fixtures whose tear-down is running. A fixture's tear-down may start that of another.
     tear_downs: Vec<String>,
-    /// The failure of a session's fixture after the last test.
+    /// Failure of a session fixture after the last test.
     session_failure: Option<String>,
-    /// The session has ended, after the tear-down of its fixtures.
+    /// The session has ended, including the tear-down of its fixtures.
     is_stopped: bool,
-    /// Number of reads, one after the other, that found nothing in the outputs of a process whose tests have
-    /// ended.
+    /// Number of consecutive reads without output since all tests of the process ended.
     empty_reads: u32,
     has_asked_to_stop: bool,
 }
 
 impl PytestParser {
-    /// Returns the parser of a process that runs these tests.
+    /// Creates the parser for a process that runs these tests.
     pub(super) fn new(tests: &[&ListedTest]) -> Self {
         Self {
             dialogue: ReportDialogue::new(selectors(tests), usize::MAX),
@@ -79,9 +78,9 @@ impl PytestParser {
             }
             kind => {
                 let mut events = Vec::new();
-                // All tests were in one request: what follows it would be the last one, to stop. Whether
-                // there are further tests is known later.
-                // In a forked copy the plugin is silent.
+                // Ignore the next request: all tests were in one request, so it could only be the request to
+                // stop, and more tests may still be added. The plugin is silent in forked copies, so reports
+                // need no writer.
                 self.dialogue.on_report_line(report, None, &mut events);
                 let fence = report.fence();
                 for event in events {
@@ -95,7 +94,7 @@ impl PytestParser {
     }
 }
 
-/// Returns the tests as requests name them.
+/// Returns the tests as named in requests.
 fn selectors(tests: &[&ListedTest]) -> Vec<String> {
     tests.iter().map(|test| test.selector.clone().unwrap_or_else(|| test.name.clone())).collect()
 }
@@ -140,7 +139,8 @@ impl TranscriptParser for PytestParser {
     }
 
     fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {
-        // Fences are written before the reports behind them, and outputs are read after the reports.
+        // The plugin writes fences before the reports that follow them, and outputs are read after the
+        // reports.
         let is_drained = self.dialogue.is_complete() && stdout.is_empty() && stderr.is_empty();
         self.empty_reads = if is_drained { self.empty_reads + 1 } else { 0 };
         if self.empty_reads >= EMPTY_READS {
@@ -160,7 +160,7 @@ impl TranscriptParser for PytestParser {
     }
 
     fn on_exit(&mut self, code: i32, _events: &mut Vec<TranscriptEvent>) {
-        // A tear-down of the session that exits with success has not ended well.
+        // A session that exits with code 0 during its tear-down did not end properly.
         if code == 0 && self.is_complete() && !self.is_stopped {
             let text = "the process exited with code 0 before the end of its session: in the tear-down of a fixture?";
             self.session_failure.get_or_insert(text.to_owned());
@@ -168,7 +168,7 @@ impl TranscriptParser for PytestParser {
     }
 
     fn is_over(&self) -> bool {
-        // Before the last ends are passed on, it is not known whether the process takes further tests.
+        // Until the last ends are emitted, more tests may still be added.
         self.is_complete() && !self.outputs.has_waiting_reports()
     }
 

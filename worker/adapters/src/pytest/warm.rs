@@ -1,5 +1,5 @@
-//! The dialogue with an interpreter that is forked for tests when it has loaded pytest, or has collected
-//! them.
+//! The dialogue with an interpreter that is forked for tests after it has loaded pytest or collected the
+//! tests.
 
 use heeler_protocol::control::{ForkPoint, OsText};
 
