@@ -1,4 +1,4 @@
-//! The adapter of clients under test.
+//! The adapter of Connect clients under test.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{
     shell,
 };
 
-/// The adapter of clients under test. A test's selector is its request, in base64.
+/// The adapter of Connect clients under test. The selector of a test is its request in base64.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectClient;
 
@@ -30,7 +30,7 @@ impl Adapter for ConnectClient {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // Nothing in a program shows it, and its cases are not its own.
+        // A program does not show that it is such a client, and the suite defines the test cases.
         ClaimConfidence::Unclaimed
     }
 
@@ -74,7 +74,8 @@ impl Adapter for ConnectClient {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        // A request names the port of a server that is gone by now; the suite makes a new one.
+        // The request contains the port of a server that no longer exists, so the suite must create a new
+        // request.
         format!(
             "(cd {} && connectconformance --mode client --run {} -- {})",
             shell::quote(program.cwd.as_bytes()),

@@ -1,6 +1,5 @@
-//! Clients under test of Connect's conformance suite: a program that reads requests on standard input, makes
-//! the calls that they describe, and writes one answer for each to standard output. The cases come from the
-//! suite, not from the program.
+//! Clients under test of Connect's conformance suite. A client reads requests from standard input, makes the
+//! described calls, and writes one answer per request to standard output. The suite defines the test cases.
 
 mod adapter;
 mod transcript;

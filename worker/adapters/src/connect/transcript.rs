@@ -1,5 +1,5 @@
-//! The dialogue with a client under test: one request at a time, so that whatever the process does belongs to
-//! the case that is asked.
+//! The dialogue with a client under test. Only one request is open at a time, so every event of the process
+//! belongs to the current case.
 
 use bytes::BytesMut;
 use data_encoding::BASE64;
@@ -15,26 +15,26 @@ use heeler_protocol::{
 
 use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser, scan};
 
-/// Bytes of a wrong output that its message shows.
+/// Bytes of wrong output shown in a message.
 const SHOWN_BYTES: usize = 200;
 
-/// The parser of one process's answers. Its memory is bounded by the requests and one answer.
+/// Parser of one process's answers. Its memory is bounded by the requests and one answer.
 pub(super) struct ClientParser {
     /// Name and request of each case.
     cases: Vec<(String, Vec<u8>)>,
-    /// The case that is asked; the number of cases when all have been answered.
+    /// The current case; the number of cases when all have been answered.
     asked: usize,
     decoder: MessageDecoder,
     buffer: BytesMut,
-    /// The last answer to a case, with its size.
+    /// The last answer, with its length prefix.
     last_answer: Vec<u8>,
-    /// No further case is asked.
+    /// No further case is requested.
     is_ending: bool,
-    /// The process is being ended: what it writes is not read any more.
+    /// The process is being killed; its output is no longer read.
     is_cancelled: bool,
-    /// The output is not a sequence of answers any more: nothing after it is read, and the process is ended.
+    /// The output is no longer a sequence of answers. The rest is not read, and the process is killed.
     is_broken: bool,
-    /// Fault of the process that is not charged to a case.
+    /// Fault of the process that belongs to no case.
     outside_failure: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl ClientParser {
         }
     }
 
-    /// Returns the request of the case that is to be asked, which begins with it.
+    /// Returns the request of the current case, which begins the case.
     fn ask(&self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut request = Vec::new();
         if let Some((_, case)) = self.cases.get(self.asked).filter(|_| !self.is_ending) {
@@ -65,8 +65,8 @@ impl ClientParser {
         request
     }
 
-    /// Returns whether a message is another answer to a case. The first has been sent on, and the suite takes
-    /// no other.
+    /// Returns whether a message is a second answer to a case. The first answer has been forwarded, and the
+    /// suite accepts only one.
     fn is_repeated(&mut self, response: &Result<ClientResponse, MessageError>) -> bool {
         let Ok(response) = response else { return false };
         let is_repeated = self.cases[..self.asked].iter().any(|(name, _)| *name == response.test_name);
@@ -77,7 +77,7 @@ impl ClientParser {
         is_repeated
     }
 
-    /// Handles the answer to the case that is asked.
+    /// Handles the answer to the current case.
     fn on_answer(
         &mut self,
         message: &[u8],
@@ -97,13 +97,13 @@ impl ClientParser {
         Ok(())
     }
 
-    /// Reads answers; returns whether a case has been answered.
+    /// Reads answers; returns whether a case was answered.
     fn read_answers(&mut self, events: &mut Vec<TranscriptEvent>) -> Result<bool, String> {
         let mut is_answered = false;
         loop {
             let message = match self.decoder.decode(&mut self.buffer) {
                 Ok(Some(message)) => message,
-                // A client may repeat its answer: these bytes may begin the repetition, so wait for the rest.
+                // A client may repeat its answer. These bytes may begin a repetition, so wait for the rest.
                 Ok(None) if is_answered && !self.last_answer.starts_with(&self.buffer) => {
                     return Err(self.unasked_text(events, &self.buffer.clone()));
                 }
@@ -123,16 +123,16 @@ impl ClientParser {
         }
     }
 
-    /// Takes back the answer before bytes that the process wrote before it was asked the next case: they
-    /// belong to the case that was answered.
+    /// Takes back the last answer, because the process wrote more bytes before the next request. These bytes
+    /// belong to the answered case.
     fn unasked_text(&mut self, events: &mut Vec<TranscriptEvent>, bytes: &[u8]) -> String {
         events.pop();
         self.asked -= 1;
         format!("wrote to standard output after its answer: {:?}", shown_text(bytes))
     }
 
-    /// Charges a fault to the case that is asked, or to none if all cases have been answered. Where the next
-    /// answer begins is not known after it.
+    /// Fails the current case, or the process if all cases have been answered. The start of the next answer
+    /// cannot be found after a fault.
     fn fail(&mut self, reason: String, events: &mut Vec<TranscriptEvent>) {
         if self.asked < self.cases.len() {
             let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
@@ -150,7 +150,7 @@ impl ClientParser {
     }
 }
 
-/// Returns the first bytes of a wrong output.
+/// Returns the first bytes of wrong output, for a message.
 fn shown_text(bytes: &[u8]) -> String {
     scan::decode_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]).trim_end().to_owned()
 }
@@ -160,12 +160,12 @@ fn case_of(test: &ListedTest) -> (String, Vec<u8>) {
     (test.name.clone(), request_of(test).unwrap_or_default())
 }
 
-/// Returns the request of a test, as its conformance suite wrote it.
+/// Returns the request of a test as the conformance suite wrote it.
 pub(super) fn request_of(test: &ListedTest) -> Option<Vec<u8>> {
     BASE64.decode(test.selector.as_deref()?.as_bytes()).ok()
 }
 
-/// Checks that an answer is one of this case.
+/// Checks that an answer belongs to this case.
 fn check_answer(response: Result<ClientResponse, MessageError>, name: &str) -> Result<(), String> {
     let response = response.map_err(|error| format!("wrote an answer that cannot be read: {error}"))?;
     if response.test_name != name {
@@ -209,8 +209,8 @@ impl TranscriptParser for ClientParser {
     }
 
     fn cancel_request(&mut self, _reason: &str) -> Vec<u8> {
-        // A client knows no such request. The process is being ended: no other case begins in it, also if an
-        // answer comes after the time limit.
+        // The protocol has no cancel request. The process is being killed, so no other case may begin, even
+        // if an answer arrives after the time limit.
         self.is_cancelled = true;
         Vec::new()
     }
@@ -226,7 +226,7 @@ impl TranscriptParser for ClientParser {
     }
 
     fn is_decided(&self) -> bool {
-        // The process may stay for as long as it likes, and its other cases wait.
+        // The process might run forever while its other cases wait.
         self.is_broken
     }
 

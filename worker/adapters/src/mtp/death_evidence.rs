@@ -1,5 +1,5 @@
-//! Which test a process died in, by what it left behind: stacks in standard error, the report of its runtime,
-//! and the journal of the platform.
+//! Finds the test in which a process died, from the evidence it left: stacks in standard error, the runtime's
+//! crash report, and the platform's journal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,23 +8,23 @@ use serde_json::Value;
 use super::names::Selector;
 use crate::{DeathEvidence, scan};
 
-/// Threads and frames that are shown of a report.
+/// Maximum number of threads shown, and of frames for each.
 const SHOWN_THREADS: usize = 64;
 const SHOWN_FRAMES: usize = 200;
 
-/// What the journal contains before the uid of a test, and after it.
+/// Text in the journal before and after the uid of a test.
 const JOURNAL_UID: &str = "TestNodeUid { Value = ";
 const JOURNAL_UID_END: &str = " }";
 
-/// The tests that evidence names.
+/// Tests named by the evidence.
 pub(super) struct Suspects {
-    /// Indices in the tests.
+    /// Indices of the tests.
     pub(super) places: Vec<usize>,
-    /// They are on a stack of the process when it died.
+    /// The tests were on a stack of the process when it died.
     pub(super) is_on_stack: bool,
 }
 
-/// Returns the open tests that the best evidence names. `is_running` says which have begun.
+/// Returns the open tests named by the best evidence. `is_running` returns whether a test has begun.
 pub(super) fn suspects(
     tests: &[Selector],
     open: &[usize],
@@ -39,7 +39,7 @@ pub(super) fn suspects(
     if places.is_empty() {
         return Suspects { places: in_journal(tests, open, evidence.journal), is_on_stack: false };
     }
-    // Rows of a method have the same frames.
+    // All rows of a method have the same frames.
     if places.len() > 1 {
         let in_journal = in_journal(tests, &places, evidence.journal);
         let running: Vec<usize> = places.iter().copied().filter(|place| is_running(*place)).collect();
@@ -57,14 +57,14 @@ fn on_stack(tests: &[Selector], open: &[usize], is_there: impl Fn(&str) -> bool)
     open.iter().copied().filter(is_named).collect()
 }
 
-/// Returns whether a stack in a text has a frame of this function: `   at Ns.Class.Method(...)`.
+/// Returns whether a stack in the text has a frame of this function, such as `   at Ns.Class.Method(...)`.
 fn names_frame(text: &str, function: &str) -> bool {
     text.lines()
         .filter_map(|line| line.trim_start().strip_prefix("at "))
         .any(|frame| is_call_of(frame, function))
 }
 
-/// Returns whether a frame is in a function, or in the state machine of an asynchronous one:
+/// Returns whether a frame is in a function, or in the state machine of an async function:
 /// `Ns.Class.<Method>d__3.MoveNext()`, `Ns.Class+<Method>d__3.MoveNext()`.
 fn is_call_of(frame: &str, function: &str) -> bool {
     if let Some(rest) = frame.strip_prefix(function) {
@@ -80,7 +80,7 @@ fn is_call_of(frame: &str, function: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('>'))
 }
 
-/// Returns the functions on all stacks of a report.
+/// Returns the functions on all stacks of a crash report.
 fn frames(report: &[u8]) -> Vec<String> {
     let report: Value = serde_json::from_slice(report).unwrap_or_default();
     let threads = report["payload"]["threads"].as_array().into_iter().flatten();
@@ -88,8 +88,8 @@ fn frames(report: &[u8]) -> Vec<String> {
     frames.filter_map(|frame| frame["method_name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the stacks of a report, as people read them: managed frames of all threads that have some, the
-/// crashed one first.
+/// Returns the readable stacks of a crash report: managed frames of all threads that have some, with the
+/// crashed thread first.
 pub(super) fn stacks_text(report: &[u8]) -> Option<String> {
     let report: Value = serde_json::from_slice(report).ok()?;
     let mut threads: Vec<&Value> = report["payload"]["threads"].as_array()?.iter().collect();
@@ -113,7 +113,7 @@ pub(super) fn stacks_text(report: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the tests that the journal has as begun and not as ended.
+/// Returns the tests that have begun but not ended according to the journal.
 fn in_journal(tests: &[Selector], open: &[usize], journal: &[u8]) -> Vec<usize> {
     let text = String::from_utf8_lossy(journal);
     if text.is_empty() {
@@ -125,7 +125,7 @@ fn in_journal(tests: &[Selector], open: &[usize], journal: &[u8]) -> Vec<usize> 
     for line in text.lines() {
         let Some(at) = line.find(JOURNAL_UID) else { continue };
         let rest = &line[at + JOURNAL_UID.len()..];
-        // Texts are not escaped: the longest uid that is known counts.
+        // Journal texts are not escaped, so the longest known uid counts.
         let ends = rest.match_indices(JOURNAL_UID_END).map(|(end, _)| end);
         let found = ends.filter_map(|end| by_uid.get(&rest[..end]).map(|place| (*place, end))).last();
         let Some((place, end)) = found else { continue };

@@ -18,7 +18,7 @@ use crate::{
     AdapterListing, ConnectionInput, ListingDialogue, ListingError, ListingOutput, TranscriptParser, scan,
 };
 
-/// The trait by which NUnit names tests that run only when they are selected by themselves.
+/// Trait that NUnit sets on tests that run only when selected individually.
 const EXPLICIT_TRAIT: &str = "Explicit";
 
 /// The dialogue of one listing.
@@ -32,10 +32,10 @@ pub(super) struct MtpListing {
 struct ListingProgress {
     nodes: Vec<TestNode>,
     uids: HashSet<String>,
-    /// Number of nodes with the uid of another one.
+    /// Number of nodes whose uid was already used.
     repeated: usize,
     answer: Option<Result<(), RpcError>>,
-    /// The application is not asked to exit when it has listed its tests.
+    /// The application stays alive after listing its tests.
     stays: bool,
 }
 
@@ -44,7 +44,7 @@ impl ListingProgress {
         match event {
             ApplicationEvent::Ready => return tests_request(FIRST_ID, method::DISCOVER, None),
             ApplicationEvent::Changes(nodes) => {
-                // Groups have no state: they are not tests.
+                // Groups have no state, so they are not tests.
                 for node in nodes.into_iter().flatten().filter(|node| node.state.is_some()) {
                     if self.uids.insert(node.uid.clone()) {
                         self.nodes.push(node);
@@ -70,7 +70,7 @@ impl ListingProgress {
 }
 
 fn listed_test(name: String, node: &TestNode) -> ListedTest {
-    // Some frameworks write another text into the file.
+    // Some frameworks write other text into the file member.
     let file = node.location_file.clone().filter(|file| file.starts_with('/') && !file.contains('\n'));
     let line = node.location_line_start.filter(|line| file.is_some() && *line > 0);
     let is_explicit = node.traits.iter().any(|one| one.name == EXPLICIT_TRAIT);

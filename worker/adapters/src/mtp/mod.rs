@@ -1,11 +1,11 @@
-//! Applications of Microsoft Testing Platform: MSTest, NUnit, xUnit v3, and Heeler itself.
+//! Microsoft Testing Platform applications: MSTest, NUnit, xUnit v3, and Heeler itself.
 //!
-//! - `adapter`: commands, and how such an application is recognized.
-//! - `session`: its connections, up to the one that runs tests, and the messages on it.
-//! - `names`: the names of tests, which outlive a build; uids do not.
+//! - `adapter`: commands, and recognition of applications.
+//! - `session`: connections, selection of the one that runs tests, and messages.
+//! - `names`: test names that stay stable across builds, unlike uids.
 //! - `listing`, `transcript`: the two dialogues.
-//! - `node_result`: what a node says of a test.
-//! - `death_evidence`: which test a process died in, by what it left behind.
+//! - `node_result`: the result in a test node.
+//! - `death_evidence`: finds the test in which a process died.
 
 mod adapter;
 mod death_evidence;

@@ -1,17 +1,17 @@
-//! Names of tests, and how they are selected. A uid belongs to one build at one path: what outlives it are
-//! type, method and display name, and the position among equals.
+//! Test names and selectors. A uid is valid only for one build at one path, so names are made of type,
+//! method, display name, and the position among equal names.
 
 use std::collections::HashMap;
 
 use heeler_protocol::mtp::TestNode;
 use serde_json::{Value, json};
 
-/// How one build of an application knows a test.
+/// How one build of an application identifies a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Selector {
     pub(super) uid: String,
     pub(super) display_name: String,
-    /// Type and method without parameters, as stacks contain them.
+    /// Type and method without parameters, as in stack traces.
     pub(super) function: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl Selector {
         }
     }
 
-    /// Returns the selector as the coordinator keeps it.
+    /// Returns the selector in the text form that the coordinator keeps.
     pub(super) fn to_text(&self) -> String {
         json!([self.uid, self.display_name, self.function]).to_string()
     }
@@ -36,19 +36,19 @@ impl Selector {
         Some(Self { uid: part(0)?, display_name: part(1)?, function: part(2) })
     }
 
-    /// Returns what the application needs of it: other members have no meaning in a request, and half a
-    /// location is refused.
+    /// Returns the test node for a request. Other members have no meaning there, and an incomplete location
+    /// is rejected.
     pub(super) fn to_node(&self) -> Value {
         json!({"uid": self.uid, "display-name": self.display_name})
     }
 }
 
-/// Returns a method without its parameters.
+/// Returns a method name without its parameters.
 fn bare(method: &str) -> &str {
     method.split(['(', '`', '<']).next().unwrap_or(method)
 }
 
-/// Returns the names of tests, in their order: type and method, or row, then the number among equals.
+/// Returns the test names in order: type and method (or row), then a number for repeated names.
 pub(super) fn names(nodes: &[TestNode]) -> Vec<String> {
     let plain: Vec<String> = nodes.iter().map(|node| name(node, false)).collect();
     let mut methods: HashMap<&str, Vec<Option<&str>>> = HashMap::new();
@@ -72,8 +72,8 @@ pub(super) fn names(nodes: &[TestNode]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the name of one test: `Namespace.Type.Method`, with a row's values if the display name has them,
-/// and the display name in brackets if it is another text.
+/// Returns the name of one test: `Namespace.Type.Method`, followed by the row's values if the display name
+/// has them, or by the display name in brackets if that is a different text.
 fn name(node: &TestNode, has_parameters: bool) -> String {
     let (Some(kind), Some(method)) = (&node.location_type, &node.location_method) else {
         return if node.display_name.is_empty() { node.uid.clone() } else { node.display_name.clone() };

@@ -1,4 +1,4 @@
-//! What a node says of a test that has ended.
+//! Reads the result of a test from its node.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use crate::{FrameworkResult, FrameworkVerdict, scan};
 
-/// Number of attachments of one node that are read.
+/// Maximum number of attachments read from a node.
 const MAX_ATTACHMENTS: usize = 100;
-/// Size of an output or a message of one node that is kept.
+/// Maximum size of an output or message kept from a node.
 const TEXT_LIMIT_BYTES: usize = 8 << 20;
 
-/// A file that a node names.
+/// An attachment of a node.
 pub(super) struct NodeFile {
     pub(super) path: String,
     pub(super) description: String,
 }
 
-/// Returns the verdict of an end; `None` for a node that is not at its end.
+/// Returns the verdict of a finished test; `None` for a node that is not finished.
 pub(super) fn verdict(node: &TestNode) -> Option<FrameworkVerdict> {
     let result = match node.state? {
         ExecutionState::Passed => FrameworkResult::Passed,
@@ -51,12 +51,12 @@ pub(super) fn verdict(node: &TestNode) -> Option<FrameworkVerdict> {
     Some(verdict)
 }
 
-/// Returns whether another attempt of the same test decides.
+/// Returns whether another attempt of the same test supersedes this node.
 pub(super) fn is_superseded(node: &TestNode) -> bool {
     node.members.get("retry.is-superseded").and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns the files of a node.
+/// Returns the attached files of a node.
 pub(super) fn files(node: &TestNode) -> Vec<NodeFile> {
     let file = |number: usize| {
         let uri = node.text_member(&format!("attachments.{number}.uri"))?;

@@ -1,5 +1,5 @@
-//! The connections of an application. The first may be that of a controller, which starts the process that
-//! runs tests and sends files of its own; the one that supports discovery runs tests.
+//! The connections of an application. The first may come from a controller, which starts the process that
+//! runs tests and sends its own files. The connection that supports discovery runs tests.
 
 use bytes::BytesMut;
 use heeler_protocol::{
@@ -15,26 +15,26 @@ use serde_json::{Value, json};
 
 use crate::{ConnectionInput, scan};
 
-/// Number of connections of one process: a controller and the process below it need two.
+/// Maximum number of connections per process. A controller and its test process need two.
 const MAX_CONNECTIONS: usize = 8;
-/// Size of a message: all tests of a listing, or a test with its output, come in one.
+/// Maximum size of a message. All tests of a listing, or a test with its output, may be one message.
 const MESSAGE_LIMIT_BYTES: usize = 64 << 20;
-/// Characters of an error of the application that are shown.
+/// Maximum number of characters shown of an application's error.
 const SHOWN_CHARACTERS: usize = 2000;
 
-/// Id of `initialize`, on each connection.
+/// Id of the `initialize` request on each connection.
 const INITIALIZE_ID: u64 = 1;
-/// Id of the first request after it.
+/// Id of the first request after `initialize`.
 pub(super) const FIRST_ID: u64 = 2;
 
-/// What an application has sent.
+/// Something that the application sent.
 #[derive(Debug)]
 pub(super) enum ApplicationEvent {
-    /// The connection that runs tests is there.
+    /// The connection that runs tests is ready.
     Ready,
-    /// Changes of tests; `None` completes them.
+    /// Changes of tests; `None` means that the changes are complete.
     Changes(Option<Vec<TestNode>>),
-    /// A line of the log at level error.
+    /// A log line with level error.
     ErrorLog(String),
     /// The response to a request.
     Response(u64, Result<(), RpcError>),
@@ -42,13 +42,13 @@ pub(super) enum ApplicationEvent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
-    /// `initialize` is open.
+    /// `initialize` has not been answered.
     Opening,
-    /// It runs tests.
+    /// The connection runs tests.
     Runner,
-    /// It is another one's: only its files are of use.
+    /// The connection belongs to another process, such as a controller; it runs no tests.
     Other,
-    /// What it sends cannot be read.
+    /// A message could not be read.
     Broken,
 }
 
@@ -63,13 +63,13 @@ struct ApplicationConnection {
 pub(super) struct MtpSession {
     connections: Vec<ApplicationConnection>,
     has_runner: bool,
-    /// The first error of what was sent.
+    /// The first error in the received messages.
     fault: Option<String>,
 }
 
 impl MtpSession {
-    /// Handles what happens on a connection. `handle` returns what follows an event on the connection that
-    /// runs tests.
+    /// Handles an event on a connection. `handle` returns the bytes to send back on the connection that runs
+    /// tests.
     pub(super) fn on_input(
         &mut self,
         connection: usize,
@@ -84,12 +84,12 @@ impl MtpSession {
         }
     }
 
-    /// Returns the first error of what was sent.
+    /// Returns the first error in the received messages.
     pub(super) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Returns what a process without a connection that runs tests has left undone.
+    /// Returns the opening step that is still missing before a connection can run tests.
     pub(super) fn awaited_opening(&self) -> Option<&'static str> {
         match (self.connections.is_empty(), self.has_runner) {
             (true, _) => Some("with a connection"),
@@ -241,8 +241,8 @@ impl MtpSession {
     }
 }
 
-/// Returns the response to a request of an application: barriers and telemetry are answered, and nothing else
-/// that it can ask for is offered.
+/// Returns the response to an application's request. Barriers and telemetry are acknowledged; every other
+/// method is rejected.
 fn answer(id: &RequestId, method: &str) -> Vec<u8> {
     match method {
         method::UPDATES | method::ATTACHMENTS | method::TELEMETRY => {
@@ -255,9 +255,9 @@ fn answer(id: &RequestId, method: &str) -> Vec<u8> {
     }
 }
 
-/// Returns a request about these tests.
+/// Returns a request to list or run these tests.
 pub(super) fn tests_request(id: u64, method: &str, tests: Option<Vec<Value>>) -> Vec<u8> {
-    // Each process has one request at a time: the number makes the id unique in it.
+    // A process handles one request at a time, so the request number is unique within it.
     let run_id = format!("00000000-0000-4000-8000-{id:012x}");
     let mut params = json!({"runId": run_id});
     if let Some(tests) = tests {
@@ -266,7 +266,7 @@ pub(super) fn tests_request(id: u64, method: &str, tests: Option<Vec<Value>>) ->
     request(id, method, &params)
 }
 
-/// Returns the request to cancel a request, and to exit.
+/// Returns the messages that cancel a request and ask the application to exit.
 pub(super) fn cancel(id: u64) -> Vec<u8> {
     let cancelled = heeler_protocol::mtp::CancelParams { id: RequestId::number(id) };
     let mut requests = rpc::encode_notification(method::CANCEL, &cancelled).to_vec();
@@ -274,12 +274,12 @@ pub(super) fn cancel(id: u64) -> Vec<u8> {
     requests
 }
 
-/// Returns the notification after which an application exits.
+/// Returns the notification that makes an application exit.
 pub(super) fn exit() -> Vec<u8> {
     rpc::encode_notification(method::EXIT, &json!({})).to_vec()
 }
 
-/// Encodes a request in ASCII: some versions read the length as a number of characters.
+/// Encodes a request in ASCII, because some versions count the length in characters.
 fn request(id: u64, method: &str, params: &Value) -> Vec<u8> {
     let body = rpc::request_body(&RequestId::number(id), method, params);
     let text = String::from_utf8_lossy(&body);

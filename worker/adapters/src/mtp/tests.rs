@@ -1,5 +1,5 @@
-//! The parser against recorded sessions of real applications: every request that a client made, with what the
-//! application sent, replayed whole and cut at every byte.
+//! Replays recorded sessions of real applications: every client request with the messages that followed it,
+//! whole and cut at every byte.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,13 +17,13 @@ use crate::{
     TranscriptParser as _,
 };
 
-/// Messages are read in two pieces, cut at every byte of their headers, and at every seventh of a body up to
-/// this size; of larger ones at every 97th. All are read byte by byte, too.
+/// Messages are read in two pieces: cut at every byte of their headers, and at every seventh byte of bodies
+/// up to this size. Larger bodies are cut at every 97th byte. All messages are also read byte by byte.
 const SMALL_BYTES: usize = 6 << 10;
-/// More than the headers of any recorded message.
+/// Larger than the headers of any recorded message.
 const HEADER_BYTES: usize = 120;
 
-/// How messages are divided into what is read at once.
+/// How messages are split into reads.
 #[derive(Debug, Clone, Copy)]
 enum Pieces {
     Two(usize),
@@ -46,12 +46,12 @@ fn transcripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts/mtp")
 }
 
-/// One request of a recorded session, with what followed it.
+/// A request of a recorded session and the replies.
 struct RecordedRequest {
     is_run: bool,
     /// The selected tests; `None` for all.
     tests: Option<Vec<Value>>,
-    /// Connection and message, in the order in which they came, with the ids of our parser.
+    /// Connection and message in order of arrival, with the ids that our parser uses.
     replies: Vec<(usize, Value)>,
 }
 
@@ -126,7 +126,7 @@ fn read(path: &Path) -> RecordedSession {
 }
 
 impl RecordedRequest {
-    /// Returns what the request selects: of a run of all, every test that was reported.
+    /// Returns the tests that the request selects. A run of all tests selects every reported test.
     fn listed(&self) -> Vec<ListedTest> {
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         let changes = self.replies.iter().filter_map(|(_, message)| message["params"]["changes"].as_array());
@@ -275,7 +275,7 @@ fn messages_are_the_same_wherever_they_are_cut() {
             let (expected, _) = replay(request, &session.stderr, Pieces::Two(0));
             assert_eq!(replay(request, &session.stderr, Pieces::Bytes).0, expected, "{name} byte by byte");
             let longest = request.frames().iter().map(|(_, frame)| frame.len()).max().unwrap_or(0);
-            // Headers are cut at every byte; a body is taken as a whole, by its length.
+            // Headers are cut at every byte; a body is read as a whole, by its length.
             let step = if longest <= SMALL_BYTES { 7 } else { 97 };
             for cut in (1..longest).filter(|cut| *cut <= HEADER_BYTES || cut % step == 0) {
                 let pieces = Pieces::Two(cut);
@@ -309,8 +309,8 @@ fn requests_are_in_ascii() {
     assert_eq!(params["tests"][0]["display-name"], "𝄞 \"\n");
 }
 
-/// Returns the parser of three tests and the number of tests in each of its requests, where the application
-/// answers each request as `answer` says.
+/// Runs three tests against an application that answers each request with `answer`. Returns the events, the
+/// number of tests in each request, and whether the run is complete.
 fn converse(answer: impl Fn(&[String]) -> Value) -> (Vec<TranscriptEvent>, Vec<usize>, bool) {
     let test = |uid: &str| {
         let selector = Selector { uid: uid.into(), display_name: uid.into(), function: None };
@@ -363,7 +363,7 @@ fn request_that_is_refused_because_of_one_test_is_halved() {
     assert!(refused, "{events:?}");
 }
 
-/// Returns the body of the only request in these bytes.
+/// Returns the body of the single request in these bytes.
 fn request_body(request: &[u8]) -> Value {
     let text = std::str::from_utf8(request).unwrap();
     serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
@@ -393,7 +393,7 @@ fn process_that_has_listed_its_tests_goes_on_with_a_run() {
     let run = request_body(&parser.opening_request(&mut events));
     assert_eq!((&run["id"], &run["method"]), (&json!(3), &json!("testing/runTests")));
     for frame in [
-        // What is left of the listing concerns no test of the run.
+        // A late update of the listing concerns no test of the run.
         update(2, Value::Null),
         update(3, json!([node("a", "passed"), node("b", "failed")])),
         reply(json!({"id": 3, "result": {}})),

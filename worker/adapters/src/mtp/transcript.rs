@@ -1,4 +1,4 @@
-//! The dialogue of a run: asks for all tests of a batch, and reads their updates. Further batches are further
+//! The dialogue of a run: requests all tests of a batch and reads their updates. Later batches are further
 //! requests to the same process.
 
 use heeler_core::{FixturePhase, SuiteFixture};
@@ -21,11 +21,12 @@ use crate::{
     TestPart, TranscriptEvent, TranscriptParser, scan,
 };
 
-/// Tests that are rerun in isolation after a death of which only their method is known. More run on together.
+/// Maximum number of suspects after a death. If more tests may have caused it, none of them is marked as
+/// running.
 const MAX_SUSPECTS: usize = 16;
-/// Number of failed tear-downs that are kept.
+/// Maximum number of failed tear-downs that are kept.
 const MAX_FIXTURE_FAILURES: usize = 100;
-/// What NUnit logs about a tear-down that failed, and nowhere else.
+/// Log text of NUnit about a failed tear-down, which is reported nowhere else.
 const TEAR_DOWN_FAILED: &str = "TearDown failed for test fixture ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +38,11 @@ enum TestProgress {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestState {
-    /// No connection runs tests yet.
+    /// No connection can run tests yet.
     Opening,
     /// The request with this id is open.
     Open(u64),
-    /// No request is open, and none waits.
+    /// No request is open or queued.
     Over,
 }
 
@@ -52,17 +53,17 @@ pub(super) struct MtpParser {
     has_asked_to_exit: bool,
 }
 
-/// What is known of the tests of one process.
+/// State of the tests in one process.
 struct RunDialogue {
     tests: Vec<Selector>,
     places: HashMap<String, usize>,
     progress: Vec<TestProgress>,
-    /// The first test of the batch: those before it do not end again.
+    /// First test of the current batch. Earlier tests are final.
     first: usize,
     request: RequestState,
-    /// The tests of the open request.
+    /// Tests of the open request.
     asked: Vec<usize>,
-    /// The tests of the requests that follow it.
+    /// Tests of the queued requests.
     queued: Vec<Vec<usize>>,
     next_id: u64,
     is_complete: bool,
@@ -72,12 +73,12 @@ struct RunDialogue {
 }
 
 impl MtpParser {
-    /// Returns the parser of a process that is started for these tests.
+    /// Creates the parser for a process that is started for these tests.
     pub(super) fn new(tests: &[&ListedTest]) -> Self {
         Self::with_session(MtpSession::default(), FIRST_ID, tests)
     }
 
-    /// Returns the parser of a process that has listed its tests on these connections, and waits.
+    /// Creates the parser for a process that has listed its tests on these connections and waits.
     pub(super) fn continuing(session: MtpSession, tests: &[&ListedTest]) -> Self {
         Self::with_session(session, FIRST_ID + 1, tests)
     }
@@ -112,7 +113,7 @@ fn selector(test: &ListedTest) -> Selector {
 }
 
 impl RunDialogue {
-    /// Adds the tests of a batch, which the next request asks for.
+    /// Adds the tests of a batch and queues a request for them.
     fn add_batch(&mut self, tests: &[&ListedTest]) {
         self.first = self.tests.len();
         self.tests.extend(tests.iter().map(|test| selector(test)));
@@ -142,13 +143,14 @@ impl RunDialogue {
     }
 
     fn on_node(&mut self, node: &TestNode, events: &mut Vec<TranscriptEvent>) {
-        // Frameworks run more than they were asked for, and all of it where they do not know a member.
+        // Some frameworks run more tests than requested, or all tests if they do not know a member of the
+        // request.
         let Some(place) = self.places.get(&node.uid).copied() else { return };
         if self.is_complete || place < self.first {
             return;
         }
         if node.state == Some(ExecutionState::InProgress) {
-            // A test that has ended begins again for its next row or attempt.
+            // A finished test begins again for its next row or attempt.
             self.begin(place, events);
             return;
         }
@@ -191,7 +193,7 @@ impl RunDialogue {
         });
     }
 
-    /// Returns the next request, if tests wait for one.
+    /// Returns the next queued request, if any.
     fn next_request(&mut self) -> Vec<u8> {
         let Some(asked) = self.queued.pop() else {
             self.request = RequestState::Over;
@@ -220,7 +222,7 @@ impl RunDialogue {
                 self.fault.get_or_insert(format!("{} was answered with {error}", method::RUN));
                 self.queued.clear();
             }
-            // Some frameworks refuse all tests because of the name of one.
+            // Some frameworks reject the whole request because of one test name, so retry with halves.
             Err(_) if asked.len() > 1 => {
                 let rest = asked.split_off(asked.len() / 2);
                 self.queued.extend([rest, asked]);
@@ -247,7 +249,7 @@ impl RunDialogue {
         }
     }
 
-    /// Returns the tests of the open request without an end, in order.
+    /// Returns the unfinished tests of the open request, in order.
     fn open_tests(&self) -> Vec<usize> {
         let is_open = |place: &usize| self.progress[*place] != TestProgress::Ended;
         self.asked.iter().copied().filter(is_open).collect()
@@ -266,7 +268,7 @@ impl RunDialogue {
         if self.asked.len() == 1 {
             named = open;
         }
-        // The journal may lack the last updates, as the connection does.
+        // The journal, like the connection, may lack the last updates.
         self.culprit = match named[..] {
             [place] if is_on_stack || self.asked.len() == 1 => DeathCulprit::Test(place),
             _ => DeathCulprit::Unknown,
@@ -291,7 +293,7 @@ fn shown(error: &RpcError) -> String {
 
 impl TranscriptParser for MtpParser {
     fn opening_request(&mut self, _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        // A process that has just started is asked when it has connected.
+        // A process that was just started gets its request after it has connected.
         if self.session.awaited_opening().is_none() { self.run.next_request() } else { Vec::new() }
     }
 
