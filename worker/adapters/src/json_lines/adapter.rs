@@ -11,12 +11,12 @@ use crate::{
     json_reports::message, shell,
 };
 
-/// The adapters of programs that report as JSON lines, by what carries the lines.
+/// The adapters of programs that report as JSON lines, by transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JsonLines {
-    /// The report channel, descriptor 3, in both directions.
+    /// The report channel on descriptor 3, in both directions.
     Channel,
-    /// Requests on standard input, and reports on standard output, between what the tests write: each begins
+    /// Requests on standard input, and reports on standard output mixed with test output. Each report begins
     /// with the byte [`message::RECORD_START`].
     StandardStreams,
 }
@@ -26,8 +26,8 @@ static CHANNEL: AdapterTraits =
 static STANDARD_STREAMS: AdapterTraits =
     AdapterTraits { has_parts: true, ..AdapterTraits::new("json-lines-stdio", "JSON lines") };
 
-/// Tells the program what its carrier is: `3`, its channel's descriptor, or `stdio`. A program that is
-/// started by hand has none.
+/// Tells the program its transport: `3` for the report channel, or `stdio`. Not set for a program that is
+/// started by hand.
 const CHANNEL_VARIABLE: &str = "HEELER_CHANNEL";
 
 impl JsonLines {
@@ -54,7 +54,7 @@ impl Adapter for JsonLines {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // Nothing in a program shows it; the user names the framework.
+        // A program does not show its framework; the user configures it.
         ClaimConfidence::Unclaimed
     }
 
@@ -93,7 +93,7 @@ impl Adapter for JsonLines {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        // The program needs the other side of its dialogue.
+        // The program needs the other side of the dialogue, so the command runs Heeler.
         let mut words = vec![shell::quote(program.path.as_bytes())];
         words.extend(["--framework", self.traits().name, "-E"].map(str::to_owned));
         words.push(shell::quote(test.name.as_bytes()));

@@ -1,4 +1,4 @@
-//! Parser of a listing in JSON lines.
+//! Parser of a JSON lines listing.
 
 use heeler_protocol::control::ListedTest;
 
@@ -8,10 +8,10 @@ use crate::{
     scan,
 };
 
-/// Error messages when a program opens a socket by a name.
+/// Error texts of a program that failed to open a socket by name.
 const REFUSALS: [&str; 2] = ["No such device or address", "ENXIO"];
 
-/// Maximum size of the standard error in the message of a listing without any record.
+/// Maximum size of the standard error shown for a listing without any record.
 const STDERR_BYTES: usize = 400;
 
 /// Parses the reports of a listing on the report channel.
@@ -25,7 +25,7 @@ pub(super) fn read_channel(output: &ListingOutput) -> Result<Vec<ListedTest>, Li
     read(NAME, output, lines)
 }
 
-/// Parses the reports of a listing on standard output; what stands between them is output of the program.
+/// Parses the reports of a listing on standard output. Text between them is output of the program.
 pub(super) fn read_standard_output(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     const NAME: &str = "json-lines-stdio";
     if output.code == Some(0) && !output.stdout.contains(&RECORD_START) {

@@ -1,4 +1,4 @@
-//! Parser of the reports of a run in JSON lines, and the dialogue that requests one batch after the other.
+//! Parser of JSON lines reports during a run, and the dialogue that requests one batch after the other.
 
 use super::adapter::JsonLines;
 use crate::{
@@ -11,21 +11,21 @@ use crate::{
     },
 };
 
-/// Tests of one request. Small, so that a process that dies has few tests in hand that it had not begun.
+/// Number of tests in one request. Small, so that a process that dies leaves few tests that had not begun.
 const TESTS_PER_REQUEST: usize = 16;
 
-/// The parser of one process's reports.
+/// Parser of one process's reports.
 pub(super) struct JsonLinesParser {
     carrier: JsonLines,
     dialogue: ReportDialogue,
     lines: ReportLineReader,
-    /// The process whose reports are read, if it is known.
+    /// The process that wrote the current reports, if known.
     writer: Option<ReportWriter>,
-    /// The beginning of a record on standard output, with the byte before it.
+    /// Start of an incomplete record on standard output, including [`RECORD_START`].
     record: Vec<u8>,
-    /// A report was read.
+    /// At least one report has been read.
     has_reported: bool,
-    /// Divides the outputs of a program that has announced fences.
+    /// Attributes outputs to tests, for programs that announced fences.
     outputs: DividedOutputs,
 }
 
@@ -43,7 +43,7 @@ impl JsonLinesParser {
         }
     }
 
-    /// Handles a report; returns the next request.
+    /// Handles a report and returns the next request.
     fn on_report(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let is_first = !std::mem::replace(&mut self.has_reported, true);
         if report.kind() == "hello" {
@@ -51,7 +51,7 @@ impl JsonLinesParser {
             let fault = fault.or_else(|| (!is_first).then(|| "\"hello\" after other reports".to_owned()));
             match fault {
                 Some(fault) => self.dialogue.record_fault(fault),
-                // On standard output, what a test writes stands between its reports already.
+                // On standard output, test output already appears between the reports of its test.
                 None if self.carrier == JsonLines::StandardStreams => {}
                 None => self.outputs.set_nonce(&report.text("fence").unwrap_or_default()),
             }
@@ -83,8 +83,8 @@ impl JsonLinesParser {
         request
     }
 
-    /// Reads output with records in it; returns the next requests. A record that is no JSON object is output:
-    /// a test may write any byte.
+    /// Reads output that contains records; returns the next requests. A record that is not a JSON object is
+    /// output, because a test may write any byte.
     fn read_records(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut request = Vec::new();
         let mut rest = chunk;
@@ -94,7 +94,7 @@ impl JsonLinesParser {
                 emit_output(&rest[..start], events);
                 rest = &rest[start..];
             }
-            // A record ends with its line; another one that begins in it shows that it was none.
+            // A record ends with its line. If another record starts first, this record was output.
             let from = usize::from(self.record.is_empty()).min(rest.len());
             let end = memchr::memchr2(b'\n', RECORD_START, &rest[from..]).map(|end| from + end);
             let is_line = end.is_some_and(|end| rest[end] == b'\n');
@@ -333,7 +333,7 @@ mod tests {
         assert!(parser.record.len() <= LINE_BYTES && parser.outside_failure().is_some());
     }
 
-    /// Returns the events with adjacent outputs joined: how output is cut has no meaning.
+    /// Returns the events with adjacent outputs joined, because chunk boundaries are arbitrary.
     fn replay(pieces: &[&[u8]]) -> (Vec<TranscriptEvent>, Vec<u8>) {
         let mut parser = parser_on(JsonLines::StandardStreams, 2);
         let (mut events, mut merged, mut requests) = (Vec::new(), Vec::new(), Vec::new());
@@ -377,7 +377,7 @@ mod tests {
     const MAIN: ReportWriter = ReportWriter(1);
     const CHILD: ReportWriter = ReportWriter(2);
 
-    /// Returns what these reports of several processes say, as words, the last request, and the parser.
+    /// Returns the events of reports from several processes as words, the last request, and the parser.
     fn read_of(reports: &[(ReportWriter, &str)]) -> (String, Vec<u8>, JsonLinesParser) {
         let mut parser = parser(3);
         let (mut events, mut request) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The adapter of servers of the Model Context Protocol.
+//! The adapter of Model Context Protocol servers.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new(NAME, "MCP server")
 };
 
-/// The adapter of servers of the Model Context Protocol.
+/// The adapter of Model Context Protocol servers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mcp;
 
@@ -42,7 +42,7 @@ impl Adapter for Mcp {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // Nothing in a program shows it; the user names the framework.
+        // A program does not show that it is an MCP server; the user configures the framework.
         ClaimConfidence::Unclaimed
     }
 
@@ -87,9 +87,9 @@ impl Adapter for Mcp {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        // The server needs the other side of its dialogue.
+        // The server needs a client, so the command runs Heeler.
         let server: Vec<_> = match program.args.as_slice() {
-            // The user named an address.
+            // The user configured a URL.
             [command, url] if command.as_bytes() == BRIDGE_COMMAND.as_bytes() => {
                 vec![url.to_text().into_owned()]
             }

@@ -1,4 +1,4 @@
-//! The dialogue that finds out which era of the protocol a server speaks, and lists its tools.
+//! The dialogue that detects a server's protocol era and lists its tools.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,11 +18,11 @@ use super::{
 };
 use crate::{AdapterListing, ListingDialogue, ListingError, ListingOutput};
 
-/// How long a server may leave `server/discover` unanswered: one that does not know it may not answer at all.
+/// How long to wait for the answer to `server/discover`. A server that does not know it may never answer.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of pages of tools.
+/// Maximum number of pages of tools.
 const MAX_PAGES: usize = 100;
-/// Tests that every server should have, itself or as a group.
+/// Tests that every server should have, by this name or as a group with this prefix.
 const REQUIRED_TESTS: [&str; 2] = ["mcp.test.capabilities", "mcp.test.protocol"];
 
 const DISCOVER_ID: u64 = 1;
@@ -30,13 +30,13 @@ const INITIALIZE_ID: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// `server/discover` is open.
+    /// `server/discover` has not been answered.
     Discovering,
-    /// `initialize` is open; `server/discover` may still be answered.
+    /// `initialize` has not been answered; `server/discover` may still be answered.
     Initializing,
-    /// The page with this id is open.
+    /// The page request with this id is open.
     Listing(u64),
-    /// Nothing more is asked.
+    /// No further request is sent.
     Over,
 }
 
@@ -50,9 +50,9 @@ pub(super) struct McpListing {
     cursors: HashSet<String>,
     tools: Vec<TestTool>,
     names: HashSet<String>,
-    /// Arguments of tools by name, each as a JSON object.
+    /// Arguments by tool name, each a JSON object.
     arguments: BTreeMap<String, String>,
-    /// The first line that was no message.
+    /// The first line that was not a message.
     other_line: Option<String>,
     warnings: Vec<String>,
     error: Option<String>,
@@ -103,7 +103,7 @@ impl McpListing {
                 self.fail(format!("initialize was answered with {}", error.describe()))
             }
             (Stage::Listing(page), Some(answered), answer) if page == answered => self.on_page(answer),
-            // Nothing that was asked, or asked in vain before.
+            // Not an answer to an open request.
             _ => Vec::new(),
         }
     }
@@ -117,7 +117,7 @@ impl McpListing {
         if !is_before_modern(&versions) {
             return self.fail_by_version(&versions);
         }
-        // It answers what it does not know.
+        // The server answers requests that it does not know.
         if self.stage == Stage::Discovering { self.initialize() } else { Vec::new() }
     }
 
@@ -154,7 +154,7 @@ impl McpListing {
     fn on_page(&mut self, answer: Result<Value, RequestError>) -> Vec<u8> {
         let page = match answer {
             Ok(page) => page,
-            // A server without any tool.
+            // The server has no tools at all.
             Err(error) if error.code == Some(METHOD_NOT_FOUND) && self.pages == 0 => return self.complete(),
             Err(error) => return self.fail(format!("tools/list was answered with {}", error.describe())),
         };
@@ -202,7 +202,7 @@ impl McpListing {
         ListingError::Damaged { framework: NAME, reason: format!("{reason}{}", line.unwrap_or_default()) }
     }
 
-    /// Adds the warnings about the whole list.
+    /// Adds the warnings that concern the whole listing.
     fn warn_of_whole(&mut self) {
         for required in REQUIRED_TESTS {
             let group = format!("{required}.");
@@ -219,7 +219,7 @@ impl McpListing {
     }
 }
 
-/// Returns whether all versions open with a handshake: versions are dates.
+/// Returns whether all versions open with a handshake. Versions are dates, so they compare as text.
 fn is_before_modern(versions: &[String]) -> bool {
     versions.iter().all(|version| version.as_str() < MODERN_VERSION)
 }

@@ -1,31 +1,31 @@
-//! Messages of JSON-RPC 2.0, one on each line, and what differs between the two eras of the protocol.
+//! JSON-RPC 2.0 messages, one per line, and the differences between the two protocol eras.
 
 use serde_json::{Value, json};
 
 use crate::scan;
 
-/// Length of a line; a longer one is an error of the server.
+/// Maximum length of a line; a longer line is an error of the server.
 pub(super) const LINE_LIMIT_BYTES: usize = 16 << 20;
-/// Number of places in a line at which a message after other output is looked for.
+/// Maximum number of positions in a line that are tried as the start of a message after other output.
 const RECOVERY_ATTEMPTS: usize = 64;
-/// Characters of a wrong line that are shown in a message.
+/// Maximum number of characters shown of a line that is not a message.
 const SHOWN_LINE_CHARACTERS: usize = 200;
 
-/// The last version that opens with a handshake.
+/// Last version that opens with a handshake.
 pub(super) const LEGACY_VERSION: &str = "2025-11-25";
-/// The version without a handshake.
+/// Version without a handshake.
 pub(super) const MODERN_VERSION: &str = "2026-07-28";
 
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-/// The errors by which a server shows that it speaks the protocol without a handshake.
+/// Error codes that only a server without a handshake returns.
 pub(super) const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32022..=-32020;
 
-/// Which opening and which members of requests a server understands.
+/// Protocol era of a server: how a dialogue opens and which members requests have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerEra {
-    /// Versions up to 2025-11-25: `initialize` opens.
+    /// Versions up to 2025-11-25, which open with `initialize`.
     Legacy,
-    /// From 2026-07-28: no opening, and each message names its version.
+    /// Versions since 2026-07-28, without an opening; each message names its version.
     Modern,
 }
 
@@ -52,8 +52,7 @@ impl ServerEra {
         params
     }
 
-    /// Returns the request that opens a dialogue, or that shows that the server is ready where nothing opens
-    /// it.
+    /// Returns the opening request. In the modern era it only shows that the server is ready.
     pub(super) fn opening(self, id: u64) -> Vec<u8> {
         match self {
             Self::Modern => self.request(id, "server/discover", json!({})),
@@ -68,7 +67,7 @@ impl ServerEra {
         }
     }
 
-    /// Returns what follows the answer to the opening.
+    /// Returns what the client sends after the answer to the opening.
     pub(super) fn opened(self) -> Vec<u8> {
         match self {
             Self::Modern => Vec::new(),
@@ -95,8 +94,7 @@ fn line(message: &Value) -> Vec<u8> {
     bytes
 }
 
-/// Returns the response to a request of the server: nothing that it can ask is offered, except for a sign of
-/// life.
+/// Returns the response to a request of the server. Only `ping` is supported.
 pub(super) fn response_to(id: &Value, method: &str) -> Vec<u8> {
     if method == "ping" {
         return line(&json!({"jsonrpc": "2.0", "id": id, "result": {}}));
@@ -105,7 +103,7 @@ pub(super) fn response_to(id: &Value, method: &str) -> Vec<u8> {
     line(&json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
-/// A message of the server.
+/// A message from the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ServerMessage {
     Response { id: Value, answer: Result<Value, RequestError> },
@@ -114,7 +112,7 @@ pub(super) enum ServerMessage {
 }
 
 impl ServerMessage {
-    /// Parses a line; `None` if it is no message.
+    /// Parses a line; `None` if it is not a message.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut message: Value = serde_json::from_slice(line).ok()?;
         if message["jsonrpc"] != "2.0" {
@@ -131,7 +129,7 @@ impl ServerMessage {
         let answer = match (result, message.get("error").filter(|error| !error.is_null())) {
             (Some(result), None) => Ok(result),
             (None, Some(error)) => Err(RequestError::read(error)),
-            // Only one of them is allowed; the worse one counts.
+            // Only one of the two is allowed; the error takes precedence.
             (Some(result), Some(error)) if !result.is_null() => {
                 Err(RequestError::read(error).beside_result())
             }
@@ -142,12 +140,12 @@ impl ServerMessage {
     }
 }
 
-/// The error of a request.
+/// The error answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestError {
     pub(super) code: Option<i64>,
     message: String,
-    /// The versions that the server names instead of the requested one.
+    /// Versions that the server supports instead of the requested one.
     pub(super) supported: Vec<String>,
 }
 
@@ -164,7 +162,7 @@ impl RequestError {
         Self { message: format!("{} (the answer has a result as well)", self.message), ..self }
     }
 
-    /// Returns the error in words: `error -32601: Method not found`.
+    /// Returns the error as text: `error -32601: Method not found`.
     pub(super) fn describe(&self) -> String {
         match self.code {
             Some(code) => format!("error {code}: {}", self.message),
@@ -173,32 +171,32 @@ impl RequestError {
     }
 }
 
-/// Returns the texts of an array; anything else in it is ignored.
+/// Returns the strings of an array; other items are ignored.
 pub(super) fn texts(array: &Value) -> Vec<String> {
     array.as_array().into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
 }
 
-/// Returns a text as a message to users contains it.
+/// Shortens a text for messages to users.
 pub(super) fn shortened(text: &str) -> String {
     scan::truncated(text, 2000).to_owned()
 }
 
-/// What one line of the server's standard output is.
+/// One line of the server's standard output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Line {
     ServerMessage(ServerMessage),
-    /// No message; without its end.
+    /// Not a message; without its line ending.
     Other(Vec<u8>),
-    /// A line beyond the limit; its rest is not kept.
+    /// A line above the limit. Its rest is dropped.
     TooLong,
 }
 
-/// Returns a line that is no message, as users see it.
+/// Returns a line that is not a message, in the form shown to users.
 pub(super) fn shown_line(line: &[u8]) -> String {
     format!("{:?}", scan::truncated(&scan::decode_lossy(line), SHOWN_LINE_CHARACTERS))
 }
 
-/// Splits standard output into lines; keeps at most one line of the limited length.
+/// Splits standard output into lines. Buffers at most one line up to the limit.
 #[derive(Debug, Default)]
 pub(super) struct LineReader {
     buffered: Vec<u8>,
@@ -213,7 +211,7 @@ impl LineReader {
             let is_end = piece.ends_with(b"\n");
             let room = LINE_LIMIT_BYTES.saturating_sub(self.buffered.len());
             if self.is_too_long {
-                // The rest of a line that was reported.
+                // Skip the rest of a line that was already reported.
             } else if piece.len() > room {
                 self.is_too_long = true;
                 self.buffered = Vec::new();
@@ -228,13 +226,13 @@ impl LineReader {
         lines
     }
 
-    /// Returns a last line without an end.
+    /// Returns the last line if it has no line ending.
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffered)
     }
 }
 
-/// Adds what a line is. Output without a newline may stand in front of a message.
+/// Adds the content of a line. A message may follow output without a newline.
 fn read_line(line: &[u8], lines: &mut Vec<Line>) {
     if line.is_empty() {
         return;

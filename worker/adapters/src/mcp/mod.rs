@@ -1,9 +1,9 @@
-//! Servers of the Model Context Protocol whose tools named `mcp.test.*` are tests: a client of both eras of
-//! the protocol over standard streams.
+//! Model Context Protocol servers whose `mcp.test.*` tools are tests. Heeler is a client over standard
+//! streams for both protocol eras.
 //!
-//! - `message`: messages and lines of JSON-RPC, and what differs between the eras.
-//! - `listing`: the dialogue that finds the era and lists the tools; `tool`: one listed tool as a test.
-//! - `transcript`: the dialogue that calls one tool after the other; `result`: the verdict of one answer.
+//! - `message`: JSON-RPC messages and lines, and the differences between the eras.
+//! - `listing`: the dialogue that detects the era and lists the tools. `tool`: a listed tool as a test.
+//! - `transcript`: the dialogue that calls the tools one by one. `result`: the verdict of an answer.
 
 mod adapter;
 mod listing;

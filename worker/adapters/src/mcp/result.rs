@@ -1,4 +1,4 @@
-//! The verdict of one answer to `tools/call`.
+//! The verdict of an answer to `tools/call`.
 
 use heeler_core::Failure;
 use serde_json::Value;
@@ -6,20 +6,20 @@ use serde_json::Value;
 use super::message::{RequestError, shortened};
 use crate::{FrameworkResult, FrameworkVerdict, TestPart};
 
-/// Assertions of one test that are reported one by one; its output has all of them.
+/// Maximum number of assertions reported as parts of a test. The output lists all of them.
 const MAX_PARTS: usize = 1000;
-/// Assertions that a message names.
+/// Maximum number of assertions named in a message.
 const NAMED_ASSERTIONS: usize = 10;
 
-/// What an answer says of its test.
+/// The result of a test according to an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ToolResult {
     pub(super) verdict: FrameworkVerdict,
-    /// The assertions.
+    /// Assertions of the test.
     pub(super) parts: Vec<TestPart>,
 }
 
-/// Returns what the answer to a call says.
+/// Reads the answer to a call.
 pub(super) fn tool_result(answer: &Result<Value, RequestError>) -> ToolResult {
     let answer = match answer {
         Ok(answer) => answer,
@@ -51,7 +51,7 @@ pub(super) fn tool_result(answer: &Result<Value, RequestError>) -> ToolResult {
     ToolResult { verdict, parts: claims.parts() }
 }
 
-/// Returns the result of a test that failed with this message only.
+/// Returns a failure with only this message.
 pub(super) fn failed(message: String) -> ToolResult {
     let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
     verdict.push_failure(failure(message));
@@ -77,7 +77,7 @@ fn error_text(texts: &[String]) -> String {
     }
 }
 
-/// Returns the contradiction between two results in one answer: success and failure.
+/// Returns an error if the answer contains both a success and a failure.
 fn find_contradiction(answer: &Value, texts: &[String]) -> Option<String> {
     let parsed: Vec<Value> = texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
     let results = [&answer["structuredContent"]].into_iter().chain(&parsed);
@@ -87,20 +87,20 @@ fn find_contradiction(answer: &Value, texts: &[String]) -> Option<String> {
     is_contradicted.then(|| "answered with success and without success at once".to_owned())
 }
 
-/// Returns the result in an answer, and the text block in which it is, if that is where it is.
+/// Returns the result in an answer, and the index of its text block if a text block contains it.
 fn find_result(answer: &Value, texts: &[String]) -> Option<(Value, Option<usize>)> {
     let is_result = |value: &Value| value["success"].is_boolean();
     let structured = &answer["structuredContent"];
     let parse = |text: &String| serde_json::from_str(text).ok().filter(is_result);
     if is_result(structured) {
-        // Servers repeat it as a text for older clients.
+        // Servers repeat the structured result as text for older clients.
         let repeated = texts.iter().position(|text| parse(text).as_ref() == Some(structured));
         return Some((structured.clone(), repeated));
     }
     texts.iter().enumerate().find_map(|(place, text)| Some((parse(text)?, Some(place))))
 }
 
-/// Returns what a server wants to ask its user.
+/// Returns the input that the server requests from a user.
 fn wanted_input(answer: &Value) -> String {
     let requests = answer["inputRequests"].as_object().into_iter().flatten();
     let requests = requests.map(|(name, request)| {
@@ -111,8 +111,8 @@ fn wanted_input(answer: &Value) -> String {
     if wanted.is_empty() { "it does not say which".to_owned() } else { wanted }
 }
 
-/// Returns the assertions of a list. A value that is not a list, such as a text, is one assertion unless
-/// empty: a failure must not be lost because the server has written it in another form.
+/// Returns the assertions of a list. A non-empty value that is not a list, such as a string, counts as one
+/// assertion, so that no failure is lost because of its form.
 fn assertion_list(value: &Value) -> Vec<String> {
     let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
     match value {
@@ -125,7 +125,7 @@ fn assertion_list(value: &Value) -> Vec<String> {
     }
 }
 
-/// The result object of a test, as its server claims it.
+/// The result object of a test, as the server claims it.
 struct ClaimedResult {
     is_success: bool,
     message: Option<String>,
@@ -187,8 +187,8 @@ impl ClaimedResult {
         verdict
     }
 
-    /// Returns the output of the test: what else the answer says, one line for each assertion, and their
-    /// counts.
+    /// Returns the output of the test: the other texts of the answer, one line per assertion, and the
+    /// assertion counts.
     fn output(&self, others: &[&str]) -> String {
         let mut lines: Vec<String> = others.iter().map(|text| text.trim_end().to_owned()).collect();
         if self.is_success {

@@ -1,4 +1,4 @@
-//! Dialogues with servers of both eras, cut at every byte, and the verdicts of all answers.
+//! Dialogues with servers of both eras, cut at every byte, and the verdicts of all kinds of answers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     ListingOutput, TranscriptEvent, TranscriptParser as _,
 };
 
-/// Recorded with the fixture server in each era, and with servers of two libraries.
+/// Recorded with the fixture server in each era, and with servers based on two libraries.
 const RECORDINGS: [&str; 4] = ["mcp-modern", "mcp-legacy", "mcp-sdk-1", "mcp-sdk-2"];
 
 fn recorded(name: &str) -> Vec<u8> {
@@ -33,7 +33,7 @@ fn well() -> ListingOutput {
     ListingOutput { code: Some(0), ..ListingOutput::default() }
 }
 
-/// What a dialogue of a listing has asked, and its listing.
+/// The requests of a listing dialogue, and its listing.
 struct Listed {
     requests: Vec<Value>,
     listing: Result<AdapterListing, ListingError>,
@@ -105,7 +105,7 @@ fn recorded_dialogues_are_the_same_wherever_they_are_cut() {
         let arguments = program(&[]);
         let whole = list_pieces(&arguments, &[&listing]);
         let listed = format!("{:#?}\n", whole.listing);
-        // No server lists a variant, or knows another name of a file.
+        // Servers list no variants and no other file names.
         let is_always = |line: &str| ["variant: None,", "reported_file: None,"].contains(&line.trim());
         let listed = listed.lines().filter(|line| !is_always(line));
         let listed: String = listed.map(|line| format!("{line}\n")).collect();
@@ -326,7 +326,7 @@ fn modern_test(name: &str) -> ListedTest {
     list(&replies).listing.unwrap().tests.remove(0)
 }
 
-/// Returns the verdict of the only test, for what follows the opening.
+/// Returns the verdict of the only test, given the text after the opening.
 fn verdict_after(text: &str) -> FrameworkVerdict {
     let all = format!("{}{text}", lines(&[discovered()]));
     let (events, ..) = replay(&[modern_test("mcp.test.a")], &[all.as_bytes()]);
@@ -450,7 +450,7 @@ fn other_output_fails_its_test_and_hides_no_answer() {
         let message = verdict.failures[0].message.as_deref();
         assert_eq!(message, Some("wrote to standard output what is no message: \"debug {1}\""), "{text}");
     }
-    // Before its test there is none to blame.
+    // Before the first test, there is no test to blame.
     let (events, ..) = replay(
         &[modern_test("mcp.test.a")],
         &[format!("hello\n{}{passed}", lines(&[discovered()])).as_bytes()],

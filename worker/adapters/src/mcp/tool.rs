@@ -1,5 +1,4 @@
-//! One listed tool as a test: its metadata, the arguments of its call, and the selector by which a run calls
-//! it.
+//! A listed tool as a test: its metadata, its call arguments, and the selector that a run needs to call it.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::message::{ServerEra, shortened};
 
-/// The names of tools that are tests begin with this.
+/// Name prefix of tools that are tests.
 pub(super) const TEST_PREFIX: &str = "mcp.test.";
 
-/// The priority of a tool without one: optional.
+/// Priority of a tool that sets none: optional.
 const DEFAULT_PRIORITY: f64 = 3.0;
 const MIN_TIMEOUT_MS: f64 = 1.0;
 const MAX_TIMEOUT_MS: f64 = 600_000.0;
@@ -23,7 +22,7 @@ pub(super) struct TestTool {
     pub(super) test: ListedTest,
 }
 
-/// Returns the test of a listed tool. Metadata that can't be used is a warning.
+/// Returns the test of a listed tool. Adds warnings for invalid metadata.
 pub(super) fn test_tool(
     tool: &Value,
     name: &str,
@@ -50,11 +49,11 @@ pub(super) fn test_tool(
     TestTool { priority: metadata.priority, test }
 }
 
-/// What a tool says of itself as a test.
+/// Test metadata of a tool.
 struct Metadata {
     category: String,
     priority: f64,
-    /// `None` leaves the limit to the settings.
+    /// Time limit; `None` means the configured limit.
     timeout_ms: Option<u64>,
 }
 
@@ -85,14 +84,14 @@ impl Metadata {
         Self {
             category: own.unwrap_or_else(of_name),
             priority,
-            // Within the limits above, so that nothing is lost.
+            // The clamped value fits without loss.
             timeout_ms: limited.map(|limit| limit.ceil() as u64),
         }
     }
 }
 
-/// Returns the first metadata of a tool, of the places in which they may be: libraries drop unknown members,
-/// except for those of `_meta`.
+/// Returns the first metadata found in a tool. Metadata may be in several places, because libraries drop
+/// unknown members except those of `_meta`.
 fn find_metadata(tool: &Value) -> Map<String, Value> {
     let meta = &tool["_meta"];
     let of_key = || {
@@ -103,7 +102,7 @@ fn find_metadata(tool: &Value) -> Map<String, Value> {
     found.cloned().unwrap_or_default()
 }
 
-/// Returns the arguments of a call, and the names of those that nothing gives.
+/// Returns the arguments of a call, and the names of required arguments without a value.
 fn call_arguments(schema: &Value, given: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
     let mut arguments = given;
     let mut missing = Vec::new();
@@ -126,7 +125,7 @@ fn call_arguments(schema: &Value, given: Map<String, Value>) -> (Map<String, Val
     (arguments, missing)
 }
 
-/// What a run needs to call a tool beside its name.
+/// Everything a run needs to call a tool, except its name.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CallSelector {
     pub(super) era: ServerEra,
@@ -138,7 +137,8 @@ impl CallSelector {
         json!({"modern": self.era == ServerEra::Modern, "arguments": self.arguments}).to_string()
     }
 
-    /// Reads what [`test_tool`] wrote; a test without it is called without arguments after a handshake.
+    /// Reads a selector written by [`test_tool`]. A test without a selector is called without arguments after
+    /// a handshake.
     pub(super) fn of(test: &ListedTest) -> Self {
         let selector: Value =
             test.selector.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();

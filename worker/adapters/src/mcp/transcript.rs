@@ -1,4 +1,4 @@
-//! The dialogue of a run: calls one tool after the other, and reads their answers.
+//! The dialogue of a run: calls the tools one by one and reads their answers.
 
 use heeler_protocol::control::ListedTest;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser
 
 const OPENING_ID: u64 = 1;
 
-/// One tool to call.
+/// A tool to call.
 #[derive(Debug)]
 struct ToolCall {
     name: String,
@@ -24,15 +24,15 @@ struct ToolCall {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallState {
-    /// The opening is not answered.
+    /// The opening has not been answered.
     Opening,
-    /// The call of this test is open.
+    /// The call for this test is open.
     Calling(usize),
-    /// Nothing more is asked.
+    /// No further request is sent.
     Over,
 }
 
-/// The parser of one server's messages during a run.
+/// Parser of one server's messages during a run.
 pub(super) struct McpParser {
     era: ServerEra,
     calls: Vec<ToolCall>,
@@ -40,12 +40,12 @@ pub(super) struct McpParser {
     /// Id of the open request.
     id: u64,
     lines: LineReader,
-    /// The first line of the running test that was no message.
+    /// First line during the running test that was not a message.
     other_line: Option<String>,
     is_complete: bool,
-    /// The results of the tests whose calls were answered, in order.
+    /// Results of the answered tests, in order.
     answered: Vec<FrameworkResult>,
-    /// The first error that is no test's.
+    /// First error that belongs to no test.
     fault: Option<String>,
 }
 
@@ -114,7 +114,7 @@ impl McpParser {
                 events.extend(result.parts.into_iter().map(|part| TranscriptEvent::Part { place, part }));
                 self.end(place, result.verdict, events)
             }
-            // An answer that comes twice, or after another one stood for it.
+            // A repeated answer, or an answer after the call was already decided.
             (_, Some(known)) if known <= self.id => {
                 self.check_second_answer(known, &answer);
                 Vec::new()
@@ -127,7 +127,7 @@ impl McpParser {
         }
     }
 
-    /// Takes a second answer that contradicts the first one for a fault of the server.
+    /// Records a fault of the server if a second answer contradicts the first.
     fn check_second_answer(&mut self, id: u64, answer: &Result<Value, RequestError>) {
         let place = id.checked_sub(OPENING_ID + 1).and_then(|place| usize::try_from(place).ok());
         let Some((place, first)) = place.and_then(|place| Some((place, self.answered.get(place)?))) else {
@@ -140,7 +140,7 @@ impl McpParser {
         }
     }
 
-    /// Calls the tool at this place, or ends the dialogue after the last one.
+    /// Calls the tool with this index, or ends the dialogue after the last one.
     fn call(&mut self, place: usize, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let Some(tool) = self.calls.get(place) else {
             self.state = CallState::Over;
@@ -176,7 +176,7 @@ impl McpParser {
         self.call(place + 1, events)
     }
 
-    /// A line beyond the limit is most likely the answer, which can't be read.
+    /// Handles a line above the limit. It is probably the answer, which cannot be read.
     fn on_too_long_line(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let words = format!("a line of more than {LINE_LIMIT_BYTES} bytes");
         match self.state {
@@ -240,7 +240,7 @@ impl TranscriptParser for McpParser {
     fn cancel_request(&mut self, reason: &str) -> Vec<u8> {
         let CallState::Calling(_) = self.state else { return Vec::new() };
         self.state = CallState::Over;
-        // The answer may still come, and is dropped.
+        // The answer may still come and is dropped.
         let cancelled = json!({"requestId": self.id, "reason": reason});
         self.id += 1;
         self.era.notification("notifications/cancelled", cancelled)

@@ -1,18 +1,18 @@
-//! What is to be said to a process, and what has come.
+//! The script of a conversation with a process, and its record.
 
 use super::reader::SeenReport;
 
-/// The report that ends an answer.
+/// The report that completes an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedReply {
-    /// That of a listing.
+    /// Completes a listing.
     Listed,
-    /// That of a run.
+    /// Completes a run.
     Done,
 }
 
 impl ExpectedReply {
-    /// Returns its kind.
+    /// Returns the kind of the report.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self {
@@ -22,18 +22,18 @@ impl ExpectedReply {
     }
 }
 
-/// A step of a conversation with one process.
+/// A step of a conversation with a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckStep {
     /// Send these bytes at once.
     Send(Vec<u8>),
-    /// Send these bytes in pieces, each when the process has read the one before.
+    /// Send these bytes in pieces, each after the process has read the previous one.
     SendInPieces(Vec<u8>),
     /// Read until this reply.
     Await(ExpectedReply),
-    /// Read nothing until the process writes no more.
+    /// Read nothing until the process stops writing.
     ReadNothing,
-    /// Wait until the other conversations have come here, or have ended.
+    /// Wait until the other conversations reach this step or end.
     Meet,
     /// End the requests.
     EndRequests,
@@ -41,55 +41,55 @@ pub enum CheckStep {
     AwaitExit,
 }
 
-/// The steps of a conversation with one new process.
+/// Steps of a conversation with one new process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckScript {
-    /// In order; the rest is left out when a reply does not come.
+    /// Steps in order. A missing reply skips the rest.
     pub steps: Vec<CheckStep>,
-    /// Whether the process can write little before somebody reads.
+    /// The pipe buffer is small, so the process blocks early without a reader.
     pub has_small_buffers: bool,
-    /// Whether what comes after a missing reply is read as well, when the requests have ended.
+    /// Keep reading after a missing reply, once the requests have ended.
     pub reads_on: bool,
 }
 
-/// What happened in a conversation.
+/// An event in a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckMoment {
     /// Bytes were sent.
     Sent(Vec<u8>),
     /// A report was read.
     Reported(SeenReport),
-    /// The reply did not come within the limit.
+    /// The reply did not come within the time limit.
     NoReply(ExpectedReply),
-    /// The process closed its reports, or exited, before this reply.
+    /// The process closed its reports or exited before this reply.
     EndedBefore(ExpectedReply),
     /// The requests were ended.
     RequestsEnded,
-    /// The process did not exit within the limit.
+    /// The process did not exit within the time limit.
     NoExit,
 }
 
-/// A conversation that is over.
+/// A finished conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckConversation {
-    /// In order.
+    /// Events in order.
     pub moments: Vec<CheckMoment>,
-    /// The first bytes of its standard output.
+    /// First bytes of standard output.
     pub stdout: Vec<u8>,
-    /// The first bytes of its standard error.
+    /// First bytes of standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code, if it exited by itself.
+    /// Exit code, if the process exited by itself.
     pub code: Option<i32>,
-    /// The number of the signal that ended it, if the check did not send it.
+    /// Signal that killed the process, unless the check sent it.
     pub signal: Option<i32>,
-    /// Whether the process had to wait for a reader.
+    /// The process was blocked because nobody read.
     pub had_to_wait: bool,
-    /// The time limit of each reply, in words.
+    /// Time limit of each reply, as text.
     pub limit: String,
 }
 
 impl CheckConversation {
-    /// Describes how the process has ended, with the last line of its standard error.
+    /// Describes how the process ended, with the last line of its standard error.
     #[must_use]
     pub(crate) fn describe_end(&self) -> String {
         let end = match (self.code, self.signal) {
@@ -105,10 +105,10 @@ impl CheckConversation {
     }
 }
 
-/// Bytes of a line that are shown.
+/// Maximum number of bytes shown of a line.
 const SHOWN_BYTES: usize = 200;
 
-/// Returns text in one line, at most as much as is shown.
+/// Returns text on one line, shortened for messages.
 pub(super) fn shortened(text: &str) -> String {
     let line: String =
         text.trim_end_matches('\n').chars().map(|one| if one == '\n' { '⏎' } else { one }).collect();
@@ -119,7 +119,7 @@ pub(super) fn shortened(text: &str) -> String {
     format!("{}… ({} bytes)", &line[..cut], line.len())
 }
 
-/// Returns bytes as they are shown.
+/// Returns bytes as text, shortened for messages.
 pub(super) fn shown(bytes: &[u8]) -> String {
     shortened(&String::from_utf8_lossy(bytes))
 }

@@ -1,5 +1,5 @@
-//! Finds the rules that a conversation breaks. Of one answer to a run only the first break counts: what
-//! follows is often its consequence.
+//! Finds the rules that a conversation breaks. Only the first break in an answer to a run counts, because
+//! later ones are often consequences.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,19 +13,19 @@ use super::{
 };
 use crate::json_reports::message::{RECORD_START, ReportLine};
 
-/// A member, and whether a value that is not null is one of its.
+/// Name of a member, and the check of a value that is not null.
 type MemberRule = (&'static str, fn(&Value) -> bool);
 
-/// How far a requested test has come.
+/// Progress of a requested test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JudgedTest {
     Waiting,
     Running,
-    /// With the state of its end.
+    /// Ended with this state.
     Ended(String),
 }
 
-/// A request to run tests, and how far its tests have come.
+/// A request to run tests, and their progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JudgedRunRequest {
     pub(super) tests: Vec<String>,
@@ -33,25 +33,25 @@ pub(super) struct JudgedRunRequest {
     is_faulty: bool,
 }
 
-/// What a conversation shows.
+/// Findings of a conversation.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub(super) broken: Vec<BrokenRule>,
-    /// The ids of a listing that has ended.
+    /// Ids of a completed listing.
     pub(super) listed: Option<Vec<String>>,
-    /// Those of them that may run.
+    /// Listed tests that may run.
     pub(super) runnable: Vec<String>,
     pub(super) runs: Vec<JudgedRunRequest>,
     /// A part, an output or a file was reported.
     pub(super) has_details: bool,
     pub(super) fence: Option<String>,
-    /// A reply did not come.
+    /// An expected reply did not come.
     pub(super) is_unanswered: bool,
     pub(super) has_no_exit: bool,
 }
 
 impl Judgement {
-    /// Returns the tests that were running when the process ended, or made no progress.
+    /// Returns the tests that were still running at the end of the conversation.
     pub(super) fn left_running(&self) -> Vec<&str> {
         let left = self.runs.iter().flat_map(|run| run.tests.iter().zip(&run.progress));
         left.filter(|(_, progress)| **progress == JudgedTest::Running).map(|(id, _)| id.as_str()).collect()
@@ -60,7 +60,7 @@ impl Judgement {
 
 enum OpenRequest {
     List,
-    /// Index of its answer.
+    /// Index in [`Judgement::runs`].
     Run(usize),
 }
 
@@ -68,7 +68,7 @@ struct ConversationJudge<'a> {
     conversation: &'a CheckConversation,
     carrier: JsonLines,
     found: Judgement,
-    /// Bytes of a request whose line has no end yet.
+    /// Bytes of an incomplete request line.
     unsent: Vec<u8>,
     open: VecDeque<OpenRequest>,
     last_sent: String,
@@ -79,7 +79,7 @@ struct ConversationJudge<'a> {
     last_fence: u64,
 }
 
-/// Returns what a conversation shows.
+/// Returns the findings of a conversation.
 pub(super) fn judge(conversation: &CheckConversation, carrier: JsonLines) -> Judgement {
     let mut judge = ConversationJudge {
         conversation,
@@ -239,7 +239,7 @@ impl ConversationJudge<'_> {
         self.found.has_details |= matches!(report.kind(), "part" | "out" | "file");
     }
 
-    /// Handles a missing reply. A test that runs may hang, which breaks no rule.
+    /// Handles a missing reply. A running test may hang, which breaks no rule.
     fn on_no_reply(&mut self, reply: ExpectedReply, place: usize) {
         self.found.is_unanswered = true;
         let later = &self.conversation.moments[place..];
@@ -294,7 +294,7 @@ impl ConversationJudge<'_> {
         self.broken(rule, came, "the ends of all requested tests, and {\"k\":\"done\"}");
     }
 
-    /// Returns a report that stands on an output, where nobody reads it.
+    /// Returns a report on the wrong stream, where Heeler does not read it.
     fn misplaced_report(&self) -> Option<String> {
         let outputs = [&self.conversation.stdout, &self.conversation.stderr];
         let lines = outputs.into_iter().flat_map(|output| output.split(|byte| *byte == b'\n'));
@@ -320,7 +320,7 @@ impl ConversationJudge<'_> {
         if self.found.is_unanswered || self.found.has_no_exit {
             return;
         }
-        // Where its exit is not awaited, nothing is known of it.
+        // Without waiting for the exit, the exit code is unknown.
         let has_exited = self.conversation.code.is_some() || self.conversation.signal.is_some();
         if self.has_stopped && has_exited && self.conversation.code != Some(0) {
             self.broken(CheckRule::Stop, self.conversation.describe_end(), "it exits with code 0");
@@ -342,7 +342,7 @@ impl ConversationJudge<'_> {
     }
 }
 
-/// Handles the end of a run; returns the rule that it breaks, and what was expected.
+/// Handles the end of a run; returns the broken rule and the expectation.
 fn end_run(answer: &JudgedRunRequest) -> Option<(CheckRule, String)> {
     for (id, progress) in answer.tests.iter().zip(&answer.progress) {
         match progress {
@@ -358,7 +358,7 @@ fn end_run(answer: &JudgedRunRequest) -> Option<(CheckRule, String)> {
     None
 }
 
-/// Handles a report of a test; returns the rule that it breaks, and what was expected.
+/// Handles a report about a test; returns the broken rule and the expectation.
 fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(CheckRule, String)> {
     let index = report.index().filter(|index| *index < answer.tests.len());
     let Some(index) = index else {
@@ -432,7 +432,7 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
     }
 }
 
-/// Returns the numbers of the fences in an output.
+/// Returns the fence numbers in an output.
 fn fence_numbers(output: &[u8], fence: &str) -> Vec<u64> {
     let text = String::from_utf8_lossy(output);
     let start = format!("{}{fence} ", char::from(RECORD_START));
@@ -471,7 +471,7 @@ fn is_object_list(value: &Value) -> bool {
     value.as_array().is_some_and(|items| items.iter().all(Value::is_object))
 }
 
-/// Returns the ids that were listed more than once, each once.
+/// Returns the ids without repetitions.
 pub(super) fn without_repetitions(ids: &[String]) -> Vec<String> {
     let mut known = BTreeSet::new();
     ids.iter().filter(|id| known.insert(id.as_str())).cloned().collect()

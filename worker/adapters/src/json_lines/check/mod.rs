@@ -1,12 +1,12 @@
-//! The check of a program that reports as JSON lines: which conversations try which rule, and what a
-//! conversation shows. The worker holds the conversations; nothing is started here.
+//! The check of a program that reports as JSON lines: which conversations test which rules, and what the
+//! conversations show. The worker holds the conversations; this module starts nothing.
 //!
-//! - `rules`: the rules, each with its section of the specification.
-//! - `reader`: finds the reports in the bytes of a process.
-//! - `conversation`: what is to be said to a process, and what has come.
-//! - `judge`: finds the rule that an answer breaks.
-//! - `plan`: which conversation follows, and what all of them show.
-//! - `stages`: the requests of each conversation.
+//! - `rules`: the rules, with their sections in the specification.
+//! - `reader`: finds reports in the output of a process.
+//! - `conversation`: the script of a conversation, and its record.
+//! - `judge`: finds the rules that a conversation breaks.
+//! - `plan`: chooses the next conversation and collects the results.
+//! - `stages`: the requests of each kind of conversation.
 
 mod conversation;
 mod judge;

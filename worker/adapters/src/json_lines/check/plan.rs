@@ -1,4 +1,4 @@
-//! The course of a check: which conversation follows, and what all of them show.
+//! The course of a check: chooses the next conversation and collects the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::Adapter as _;
 
-/// Tests of one request.
+/// Number of tests in one request.
 const TESTS_PER_REQUEST: usize = 16;
-/// Tests that are run: enough to try all rules, whatever the size of the suite.
+/// Maximum number of tests that are run: enough to test all rules, however large the suite.
 const MAX_TESTS: usize = 48;
-/// Names in one note.
+/// Maximum number of test names in a note.
 const NAMED_TESTS: usize = 5;
 
 /// The check of one program.
@@ -27,22 +27,22 @@ pub struct AdapterCheck {
     stage: ConversationKind,
     broken: BTreeMap<CheckRule, (BrokenRule, usize)>,
     tried: BTreeSet<CheckRule>,
-    /// Why rules were not tried.
+    /// Why rules were not tested.
     untried: BTreeMap<CheckRule, String>,
     listed: Vec<String>,
-    /// Tests that are to be run, and were not yet.
+    /// Tests that still have to run.
     waiting: Vec<String>,
-    /// Tests that have ended, with their states.
+    /// Ended tests with their states.
     ended: Vec<(String, String)>,
-    /// Whether the process does not exit after `stop`.
+    /// The process does not exit after `stop`.
     has_no_exit: bool,
-    /// Why nothing else can be tried.
+    /// Why no further rule can be tested.
     obstacle: Option<String>,
     notes: Vec<String>,
 }
 
 impl AdapterCheck {
-    /// Returns the check of a program of this framework; `None` if it is not one of JSON lines.
+    /// Creates the check of a program of this framework; `None` if it is not a JSON lines framework.
     #[must_use]
     pub fn new(framework: &str) -> Option<Self> {
         let carriers = [JsonLines::Channel, JsonLines::StandardStreams];
@@ -63,25 +63,25 @@ impl AdapterCheck {
         })
     }
 
-    /// Returns how each process is started.
+    /// Returns the command of each process.
     #[must_use]
     pub fn invocation(&self) -> crate::AdapterInvocation {
         self.carrier.invocation(Vec::new())
     }
 
-    /// Returns the reader of a process's reports.
+    /// Returns a reader for the reports of one process.
     #[must_use]
     pub fn reader(&self) -> CheckReader {
         CheckReader::new(self.carrier)
     }
 
-    /// Returns what is remarkable and breaks no rule.
+    /// Returns remarkable findings that break no rule.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Returns the scripts of the next conversations, which are held at the same time; `None` at the end.
+    /// Returns the scripts of the next conversations, which run at the same time; `None` at the end.
     pub fn next_scripts(&mut self) -> Option<Vec<CheckScript>> {
         if self.stage == ConversationKind::RunAll && !self.waiting.is_empty() && self.obstacle.is_none() {
             return Some(self.scripts());
@@ -115,7 +115,7 @@ impl AdapterCheck {
         };
         let mut scripts = self.stage.scripts(&requests);
         if self.has_no_exit {
-            // It would be waited for in vain each time.
+            // Waiting for the exit would only reach the time limit each time.
             for script in &mut scripts {
                 script.steps.retain(|step| {
                     *step != CheckStep::AwaitExit || self.stage == ConversationKind::EndOfInput
@@ -125,7 +125,7 @@ impl AdapterCheck {
         scripts
     }
 
-    /// Returns why the stage can't be held.
+    /// Returns why this stage cannot run.
     fn missing_need(&self) -> Option<String> {
         let see = |rule: CheckRule| self.broken.contains_key(&rule).then(|| format!("see {}", rule.id()));
         let states: BTreeSet<&str> =
@@ -146,13 +146,13 @@ impl AdapterCheck {
             ConversationKind::NextRequest if self.ended.len() < 2 => {
                 Some("it takes two tests that end in an orderly way".to_owned())
             }
-            // A report after the answer may be read behind the next request.
+            // A report after the answer might be read only after the next request.
             ConversationKind::NextRequest => see(CheckRule::ReportsOnRequest),
             _ => None,
         }
     }
 
-    /// Judges the conversations of the scripts that were returned last, in their order.
+    /// Judges the conversations of the last returned scripts, in the same order.
     pub fn on_conversations(&mut self, conversations: &[CheckConversation]) {
         for conversation in conversations {
             let judgement = judge(conversation, self.carrier);
@@ -207,7 +207,7 @@ impl AdapterCheck {
         }
         let is_faulty = !judgement.broken.is_empty();
         if is_faulty || reported.is_empty() {
-            // What is left would be run in vain, or was left out by the program.
+            // The remaining tests would fail the same way, or the program left them out.
             self.waiting.clear();
         }
         self.waiting.retain(|id| !reported.contains(id));
@@ -230,7 +230,7 @@ impl AdapterCheck {
         }
     }
 
-    /// Judges a conversation whose peculiarity is one rule.
+    /// Judges a conversation that tests a single rule.
     fn on_special(
         &mut self,
         stage: ConversationKind,
@@ -247,7 +247,7 @@ impl AdapterCheck {
         let mut broken = judgement.broken.iter().filter(|one| !self.broken.contains_key(&one.rule));
         let own = broken.next().cloned().or_else(|| self.own_break(stage, &judgement));
         match own {
-            // Each process lists other tests, not only this one.
+            // Every process lists other tests, so `StableListing` is broken, not this stage's rule.
             Some(own) if own.rule == CheckRule::StableListing => self.record(own),
             Some(own) => self.record(BrokenRule { rule, ..own }),
             None if judgement.is_unanswered => {
@@ -264,7 +264,7 @@ impl AdapterCheck {
         }
     }
 
-    /// Returns what only the comparison with earlier conversations shows.
+    /// Returns a break that only the comparison with earlier conversations shows.
     fn own_break(&self, stage: ConversationKind, judgement: &Judgement) -> Option<BrokenRule> {
         let broken = |rule, sent: &str, came: String, expected: String| {
             Some(BrokenRule { rule, sent: sent.to_owned(), came, expected })
@@ -314,7 +314,7 @@ impl AdapterCheck {
         self.broken.entry(broken.rule).or_insert((broken, 0)).1 += 1;
     }
 
-    /// Returns what was found about each rule.
+    /// Returns the result for each rule.
     #[must_use]
     pub fn results(&self) -> Vec<RuleResult> {
         let finding = |rule: CheckRule| {
@@ -338,7 +338,7 @@ impl AdapterCheck {
     }
 }
 
-/// Returns the first difference of two listings: what came, and what was expected.
+/// Returns the first difference between two listings: the received and the expected text.
 fn difference(listed: &[String], expected: &[String]) -> (String, String) {
     let place = listed.iter().zip(expected).position(|(one, other)| one != other);
     let place = place.unwrap_or(listed.len().min(expected.len()));

@@ -1,4 +1,5 @@
-//! Finds the reports in the bytes of a process, for a check: what a run takes for output is kept as well.
+//! Finds the reports in the output of a process, for a check. Also keeps lines that a run would treat as
+//! output.
 
 use super::super::adapter::JsonLines;
 use crate::json_reports::{
@@ -6,17 +7,17 @@ use crate::json_reports::{
     message::{RECORD_START, ReportLine},
 };
 
-/// A line, or a record, that stands where a report is expected.
+/// A line or record in the position of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenReport {
-    /// Its bytes, at most those of the longest report.
+    /// Bytes of the line, at most the maximum length of a report.
     pub line: Vec<u8>,
-    /// Whether it is longer than a report may be.
+    /// Whether the line is longer than a report may be.
     pub is_too_long: bool,
 }
 
 impl SeenReport {
-    /// Returns the kind of the report; empty if it is no report, or names none.
+    /// Returns the kind of the report; empty if the line is not a report or has no kind.
     #[must_use]
     pub fn kind(&self) -> String {
         self.parse().map(|report| report.kind().to_owned()).unwrap_or_default()
@@ -27,13 +28,13 @@ impl SeenReport {
     }
 }
 
-/// The reader of one process's reports.
+/// Reader of one process's reports.
 #[derive(Debug)]
 pub struct CheckReader {
     carrier: JsonLines,
     line: Vec<u8>,
     is_too_long: bool,
-    /// On standard output: whether the bytes are those of a record.
+    /// On standard output: the bytes belong to a record.
     is_in_record: bool,
 }
 
@@ -43,12 +44,12 @@ impl CheckReader {
         Self { carrier, line: Vec::new(), is_too_long: false, is_in_record }
     }
 
-    /// Reads the next bytes; returns the reports that they complete.
+    /// Reads the next bytes; returns the completed reports.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<SeenReport> {
         let mut seen = Vec::new();
         for byte in bytes {
             match (self.carrier, *byte) {
-                // What came before was no record: no line of JSON has this byte.
+                // The earlier bytes were not a record, because no JSON line contains this byte.
                 (JsonLines::StandardStreams, RECORD_START) => {
                     self.line.clear();
                     self.is_in_record = true;
@@ -67,7 +68,7 @@ impl CheckReader {
         seen
     }
 
-    /// Returns a last report without the end of its line.
+    /// Returns the last report if it has no line ending.
     pub fn finish(&mut self) -> Option<SeenReport> {
         (self.is_in_record && !self.line.is_empty()).then(|| self.take())
     }

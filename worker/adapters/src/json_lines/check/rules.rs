@@ -1,6 +1,6 @@
-//! The rules that a program of JSON lines keeps. The specification has a section for each.
+//! The rules for programs that report as JSON lines. Each rule belongs to a section of the specification.
 
-/// Defines the rules: a name, the section of the specification, and what holds.
+/// Defines the rules: name, section of the specification, and text.
 macro_rules! check_rules {
     ($($name:ident = $id:literal, $section:literal, $text:literal;)+) => {
         /// A rule of the specification.
@@ -10,7 +10,7 @@ macro_rules! check_rules {
         }
 
         impl CheckRule {
-            /// All rules, in the order in which they are reported.
+            /// All rules, in reporting order.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// Returns the name of the rule, for messages and programs.
@@ -19,13 +19,13 @@ macro_rules! check_rules {
                 match self { $(Self::$name => $id,)+ }
             }
 
-            /// Returns the anchor of its section in the specification.
+            /// Returns the anchor of the rule's section in the specification.
             #[must_use]
             pub fn section(self) -> &'static str {
                 match self { $(Self::$name => $section,)+ }
             }
 
-            /// Returns what holds where the rule is kept.
+            /// Returns the text of the rule.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
@@ -72,40 +72,40 @@ check_rules! {
 /// How a rule was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenRule {
-    /// The rule.
+    /// The broken rule.
     pub rule: CheckRule,
-    /// What the process was sent last.
+    /// The last message sent to the process.
     pub sent: String,
-    /// What came.
+    /// The message that came.
     pub came: String,
-    /// What was expected instead.
+    /// The expected message.
     pub expected: String,
 }
 
-/// What the check has found about a rule.
+/// Result of the check for a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleFinding {
-    /// It was tried, and is kept.
+    /// The rule was tested and is kept.
     Kept,
-    /// It is broken; the first time, and the number of times.
+    /// The rule is broken.
     Broken {
-        /// How it was broken first.
+        /// The first break.
         first: BrokenRule,
-        /// Number of conversations in which it was broken.
+        /// Number of conversations that broke the rule.
         times: usize,
     },
-    /// It was not tried.
+    /// The rule was not tested.
     NotTried {
-        /// Why not.
+        /// Reason, for the report.
         reason: String,
     },
 }
 
-/// A rule, and what was found about it.
+/// A rule and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleResult {
     /// The rule.
     pub rule: CheckRule,
-    /// What was found.
+    /// Result of the check.
     pub finding: RuleFinding,
 }

@@ -1,4 +1,4 @@
-//! The conversations of a check, one stage for each kind, and their requests.
+//! The kinds of conversations in a check, one per stage, and their requests.
 
 use serde_json::{Value, json};
 
@@ -10,17 +10,17 @@ use crate::json_reports::message::{self, VERSION};
 
 /// An id that no program lists.
 pub(super) const UNKNOWN_ID: &str = "heeler check-adapter: no such test";
-/// A kind of request that there is not.
+/// A request kind that does not exist.
 const UNKNOWN_REQUEST: &str = "heeler-check-adapter";
-/// Bytes of a long request, more than a pipe or a socket takes at once.
+/// Size of a long request, larger than a pipe or socket buffer.
 const LONG_REQUEST_BYTES: usize = 256 << 10;
-/// How much later the version is that is offered.
+/// How far the offered version is ahead of the current one.
 const LATER_VERSIONS: u64 = 1000;
 
-/// A kind of conversation, in the order in which they are held.
+/// Kinds of conversations, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConversationKind {
-    /// The first one.
+    /// The first conversation.
     Listing,
     TwoProcesses,
     JoinedRequests,
@@ -31,7 +31,7 @@ pub(super) enum ConversationKind {
     LongRequests,
     SlowReader,
     EndOfInput,
-    /// All tests, in as many processes as they need.
+    /// Runs all tests, in as many processes as needed.
     RunAll,
     Selection,
     RequestOrder,
@@ -60,7 +60,8 @@ impl ConversationKind {
         Self::UnknownTest,
     ];
 
-    /// Returns the rule that only this stage tries: what goes wrong here, and nowhere before, breaks it.
+    /// Returns the rule that only this stage tests. A break that occurred in no earlier stage breaks this
+    /// rule.
     pub(super) fn own_rule(self) -> Option<CheckRule> {
         match self {
             Self::Listing | Self::RunAll => None,
@@ -81,7 +82,7 @@ impl ConversationKind {
         }
     }
 
-    /// Returns the scripts of the stage's processes, which run at the same time. `requests` are the tests of
+    /// Returns the scripts of the stage's processes, which run at the same time. `requests` has the tests of
     /// each request to one process.
     pub(super) fn scripts(self, requests: &[Vec<String>]) -> Vec<CheckScript> {
         let listing = |first: CheckStep| script([first, CheckStep::Await(ExpectedReply::Listed)]);
@@ -112,7 +113,7 @@ impl ConversationKind {
                 )))]
             }
             Self::UnknownRequests => {
-                // In pieces, so that it does not arrive together with the next one.
+                // In pieces, so that this request does not arrive together with the next one.
                 vec![script([
                     CheckStep::SendInPieces(line(&json!({"k": UNKNOWN_REQUEST}))),
                     CheckStep::Send(message::list()),
@@ -162,7 +163,7 @@ impl ConversationKind {
     }
 }
 
-/// Returns the script of these steps and an orderly end.
+/// Returns a script with these steps and an orderly end.
 fn script(steps: impl IntoIterator<Item = CheckStep>) -> CheckScript {
     let end = [CheckStep::Send(message::stop()), CheckStep::AwaitExit];
     CheckScript { steps: steps.into_iter().chain(end).collect(), ..CheckScript::default() }

@@ -1,5 +1,4 @@
-//! Conversations whose outcome is known, and reports that are cut at every byte. Whole checks are made of
-//! real programs, by the end-to-end tests.
+//! Conversations with known results, and reports cut at every byte. The end-to-end tests check real programs.
 
 use proptest::prelude::*;
 
@@ -13,7 +12,7 @@ fn seen(line: &str) -> CheckMoment {
     CheckMoment::Reported(SeenReport { line: line.as_bytes().to_vec(), is_too_long: false })
 }
 
-/// Plays a check in which every process answers as `answer` does, and exits with code 0.
+/// Plays a check in which every process answers with `answer` and exits with code 0.
 fn play(mut answer: impl FnMut(&str) -> Vec<String>) -> AdapterCheck {
     let mut check = AdapterCheck::new("json-lines").unwrap();
     while let Some(scripts) = check.next_scripts() {
@@ -34,7 +33,7 @@ fn play(mut answer: impl FnMut(&str) -> Vec<String>) -> AdapterCheck {
     check
 }
 
-/// The answer of a program with two tests that keeps all rules.
+/// Answers like a program with two tests that keeps all rules.
 fn well(request: &str) -> Vec<String> {
     let request: serde_json::Value = serde_json::from_str(request).unwrap();
     let line = |text: &str| text.replace('\'', "\"");
