@@ -13,7 +13,7 @@ pub struct ListingOutput {
     pub channel: Vec<u8>,
     /// Contents of [`crate::AdapterInvocation::listing_file`], if it was written.
     pub file: Option<Vec<u8>>,
-    /// Its exit code, if it exited by itself.
+    /// Exit code, if it exited by itself.
     pub code: Option<i32>,
     /// Number of the signal that killed it.
     pub signal: Option<i32>,

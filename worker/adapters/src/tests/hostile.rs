@@ -69,8 +69,8 @@ fn last_end_marker_counts() {
 
 #[test]
 fn forged_pass_is_not_explained_by_exit_code() {
-    // A test that forges all later markers too is confirmed for the moment; the framework's own counts reveal
-    // it.
+    // A test that forges all later markers too is confirmed for the moment, but the framework's own counts
+    // reveal it.
     let text = "[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\n\nf.cc:1: Failure\nbad\n[  FAILED  ] A.a (0 ms)\n[==========] 1 test from 1 test suite ran. (0 ms total)\n[  PASSED  ] 0 tests.\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] A.a\n";
     let (events, transcript) = gtest_run(&["A.a"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
@@ -171,7 +171,7 @@ fn megabyte_name_is_parsed() {
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
 }
 
-/// Feeds a flood of output after the test began, and returns the maximum number of bytes buffered.
+/// Feeds a flood of output after the test began; returns the maximum number of buffered bytes.
 fn flood<G: MarkerGrammar>(mut follower: StreamParser<G>, head: &str, piece: &[u8], total: usize) -> usize {
     let mut events = Vec::new();
     follower.on_stdout(head.as_bytes(), &mut events);

@@ -1,4 +1,4 @@
-//! Hostile outputs of Catch2 programs: forged, cut and endless elements, and tests that nobody has selected.
+//! Hostile outputs of Catch2 programs: forged, cut and endless elements, and unselected tests.
 
 use super::{output, replay, summary, tests, transcript};
 use crate::{TranscriptEvent, TranscriptParser, catch2};
@@ -49,7 +49,7 @@ fn test_that_no_pattern_has_selected_is_named() {
         assert_eq!(transcript.unselected_test(), Some("c"), "{text}");
         assert!(!summary(&events).iter().any(|one| one.starts_with("failed")), "{events:?}");
     }
-    // A name that compares equal, the same name at another place, and what a wildcard has selected.
+    // A name that compares equal, the same name at another location, and a test selected by a wildcard.
     let (_, transcript) =
         run(&[begin("a", 1), end(true), begin("A", 9), end(true), begin("b", 9), end(true)].concat());
     assert_eq!(transcript.unselected_test(), None);

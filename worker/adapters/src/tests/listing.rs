@@ -1,4 +1,4 @@
-//! Invalid listings, and the listing of the real harness of this test program.
+//! Invalid listings, and the real listing of this test program.
 
 use heeler_protocol::control::TestProgram;
 
@@ -95,7 +95,7 @@ fn whole_listing_of_a_failed_process_is_valid() {
         assert!(failure.ends_with(&format!("{end}; its output:\n1 leaked mock object")), "{failure}");
         assert!(read(left(&xml[..xml.len() - 3], code, signal)).is_err());
     }
-    // It ran its tests instead.
+    // The program ran its tests instead.
     let report = std::str::from_utf8(xml).unwrap().replace("name=\"b\"", "name=\"b\" status=\"run\"");
     assert!(read(left(report.as_bytes(), Some(1), None)).is_err());
 }
@@ -123,7 +123,7 @@ fn listing_of_a_crashed_process_is_valid_when_it_is_whole() {
                 Err(error) => panic!("{adapter}, cut at {cut}: {error}"),
             }
         }
-        // What follows the last entry is short.
+        // Only few bytes follow the last entry.
         assert!(errors + 200 > bytes.len(), "{adapter}: {errors} of {}", bytes.len());
     }
 }

@@ -18,7 +18,7 @@ fn transcript(framework: &str, tests: &[ListedTest]) -> Box<dyn TranscriptParser
     by_name(framework).unwrap().transcript_parser(&tests.iter().collect::<Vec<_>>())
 }
 
-/// Joins adjacent outputs: how output is cut into events has no meaning.
+/// Joins adjacent outputs, because chunk boundaries are arbitrary.
 pub(crate) fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     let mut merged: Vec<TranscriptEvent> = Vec::new();
     for event in events {
@@ -34,7 +34,7 @@ pub(crate) fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     merged
 }
 
-/// Feeds the chunks and the end of the output to a new transcript.
+/// Feeds the chunks and the end of the output to a new parser.
 fn replay<'a>(
     framework: &str,
     tests: &[ListedTest],

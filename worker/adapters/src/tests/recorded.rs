@@ -1,4 +1,4 @@
-//! Recorded outputs of real programs: replayed completely against the expected events, and cut at every byte.
+//! Recorded outputs of real programs: replayed whole against the expected events, and cut at every byte.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ struct TranscriptRecording {
     name: &'static str,
     framework: &'static str,
     listings: &'static [&'static str],
-    /// The program's exit code, and whether the transcript explains it.
+    /// Exit code of the program, and whether the transcript explains it.
     exit: Option<(i32, bool)>,
 }
 
@@ -30,7 +30,7 @@ const CATCH2_V2: &[&str] = &["catch2-v2.list", "catch2-v2.tags.list"];
 const BOOST: &[&str] = &["boost.dot"];
 
 const RECORDINGS: [TranscriptRecording; 31] = [
-    // Set-up and tear-down of suites failed, which is in no test's result.
+    // Failures in set-up and tear-down of suites are in no test's result.
     TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, true)) },
     TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
     TranscriptRecording { name: "gtest-forging", framework: "gtest", listings: GTEST, exit: None },
@@ -53,7 +53,7 @@ const RECORDINGS: [TranscriptRecording; 31] = [
     TranscriptRecording { name: "rustdoc", framework: "rustdoc", listings: RUSTDOC, exit: Some((101, true)) },
     TranscriptRecording { name: "doctest-died", framework: "doctest", listings: DOCTEST, exit: None },
     TranscriptRecording { name: "doctest-forging", framework: "doctest", listings: DOCTEST, exit: None },
-    // Only the exit of a command decides, which is in no transcript.
+    // Only the exit code of a command decides, which is not in the transcript.
     TranscriptRecording { name: "command", framework: "command", listings: &[], exit: None },
     TranscriptRecording { name: "tap-perl", framework: "tap", listings: &[], exit: None },
     TranscriptRecording { name: "tap-node", framework: "tap", listings: &[], exit: None },
@@ -234,7 +234,7 @@ fn recorded_listings_and_runs_give_the_recorded_events() {
         let (tests, stdout) = selected(recording);
         let (events, transcript) = replay(recording.framework, &tests, [stdout.as_slice()]);
         let mut text = format!("{:#?}\n", listed(recording));
-        // No framework lists a test that can't be run, or a variant, or knows another name of its file.
+        // No framework lists broken tests, variants or other file names.
         for member in ["broken", "variant", "reported_file", "report_name"] {
             text = text.replace(&format!("        {member}: None,\n"), "");
         }
@@ -258,7 +258,7 @@ fn recorded_listings_and_runs_give_the_recorded_events() {
         if let Some((code, is_explained)) = recording.exit {
             assert_eq!(transcript.explains_exit(code), is_explained, "{}", recording.name);
             assert!(!transcript.explains_exit(0), "{}", recording.name);
-            // A `main` of the users of a C++ framework may have exit codes of its own for failures.
+            // Users of a C++ framework may have a `main` with its own exit codes for failures.
             let has_own_codes =
                 ["gtest", "catch2", "catch2-v2", "boost", "go", "go-plain"].contains(&recording.framework);
             assert_eq!(transcript.explains_exit(3), has_own_codes, "{}", recording.name);
@@ -295,7 +295,7 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
         memchr::memmem::rfind(so_far, marker.as_bytes()).is_some_and(|at| so_far[at..].contains(&b'\n'))
     };
     match (framework, state) {
-        // A name that is not UTF-8 occurs unchanged in the bytes.
+        // Names that are not UTF-8 occur unchanged in the bytes.
         ("gtest", _) if name.contains('\u{fffd}') => true,
         ("gtest", "passed") => finds(format!("[       OK ] {name} (")),
         ("gtest", "skipped") => finds(format!("[  SKIPPED ] {name} (")),
@@ -327,8 +327,8 @@ fn finds_word(so_far: &[u8], name: &str, word: &[u8]) -> bool {
     begin.is_some_and(|at| memchr::memmem::find(&so_far[at..], word).is_some())
 }
 
-/// Distance of the cuts in one replay. Each byte is cut off once, between pieces that are long enough to have
-/// whole lines.
+/// Distance of the cuts in one replay. Each byte is cut off once, between pieces long enough to contain whole
+/// lines.
 const CUT_DISTANCE: usize = 251;
 
 #[test]

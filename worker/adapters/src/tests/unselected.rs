@@ -1,5 +1,5 @@
-//! Tests that begin without being selected: a `main` has chosen or ordered them in another way. Parsers name
-//! such tests, and their reports count for no selected test.
+//! Tests that begin without being selected, because a `main` selected or ordered them differently. Parsers
+//! name such tests, and their reports do not count for selected tests.
 
 use super::{replay, summary, tests};
 use crate::TranscriptParser;
@@ -7,7 +7,7 @@ use heeler_protocol::control::ListedTest;
 
 const PASSED: &str = "{ \"type\": \"test\", \"name\": \"~\", \"event\": \"ok\" }\n";
 
-/// The begin, and a good and a bad end, of a test of one framework.
+/// Returns the output of one test of a framework, with a good or bad end.
 fn test_of(framework: &str, name: &str, line: u32, is_good: bool) -> String {
     match framework {
         "libtest" => {
