@@ -16,9 +16,9 @@ pub trait Adapter: Sync {
     /// Returns the constants of the framework.
     fn traits(&self) -> &'static AdapterTraits;
 
-    /// Returns whether the target looks like a program of this framework. Claims decide which adapters are
-    /// tried, and in which order, because a program may ignore unknown arguments and run its tests. The
-    /// listing makes the final decision.
+    /// Returns whether the target looks like a program of this framework. Claims decide the order of the
+    /// adapters to try. A program that an adapter does not claim is not started with its arguments, because
+    /// it may ignore them and run its tests. The listing makes the final decision.
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence;
 
     /// Returns the next listing command, given the outputs of the previous ones; `None` when they suffice.
@@ -138,7 +138,7 @@ pub struct AdapterTraits {
     /// that has been read is therefore proven, however the process ends. The test that is running when the
     /// process dies is known for certain, so it is not retried in isolation.
     pub has_proven_answers: bool,
-    /// A test begins when its request is sent. In other frameworks, the program reports the begin.
+    /// A test begins when its request is sent. In other frameworks, the program reports the start.
     pub begins_with_request: bool,
     /// Tests may have parts that no listing names (sections, subcases, subtests, points).
     pub has_parts: bool,
@@ -209,11 +209,11 @@ fn fitting_names(tests: &[&ListedTest], limit: SelectionLimit) -> usize {
 pub struct BatchSelection<'a> {
     /// In listing order.
     pub tests: &'a [&'a ListedTest],
-    /// Part of the program that the tests make up.
+    /// Part of the program that the batch covers.
     pub scope: SelectionScope,
     /// Also runs tests that the framework would skip.
     pub runs_ignored: bool,
-    /// An earlier process of the program died, and its output did not show in which test.
+    /// An earlier process of the program died in an unknown test.
     pub follows_unclear_death: bool,
 }
 
@@ -330,8 +330,8 @@ pub enum InvocationChannel {
     #[default]
     StandardOutput,
     /// Standard output, mixed with the output of the tests. Standard output is a socket, so the kernel
-    /// identifies the writer of each byte. Otherwise the same markers could come from a forked copy that
-    /// returns from a test, or from a program that a test starts.
+    /// identifies the writer of each byte: a forked copy that returns from a test, or a program that a test
+    /// starts, writes the same markers.
     OutputSocket,
     /// Standard output and standard error as one combined output.
     CombinedOutput,
@@ -341,10 +341,10 @@ pub enum InvocationChannel {
     Descriptor,
     /// Standard output, mixed with the output of the tests. Requests come through a pipe on standard input.
     StandardStreams,
-    /// Like [`Self::StandardStreams`], with a standard output socket that identifies its writers.
+    /// Like `Self::StandardStreams`, with a standard output socket that identifies its writers.
     SocketStreams,
-    /// Connections that the process or its descendants make to a loopback port on which the worker listens.
-    /// An argument equal to [`PORT_ARGUMENT`] is replaced by the port number.
+    /// Connections that the process or its descendants make to the worker's loopback port. An argument equal
+    /// to [`PORT_ARGUMENT`] is replaced by the port number.
     Connections,
 }
 
@@ -389,7 +389,7 @@ impl InvocationChannel {
     }
 }
 
-/// Argument that is replaced by the number of the port on which the worker listens.
+/// Argument that is replaced by the port number of the worker's listener.
 pub const PORT_ARGUMENT: &str = "{port}";
 
 /// Files that a process leaves about its own death or hang.

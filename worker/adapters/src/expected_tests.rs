@@ -1,5 +1,4 @@
-//! The expected tests of a batch, in the order in which they should begin, and which of them have begun.
-//! Knows names only, no framework.
+//! The expected tests of a batch in order, and which of them have begun. Knows names only, no framework.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -44,12 +43,10 @@ impl ExpectedTests {
         (self.next..self.names.len()).find(|place| !self.has_begun[*place])
     }
 
-    /// Returns the tests that have not begun.
     pub(super) fn not_begun(&self) -> impl Iterator<Item = usize> {
         (0..self.names.len()).filter(|place| !self.has_begun[*place])
     }
 
-    /// Returns whether a test has begun.
     pub(super) fn has_begun(&self, place: usize) -> bool {
         self.has_begun[place]
     }
@@ -68,12 +65,10 @@ impl ExpectedTests {
         })
     }
 
-    /// Returns whether no test has begun.
     pub(super) fn has_none_begun(&self) -> bool {
         !self.has_begun.contains(&true)
     }
 
-    /// Records that a test begins.
     pub(super) fn mark_begun(&mut self, place: usize) {
         self.has_begun[place] = true;
         self.next = place + 1;
@@ -85,7 +80,8 @@ impl ExpectedTests {
         }
     }
 
-    /// Returns the unbegun test whose whole name, then `end`, is at the cursor. `line` is the first line.
+    /// Returns the test that has not begun and whose whole name, then `end`, is at the cursor. `line` is the
+    /// first line.
     pub(super) fn find(&self, line: &[u8], cursor: ByteCursor<'_>, end: &[u8]) -> ScanResult<(usize, usize)> {
         let mut stop = ScanStop::Mismatch;
         for place in self.waiting.get(line).into_iter().flatten() {

@@ -3,7 +3,7 @@
 //!
 //! - `contract`: the trait that each framework implements, and its commands.
 //! - `listing_output`, `transcript`: inputs and outputs of the adapters' parsers.
-//! - `listing_dialogue`: listings in which a request depends on the replies before it.
+//! - `listing_dialogue`: listings whose requests depend on earlier replies.
 //! - `warm_start`: processes that load a program once and are then forked for its tests.
 //! - `run_report`: the report file that a framework writes at the end of its run.
 //! - `registry`: the list of all frameworks.

@@ -1,4 +1,4 @@
-//! Listings in which a request depends on the replies before it.
+//! Listings whose requests depend on earlier replies.
 
 use std::time::Duration;
 

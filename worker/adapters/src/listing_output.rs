@@ -24,7 +24,7 @@ pub struct ListingOutput {
 pub struct AdapterListing {
     /// Name of the adapter that must run them: the adapter that listed them, or a variant.
     pub framework: &'static str,
-    /// The tests, in the order in which the framework runs them. A name may occur more than once.
+    /// The tests in the framework's run order. A name may occur more than once.
     pub tests: Vec<ListedTest>,
     /// Failure of the listing command after it wrote the whole listing.
     pub failure: Option<ListingError>,
@@ -77,7 +77,7 @@ pub enum ListingError {
     Died {
         /// Number of the signal that killed it, if any.
         signal: Option<i32>,
-        /// Its exit code, if it exited by itself.
+        /// Exit code, if the program exited by itself.
         code: Option<i32>,
         /// Tail of standard error, or of standard output if standard error is empty.
         stderr: String,

@@ -27,7 +27,7 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::pytest::Pytest,
 ];
 
-/// Returns all adapters, in the order in which they are tried on an unknown program.
+/// Returns all adapters, in the order of trying them on an unknown program.
 #[must_use]
 pub fn all_adapters() -> &'static [&'static dyn Adapter] {
     ADAPTERS

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::{FixtureFailure, FrameworkVerdict};
 
-/// The files in which a framework reports its run.
+/// Files with a framework's report of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunReportFiles {
     /// Written when the run ends.

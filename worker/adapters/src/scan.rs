@@ -1,6 +1,6 @@
 //! Parsing of markers that the end of a chunk may cut: every step succeeds, fails, or needs more bytes.
 
-/// Why a step did not succeed.
+/// Reason that a step did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanStop {
     /// The bytes do not match.

@@ -58,7 +58,7 @@ pub(super) fn program_words(program: &TestProgram) -> String {
     words.join(" ")
 }
 
-/// Returns the words that set the configured environment of a command.
+/// Returns the part of a command line that sets its configured environment.
 pub(super) fn environment_words(program: &TestProgram) -> Vec<String> {
     let mut words = Vec::new();
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {

@@ -1,6 +1,5 @@
-//! The parser shared by all transcripts on standard output: a state machine that follows the expected
-//! sequence of tests through output to which user code also writes. A grammar defines the form of the
-//! markers.
+//! The parser shared by all transcripts on standard output. A state machine follows the expected sequence of
+//! tests in output that user code also writes. A grammar defines the form of the markers.
 //!
 //! ```text
 //!            begin marker                end marker of this very test
@@ -30,7 +29,6 @@ pub(super) struct ParserState<'a> {
     pub(super) running: Option<usize>,
     /// The running test wrote an end marker.
     pub(super) has_end: bool,
-    /// The bytes are at the beginning of a line.
     pub(super) is_line_start: bool,
     /// The framework printed its final line.
     pub(super) is_complete: bool,
@@ -74,7 +72,6 @@ pub(super) trait LongMarker: Send {
     fn feed(&mut self, bytes: &[u8]) -> Option<(usize, Marker)>;
     /// Returns the text kept so far, when the marker or the output has ended.
     fn take_text(&mut self) -> Vec<u8>;
-    /// Returns the number of bytes kept.
     #[cfg(test)]
     fn kept_bytes(&self) -> usize;
 }
@@ -115,17 +112,14 @@ pub(super) trait MarkerGrammar: Send {
     fn find_marker(&self, bytes: &[u8], situation: &ParserState<'_>) -> Option<usize>;
     /// Reads a marker at the start of the bytes; returns its length and the marker.
     fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)>;
-    /// Returns whether the first test begins with the process because the framework reports no begin.
+    /// Returns whether the first test begins with the process because the framework reports no start.
     fn begins_with_process(&self) -> bool {
         false
     }
-    /// Called when a test begins.
     fn on_begin(&mut self, _place: usize) {}
-    /// Called with output.
     fn on_output(&mut self, _bytes: &[u8], _side: OutputOrigin, _sequence: &ExpectedTests) {}
     /// Called at an end marker. Any earlier end marker of the same test was output.
     fn on_end_marker(&mut self) {}
-    /// Called at the final line.
     fn on_final_line(&mut self) {}
     /// Called when the process exits by itself.
     fn on_exit(&mut self, _code: i32) {}
@@ -147,7 +141,8 @@ pub(super) trait MarkerGrammar: Send {
     fn outside_failure(&self) -> Option<&str> {
         None
     }
-    /// Returns the first test after which misplaced markers appeared in the output.
+    /// Returns the first test with a doubtful result, because misplaced markers have appeared since its
+    /// start.
     fn doubtful_since(&self) -> Option<usize> {
         None
     }
@@ -166,7 +161,6 @@ pub(super) trait MarkerGrammar: Send {
     }
 }
 
-/// An end marker that is not yet confirmed.
 struct UnconfirmedEnd {
     verdict: FrameworkVerdict,
     text: Vec<u8>,
@@ -273,10 +267,12 @@ impl<G: MarkerGrammar> StreamParser<G> {
 
     fn apply(&mut self, marker: Marker, text: &[u8], events: &mut Vec<TranscriptEvent>) {
         match marker {
+            // Up to the final line, every marker but an end marker shows that the framework continues.
             Marker::Begin(place) => {
                 self.confirm_end(events);
                 self.begin(place, events);
             }
+            // An earlier end marker of the same test was output.
             Marker::End(verdict) => {
                 self.emit_end_text(events);
                 self.grammar.on_end_marker();
@@ -296,6 +292,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 self.emit_output(text, events);
                 self.unselected.get_or_insert(name);
             }
+            // The run is over.
             Marker::FinalLine(tally) => {
                 self.confirm_end(events);
                 self.grammar.on_final_line();
@@ -304,6 +301,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 self.counted = tally;
                 self.conclude_all(events);
             }
+            // These markers do not show that the framework continues.
             Marker::Ignore => {}
             Marker::Part(part) => {
                 if let Some(place) = self.running {

@@ -35,8 +35,7 @@ pub trait TranscriptParser {
     }
 
     /// Handles an event on one of several connections and returns the next request for it. Connections are
-    /// numbered in the order in which they are made. A channel with only one peer is connection 0 and always
-    /// open.
+    /// numbered from the oldest. A channel with only one peer is connection 0 and always open.
     fn on_connection(
         &mut self,
         connection: usize,
@@ -53,12 +52,12 @@ pub trait TranscriptParser {
     }
 
     /// Called after [`Self::on_output_end`] if the process ended before its reports did. Appends a begin
-    /// event for the test in which the process seems to have died.
+    /// event for the test that seems to have been running when the process died.
     fn on_death(&mut self, evidence: &DeathEvidence<'_>, events: &mut Vec<TranscriptEvent>) {
         let _ = (evidence, events);
     }
 
-    /// Returns the test in which the process died, as far as its reports and [`Self::on_death`] show.
+    /// Returns the test that caused the death, as far as the reports and [`Self::on_death`] show.
     fn culprit(&self) -> DeathCulprit {
         DeathCulprit::RunningTests
     }
@@ -148,9 +147,9 @@ pub trait TranscriptParser {
         self.is_after_end_marker()
     }
 
-    /// Returns the first test after which the output contains misplaced markers: repeated, out of order, or
-    /// after the final line. A test or another process may have written them, so only [`crate::RunReport`]
-    /// proves the results since then.
+    /// Returns the first test with a doubtful result. Since its start, the output contains misplaced markers:
+    /// repeated, out of order, or after the final line. A test or another process may have written them, so
+    /// only [`crate::RunReport`] proves the results from this test on.
     fn doubtful_since(&self) -> Option<usize> {
         None
     }
@@ -212,7 +211,7 @@ impl<'a> ConnectionInput<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportWriter(pub u32);
 
-/// The test in which a process died.
+/// The test that a process died in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeathCulprit {
     /// One of the running tests.
@@ -231,7 +230,7 @@ pub struct DeathEvidence<'a> {
     pub stderr: &'a str,
     /// Crash report of its runtime.
     pub crash_report: &'a [u8],
-    /// Its test journal.
+    /// Test journal of the process.
     pub journal: &'a [u8],
 }
 
@@ -307,7 +306,7 @@ pub enum TranscriptEvent {
     TestOutput {
         /// Index in the given tests.
         place: usize,
-        /// Stream to which the test wrote.
+        /// Stream written by the test.
         stream: OutputStream,
         /// The bytes written.
         bytes: Vec<u8>,
@@ -380,7 +379,7 @@ pub enum FrameworkResult {
 }
 
 impl FrameworkResult {
-    /// Returns the result as a word.
+    /// Returns the result as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

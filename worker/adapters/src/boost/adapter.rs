@@ -11,7 +11,6 @@ use crate::{
     CommandLineError, DiscoveryTarget, ListingError, ListingOutput, StackPosition, TranscriptParser, shell,
 };
 
-/// The Boost.Test adapter.
 pub(crate) struct BoostTest;
 
 pub(super) const NAME: &str = "boost";

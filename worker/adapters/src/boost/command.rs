@@ -38,7 +38,6 @@ fn invocation(args: Vec<OsText>) -> AdapterInvocation {
     AdapterInvocation { args, env, ..AdapterInvocation::default() }
 }
 
-/// Returns the listing command.
 pub(super) fn listing_command() -> AdapterInvocation {
     invocation(vec!["--list_content=DOT".into(), "--color_output=no".into()])
 }
@@ -60,7 +59,6 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     tests.iter().take_while(is_fitting).count()
 }
 
-/// Returns the command that runs these tests.
 pub(super) fn run_command(selection: &BatchSelection<'_>) -> Result<AdapterInvocation, CommandLineError> {
     let mut args: Vec<OsText> = RUN_OPTIONS.map(OsText::from).to_vec();
     if selection.scope == SelectionScope::WholeProgram {

@@ -26,7 +26,6 @@ const LEAVE_CASE: &str = "Leaving test case \"";
 /// Reason that the log gives for skipping unselected tests.
 const DISABLED: &str = "disabled";
 
-/// Returns the parser for a run of these tests.
 pub(crate) fn boost_parser(tests: &[&ListedTest]) -> StreamParser<BoostGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     let paths = tests.iter().enumerate().map(|(place, test)| (test.name.clone(), place)).collect();
@@ -37,7 +36,7 @@ pub(crate) fn boost_parser(tests: &[&ListedTest]) -> StreamParser<BoostGrammar> 
 
 /// Log lines of one test.
 struct CaseMarkers {
-    /// Line at its begin (`begin`), and line at its end up to the name (`end`).
+    /// Line at its start (`begin`), and line at its end up to the name (`end`).
     begin: Vec<u8>,
     end: Vec<u8>,
     /// Text of its errors, starting at the word before its path.
@@ -159,6 +158,7 @@ impl BoostGrammar {
             let place = self.paths.get(path).filter(|place| !situation.sequence.has_begun(**place));
             place.copied()
         };
+        // Suites begin and end.
         if let Some(name) = quoted(event, "Entering test suite \"") {
             self.suites.enter_suite(name);
             return Ok(goes_on());
@@ -168,6 +168,7 @@ impl BoostGrammar {
             let verdict = self.suites.leave_suite(!places.is_empty());
             return Ok(verdict.map_or_else(goes_on, |verdict| Marker::Unbegun(places, verdict)));
         }
+        // A test begins. Unselected tests may run as dependencies.
         if let Some(name) = quoted(event, ENTER_CASE) {
             let path = self.suites.path_of(name);
             if let Some(place) = waiting(&path) {
@@ -177,6 +178,7 @@ impl BoostGrammar {
             self.suites.enter_other_test(path.clone());
             return Ok(if is_known { Marker::Confirm } else { Marker::Unselected(path) });
         }
+        // Tests and suites are skipped.
         if let Some(rest) = event.strip_prefix("Test case \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
             let places = waiting(path).into_iter().collect();
@@ -190,6 +192,7 @@ impl BoostGrammar {
             let places = if reason == DISABLED { Vec::new() } else { not_begun_in(path, situation) };
             return Ok(skipped(places, reason));
         }
+        // An unselected test ends, or something outside the selected tests fails.
         if event.starts_with(LEAVE_CASE) {
             self.suites.go_on();
             return Ok(Marker::Ignore);

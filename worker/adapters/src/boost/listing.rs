@@ -12,7 +12,7 @@ const START: &str = "digraph G {rankdir=LR;\n";
 const FIRST_CASE: u32 = 0x1_0000;
 /// Trait with the path of a test that must run before this one.
 pub(super) const DEPENDENCY: &str = "depends-on";
-/// Trait with the number of failures with which a test still passes.
+/// Trait with the number of failures that the test expects.
 pub(super) const EXPECTED_FAILURES: &str = "expected-failures";
 
 /// A suite or a test case in the graph.

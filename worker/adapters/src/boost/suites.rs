@@ -126,7 +126,6 @@ impl SuiteTracker {
         verdict
     }
 
-    /// Leaves the module.
     pub(super) fn leave_module(&mut self) {
         let error = self.set_up_error.take().filter(|_| self.is_at_start);
         self.failed_module = error.map(|error| error.failure);

@@ -39,7 +39,7 @@ static VERSION_2: AdapterTraits = traits(NAME_OF_VERSION_2, "Catch2 2");
 /// Byte strings in programs: the first is in the library, the second is in programs that load the library
 /// dynamically.
 const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1ENS_6Detail10unique_ptr"];
-/// Like [`HINTS_OF_VERSION_3`]. The first is an option that version 3 does not have.
+/// Like `HINTS_OF_VERSION_3`. The first is an option that version 3 does not have.
 const HINTS_OF_VERSION_2: [&[u8]; 2] = [b"list-test-names-only", b"_ZN5Catch7AutoRegC1EPNS_12ITestInvoker"];
 
 /// Prefixes the classes of `--reporter junit` with the program name.

@@ -34,7 +34,6 @@ pub(super) fn listing_invocation(args: &[&str], reporter: &str) -> AdapterInvoca
     invocation(&[args, &OPTIONS, &["--reporter", reporter]].concat())
 }
 
-/// Returns a command with these arguments.
 fn invocation(args: &[&str]) -> AdapterInvocation {
     AdapterInvocation {
         args: args.iter().map(|arg| OsText::from(*arg)).collect(),
@@ -102,6 +101,7 @@ pub(super) fn run_command(
     if selection.scope == SelectionScope::WholeProgram {
         return Ok(invocation);
     }
+    // A whole shard is selected by position.
     if let Some(shard) = shards::shard_of(selection.tests.iter().map(|test| TestSelector::place_of(test))) {
         let words = [("--shard-count", shard.count), ("--shard-index", shard.index)];
         for (word, number) in words {
@@ -109,6 +109,7 @@ pub(super) fn run_command(
         }
         return Ok(invocation);
     }
+    // Other tests are selected by patterns: in a file, or in an argument for multi-line names.
     let (mut lines, mut argument) = (Vec::new(), Vec::new());
     for (place, test) in selection.tests.iter().enumerate() {
         let pattern = pattern(test);

@@ -28,7 +28,6 @@ const DIVIDER_SIGNS: usize = 20;
 /// Maximum section nesting that is tracked.
 const SECTION_DEPTH: usize = 64;
 
-/// Returns the parser for a run of this test.
 pub(crate) fn console_parser(test: &ListedTest) -> StreamParser<ConsoleGrammar> {
     let name = TestSelector::of(test).name;
     let first_line = trimmed(&name).split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -127,7 +126,7 @@ impl ConsoleGrammar {
     }
 }
 
-/// Reads the begin of a report's second line, which tells a report from a line that a test printed.
+/// Reads the start of a report's second line, which tells a report from a line that a test printed.
 fn read_begin_of_details(cursor: ByteCursor<'_>) -> ScanResult<usize> {
     let mut cursor = cursor;
     cursor.one_of(&[b"  ", b"due to ", b"explicitly", b"because "])

@@ -141,7 +141,7 @@ fn read_xml(stdout: &[u8]) -> Option<Vec<SelectableCase>> {
     Some(cases)
 }
 
-/// Returns the bytes of a text in which `\xFF` stands for a byte that XML cannot express.
+/// Returns the bytes of a text with `\xFF` for each byte that XML cannot express.
 fn decode_escapes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -20,7 +20,6 @@ pub(super) struct TestSelector {
 }
 
 impl TestSelector {
-    /// Returns the selector of a listed test.
     pub(super) fn of(test: &ListedTest) -> Self {
         let text = test.selector.as_deref().unwrap_or("=");
         let (how, place) = text.split_once('@').unwrap_or((text, ""));
@@ -34,7 +33,6 @@ impl TestSelector {
         }
     }
 
-    /// Returns the position of a listed test.
     pub(super) fn place_of(test: &ListedTest) -> Option<ShardPlace> {
         test.selector.as_ref().filter(|text| text.contains('@')).and_then(|_| Self::of(test).place)
     }
@@ -142,7 +140,7 @@ fn report_name(case: &SelectableCase) -> ReportName {
     ReportName { class: shown_name(class), name: shown_name(trimmed(&case.name)) }
 }
 
-/// Returns the form in which Catch2 compares names and patterns: trimmed and lower case.
+/// Returns the form that Catch2 compares: trimmed and lower case.
 fn compared_name(name: &[u8]) -> Vec<u8> {
     trimmed(name).to_ascii_lowercase()
 }

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn hidden_tests_are_asked_for_where_the_tags_do_not_show_them() {
-        // A description stands where tests without one have `(NO DESCRIPTION)`.
+        // A description replaces `(NO DESCRIPTION)`.
         let tags = printed(&TAGS.replacen("(NO DESCRIPTION)", "what it does", 1), 3);
         let names = printed(NAMES, 3);
         let command = next_listing(&[names.clone(), tags.clone()]).unwrap();

@@ -31,7 +31,6 @@ const ENTITY_BYTES: usize = 8;
 
 const EXPRESSION_CHILDREN: [&str; 4] = ["Original", "Expanded", "Exception", "FatalErrorCondition"];
 
-/// Returns the parser for a run of these tests.
 pub(crate) fn catch2_parser(tests: &[&ListedTest]) -> StreamParser<Catch2Grammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| begin_attributes(test).into_bytes()));
     let places = tests.iter().map(|test| place_attributes(test).into_bytes()).collect();
@@ -109,7 +108,7 @@ impl Catch2Grammar {
         })
     }
 
-    /// Reads the begin of a test's result. The element is complete if the test wrote nothing.
+    /// Reads the start of a test's result. The element is complete if the test wrote nothing.
     fn read_result(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut cursor = cursor;
         cursor.literal(b"<OverallResult success=\"")?;
@@ -138,7 +137,7 @@ impl Catch2Grammar {
         Ok((cursor.used(), Marker::Ignore))
     }
 
-    /// Reads the end of a result after captured output, or the begin of captured output.
+    /// Reads the end of a result after captured output, or the start of captured output.
     fn read_in_result(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut cursor = cursor;
         if cursor.one_of(&[b"<StdOut>\n", b"<StdErr>\n", b"</OverallResult>\n"])? < 2 {
@@ -232,7 +231,7 @@ impl Catch2Grammar {
         Ok((used, name.map_or(Marker::Ignore, Marker::Unselected)))
     }
 
-    /// Reads the begin of a test outside this batch; returns its name if no pattern selects it.
+    /// Reads the start of a test outside this batch; returns its name if no pattern selects it.
     fn read_other_begin(&self, cursor: ByteCursor<'_>) -> ScanResult<(usize, Option<String>)> {
         let mut cursor = cursor;
         cursor.literal(b"<TestCase")?;
@@ -486,6 +485,7 @@ impl MarkerGrammar for Catch2Grammar {
             }
             return read;
         }
+        // Skip the indentation before an element.
         let indentation = at.iter().take(INDENTATION_BYTES + 1).take_while(|byte| **byte == b' ').count();
         let mut cursor = ByteCursor::new(at);
         cursor.advance(indentation);
@@ -494,11 +494,13 @@ impl MarkerGrammar for Catch2Grammar {
             Some(b'<') if indentation <= INDENTATION_BYTES => {}
             None | Some(_) => return Err(ScanStop::Mismatch),
         }
+        // Between tests.
         if situation.running.is_none() {
             let begin = self.read_begin(at, cursor, situation);
             let framed = either(begin, || either(Self::read_last(cursor), || Self::read_frame(cursor)));
             return either(framed, || self.read_other_test(cursor));
         }
+        // Inside the running test. After a crash, no end marker or final line counts.
         let own = self.read_in_test(cursor);
         if self.is_crashing {
             let own = either(own, || either(Self::read_last(cursor), || Self::read_frame(cursor)));
@@ -510,6 +512,7 @@ impl MarkerGrammar for Catch2Grammar {
         if !situation.has_end {
             return own;
         }
+        // After an end marker, also markers that continue the run.
         let next = either(own, || self.read_begin(at, cursor, situation));
         let last = either(next, || Self::read_last(cursor));
         // The begin of another test confirms the end of the previous one.

@@ -4,7 +4,6 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// An expression, ready to be matched.
 #[derive(Debug)]
 pub(super) struct Expression {
     /// Text as the user wrote it.
@@ -15,7 +14,6 @@ pub(super) struct Expression {
     incomplete: Regex,
 }
 
-/// Error in a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the regular expression {text:?} of CTest can't be read: {reason}")]
 pub(super) struct ExpressionError {

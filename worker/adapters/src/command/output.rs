@@ -40,7 +40,7 @@ impl OutputMatches {
     }
 
     fn look(&mut self, is_complete: bool) {
-        // The first kept byte stands for the dropped output before it.
+        // Search after the first kept byte, so that `^` does not match where output was dropped.
         let from = usize::from(self.has_dropped);
         for (expression, is_matched) in self.expressions.iter_mut().filter(|(_, is_matched)| !is_matched) {
             *is_matched = expression.matches(&self.output, from, is_complete);

@@ -155,7 +155,6 @@ fn shown_text(bytes: &[u8]) -> String {
     scan::decode_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]).trim_end().to_owned()
 }
 
-/// Returns the name and the request of a case.
 fn case_of(test: &ListedTest) -> (String, Vec<u8>) {
     (test.name.clone(), request_of(test).unwrap_or_default())
 }

@@ -13,7 +13,6 @@ use crate::{
     CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
 };
 
-/// The doctest adapter.
 pub(crate) struct Doctest;
 
 pub(super) const NAME: &str = "doctest";

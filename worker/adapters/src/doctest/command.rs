@@ -14,8 +14,8 @@ const MAX_SELECTION_BYTES: usize = 120_000;
 const ORDER: &str = "--dt-order-by=file";
 const REPORTER: &str = "--dt-reporters=xml";
 
-/// Options of every run. A traced program would mistake the tracer for a debugger and break at each failed
-/// assertion.
+/// Options of every run. `--dt-no-breaks` is needed because a traced program would mistake the tracer for a
+/// debugger and break at each failed assertion.
 const RUN_OPTIONS: [&str; 5] = [
     REPORTER,
     "--dt-duration=true",
@@ -99,7 +99,6 @@ impl SkippedTests {
     }
 }
 
-/// Returns the command that runs these tests.
 pub(super) fn run_command(selection: &BatchSelection<'_>) -> Result<AdapterInvocation, CommandLineError> {
     let skipped = if selection.runs_ignored { SkippedTests::Run } else { SkippedTests::LeftOut };
     let is_unselectable =

@@ -1,5 +1,5 @@
 //! Parser of doctest's XML reporter on standard output. Test output appears between the elements. Printed
-//! text is taken for an element only in a position where an element is possible.
+//! text is taken for an element only where an element is possible.
 
 use std::time::Duration;
 
@@ -27,7 +27,6 @@ const EXPRESSION_CHILDREN: [&str; 6] =
     ["Original", "Expanded", "Exception", "ExpectedException", "ExpectedExceptionString", "Info"];
 const MESSAGE_CHILDREN: [&str; 2] = ["Text", "Info"];
 
-/// Returns the parser for a run of these tests.
 pub(crate) fn doctest_parser(tests: &[&ListedTest]) -> StreamParser<DoctestGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| begin_attributes(test).into_bytes()));
     StreamParser::new(DoctestGrammar::default(), sequence)
@@ -300,7 +299,7 @@ impl DoctestGrammar {
     }
 }
 
-/// Reads the begin of an unselected test: neither filters nor positions select additional tests.
+/// Reads the start of an unselected test: neither filters nor positions select additional tests.
 fn read_unselected_begin(cursor: ByteCursor<'_>) -> ReadMarker {
     let mut cursor = cursor;
     cursor.literal(b"<TestCase")?;

@@ -40,7 +40,7 @@ pub(super) enum NameUse {
     Exact,
     /// No filter can express the name, or another test shares it.
     Inexact,
-    /// The test has no name; [`UNNAMED`] is shown instead.
+    /// The test has no name; `UNNAMED` is shown instead.
     Unnamed,
 }
 
@@ -48,7 +48,6 @@ pub(super) enum NameUse {
 pub(super) const UNNAMED: &str = "(no name)";
 
 impl PlacedSelector {
-    /// Returns the selector of a listed test.
     pub(super) fn of(test: &ListedTest) -> Self {
         let text = test.selector.as_deref().unwrap_or_default();
         let (places, name) = match (text.strip_suffix('='), text.strip_suffix('-')) {

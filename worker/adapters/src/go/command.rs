@@ -21,7 +21,6 @@ const RUN_OPTIONS: [&str; 6] = [
     "-test.fuzz=",
 ];
 
-/// Returns the listing command.
 pub(super) fn listing_command() -> AdapterInvocation {
     AdapterInvocation {
         args: ["-test.list", ".*"].map(OsText::from).to_vec(),
@@ -29,7 +28,6 @@ pub(super) fn listing_command() -> AdapterInvocation {
     }
 }
 
-/// Returns the command that runs these tests.
 pub(super) fn run_command(variant: Go, selection: &BatchSelection<'_>) -> AdapterInvocation {
     let mut args: Vec<OsText> = RUN_OPTIONS.map(OsText::from).to_vec();
     args.extend(match variant {

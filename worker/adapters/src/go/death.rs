@@ -18,7 +18,7 @@ pub(super) struct DeathReport {
     pub(super) functions: Vec<String>,
 }
 
-/// Reads the last report in standard error; `None` if there is no report with a stack.
+/// Reads the last report in standard error; `None` if no report has a stack.
 pub(super) fn read(stderr: &str) -> Option<DeathReport> {
     let mut found = None;
     let mut at = 0;
@@ -61,7 +61,7 @@ fn is_cause(line: &str) -> bool {
     line.starts_with("panic: ") || line.starts_with("fatal error: ") || is_signal()
 }
 
-/// Returns whether a process sent the signal, in which case the thread that received it is not to blame.
+/// Returns whether another process sent the signal. If so, the receiving thread is not to blame.
 fn is_sent_signal(text: &str) -> bool {
     let second = text.lines().nth(1).unwrap_or_default();
     text.starts_with("SIG") && second.split(' ').any(|word| word == "sigcode=0")

@@ -6,7 +6,6 @@ use crate::scan;
 const SHOWN_GOROUTINES: usize = 64;
 const SHOWN_LINES: usize = 200;
 
-/// Stack of a goroutine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Goroutine<'a> {
     /// `goroutine 7 [running]:`

@@ -10,7 +10,6 @@ const TEST_FILE_END: &str = "_test.go";
 /// Maximum length of a function or file name.
 const NAME_BYTES: usize = 4 << 10;
 
-/// Location of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FunctionPlace {
     /// Name without its package.
@@ -25,7 +24,6 @@ pub(super) fn function_places(table: &[u8]) -> Vec<FunctionPlace> {
     (0..table.functions).filter_map(|number| table.place(number)).collect()
 }
 
-/// The parts of a table.
 struct LineTable<'a> {
     names: &'a [u8],
     units: &'a [u8],

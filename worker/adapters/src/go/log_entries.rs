@@ -32,7 +32,6 @@ impl LogEntry {
     }
 }
 
-/// Log entries of the running tests.
 #[derive(Debug, Default)]
 pub(super) struct LogEntries {
     entries: VecDeque<LogEntry>,

@@ -24,7 +24,7 @@ pub(super) enum GoMarker {
     Pause(GoTestName),
     /// A test or part continues. Before Go 1.20, this also means that it writes the following output.
     Continue(GoTestName),
-    /// The following output belongs to this test or part, or to none if there is no name.
+    /// The following output belongs to this test or part. Without a name, it belongs to no test.
     Name(Option<GoTestName>),
     /// A test or a part has ended.
     End { name: GoTestName, result: FrameworkResult, duration: Option<Duration> },

@@ -10,7 +10,6 @@ const LINE_WORDS: [&[u8]; 2] = [b"=== ", b"--- "];
 /// Indentation of a part's marker below the end of its test, before Go 1.20.
 const INDENT: &[u8] = b"    ";
 
-/// A piece of standard output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Piece<'a> {
     Output(&'a [u8]),
@@ -67,8 +66,7 @@ fn take_output(bytes: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) {
     }
 }
 
-/// Reads output in which each marker begins with a marker byte, at any position; returns the number of bytes
-/// read.
+/// Reads output whose markers begin with a marker byte, at any position; returns the number of bytes read.
 fn read_framed(bytes: &[u8], take: &mut dyn FnMut(Piece<'_>) -> bool) -> usize {
     let (mut done, mut from) = (0, 0);
     while let Some(found) = memchr::memchr(FRAME, &bytes[from..]) {

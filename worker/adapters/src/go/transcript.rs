@@ -149,6 +149,7 @@ impl GoParser {
 impl GoRun {
     /// Handles a piece of output; returns whether a marker is valid here.
     fn on_piece(&mut self, piece: Piece<'_>, events: &mut Vec<TranscriptEvent>) -> bool {
+        // Output, and markers in the wrong position.
         let (marker, line, is_indented) = match piece {
             Piece::Output(bytes) => {
                 self.on_output(bytes, events);
@@ -161,6 +162,7 @@ impl GoRun {
             return false;
         }
         self.log.end_line();
+        // Valid markers. The framework continues, so most of them confirm a previous end.
         match marker {
             GoMarker::Run(name) => self.on_run(name, events),
             GoMarker::Pause(name) => {
@@ -230,7 +232,7 @@ impl GoRun {
         }
     }
 
-    /// Handles a marker in the wrong position: records the begin of an unselected test. Without marker bytes,
+    /// Handles a marker in the wrong position: records the start of an unselected test. Without marker bytes,
     /// the marker may come from another program.
     fn on_unexpected(&mut self, marker: &GoMarker, is_indented: bool, events: &mut Vec<TranscriptEvent>) {
         if let GoMarker::Run(name) = marker
@@ -297,6 +299,7 @@ impl GoRun {
         events: &mut Vec<TranscriptEvent>,
     ) {
         let Some(place) = self.places.get(&name.test).copied() else { return };
+        // A part of the test.
         if name.is_part() {
             let message = if verdict.result == FrameworkResult::Failed {
                 self.log.text_of_part(place, name)
@@ -308,6 +311,7 @@ impl GoRun {
             events.push(TranscriptEvent::Part { place, part });
             return;
         }
+        // The test must be running; the result of a repeated run counts as a failure outside any test.
         match self.tests[place].progress {
             GoTestState::Running | GoTestState::Paused => {}
             GoTestState::Ended if self.tests[place].runs_again => {

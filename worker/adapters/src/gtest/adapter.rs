@@ -65,8 +65,8 @@ impl Adapter for GoogleTest {
             _ if *self == Self::AbseilFlags => ClaimConfidence::Unclaimed,
             DiscoveryTarget::File { .. } | DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
             _ if HINTS.iter().any(|hint| target.contains(hint)) => ClaimConfidence::Likely,
-            // Not claimed even if a build tool built it as a test: it would mistake a listing for a run of
-            // all its tests.
+            // Not claimed, even if a build tool built the program as a test: a foreign program would ignore
+            // the listing flag and run all its tests.
             DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => {
                 ClaimConfidence::Unclaimed
             }

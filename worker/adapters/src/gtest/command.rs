@@ -62,7 +62,6 @@ pub(super) enum FlagSource {
     CommandLine,
 }
 
-/// Returns the listing command.
 pub(super) fn listing_command(scratch: &Path, source: FlagSource) -> AdapterInvocation {
     let file = scratch.join("gtest-list.xml");
     let output = [b"--gtest_output=xml:", file.as_os_str().as_encoded_bytes()].concat();

@@ -31,12 +31,10 @@ impl FailureBlock {
         self.is_cut |= bytes.len() > room;
     }
 
-    /// Returns the number of bytes kept.
     fn size(&self) -> usize {
         self.text.len() + self.file.as_ref().map_or(0, String::len)
     }
 
-    /// Returns the text, if there is any.
     pub(super) fn text(&self) -> Option<String> {
         let mut text = decode_lossy(self.text.trim_ascii_end());
         if self.is_cut {
@@ -111,7 +109,6 @@ impl BlockCollector {
         self.continue_block(&line);
     }
 
-    /// Removes and returns all failures.
     pub(super) fn take_failures(&mut self) -> Vec<FailureBlock> {
         self.failure_bytes = 0;
         std::mem::take(&mut self.failures)

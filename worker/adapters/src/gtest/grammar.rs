@@ -53,7 +53,6 @@ pub(super) fn is_own_line(line: &[u8]) -> bool {
     OWN_LINES.iter().any(|own| line.starts_with(own)) || is_count()
 }
 
-/// Returns the parser for a run of these tests.
 pub(crate) fn gtest_parser(tests: &[&ListedTest]) -> StreamParser<GtestGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     StreamParser::new(GtestGrammar::new(tests), sequence)
@@ -81,7 +80,6 @@ pub(crate) struct GtestGrammar {
     is_suite_over: bool,
     /// The suite that has begun, until its first test begins.
     begun_suite: Option<String>,
-    /// The last test that began.
     last_begun: usize,
     /// The first test with marker-like lines in its output, or named by such a line.
     doubtful_since: Option<usize>,

@@ -7,7 +7,6 @@ use quick_xml::events::{BytesStart, Event};
 use super::{adapter::NAME, same_names::number_tests_of_one_name};
 use crate::{AdapterListing, ListingError, ListingOutput, scan};
 
-/// Parses a listing.
 pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<AdapterListing, ListingError> {
     let (mut tests, failure) = match output.code {
         Some(0) => (read_tests(output)?, None),

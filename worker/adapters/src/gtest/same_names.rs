@@ -30,7 +30,7 @@ pub(super) fn number_tests_of_one_name(tests: &mut [ListedTest]) {
 
 /// The tests that a process runs for a batch that contains only some of the tests with the same name.
 pub(super) struct TestsOfProcess<'a> {
-    /// In batch order; tests with the same name in the order in which they run.
+    /// In batch order; tests with the same name in run order.
     pub(super) tests: Vec<&'a ListedTest>,
     /// Index of each test in the batch; `None` for a test outside the batch.
     places: Vec<Option<usize>>,

@@ -21,7 +21,7 @@ pub(super) struct JsonLinesParser {
     lines: ReportLineReader,
     /// The process that wrote the current reports, if known.
     writer: Option<ReportWriter>,
-    /// Start of an incomplete record on standard output, including [`RECORD_START`].
+    /// Start of an incomplete record on standard output, including `RECORD_START`.
     record: Vec<u8>,
     /// At least one report has been read.
     has_reported: bool,
@@ -71,7 +71,7 @@ impl JsonLinesParser {
         request
     }
 
-    /// Reads lines, each of which is a report; returns the next requests.
+    /// Reads lines, one report each; returns the next requests.
     fn read_lines(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut request = Vec::new();
         for report in self.lines.read(chunk) {

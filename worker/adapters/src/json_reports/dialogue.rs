@@ -14,9 +14,9 @@ enum ReportedState {
     Ended,
 }
 
-/// An end reported by another process than the begin. Two kinds of processes report such an end: a child that
+/// An end reported by another process than the start. Two kinds of processes report such an end: a child that
 /// runs one test for its parent, and a forked copy that returns from a test and continues with the next one.
-/// So the end counts only when a third report shows that the run continues elsewhere.
+/// The end counts only when a third report shows that the run continues elsewhere.
 #[derive(Debug)]
 struct ProposedEnd {
     place: usize,
@@ -30,7 +30,7 @@ pub(crate) struct ReportDialogue {
     /// Names of the tests in requests.
     tests: Vec<String>,
     states: Vec<ReportedState>,
-    /// Processes that reported the begin of each test, if known.
+    /// Processes that reported the start of each test, if known.
     beginners: Vec<Option<ReportWriter>>,
     /// Ends that are not confirmed.
     proposed: Vec<ProposedEnd>,
@@ -80,7 +80,6 @@ impl ReportDialogue {
         self.fault.as_deref()
     }
 
-    /// Returns the current request.
     pub(crate) fn request(&self) -> Vec<u8> {
         message::run(&self.tests[self.requested.clone()], self.tests.len() == 1)
     }
@@ -188,10 +187,12 @@ impl ReportDialogue {
         writer: Option<ReportWriter>,
         events: &mut Vec<TranscriptEvent>,
     ) {
+        // The index counts within the current request.
         let place = report.index().and_then(|index| self.requested.start.checked_add(index));
         let Some(place) = place.filter(|place| self.requested.contains(place)) else {
             return self.record_fault(format!("{:?} of a test that was not requested", report.kind()));
         };
+        // Each kind of report is valid in only one state of its test.
         let kind = report.kind();
         match (kind, self.states[place]) {
             ("begin", ReportedState::Waiting) => {

@@ -1,4 +1,4 @@
-//! Splits a report channel into lines, each of which is a report.
+//! Splits a report channel into lines, one report each.
 
 use super::message::ReportLine;
 use crate::scan;

@@ -16,7 +16,6 @@ fn line(message: &Value) -> Vec<u8> {
 /// Version of requests and reports.
 pub(crate) const VERSION: u64 = 1;
 
-/// Returns the request for a listing.
 pub(crate) fn list() -> Vec<u8> {
     line(&json!({"k": "list", "v": VERSION}))
 }
@@ -49,7 +48,6 @@ pub(crate) fn fork(guard: &[OsText], environment: &[(OsText, Option<OsText>)]) -
     Some(line(&json!({"k": "fork", "guard": guard, "env": environment})))
 }
 
-/// Returns the request to exit.
 pub(crate) fn stop() -> Vec<u8> {
     line(&json!({"k": "stop"}))
 }

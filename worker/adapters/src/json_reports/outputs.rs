@@ -1,6 +1,6 @@
 //! Attributes the standard outputs of one process to its tests. Reports, standard output and standard error
-//! arrive on three streams and are read in any order. The program writes fences, lines with a nonce and a
-//! number, to both outputs between two tests; they restore the order.
+//! arrive on three streams and are read in any order. Between two tests, the program writes a fence to both
+//! outputs: a line with a nonce and a number. Fences restore the order.
 //!
 //! A report with a fence number is passed on when both outputs have been read up to that fence. Output after
 //! the fence of the last begin that was passed on waits for the next report.
@@ -61,7 +61,6 @@ impl DividedOutputs {
         }
     }
 
-    /// Returns whether the nonce is known.
     pub(crate) fn has_nonce(&self) -> bool {
         self.fence.is_some()
     }
@@ -95,7 +94,6 @@ impl DividedOutputs {
         }
     }
 
-    /// Returns whether reports wait for their fences.
     pub(crate) fn has_waiting_reports(&self) -> bool {
         !self.reports.is_empty()
     }
@@ -212,7 +210,7 @@ enum FenceRead {
     Other,
 }
 
-/// Reads bytes that start with [`FENCE_START`].
+/// Reads bytes that start with `FENCE_START`.
 fn read_fence(fence: &[u8], bytes: &[u8]) -> FenceRead {
     let Some(rest) = bytes.strip_prefix(fence) else {
         return if fence.starts_with(bytes) { FenceRead::Incomplete } else { FenceRead::Other };

@@ -30,7 +30,6 @@ const SUITE: &[u8] = br#"{ "type": "suite", "event": ""#;
 /// Maximum length of a line that is buffered until it is complete.
 const LINE_BYTES: usize = 64 * 1024;
 
-/// Returns the parser for a run of these tests.
 pub(crate) fn event_parser(tests: &[&ListedTest]) -> StreamParser<EventGrammar> {
     let names = tests.iter().map(|test| test.name.clone()).collect();
     let sequence = ExpectedTests::new(tests.iter().map(|test| escape(&test.name).into_bytes()));

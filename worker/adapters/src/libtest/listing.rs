@@ -29,7 +29,7 @@ pub(crate) fn is_json(output: &ListingOutput) -> bool {
     output.code == Some(0) && memchr::memmem::find(&output.stdout, DISCOVERY).is_some()
 }
 
-/// Parses the listing in either format; returns the format in which the program must run.
+/// Parses the listing in either format; also returns the output format for runs.
 pub(super) fn read(
     outputs: &[ListingOutput],
     is_framework_configured: bool,
@@ -46,7 +46,6 @@ fn damaged(reason: impl Into<String>) -> ListingError {
     ListingError::Damaged { framework: NAME, reason: reason.into() }
 }
 
-/// Parses a listing of JSON events.
 pub(crate) fn read_json(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
     let start = memchr::memmem::find(stdout, DISCOVERY).unwrap_or(0);
     let end = memchr::memmem::rfind(stdout, COMPLETED)

@@ -19,7 +19,6 @@ const ENDS: [(&[u8], FrameworkResult); 2] =
     [(b"ok\n", FrameworkResult::Passed), (b"FAILED\n", FrameworkResult::Failed)];
 const REASON_BYTES: usize = 4096;
 
-/// Returns the parser for a run of these tests.
 pub(crate) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     StreamParser::new(PlainGrammar::default(), sequence)
@@ -61,7 +60,7 @@ impl PlainGrammar {
         })
     }
 
-    /// Reads the begin of any unbegun test whose name and this note are at the cursor.
+    /// Reads the start of a test that has not begun, if its name and this note are at the cursor.
     fn read_later(
         cursor: ByteCursor<'_>,
         sequence: &ExpectedTests,

@@ -26,7 +26,6 @@ static TRAITS: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new(NAME, "MCP server")
 };
 
-/// The adapter of Model Context Protocol servers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mcp;
 
@@ -59,7 +58,7 @@ impl Adapter for Mcp {
         Some(Box::new(McpListing::new(program)))
     }
 
-    /// Parses the output of a dialogue in which every request was answered.
+    /// Parses the output of a dialogue with every request answered.
     fn read_listing(
         &self,
         program: &TestProgram,

@@ -40,7 +40,6 @@ enum Stage {
     Over,
 }
 
-/// The dialogue of one listing.
 pub(super) struct McpListing {
     lines: LineReader,
     stage: Stage,

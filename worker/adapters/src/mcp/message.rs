@@ -30,13 +30,11 @@ pub(super) enum ServerEra {
 }
 
 impl ServerEra {
-    /// Returns a request.
     pub(super) fn request(self, id: u64, method: &str, params: Value) -> Vec<u8> {
         let params = self.with_meta(params);
         line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
     }
 
-    /// Returns a notification.
     pub(super) fn notification(self, method: &str, params: Value) -> Vec<u8> {
         let params = self.with_meta(params);
         line(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -75,7 +73,6 @@ impl ServerEra {
         }
     }
 
-    /// Returns the name of the opening request.
     pub(super) fn opening_method(self) -> &'static str {
         match self {
             Self::Modern => "server/discover",
@@ -204,7 +201,6 @@ pub(super) struct LineReader {
 }
 
 impl LineReader {
-    /// Reads the next chunk.
     pub(super) fn read(&mut self, chunk: &[u8]) -> Vec<Line> {
         let mut lines = Vec::new();
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {

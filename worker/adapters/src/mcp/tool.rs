@@ -15,7 +15,6 @@ const DEFAULT_PRIORITY: f64 = 3.0;
 const MIN_TIMEOUT_MS: f64 = 1.0;
 const MAX_TIMEOUT_MS: f64 = 600_000.0;
 
-/// A tool that is a test.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TestTool {
     pub(super) priority: f64,
@@ -90,8 +89,8 @@ impl Metadata {
     }
 }
 
-/// Returns the first metadata found in a tool. Metadata may be in several places, because libraries drop
-/// unknown members except those of `_meta`.
+/// Returns the first metadata found in a tool. Libraries drop unknown members except inside `_meta`, so
+/// metadata may be in several places.
 fn find_metadata(tool: &Value) -> Map<String, Value> {
     let meta = &tool["_meta"];
     let of_key = || {

@@ -1,5 +1,5 @@
-//! Finds the test in which a process died, from the evidence it left: stacks in standard error, the runtime's
-//! crash report, and the platform's journal.
+//! Finds the test that killed a process, from the evidence: stacks in standard error, the runtime's crash
+//! report, and the platform's journal.
 
 use std::collections::{HashMap, HashSet};
 

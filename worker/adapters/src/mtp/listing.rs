@@ -21,7 +21,6 @@ use crate::{
 /// Trait that NUnit sets on tests that run only when selected individually.
 const EXPLICIT_TRAIT: &str = "Explicit";
 
-/// The dialogue of one listing.
 #[derive(Default)]
 pub(super) struct MtpListing {
     session: MtpSession,

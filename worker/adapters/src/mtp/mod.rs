@@ -5,7 +5,7 @@
 //! - `names`: test names that stay stable across builds, unlike uids.
 //! - `listing`, `transcript`: the two dialogues.
 //! - `node_result`: the result in a test node.
-//! - `death_evidence`: finds the test in which a process died.
+//! - `death_evidence`: finds the test that killed a process.
 
 mod adapter;
 mod death_evidence;

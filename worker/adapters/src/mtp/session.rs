@@ -58,7 +58,6 @@ struct ApplicationConnection {
     state: ConnectionState,
 }
 
-/// The connections of one process.
 #[derive(Default)]
 pub(super) struct MtpSession {
     connections: Vec<ApplicationConnection>,

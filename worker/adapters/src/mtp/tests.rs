@@ -151,7 +151,7 @@ impl RecordedRequest {
     }
 }
 
-/// Returns the events of a replay in which messages are read in these pieces.
+/// Returns the events of a replay with messages read in these pieces.
 fn replay(request: &RecordedRequest, stderr: &str, pieces: Pieces) -> (Vec<TranscriptEvent>, MtpParser) {
     let listed = request.listed();
     let mut parser = MtpParser::new(&listed.iter().collect::<Vec<_>>());

@@ -21,8 +21,8 @@ use crate::{
     TestPart, TranscriptEvent, TranscriptParser, scan,
 };
 
-/// Maximum number of suspects after a death. If more tests may have caused it, none of them is marked as
-/// running.
+/// Maximum number of suspects after a death. If there are more, none of them is reported as running, so none
+/// is retried in isolation.
 const MAX_SUSPECTS: usize = 16;
 /// Maximum number of failed tear-downs that are kept.
 const MAX_FIXTURE_FAILURES: usize = 100;
@@ -46,7 +46,6 @@ enum RequestState {
     Over,
 }
 
-/// Parser of one process.
 pub(super) struct MtpParser {
     session: MtpSession,
     run: RunDialogue,

@@ -12,7 +12,6 @@ use crate::{
     WarmStart, json_reports::message, shell,
 };
 
-/// The adapter of pytest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pytest;
 

@@ -23,7 +23,7 @@ pub(super) struct PytestParser {
     lines: ReportLineReader,
     outputs: DividedOutputs,
     set_ups: Vec<(String, SetUpProgress)>,
-    /// Fixtures whose tear-down is running. A fixture's tear-down may start that of another.
+    /// Fixtures whose tear-down is running. One tear-down may start another.
     tear_downs: Vec<String>,
     /// Failure of a session fixture after the last test.
     session_failure: Option<String>,

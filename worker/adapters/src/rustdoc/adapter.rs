@@ -12,7 +12,6 @@ use crate::{
     libtest, scan, shell,
 };
 
-/// The adapter of rustdoc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rustdoc;
 

@@ -10,7 +10,6 @@ use crate::{
     stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
 };
 
-/// Returns the parser for a run of these tests.
 pub(super) fn rustdoc_parser(tests: &[&ListedTest]) -> StreamParser<RustdocGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     StreamParser::new(RustdocGrammar { section: PlainGrammar::default() }, sequence)
@@ -22,7 +21,7 @@ pub(super) struct RustdocGrammar {
 }
 
 impl RustdocGrammar {
-    /// Reads the begin of another section.
+    /// Reads the start of another section.
     fn read_section(&mut self, at: &[u8]) -> ScanResult<(usize, Marker)> {
         let mut cursor = ByteCursor::new(at);
         cursor.literal(b"running ")?;

@@ -17,7 +17,6 @@ pub(super) enum TapLine {
     Other,
 }
 
-/// A test point.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TapPoint {
     pub(super) is_ok: bool,

@@ -60,7 +60,7 @@ impl Judgement {
 
 enum OpenRequest {
     List,
-    /// Index in [`Judgement::runs`].
+    /// Index in `Judgement::runs`.
     Run(usize),
 }
 
@@ -360,6 +360,7 @@ fn end_run(answer: &JudgedRunRequest) -> Option<(CheckRule, String)> {
 
 /// Handles a report about a test; returns the broken rule and the expectation.
 fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(CheckRule, String)> {
+    // The report must name a test of the request.
     let index = report.index().filter(|index| *index < answer.tests.len());
     let Some(index) = index else {
         let expected = match answer.tests.len() {
@@ -381,6 +382,7 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
         ("failures", is_object_list),
     ];
     let wrong = |expected: &str| Some((CheckRule::ReportMembers, expected.to_owned()));
+    // Begin and end come once each, in this order, with valid members.
     match (report.kind(), &progress) {
         ("begin", JudgedTest::Waiting) => {
             *progress = JudgedTest::Running;
@@ -402,6 +404,7 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
             Some((CheckRule::BeginEnd, format!("begin of {id:?} before its end")))
         }
         ("end", _) => Some((CheckRule::BeginEnd, format!("one end of {id:?}"))),
+        // Parts, outputs and files come between them.
         (kind, JudgedTest::Running) => {
             let are_well = match kind {
                 "part" => {

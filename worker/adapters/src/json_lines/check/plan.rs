@@ -247,7 +247,7 @@ impl AdapterCheck {
         let mut broken = judgement.broken.iter().filter(|one| !self.broken.contains_key(&one.rule));
         let own = broken.next().cloned().or_else(|| self.own_break(stage, &judgement));
         match own {
-            // Every process lists other tests, so `StableListing` is broken, not this stage's rule.
+            // Listings differ between processes in general, so this stage's own rule is not to blame.
             Some(own) if own.rule == CheckRule::StableListing => self.record(own),
             Some(own) => self.record(BrokenRule { rule, ..own }),
             None if judgement.is_unanswered => {
@@ -269,6 +269,7 @@ impl AdapterCheck {
         let broken = |rule, sent: &str, came: String, expected: String| {
             Some(BrokenRule { rule, sent: sent.to_owned(), came, expected })
         };
+        // The listing differs from the first one.
         if let Some(listed) = judgement.listed.as_ref().filter(|listed| **listed != self.listed) {
             if self.broken.contains_key(&CheckRule::StableListing) {
                 return None;
@@ -280,6 +281,7 @@ impl AdapterCheck {
             let (came, expected) = difference(listed, &self.listed);
             return broken(rule, "a list", came, expected);
         }
+        // Results differ from the expected or earlier results.
         let run = judgement.runs.last()?;
         let mut answers = run.tests.iter().zip(&run.progress);
         match stage {

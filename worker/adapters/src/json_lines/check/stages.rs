@@ -17,7 +17,7 @@ const LONG_REQUEST_BYTES: usize = 256 << 10;
 /// How far the offered version is ahead of the current one.
 const LATER_VERSIONS: u64 = 1000;
 
-/// Kinds of conversations, in the order in which they run.
+/// Kinds of conversations, in run order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConversationKind {
     /// The first conversation.
@@ -88,6 +88,7 @@ impl ConversationKind {
         let listing = |first: CheckStep| script([first, CheckStep::Await(ExpectedReply::Listed)]);
         let plain = || listing(CheckStep::Send(message::list()));
         match self {
+            // Conversations with a listing.
             Self::Listing => vec![CheckScript { reads_on: true, ..plain() }],
             Self::TwoProcesses => {
                 let steps = [
@@ -144,6 +145,7 @@ impl ConversationKind {
                 ];
                 vec![CheckScript { steps, ..CheckScript::default() }]
             }
+            // Conversations with runs.
             Self::RunAll
             | Self::Selection
             | Self::RequestOrder

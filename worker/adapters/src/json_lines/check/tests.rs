@@ -12,7 +12,7 @@ fn seen(line: &str) -> CheckMoment {
     CheckMoment::Reported(SeenReport { line: line.as_bytes().to_vec(), is_too_long: false })
 }
 
-/// Plays a check in which every process answers with `answer` and exits with code 0.
+/// Plays a check with processes that answer with `answer` and exit with code 0.
 fn play(mut answer: impl FnMut(&str) -> Vec<String>) -> AdapterCheck {
     let mut check = AdapterCheck::new("json-lines").unwrap();
     while let Some(scripts) = check.next_scripts() {
