@@ -7,7 +7,7 @@
 //! - `warm_start`: processes that load a program once and are then forked for its tests.
 //! - `run_report`: the report file that a framework writes at the end of its run.
 //! - `registry`: the list of all frameworks.
-//! - `stream_parser`: the parser shared by all frameworks that report on standard output. It uses
+//! - `stream_parser`: the parser shared by all frameworks that report on standard output, based on
 //!   `expected_tests` (the sequence of a batch) and `scan` (bytes).
 //! - `json_reports`: reports as lines of JSON, shared by `json_lines` and `pytest`.
 //! - `assertion_failures`, `xml_elements`: shared by frameworks with an XML reporter.

@@ -60,8 +60,8 @@ pub trait ListingDialogue: Send {
         Vec::new()
     }
 
-    /// Returns the parser for a run of these tests by the waiting process. Its opening request asks for them.
-    /// `None` if the process does not wait.
+    /// Returns the parser for a run of these tests by the waiting process. The parser's opening request asks
+    /// for them. `None` if the process does not wait.
     fn continue_with(self: Box<Self>, tests: &[&ListedTest]) -> Option<Box<dyn TranscriptParser + Send>> {
         let _ = tests;
         None

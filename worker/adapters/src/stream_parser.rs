@@ -301,7 +301,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 self.counted = tally;
                 self.conclude_all(events);
             }
-            // These markers do not show that the framework continues.
+            // The remaining markers do not show that the framework continues.
             Marker::Ignore => {}
             Marker::Part(part) => {
                 if let Some(place) = self.running {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use heeler_core::{Failure, NotRunReason, Outcome, SetUpProgress, SuiteFixture};
 use heeler_protocol::control::ListedTest;
 
-/// Parser of a framework's reports on standard output or on its report channel. Its memory is bounded by the
-/// test names plus a constant, whatever the input.
+/// Parser of a framework's reports on standard output or on its report channel. Memory is bounded by the test
+/// names plus a constant, whatever the input.
 pub trait TranscriptParser {
     /// Parses the next chunk of standard output and appends the recognized events. Not called for commands
     /// that receive requests.
@@ -290,7 +290,7 @@ pub enum TranscriptEvent {
     /// Output of the running test, or of no test if none is running. If several tests are running, any of
     /// them may have written it.
     Output(Vec<u8>),
-    /// A running test waits for others to end. Its time limit is suspended, and it writes nothing.
+    /// A running test waits for others to end. The time limit is suspended, and the test writes nothing.
     Paused {
         /// Index in the given tests.
         place: usize,
@@ -315,7 +315,7 @@ pub enum TranscriptEvent {
     Part {
         /// Index in the given tests.
         place: usize,
-        /// The part. Its name identifies it within its test.
+        /// The part, identified within its test by its name.
         part: TestPart,
     },
     /// A running test gets another time limit.

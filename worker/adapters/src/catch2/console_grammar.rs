@@ -49,7 +49,7 @@ pub(crate) struct ConsoleGrammar {
     duration: Duration,
     /// The totals were read as an end marker; read them again as the final lines.
     has_totals: bool,
-    /// Catch2's signal handler ran. It reports totals as if the run had ended.
+    /// Catch2's signal handler ran, which reports totals as if the run had ended.
     is_crashing: bool,
 }
 

@@ -1,5 +1,5 @@
 //! Parser of the text listings of Catch2 2: one with names and locations, and a human-readable one with tags.
-//! They are joined by name and location, because a `main` may set a random order.
+//! The parser joins them by name and location, because a `main` may set a random order.
 
 use std::collections::{HashMap, HashSet};
 

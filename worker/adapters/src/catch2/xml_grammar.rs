@@ -65,7 +65,7 @@ pub(crate) struct Catch2Grammar {
     open_result: Option<FrameworkVerdict>,
     /// Captured output is being read.
     is_in_captured: bool,
-    /// Catch2's signal handler ran. It closes all elements as if the run had ended.
+    /// Catch2's signal handler ran, which closes all elements as if the run had ended.
     is_crashing: bool,
     /// Results of tests outside this batch whose names compare equal.
     others: FrameworkCounts,
@@ -428,7 +428,7 @@ impl LongMarker for ReportTag {
     }
 }
 
-/// Returns the bytes of a text node, unescaped. They may not be UTF-8.
+/// Returns the unescaped bytes of a text node, which may not be UTF-8.
 fn unescape_bytes(text: &[u8]) -> Vec<u8> {
     const ENTITIES: [(&[u8], u8); 4] =
         [(b"&lt;", b'<'), (b"&amp;", b'&'), (b"&gt;", b'>'), (b"&quot;", b'"')];

@@ -18,7 +18,7 @@ use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser
 /// Bytes of wrong output shown in a message.
 const SHOWN_BYTES: usize = 200;
 
-/// Parser of one process's answers. Its memory is bounded by the requests and one answer.
+/// Parser of one process's answers. Memory is bounded by the requests and one answer.
 pub(super) struct ClientParser {
     /// Name and request of each case.
     cases: Vec<(String, Vec<u8>)>,
@@ -103,7 +103,8 @@ impl ClientParser {
         loop {
             let message = match self.decoder.decode(&mut self.buffer) {
                 Ok(Some(message)) => message,
-                // A client may repeat its answer. These bytes may begin a repetition, so wait for the rest.
+                // A client may repeat its answer. The rest of the buffer may begin a repetition, so wait for
+                // more.
                 Ok(None) if is_answered && !self.last_answer.starts_with(&self.buffer) => {
                     return Err(self.unasked_text(events, &self.buffer.clone()));
                 }
@@ -123,8 +124,8 @@ impl ClientParser {
         }
     }
 
-    /// Takes back the last answer, because the process wrote more bytes before the next request. These bytes
-    /// belong to the answered case.
+    /// Takes back the last answer, because the process wrote more bytes before the next request. The extra
+    /// bytes belong to the answered case.
     fn unasked_text(&mut self, events: &mut Vec<TranscriptEvent>, bytes: &[u8]) -> String {
         events.pop();
         self.asked -= 1;

@@ -51,12 +51,12 @@ fn begin_attributes(test: &ListedTest) -> String {
 pub(crate) struct DoctestGrammar {
     /// Decorators of the running test: the attributes after those that name it.
     decorators: Vec<u8>,
-    /// Decorators of the next test. Its begin marker is read before the previous test is completed.
+    /// Decorators of the next test, whose begin marker is read before the previous test is completed.
     next_decorators: Vec<u8>,
     failures: AssertionFailures,
     /// Open subcases, outermost first, and whether something in them failed.
     subcases: Vec<(String, bool)>,
-    /// doctest's signal handler ran. It closes all elements as if the run had ended.
+    /// doctest's signal handler ran, which closes all elements as if the run had ended.
     is_crashing: bool,
     /// Failed tests outside this batch that share a name with a test in it.
     failed_others: u64,

@@ -101,7 +101,7 @@ impl LogEntries {
         (!texts.is_empty()).then(|| texts.join("\n"))
     }
 
-    /// Returns the texts of a failed part. Its entries are kept as failures of its test.
+    /// Returns the texts of a failed part, and keeps its entries as failures of its test.
     pub(super) fn text_of_part(&self, place: usize, name: &GoTestName) -> Option<String> {
         let own = self.entries.iter().filter(|entry| entry.place == place && entry.part == name.part);
         let texts: Vec<&str> = own.map(|entry| entry.text.as_str()).collect();

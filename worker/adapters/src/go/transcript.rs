@@ -98,7 +98,7 @@ struct GoRun {
     outside_failure: Option<String>,
     /// The first test that began without being selected.
     unselected: Option<String>,
-    /// The framework would not write markers in this position.
+    /// Markers appeared in a position where the framework writes none.
     is_doubtful: bool,
     culprit: DeathCulprit,
     death_detail: Option<String>,
@@ -311,7 +311,7 @@ impl GoRun {
             events.push(TranscriptEvent::Part { place, part });
             return;
         }
-        // The test must be running; the result of a repeated run counts as a failure outside any test.
+        // The test must be running. A failed repetition counts as a failure outside any test.
         match self.tests[place].progress {
             GoTestState::Running | GoTestState::Paused => {}
             GoTestState::Ended if self.tests[place].runs_again => {

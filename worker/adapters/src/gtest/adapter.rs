@@ -21,7 +21,7 @@ use crate::{
 pub(crate) enum GoogleTest {
     /// GoogleTest itself.
     OwnFlags,
-    /// Abseil. It silently ignores `--gtest_flagfile` and would run all tests.
+    /// Abseil, which silently ignores `--gtest_flagfile` and would run all tests.
     AbseilFlags,
 }
 

@@ -140,8 +140,8 @@ impl ListedCase {
     }
 }
 
-/// Returns whether GoogleTest treats the name as disabled. Its own pattern is `DISABLED_*:*/DISABLED_*`, for
-/// suites and tests.
+/// Returns whether GoogleTest treats the name as disabled. GoogleTest's pattern for suites and tests is
+/// `DISABLED_*:*/DISABLED_*`.
 fn is_disabled(name: &str) -> bool {
     name.starts_with("DISABLED_") || name.contains("/DISABLED_")
 }

@@ -184,7 +184,7 @@ pub(super) enum Line {
     ServerMessage(ServerMessage),
     /// Not a message; without its line ending.
     Other(Vec<u8>),
-    /// A line above the limit. Its rest is dropped.
+    /// A line above the limit; the rest is dropped.
     TooLong,
 }
 

@@ -176,7 +176,7 @@ impl McpParser {
         self.call(place + 1, events)
     }
 
-    /// Handles a line above the limit. It is probably the answer, which cannot be read.
+    /// Handles a line above the limit, which is probably an unreadable answer.
     fn on_too_long_line(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let words = format!("a line of more than {LINE_LIMIT_BYTES} bytes");
         match self.state {

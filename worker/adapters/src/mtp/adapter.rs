@@ -39,7 +39,7 @@ const VARIABLES: [(&str, &str); 5] = [
     ("DOTNET_EnableCrashReportOnly", "1"),
 ];
 
-/// Variables that turn on the journal of tests, in the spelling of all versions.
+/// Variables that turn on the journal of tests, in every version's spelling.
 const JOURNAL_VARIABLES: [(&str, &str); 4] = [
     ("TESTINGPLATFORM_DIAGNOSTIC", "1"),
     ("TESTINGPLATFORM_DIAGNOSTIC_VERBOSITY", "Trace"),

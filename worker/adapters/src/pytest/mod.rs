@@ -24,9 +24,9 @@
 //! `{"k":"set-up","fixture":NAME,"state":"begun"|"done"|"failed"}`. Around the tear-down of a fixture that
 //! several tests can use, it sends `{"k":"tear-down","fixture":NAME,"state":"begun"|"done"}`.
 //!
-//! A process that will be forked for tests gets `{"k":"warm","collect":true}`. It answers `{"k":"warm"}` when
-//! it has collected the tests. Without `collect`, it answers before it loads anything but pytest and plugins.
-//! If it cannot be forked, it answers `{"k":"cold","reason":R}`. Afterwards it gets
+//! A process that will be forked for tests gets `{"k":"warm","collect":true}`. The process answers
+//! `{"k":"warm"}` when it has collected the tests. Without `collect`, it answers before it loads anything but
+//! pytest and plugins. If it cannot be forked, it answers `{"k":"cold","reason":R}`. Afterwards it gets
 //! `{"k":"fork","guard":[WORD,…],"env":[[NAME,VALUE],…]}` with four descriptors, and answers
 //! `{"k":"forked","pid":P}` or `{"k":"refused","reason":R}`. Forks begin with `hello` on the channel that was
 //! passed.

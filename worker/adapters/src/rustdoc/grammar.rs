@@ -1,5 +1,5 @@
-//! Parser of rustdoc's text output: sections like those of a libtest program, one for the tests that are
-//! compiled together and one for the others. Only the summary of the last section ends the run.
+//! Parser of rustdoc's text output: like a libtest program, with one section for the tests that are compiled
+//! together and one for the others. Only the summary of the last section ends the run.
 
 use heeler_protocol::control::ListedTest;
 

@@ -24,7 +24,7 @@ const MAX_AHEAD: usize = 100_000;
 /// Maximum number of failed points listed in the verdict.
 const NAMED_POINTS: usize = 20;
 
-/// Parser of one command's report. Its memory is bounded by a constant.
+/// Parser of one command's report. Memory is bounded by a constant.
 pub(crate) struct TapParser {
     has_test: bool,
     has_begun: bool,
@@ -309,7 +309,7 @@ impl TranscriptParser for TapParser {
     }
 }
 
-/// Numbers of the points so far. They may come in any order, each once.
+/// Numbers of the points so far, in any order, each once.
 #[derive(Debug, Default)]
 struct PointNumbers {
     /// All numbers from 1 to this one have been seen.
