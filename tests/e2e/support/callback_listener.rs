@@ -1,4 +1,4 @@
-//! The client's callback port, with clients of every behaviour.
+//! The client's callback port, for clients that behave well or badly.
 
 use std::{
     io::{ErrorKind, Read},
@@ -20,12 +20,12 @@ use super::{
     recorder::{ClientConnection, RecordedEventKind, TrafficRecorder},
 };
 
-/// The client's behaviour on one connection.
+/// How a client behaves on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenerBehaviour {
     /// Reads everything, responds to unknown requests with an error.
     Normal,
-    /// Responds to unknown requests with a result, as no peer should.
+    /// Responds to unknown requests with a result, which no peer should do.
     RespondsWithResult,
     /// Reads everything and responds to nothing.
     NeverResponds,
@@ -35,30 +35,30 @@ pub(crate) enum ListenerBehaviour {
     OneByteASecond,
     /// Reads this number of messages, then closes.
     ClosesAfter(usize),
-    /// Closes instead of responding to the barrier.
+    /// Closes the connection instead of responding to the barrier.
     ClosesAtTheBarrier,
     /// Reads this number of messages, then shuts down its sending side and continues to read.
     HalfClosesAfter(usize),
-    /// Reads this number of messages, then ends the connection with unread data in it.
+    /// Reads this number of messages, then closes with unread data, which resets the connection.
     ResetsAfter(usize),
-    /// Reads one message, and ends the connection when its kernel has a completion that it has not read.
+    /// Reads one message, then closes once an unread completion is in its kernel buffer.
     ResetsBehindUnreadCompletion,
-    /// Reads this number of messages, then nothing for a while.
+    /// Reads this number of messages, then pauses.
     PausesAfter(usize, Duration),
     /// Waits this long before each response.
     RespondsAfter(Duration),
-    /// Reads at most this number of bytes each time, and then nothing for this long.
+    /// Reads at most this number of bytes at a time and pauses after each read.
     ReadsAtRate(usize, Duration),
 }
 
 impl ListenerBehaviour {
-    /// Returns whether the client reads, and responds to, everything in the end.
+    /// Returns whether the client reads everything and responds to every request.
     pub(crate) fn is_reliable(self) -> bool {
         matches!(self, Self::Normal | Self::ReadsAtRate(..))
     }
 }
 
-/// A listening client.
+/// A client that listens for callback connections and records them.
 pub(crate) struct RecordingListener {
     pub(crate) port: u16,
     accepted: Arc<AtomicUsize>,
@@ -69,13 +69,13 @@ pub(crate) struct RecordingListener {
 #[derive(Default)]
 struct ListenerState {
     is_over: std::sync::atomic::AtomicBool,
-    /// Each is closed by its last serving thread.
+    /// The last serving thread of a stream closes it.
     streams: Mutex<Vec<Weak<TcpStream>>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl RecordingListener {
-    /// Listens. The behaviour is chosen by the number of the connection.
+    /// Starts to listen. `choose` picks the behaviour of each connection by its number.
     pub(crate) fn new(
         recorder: TrafficRecorder,
         choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
@@ -83,7 +83,7 @@ impl RecordingListener {
         Self::with_handlers(recorder, None, choose)
     }
 
-    /// Listens like [`RecordingListener::new`]; reliable connections are handled by these handlers.
+    /// Listens like [`RecordingListener::new`]; `handlers` handle the messages of reliable connections.
     pub(crate) fn with_handlers(
         recorder: TrafficRecorder,
         handlers: Option<MessageHandlers>,
@@ -96,8 +96,8 @@ impl RecordingListener {
         let (count, shared) = (Arc::clone(&accepted), Arc::clone(&state));
         let acceptor = std::thread::spawn(move || {
             loop {
-                // At the end the connections that wait to be accepted are served as well: the completion may
-                // have come on one of them.
+                // Connections that still wait to be accepted are served at the end, too: one of them may
+                // carry the completion.
                 let is_over = shared.is_over.load(Ordering::SeqCst);
                 listener.set_nonblocking(is_over).unwrap();
                 let stream = match listener.accept() {
@@ -141,14 +141,14 @@ impl RecordingListener {
 impl Drop for RecordingListener {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::SeqCst);
-        // Wakes the acceptor.
+        // This connection wakes the acceptor.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         if let Some(acceptor) = self.acceptor.take() {
             let ended = acceptor.join();
             assert!(ended.is_ok() || std::thread::panicking(), "the acceptor of the callback port failed");
         }
         for stream in self.state.streams.lock().unwrap().drain(..).filter_map(|stream| stream.upgrade()) {
-            // A closed connection needs no shutdown.
+            // Shutting down a closed connection fails; that is fine.
             stream.shutdown(Shutdown::Both).ok();
         }
         for reader in std::mem::take(&mut *self.state.readers.lock().unwrap()) {
@@ -169,13 +169,14 @@ impl ListenerState {
 
 fn serve(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, recorder: &TrafficRecorder) {
     read(stream, behaviour, on, recorder);
-    // Recorded first, so that the peer's reaction comes after it. The peer may have closed already.
+    // The close is recorded first, so the peer's reaction is recorded after it. The peer may have closed
+    // already.
     recorder.record(on, RecordedEventKind::Closed);
-    // The last handle is dropped with the caller: unread data makes that close a reset, as with real clients.
+    // The caller drops the last handle. Unread data makes that close a reset, as with real clients.
 }
 
-/// Reads everything into the queue of the client's handlers, and closes as soon as it reads the end: before
-/// the handlers of what it has read, as the libraries of real clients do.
+/// Reads everything into the queue of the client's handlers and closes at the end of the stream. The close
+/// does not wait for the handlers, as in the libraries of real clients.
 fn read_into(queue: ReadQueue, stream: &TcpStream, behaviour: ListenerBehaviour) {
     let mut frames = frames_of(stream, behaviour);
     while let Some(message) = frames.next() {
@@ -188,7 +189,7 @@ fn read_into(queue: ReadQueue, stream: &TcpStream, behaviour: ListenerBehaviour)
 
 fn frames_of(stream: &TcpStream, behaviour: ListenerBehaviour) -> MessageReader<RateLimitedStream<'_>> {
     let (ahead, pause) = match behaviour {
-        // A connection that must leave data unread reads nothing ahead of time.
+        // A connection that must leave data unread may not read ahead.
         ListenerBehaviour::ClosesAfter(_)
         | ListenerBehaviour::ClosesAtTheBarrier
         | ListenerBehaviour::ResetsAfter(_)
@@ -200,7 +201,7 @@ fn frames_of(stream: &TcpStream, behaviour: ListenerBehaviour) -> MessageReader<
     MessageReader::with_buffer_size(ahead, RateLimitedStream { stream, limit, pause })
 }
 
-/// A stream that is read with a pause after each piece of a limited size.
+/// A stream with a pause after each read of at most `limit` bytes.
 struct RateLimitedStream<'a> {
     stream: &'a TcpStream,
     limit: usize,
@@ -216,7 +217,7 @@ impl Read for RateLimitedStream<'_> {
     }
 }
 
-/// Reads a byte a second, until the listener is gone.
+/// Reads one byte a second until the listener is dropped.
 fn read_slowly(mut stream: &TcpStream, state: &ListenerState) {
     let mut byte = [0];
     while !state.is_over.load(Ordering::SeqCst) && stream.read(&mut byte).is_ok_and(|count| count == 1) {
@@ -257,7 +258,7 @@ fn read(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, 
     }
 }
 
-/// Waits until the kernel has a completion behind what was read.
+/// Waits until the kernel has received a completion that the client has not read.
 fn wait_for_unread_completion(stream: &TcpStream) {
     let mut unread = vec![0; 1 << 20];
     wait_until("the kernel has an unread completion", || {
@@ -267,7 +268,7 @@ fn wait_for_unread_completion(stream: &TcpStream) {
     });
 }
 
-/// Sleeps; the listener's end wakes the thread only to check the clock.
+/// Sleeps for `pause`. Dropping the listener wakes the thread early, but does not end the pause.
 fn wait(pause: Duration) {
     let until = Instant::now() + pause;
     while Instant::now() < until {

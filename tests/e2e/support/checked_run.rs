@@ -1,5 +1,5 @@
-//! Checks of a run's record: every selected test has exactly one terminal state, and all messages came in
-//! order.
+//! Checks the record of a run: every selected test has exactly one terminal state, and all messages arrived
+//! in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,36 +10,35 @@ use super::recorder::{ClientConnection, RecordedEvent, RecordedEventKind, tail};
 const UPDATES: &str = "testing/testUpdates/tests";
 const ATTACHMENTS: &str = "testing/testUpdates/attachments";
 
-/// A requested run.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestedRun {
     pub(crate) run_id: String,
     pub(crate) request: u64,
 }
 
-/// The number of times that a result may come.
+/// How often a result may arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpectedDelivery {
-    /// Each once: no connection broke, so nothing needs to be sent again.
+    /// Exactly once: no connection broke, so nothing is sent again.
     Once,
     /// Results that may have been lost are sent again, unchanged.
     AtLeastOnce,
-    /// Like `AtLeastOnce`; in addition the coordinator is dead, so that the request gets no response.
+    /// Like `AtLeastOnce`, but the coordinator is dead, so the request gets no response.
     Orphaned,
 }
 
-/// A client's knowledge at the end of a run.
+/// What a client knows at the end of a run.
 #[derive(Debug)]
 pub(crate) struct CheckedRun {
     /// The last node of each test, by uid.
     pub(crate) tests: BTreeMap<String, Value>,
-    /// The nodes that are not tests: programs with a failure outside any test.
+    /// Nodes that are not tests: programs with a failure outside any test.
     pub(crate) programs: BTreeMap<String, Value>,
-    /// The response to the request.
+    /// Response to the request.
     pub(crate) response: Value,
-    /// The connection of the completion.
+    /// Connection that carried the completion.
     pub(crate) completion_on: ClientConnection,
-    /// The connection of each test's result.
+    /// Connection that carried each test's result, by uid.
     pub(crate) results_on: BTreeMap<String, ClientConnection>,
     /// All log messages before the response.
     pub(crate) log: Vec<String>,
@@ -50,7 +49,7 @@ struct RecordChecker<'a> {
     run: &'a RequestedRun,
     selected: BTreeSet<&'a str>,
     delivery: ExpectedDelivery,
-    /// Groups that were sent, by connection: no stream relies on another.
+    /// Groups sent on each connection. Every connection must send its own.
     known: BTreeSet<(ClientConnection, String)>,
     completion: Option<ClientConnection>,
     attachments_end: Option<ClientConnection>,
@@ -58,7 +57,7 @@ struct RecordChecker<'a> {
 }
 
 impl CheckedRun {
-    /// Checks the record of a run that has its response.
+    /// Checks the record of a run whose request was answered.
     #[track_caller]
     pub(crate) fn check(
         events: &[RecordedEvent],
@@ -87,9 +86,9 @@ impl CheckedRun {
         reader.read()
     }
 
-    /// Checks the record of a client whose handlers take time. The completion and the response come on
-    /// different connections, and such a client may handle the response first, as the specification says:
-    /// only the completion counts.
+    /// Checks the record of a client with slow handlers. The completion and the response arrive on different
+    /// connections, so such a client may handle the response first. The specification allows this: only the
+    /// completion counts.
     #[track_caller]
     pub(crate) fn check_handled(
         events: &[RecordedEvent],
@@ -115,25 +114,22 @@ impl CheckedRun {
         Self::check(&ordered, run, selected, delivery)
     }
 
-    /// Returns a test's node.
     #[track_caller]
     pub(crate) fn test(&self, uid: &str) -> &Value {
         self.tests.get(uid).unwrap_or_else(|| panic!("{uid} has no result: {:?}", self.tests.keys()))
     }
 
-    /// Returns a test's terminal state.
     #[track_caller]
     pub(crate) fn state(&self, uid: &str) -> &str {
         self.test(uid)["execution-state"].as_str().unwrap()
     }
 
-    /// Returns a test's message; empty where there is none.
+    /// Returns a test's message, or an empty string.
     #[track_caller]
     pub(crate) fn message(&self, uid: &str) -> &str {
         self.test(uid)["error.message"].as_str().unwrap_or_default()
     }
 
-    /// Panics unless all tests ended in this state.
     #[track_caller]
     pub(crate) fn assert_all(&self, state: &str) -> &Self {
         let others: Vec<_> = self.tests.keys().filter(|uid| self.state(uid) != state).collect();
@@ -141,7 +137,6 @@ impl CheckedRun {
         self
     }
 
-    /// Panics if any program has a failure outside its tests.
     #[track_caller]
     pub(crate) fn assert_no_program_failures(&self) -> &Self {
         assert!(self.programs.is_empty(), "{:#?}", self.programs);
@@ -175,8 +170,8 @@ impl RecordChecker<'_> {
         self.check_complete()
     }
 
-    /// Panics if there are other members: one common client library drops a notification with a member that
-    /// it does not know.
+    /// Panics if `params` has other members than these. A common client library drops a notification that has
+    /// an unknown member.
     fn check_members(&self, params: &Value, members: &[&str]) {
         let found: BTreeSet<&str> = params.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(found, members.iter().copied().collect(), "{params}");
@@ -192,8 +187,8 @@ impl RecordChecker<'_> {
         self.books.response = message.clone();
     }
 
-    /// Resets the checks after a close: a client that closed the connection of the completion instead of
-    /// proving receipt may be sent everything again, on another one.
+    /// Resets the checks after a close. If a client closes the completion's connection instead of proving
+    /// receipt, everything may be sent again on another connection.
     fn restart_after_close(&mut self, place: usize) {
         if !self.books.response.is_null() {
             // A client that closes now is leaving.
@@ -202,15 +197,15 @@ impl RecordChecker<'_> {
         let Some(on) = self.completion.or(self.attachments_end) else { return };
         let is_closed =
             |event: &RecordedEvent| event.on == on && matches!(event.what, RecordedEventKind::Closed);
-        // A client that was late to respond to the end of attachments as well: the completion was not sent
-        // there.
+        // The client was also late to respond to the end of attachments, so the completion was not sent on
+        // that connection.
         let is_unproven = self.completion.is_none() && self.events[place].on != on;
         let is_again = is_unproven || self.events[..place].iter().any(is_closed);
         if self.delivery == ExpectedDelivery::AtLeastOnce && is_again {
             self.completion = None;
             self.attachments_end = None;
         } else if self.delivery == ExpectedDelivery::Orphaned && is_unproven && is_again {
-            // The watchdog dials again, and sends again what is not proven; never the completion.
+            // The watchdog dials again and resends what is not proven, but never the completion.
             self.attachments_end = None;
         }
     }
@@ -218,8 +213,8 @@ impl RecordChecker<'_> {
     fn on_update(&mut self, place: usize, event: &RecordedEvent, params: &Value) {
         self.restart_after_close(place);
         if let Some(on) = self.completion {
-            // Data that a worker sent before it was killed is in a buffer of the client until it is read, and
-            // no process is left that could know. It only repeats what the completion's connection has sent.
+            // A worker that was killed may have left data in the client's buffer, which no process can know
+            // about. This data only repeats what the completion's connection has sent.
             let is_leftover = self.delivery != ExpectedDelivery::Once && event.on != on;
             assert!(
                 is_leftover,
@@ -266,7 +261,7 @@ impl RecordChecker<'_> {
         let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program-failure";
         assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
-            // A program that could not be listed takes the place of its tests.
+            // A program that could not be listed replaces its tests.
             let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
             assert!(
                 is_unlisted || node["outcome-kind"] == "program-failure",
@@ -302,7 +297,7 @@ impl RecordChecker<'_> {
         self.restart_after_close(place);
         if self.completion.is_some_and(|completed| self.delivery != ExpectedDelivery::Once && completed != on)
         {
-            // It was in a buffer of the client, as with updates.
+            // As with updates, a dead worker left this message in the client's buffer.
             return;
         }
         assert!(self.completion.is_none(), "attachments after the completion: {params}");
@@ -310,8 +305,8 @@ impl RecordChecker<'_> {
             && self.attachments_end == Some(ClientConnection::Main)
             && on == ClientConnection::Main
         {
-            // A watchdog that dies before the completion leaves its replacement to send everything again,
-            // here in the same place.
+            // If a watchdog dies before the completion, its replacement sends everything again on this
+            // connection.
             self.attachments_end = None;
         }
         assert!(self.attachments_end.is_none(), "attachments after their end: {params}");

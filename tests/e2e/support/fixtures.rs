@@ -1,5 +1,5 @@
-//! Test programs, built on first use into the target directory and kept there under a hash of their source:
-//! two test processes that need the same one wait for each other on a lock beside it.
+//! Test programs. Each is built on first use and kept in the target directory under a hash of its source. A
+//! lock file beside the program prevents two test processes from building it at the same time.
 
 use std::{
     ffi::OsString,
@@ -11,20 +11,20 @@ use std::{
 
 use super::{cache, requirement, tests};
 
-/// Returns a program of `tests/fixtures/gtest`, by the name of its source.
+/// Returns a program of `tests/fixtures/gtest` by the name of its source file.
 pub(crate) fn gtest(name: &str) -> PathBuf {
     let source = fixtures().join("gtest").join(format!("{name}.cc"));
     let header = fixtures().join("gtest/fixture.h");
     built(name, &[&source, &header], |target| {
         let mut compiler = Command::new("g++");
         compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).arg(&source);
-        // The program's own `main` comes before the one of the library.
+        // The linker takes the program's own `main` before the library's.
         compiler.args(["-lgtest_main", "-lgtest", "-lpthread"]);
         succeed(&mut compiler, "is g++ there, and libgtest-dev? scripts/test installs them");
     })
 }
 
-/// Returns a program of `tests/fixtures/gtest` that is compiled with a sanitizer of `-fsanitize=`.
+/// Returns a program of `tests/fixtures/gtest`, compiled with `-fsanitize=` and this sanitizer.
 pub(crate) fn sanitized_gtest(name: &str, sanitizer: &str) -> PathBuf {
     let source = fixtures().join("gtest").join(format!("{name}.cc"));
     built(&format!("{name}-{sanitizer}"), &[&source], |target| {
@@ -35,7 +35,7 @@ pub(crate) fn sanitized_gtest(name: &str, sanitizer: &str) -> PathBuf {
     })
 }
 
-/// Returns a program of `tests/fixtures/doctest`, by the name of its source.
+/// Returns a program of `tests/fixtures/doctest` by the name of its source file.
 pub(crate) fn doctest(name: &str) -> PathBuf {
     let source = fixtures().join("doctest").join(format!("{name}.cc"));
     built(&format!("doctest-{name}"), &[&source], |target| {
@@ -51,12 +51,12 @@ pub(crate) fn ctest_project() -> PathBuf {
     let files = ["CMakeLists.txt", "unit.cc", "cases.cc", "catches.cc"].map(|name| source.join(name));
     let version_3 = catch2_version_3();
     let name = if version_3.is_some() { "ctest-project-v3" } else { "ctest-project" };
-    // CMake writes the path of the folder into it, so that it can't be moved to where it is wanted.
+    // CMake writes the folder's path into its files, so the folder cannot be moved after the build.
     let place = built(name, &files.each_ref().map(PathBuf::as_path), |place| {
         let folder = place.with_extension("build");
         let hint =
             "is cmake there, with g++, libgtest-dev, doctest-dev and catch2? scripts/test installs them";
-        // CMake knows a compiled file by the end of its name.
+        // CMake recognises an object file by its extension.
         let main = place.with_extension("main.o");
         fs::copy(catch2_version_2_main(), &main).unwrap();
         let mut configure = Command::new("cmake");
@@ -70,7 +70,7 @@ pub(crate) fn ctest_project() -> PathBuf {
     fs::read_to_string(place).unwrap().into()
 }
 
-/// Returns a program of `tests/fixtures/boost`, by the name of its source.
+/// Returns a program of `tests/fixtures/boost` by the name of its source file.
 pub(crate) fn boost(name: &str) -> PathBuf {
     let source = fixtures().join("boost").join(format!("{name}.cc"));
     built(&format!("boost-{name}"), &[&source], |target| {
@@ -80,7 +80,7 @@ pub(crate) fn boost(name: &str) -> PathBuf {
     })
 }
 
-/// Returns the program of a package of `tests/fixtures/go`; `None` where Go is not installed.
+/// Returns the test program of a package in `tests/fixtures/go`, or `None` if Go is not installed.
 pub(crate) fn go(package: &str) -> Option<PathBuf> {
     requirement::directory_of_program("go", "Go 1.20 or newer must be in PATH")?;
     let directory = fixtures().join("go").join(package);
@@ -96,16 +96,15 @@ pub(crate) fn go(package: &str) -> Option<PathBuf> {
     }))
 }
 
-/// Major version of Catch2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Catch2Version {
     /// Debian's package.
     Two,
-    /// Its sources, which `scripts/test` unpacks and compiles.
+    /// Catch2's own sources, which `scripts/test` unpacks and compiles.
     Three,
 }
 
-/// Returns a program of `tests/fixtures/catch2`, by the name of its source; `None` where this version of
+/// Returns a program of `tests/fixtures/catch2` by the name of its source file, or `None` if this version of
 /// Catch2 is not installed.
 pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
     let source = fixtures().join("catch2").join(format!("{name}.cc"));
@@ -128,7 +127,7 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
     Some(built(&format!("catch2-v3-{name}"), &[&source], |target| compile(target, &words)))
 }
 
-/// Returns the program of `tests/fixtures/own_main` for a version of Catch2; `None` where that is not
+/// Returns the program of `tests/fixtures/own_main` for a version of Catch2, or `None` if that version is not
 /// installed.
 pub(crate) fn catch2_with_own_main(version: Catch2Version) -> Option<PathBuf> {
     let source = fixtures().join("own_main/catch2.cc");
@@ -139,7 +138,7 @@ pub(crate) fn catch2_with_own_main(version: Catch2Version) -> Option<PathBuf> {
             let mut include = OsString::from("-I");
             include.push(&library);
             let object = library.join("catch_amalgamated.o").into_os_string();
-            // The library has a `main`, too; the first one wins.
+            // The library has a `main`, too; the linker takes the first.
             let words = ["-DV3".into(), include, source.clone().into(), object, "-Wl,-z,muldefs".into()];
             ("own-main-catch2-v3", words.to_vec())
         }
@@ -161,7 +160,7 @@ pub(crate) fn doctest_with_own_main() -> PathBuf {
     })
 }
 
-/// Returns the program of `tests/fixtures/listing` for each framework, with its name. The Catch2 3 program is
+/// Returns each framework's program from `tests/fixtures/listing`, with its name. The Catch2 3 program is
 /// left out if that version is not installed.
 pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("listing/dies.cc");
@@ -188,8 +187,8 @@ pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     all
 }
 
-/// Returns the programs of `tests/fixtures/forks`, one for each framework that reports on standard output,
-/// with their names. The Catch2 3 program is left out if that version is not installed.
+/// Returns the programs of `tests/fixtures/forks` with their names, one for each framework that reports on
+/// standard output. The Catch2 3 program is left out if that version is not installed.
 pub(crate) fn forking_programs() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("forks/forks.cc");
     let build = |name: &'static str, before: Vec<OsString>, after: Vec<OsString>| {
@@ -230,7 +229,7 @@ fn forking_libtest() -> PathBuf {
     })
 }
 
-/// Returns the compiled library of Catch2 2, with its `main`.
+/// Returns the compiled library of Catch2 2, including its `main`.
 pub(crate) fn catch2_version_2_main() -> PathBuf {
     let main = fixtures().join("catch2/main.cc");
     built("catch2-main", &[&main], |target| {
@@ -240,7 +239,7 @@ pub(crate) fn catch2_version_2_main() -> PathBuf {
     })
 }
 
-/// Returns the directory with the compiled library of Catch2 3, where there is one.
+/// Returns the directory of the compiled Catch2 3 library, if it is installed.
 pub(crate) fn catch2_version_3() -> Option<PathBuf> {
     requirement::directory_of("HEELER_CATCH2_V3", "Catch2 3")
 }
@@ -263,17 +262,16 @@ pub(crate) fn libtest() -> PathBuf {
     })
 }
 
-/// Returns the directory of the libtest fixture, a cargo package.
+/// Returns the directory of the libtest fixture, a Cargo package.
 pub(crate) fn libtest_crate() -> PathBuf {
     fixtures().join("libtest")
 }
 
-/// Returns the hand-written server of `tests/fixtures/mcp`, a script.
+/// Returns the hand-written server script of `tests/fixtures/mcp`.
 pub(crate) fn mcp_server() -> PathBuf {
     mcp("server.py")
 }
 
-/// Returns a file of `tests/fixtures/mcp`.
 pub(crate) fn mcp(name: &str) -> PathBuf {
     fixtures().join("mcp").join(name)
 }
@@ -283,7 +281,7 @@ pub(crate) fn fixtures() -> PathBuf {
     tests().join("fixtures")
 }
 
-/// Returns a program that is built from these sources, unless it was built from them before.
+/// Returns a program built from these sources, building it only if the sources have changed.
 pub(crate) fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     for source in sources {
@@ -304,7 +302,7 @@ pub(crate) fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) ->
     target
 }
 
-/// Runs a command, which must succeed; returns its standard output.
+/// Runs a command that must succeed; returns its standard output.
 pub(crate) fn succeed(command: &mut Command, hint: &str) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; {hint}"));
     let errors = String::from_utf8_lossy(&output.stderr);

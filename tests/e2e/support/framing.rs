@@ -1,5 +1,5 @@
-//! Frames and JSON-RPC, implemented independently from the specification: none of Heeler's code is used on
-//! this side of the connection.
+//! Frames and JSON-RPC, written from the specification. This side of the connection uses none of Heeler's
+//! code.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -10,7 +10,7 @@ pub(crate) fn write_message(to: &mut (impl Write + ?Sized), message: &Value) -> 
     write_body(to, message.to_string().as_bytes())
 }
 
-/// Writes any bytes as a frame.
+/// Writes arbitrary bytes as a frame.
 pub(crate) fn write_body(to: &mut (impl Write + ?Sized), body: &[u8]) -> io::Result<()> {
     let mut frame = format!("Content-Length: {}\r\n\r\n", body.len()).into_bytes();
     frame.extend_from_slice(body);
@@ -18,7 +18,6 @@ pub(crate) fn write_body(to: &mut (impl Write + ?Sized), body: &[u8]) -> io::Res
     to.flush()
 }
 
-/// A reader of frames.
 pub(crate) struct MessageReader<R>(BufReader<R>);
 
 impl<R: Read> MessageReader<R> {
@@ -26,12 +25,12 @@ impl<R: Read> MessageReader<R> {
         Self(BufReader::new(from))
     }
 
-    /// Returns a reader that reads this number of bytes at a time into its own buffer.
+    /// Returns a reader with a buffer of this size.
     pub(crate) fn with_buffer_size(bytes: usize, from: R) -> Self {
         Self(BufReader::with_capacity(bytes, from))
     }
 
-    /// Returns the next message; `None` at the end of the stream, complete or truncated.
+    /// Returns the next message; `None` at the end of the stream, even in the middle of a message.
     pub(crate) fn next(&mut self) -> Option<Value> {
         let mut length = None;
         loop {
@@ -52,12 +51,10 @@ impl<R: Read> MessageReader<R> {
     }
 }
 
-/// Returns a request.
 pub(crate) fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params})
 }
 
-/// Returns a notification.
 pub(crate) fn notification(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }

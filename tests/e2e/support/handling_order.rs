@@ -1,5 +1,5 @@
-//! Checks of the order in which a client has handled a run, over all its connections. They hold for every
-//! client that answers barriers after what came before them, whichever processes of Heeler die.
+//! Checks the order in which a client handled a run over all its connections. The checks hold for every
+//! client that answers a barrier after everything before it, whichever of Heeler's processes die.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ const UPDATES: &str = "testing/testUpdates/tests";
 #[derive(Debug, Default)]
 struct HandledRun<'a> {
     completions: usize,
-    /// Changes that were handled after the completion, with their state.
+    /// Uid and state of each change handled after the completion.
     late: Vec<(&'a str, &'a str)>,
     /// The last state of each test, by uid.
     last_states: BTreeMap<&'a str, &'a str>,
-    /// The number of ends of each test.
+    /// How often each test ended, by uid.
     ends: BTreeMap<&'a str, usize>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> HandledRun<'a> {
                 continue;
             };
             for node in changes.iter().map(|change| &change["node"]) {
-                // Groups and programs have no state that could be the last one.
+                // Groups and programs have no terminal state.
                 let is_test = node["node-type"] == "action" && node["outcome-kind"] != "program-failure";
                 let (uid, state) = (node["uid"].as_str(), node["execution-state"].as_str());
                 let (true, Some(uid), Some(state)) = (is_test, uid, state) else { continue };
@@ -53,8 +53,8 @@ fn is_open(state: &str) -> bool {
     ["in-progress", "discovered"].contains(&state)
 }
 
-/// Panics unless nothing of a run was handled after its completion, which came once, and every test ended as
-/// its last state. Ends may be repeated only where `delivery` says so.
+/// Panics unless the completion came once, nothing was handled after it, and every test's last state is
+/// terminal. A test may end more than once only if `delivery` allows it.
 #[track_caller]
 pub(crate) fn check(events: &[RecordedEvent], run: &RequestedRun, delivery: ExpectedDelivery) {
     let handled = HandledRun::read(events, run);

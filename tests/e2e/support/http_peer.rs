@@ -1,4 +1,4 @@
-//! A process that serves HTTP on a port which it prints, and a client that sends one request on a connection.
+//! An HTTP server process that prints its address, and a client that sends one request per connection.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 
 use super::{process::signal, recorder::DEADLINE};
 
-/// A server; it is killed with this value.
+/// A server process, killed when this value is dropped.
 pub(crate) struct HttpServer {
     child: Child,
     pub(crate) url: String,
 }
 
 impl HttpServer {
-    /// Starts a process, and reads its address from a line of either of its outputs.
+    /// Starts a process and reads its address from either of its outputs.
     #[track_caller]
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Both outputs have at most one address; the other lines matter to people only.
+        // Each output has at most one address; its other lines are only for people.
         let (sender, addresses) = sync_channel(16);
         let outputs: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -53,13 +53,13 @@ impl HttpServer {
         self.authority().rsplit(':').next().unwrap()
     }
 
-    /// Sends a request: a line such as `POST /mcp`, headers, and a body.
+    /// Sends a request: a request line such as `POST /mcp`, headers and a body.
     #[track_caller]
     pub(crate) fn send(&self, line: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Response {
         Response::read(self.open(line, headers, body))
     }
 
-    /// Sends a request, and leaves the response to be read.
+    /// Sends a request and returns the connection with the unread response.
     #[track_caller]
     pub(crate) fn open(&self, line: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> TcpStream {
         let body = body.as_ref();
@@ -77,19 +77,20 @@ impl HttpServer {
         text.push_str("\r\n");
         let mut stream = TcpStream::connect(self.authority()).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        // A server that refuses may close before it has read everything.
+        // A server that rejects the request may close before it has read everything.
         stream.write_all(&[text.as_bytes(), body].concat()).ok();
         stream
     }
 
-    /// Sends a message of the legacy era.
+    /// Sends a message as clients of the legacy protocol versions do.
     #[track_caller]
     pub(crate) fn post(&self, headers: &[(&str, &str)], message: &Value) -> Response {
         let accept = [("Accept", "application/json, text/event-stream")];
         self.send("POST /mcp", &[accept.as_slice(), headers].concat(), message.to_string())
     }
 
-    /// Sends a request of the modern era, with the headers that repeat its body.
+    /// Sends a request as clients of the modern protocol version do, with headers that repeat parts of its
+    /// body.
     #[track_caller]
     pub(crate) fn request(&self, id: u64, method: &str, mut params: Value) -> Response {
         params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
@@ -100,7 +101,7 @@ impl HttpServer {
         self.post(&headers, &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
     }
 
-    /// Ends the server by a signal, and returns how it exited.
+    /// Sends a signal to the server and returns its exit status.
     #[track_caller]
     pub(crate) fn end(mut self, name: &str) -> ExitStatus {
         signal(self.child.id(), name);
@@ -110,19 +111,19 @@ impl HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// A response that was read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Names in lower case.
+    /// Header names are in lower case.
     headers: Vec<(String, String)>,
-    /// Without the frames of chunks.
+    /// The body without chunk framing.
     pub(crate) body: String,
 }
 
@@ -130,7 +131,7 @@ impl Response {
     #[track_caller]
     pub(crate) fn read(mut stream: TcpStream) -> Self {
         let mut bytes = Vec::new();
-        // A reset after the response is no loss.
+        // A reset after the response does no harm.
         stream.read_to_end(&mut bytes).ok();
         let text = String::from_utf8(bytes).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
@@ -149,7 +150,7 @@ impl Response {
         self.headers.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the messages of the body: one, or those of the events.
+    /// Returns the messages of the body: a single one, or one for each event.
     #[track_caller]
     pub(crate) fn messages(&self) -> Vec<Value> {
         let parse =
@@ -179,7 +180,7 @@ fn unchunked(mut body: &str) -> String {
     text
 }
 
-/// Reads from a response until a text has arrived; returns everything.
+/// Reads a response until `text` has arrived; returns everything read.
 #[track_caller]
 pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -195,14 +196,15 @@ pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
     }
 }
 
-/// Returns the addresses of requests in order, as a server that records them and answers each with a text.
+/// Starts a server that answers each request with a text. Returns its URL and the received requests, in
+/// order.
 #[track_caller]
 pub(crate) fn recording_server(
     answer: impl Fn(&str) -> String + Send + 'static,
 ) -> (String, Receiver<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    // More than any test sends.
+    // No test sends more requests than this.
     let (sender, requests) = sync_channel(100);
     std::thread::spawn(move || {
         for stream in listener.incoming() {

@@ -1,6 +1,6 @@
-//! The handlers of a client: a message that a read loop has taken waits in a queue of the client until its
-//! handler has run. The record then has the order of handling, over all connections, and a line of the wire
-//! log for each step.
+//! The message handlers of a client. A message that a read loop has read waits in a queue until its handler
+//! has run. The record then has the order of handling over all connections, and the wire log has a line for
+//! each step.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,7 +21,7 @@ use super::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// Notifications that the client has handlers for. With StreamJsonRpc, requests of these methods reach them
+/// Notifications for which the client has handlers. StreamJsonRpc passes requests of these methods to them,
 /// too.
 const HANDLED: [&str; 4] = [UPDATES, "testing/testUpdates/attachments", "client/log", "telemetry/update"];
 
@@ -31,18 +31,16 @@ pub(crate) struct MessageHandling {
     pub(crate) queues: HandlerQueues,
     pub(crate) duration: HandlerDuration,
     pub(crate) responses: ResponseRule,
-    /// The handlers are busy once: at the message of this number, counted over all connections, for this
-    /// long.
+    /// The handlers are busy once for this long, at the message of this number, counted over all connections.
     pub(crate) busy_once: Option<(usize, Duration)>,
 }
 
-/// Where responses of a connection are written.
 pub(crate) type ResponseWriter = Arc<Mutex<Box<dyn Write + Send>>>;
 
 /// The queues between read loops and handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandlerQueues {
-    /// A queue and a thread for each connection, as the default of StreamJsonRpc.
+    /// A queue and a thread for each connection, the default of StreamJsonRpc.
     PerConnection,
     /// A queue for each connection, served in turn by one thread, as in vscode-jsonrpc.
     InTurn,
@@ -50,7 +48,7 @@ pub(crate) enum HandlerQueues {
     Shared,
 }
 
-/// The time that a handler takes.
+/// How long a handler takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandlerDuration {
     PerNotification(Duration),
@@ -60,17 +58,17 @@ pub(crate) enum HandlerDuration {
 /// How a client responds to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseRule {
-    /// As StreamJsonRpc does: the read loop refuses an unknown method at once; a request of a known one waits
-    /// for its handler, whose result is null.
+    /// StreamJsonRpc: the read loop rejects an unknown method at once. A request of a known method waits for
+    /// its handler, whose result is null.
     UnknownAtOnce,
-    /// As vscode-jsonrpc does: every request waits in the queue and is then refused.
+    /// vscode-jsonrpc: every request waits in the queue and is then rejected.
     InOrder,
-    /// As lsp4j does: a request of a method that has a handler for notifications is handled and never
-    /// answered; one of an unknown method waits in the queue, and its result is null.
+    /// lsp4j: a request of a method with a notification handler is handled, but never answered. A request of
+    /// an unknown method waits in the queue; its result is null.
     UnknownInOrder,
-    /// As `InOrder`, but a line for the log is a notification, whether it has an id or not.
+    /// Like `InOrder`, but a log message counts as a notification even if it has an id.
     NoneForLog,
-    /// The client responds to nothing.
+    /// Never responds.
     Never,
 }
 
@@ -79,9 +77,9 @@ pub(crate) enum ResponseRule {
 pub(crate) struct MessageHandlers {
     handling: MessageHandling,
     recorder: TrafficRecorder,
-    /// Number of messages that were handled, of all connections.
+    /// Number of handled messages over all connections.
     handled: Arc<AtomicUsize>,
-    /// The queue of all connections, unless each has its own.
+    /// The queue of all connections; `None` if each has its own.
     shared: Option<Sender<ReadMessage>>,
 }
 
@@ -92,13 +90,12 @@ struct ReadMessage {
     response: Option<(Value, ResponseWriter)>,
 }
 
-/// The end of a connection's queue at its read loop.
+/// The read loop's end of a connection's queue.
 pub(crate) struct ReadQueue {
     on: ClientConnection,
     handling: MessageHandling,
     recorder: TrafficRecorder,
     queue: Sender<ReadMessage>,
-    /// Writes responses.
     responses: Option<ResponseWriter>,
 }
 
@@ -110,7 +107,7 @@ impl MessageHandlers {
         Self { handling, recorder, handled, shared }
     }
 
-    /// Reads a main connection in a thread of its own.
+    /// Reads a main connection on a thread of its own.
     pub(crate) fn read_main(&self, from: Box<dyn Read + Send>, to: ResponseWriter) {
         self.recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
         let queue = self.connect(ClientConnection::Main, Some(to));
@@ -137,7 +134,7 @@ impl MessageHandlers {
 }
 
 impl ReadQueue {
-    /// Takes a message from the read loop; blocks only while the client is not to read.
+    /// Takes a message from the read loop; blocks while the recorder has stopped this connection.
     pub(crate) fn push(&self, message: Value) {
         self.recorder.wait_readable(self.on);
         self.recorder.note(self.on, &format!("read {}", summary(&message)));
@@ -155,7 +152,7 @@ impl ReadQueue {
         }
     }
 
-    /// Ends the connection after everything that was read has been handled.
+    /// Closes the connection after everything read from it has been handled.
     pub(crate) fn close(self) {
         self.recorder.note(self.on, "read the end of the stream");
         self.send(RecordedEventKind::Closed, None);
@@ -189,7 +186,7 @@ impl ReadQueue {
     }
 }
 
-/// Starts a handler thread; returns its queue. The thread ends when all senders are dropped.
+/// Starts a handler thread and returns its queue. The thread ends when all senders are dropped.
 fn start_handlers(
     handling: MessageHandling,
     recorder: TrafficRecorder,
@@ -206,14 +203,13 @@ fn start_handlers(
     queue
 }
 
-/// Resources of a handler thread.
 struct Handler {
     handling: MessageHandling,
     recorder: TrafficRecorder,
     handled: Arc<AtomicUsize>,
 }
 
-/// Handles one message of each connection in turn.
+/// Takes one message from each connection in turn.
 fn handle_in_turn(handler: &Handler, read: &Receiver<ReadMessage>) {
     let mut waiting: BTreeMap<ClientConnection, VecDeque<ReadMessage>> = BTreeMap::new();
     let mut last = ClientConnection::Main;
@@ -264,7 +260,7 @@ fn respond(recorder: &TrafficRecorder, on: ClientConnection, response: &Value, s
     framing::write_message(&mut **stream.lock().unwrap(), response).ok();
 }
 
-/// The work of a handler, which is the client's behaviour and waits for nothing.
+/// Keeps a handler busy. This simulates a slow client, so nothing can end it early.
 fn work(time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {

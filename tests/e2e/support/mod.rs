@@ -1,5 +1,5 @@
-//! Shared parts of all tests: fixtures, one world for each test, the real program, and a client that was
-//! written from the specification and shares no code with Heeler.
+//! What all tests share: fixtures, a world for each test, the real program, and a client written from the
+//! specification without Heeler's code.
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,8 @@ fn fake() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_heeler-fake"))
 }
 
-/// Returns whether tests take their long forms (`HEELER_LONG_FORMS`), which they do every week, but not in
-/// the gate.
+/// Returns whether tests run in their long form (`HEELER_LONG_FORMS`). They do so every week, but not in the
+/// gate.
 pub(crate) fn has_long_forms() -> bool {
     std::env::var_os("HEELER_LONG_FORMS").is_some()
 }
@@ -50,7 +50,7 @@ pub(crate) fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
 }
 
-/// Returns the uids of tests of one suite.
+/// Returns the uids of a suite's tests.
 pub(crate) fn uids<'a>(suite: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(|name| format!("{suite}::{name}")).collect()
 }

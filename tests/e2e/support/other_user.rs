@@ -1,4 +1,4 @@
-//! Another user of the machine, who attempts attacks: the fake in the role `intruder`, started as that user.
+//! Another user of the machine, who attacks Heeler: the fake in the role `intruder`, started as this user.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ pub(crate) const OTHER_UID: u32 = 65_534;
 /// The uid of a user without privileges.
 pub(crate) const UNPRIVILEGED_UID: u32 = 12_345;
 
-/// Returns the uids whose Heeler is attacked; none if the tester cannot switch users.
+/// Returns the uids of the attacked users; empty if the tester cannot switch users.
 pub(crate) fn attacked_users() -> Vec<u32> {
     if heeler_sys::process::effective_uid() == 0 {
         return vec![UNPRIVILEGED_UID, 0];
@@ -24,12 +24,11 @@ pub(crate) fn attacked_users() -> Vec<u32> {
     Vec::new()
 }
 
-/// A process of the attacking user.
 pub(crate) struct OtherUser {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// Its home directory.
+    /// The user's home directory.
     dir: tempfile::TempDir,
 }
 
@@ -48,12 +47,12 @@ impl OtherUser {
         Self { child, to, from, dir }
     }
 
-    /// Returns a path in its home directory.
+    /// Returns a path in the user's home directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Attempts an action; returns what it found, or the error.
+    /// Attempts an action; returns its output or the error.
     pub(crate) fn attempt(&mut self, words: &[&str]) -> Result<String, String> {
         writeln!(self.to, "{}", words.join("\t")).unwrap();
         let mut line = String::new();
@@ -66,7 +65,7 @@ impl OtherUser {
         }
     }
 
-    /// Performs a permitted action.
+    /// Performs an action that must succeed.
     #[track_caller]
     pub(crate) fn perform(&mut self, words: &[&str]) -> String {
         self.attempt(words).unwrap_or_else(|why| panic!("{words:?}: {why}"))

@@ -1,4 +1,4 @@
-//! Processes seen from outside: parents and children, states, and signals.
+//! Processes as seen from outside: parents, children, states and signals.
 
 use std::{
     process::Command,
@@ -9,7 +9,6 @@ use heeler_sys::process::{Pid, command_line, descendants};
 
 use super::recorder::DEADLINE;
 
-/// One of Heeler's own processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessRole {
     Watchdog,
@@ -18,14 +17,14 @@ pub(crate) enum ProcessRole {
     Guard,
 }
 
-/// Returns the processes of a role below a coordinator.
+/// Returns the processes below a coordinator that have this role.
 pub(crate) fn processes_of_role(coordinator: u32, role: ProcessRole) -> Vec<u32> {
     let below = descendants(Pid(i32::try_from(coordinator).unwrap()));
     let is_role = |pid: &Pid| match role {
         ProcessRole::Watchdog => has_word(*pid, "__watchdog"),
         ProcessRole::Worker => has_word(*pid, "__worker"),
-        // A guard is a fork of its fork server, with a name of its own; it keeps the command line. Its test
-        // process has the same name until it executes its program.
+        // A guard is a fork of its fork server: it has the same command line, but its own name. Its test
+        // process has the guard's name until it executes its program.
         ProcessRole::ForkServer => is_named(*pid, "heeler-forksrv"),
         ProcessRole::Guard => {
             let parent = heeler_sys::process::stat(*pid).map(|stat| stat.parent);
@@ -48,25 +47,25 @@ pub(crate) fn children(parent: u32) -> Vec<Pid> {
     heeler_sys::process::children(Pid(i32::try_from(parent).unwrap()))
 }
 
-/// Sends a signal, by its name without `SIG`.
+/// Sends a signal; `name` has no `SIG` prefix.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
     assert!(status.success(), "signal {name} to {pid}");
 }
 
-/// Sends a signal to a process that may be gone; returns whether it existed.
+/// Sends a signal to a process that may have exited; returns whether the process existed.
 pub(crate) fn signal_if_there(pid: u32, name: &str) -> bool {
     Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).output().unwrap().status.success()
 }
 
-/// Returns the state letter of a process: `T` is stopped; `None` is gone.
+/// Returns the state letter of a process (`T`: stopped), or `None` if it is gone.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Returns the peak memory of a process, in KiB, without the pages of its program's file: how many of those
-/// are mapped depends on the machine's page cache. It is too small by pages that were mapped after the peak.
+/// Returns a process's peak memory in KiB without the mapped pages of its program file, because their number
+/// depends on the page cache. The value is too small by the pages that were mapped after the peak.
 pub(crate) fn peak_kib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let read = |name: &str| -> Option<u64> {
@@ -76,7 +75,7 @@ pub(crate) fn peak_kib(pid: u32) -> Option<u64> {
     Some(read("VmHWM:")?.saturating_sub(read("RssFile:")?))
 }
 
-/// Returns the peak memory of a process, in MiB: see [`peak_kib`].
+/// Returns a process's peak memory in MiB; see [`peak_kib`].
 pub(crate) fn peak_mib(pid: u32) -> u64 {
     peak_kib(pid).expect("a process has memory") / 1024
 }

@@ -1,4 +1,5 @@
-//! Everything that happens on all connections of one client, in the order in which the client sees it.
+//! Records everything that happens on all connections of one client, in the order in which the client sees
+//! it.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
@@ -9,31 +10,28 @@ use serde_json::Value;
 
 use super::schema::server_schema_violation;
 
-/// Deadline of any wait. Far more than needed, so that only a hang is found, never a slow machine.
+/// Deadline of every wait. A slow machine does not exceed it, only a hang does.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClientConnection {
-    /// The first connection.
+    /// The main connection.
     Main,
-    /// A connection on the callback port, by the order of acceptance.
+    /// A callback connection, numbered in the order of acceptance.
     Callback(usize),
 }
 
-/// The kind of an event.
 #[derive(Debug, Clone)]
 pub(crate) enum RecordedEventKind {
     Opened,
     Message(Value),
-    /// The message that follows violates the schema.
+    /// The next message violates the schema.
     SchemaViolation(String),
     Closed,
 }
 
-/// An event on a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedEvent {
     pub(crate) on: ClientConnection,
@@ -41,13 +39,12 @@ pub(crate) struct RecordedEvent {
 }
 
 impl RecordedEvent {
-    /// Returns whether it is the completion of a run.
+    /// Returns whether the event is the completion of this run.
     pub(crate) fn is_completion_of(&self, run_id: &str) -> bool {
         let params = self.params("testing/testUpdates/tests");
         params.is_some_and(|params| params["runId"] == run_id && params["changes"].is_null())
     }
 
-    /// Returns the message.
     pub(crate) fn message(&self) -> Option<&Value> {
         match &self.what {
             RecordedEventKind::Message(message) => Some(message),
@@ -57,8 +54,8 @@ impl RecordedEvent {
         }
     }
 
-    /// Returns the parameters, if this is a message of that method. A barrier, which is a request of the
-    /// method of updates, is none.
+    /// Returns the parameters of a message of this method. A barrier is a request of the method of updates;
+    /// it returns `None`.
     pub(crate) fn params(&self, method: &str) -> Option<&Value> {
         let message = self.message()?;
         let is_barrier = method == UPDATES && message.get("id").is_some();
@@ -66,7 +63,7 @@ impl RecordedEvent {
     }
 }
 
-/// The record, shared by all threads that read a connection.
+/// The record; all threads that read a connection share it.
 #[derive(Clone, Default)]
 pub(crate) struct TrafficRecorder(
     Arc<(Mutex<Vec<RecordedEvent>>, Condvar)>,
@@ -74,7 +71,7 @@ pub(crate) struct TrafficRecorder(
     Arc<WireLog>,
 );
 
-/// What a client with handlers of its own has read, handled and answered, with times.
+/// Wire log: what a client with handlers has read, handled and answered, with times.
 struct WireLog {
     start: Instant,
     lines: Mutex<Vec<String>>,
@@ -86,7 +83,7 @@ impl Default for WireLog {
     }
 }
 
-/// The connections that are not read at the moment.
+/// Connections that the client does not read at the moment.
 #[derive(Default, Clone, Copy)]
 struct PausedConnections {
     main: bool,
@@ -103,7 +100,7 @@ impl PausedConnections {
 }
 
 impl TrafficRecorder {
-    /// Records an event; blocks while the recorder is stopped.
+    /// Records an event; blocks while its connection is stopped.
     pub(crate) fn record(&self, on: ClientConnection, what: RecordedEventKind) {
         self.wait_readable(on);
         let (events, changed) = &*self.0;
@@ -125,7 +122,7 @@ impl TrafficRecorder {
         changed.notify_all();
     }
 
-    /// Waits while a connection is not to be read.
+    /// Waits until a connection may be read.
     pub(crate) fn wait_readable(&self, on: ClientConnection) {
         let (stopped, changed) = &*self.1;
         drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
@@ -137,22 +134,21 @@ impl TrafficRecorder {
         lines.push(format!("{:9.3} ms {on:?}: {what}", self.2.start.elapsed().as_secs_f64() * 1000.0));
     }
 
-    /// Returns the wire log.
     pub(crate) fn wire_log(&self) -> String {
         self.2.lines.lock().unwrap().join("\n")
     }
 
-    /// Stops reading the first connection.
+    /// Stops reading the main connection.
     pub(crate) fn stop_main(&self) {
         self.1.0.lock().unwrap().main = true;
     }
 
-    /// Returns whether the first connection is not read.
+    /// Returns whether the main connection is stopped.
     pub(crate) fn is_main_stopped(&self) -> bool {
         self.1.0.lock().unwrap().main
     }
 
-    /// Stops reading the connections of the callback port.
+    /// Stops reading the callback connections.
     pub(crate) fn stop_callbacks(&self) {
         self.1.0.lock().unwrap().callbacks = true;
     }
@@ -163,17 +159,17 @@ impl TrafficRecorder {
         self.1.1.notify_all();
     }
 
-    /// Returns everything so far.
+    /// Returns all events so far.
     pub(crate) fn events(&self) -> Vec<RecordedEvent> {
         let events = self.0.0.lock().unwrap().clone();
         check(&events);
         events
     }
 
-    /// Waits until `find` finds something in the record.
+    /// Waits until `find` returns something.
     ///
-    /// # Panics
-    /// It does not, and nothing arrives until the deadline: on a loaded machine a run may take its time.
+    /// # Panics If `find` returns nothing and no event arrives before the deadline. Each event extends the
+    /// deadline, because a run may be slow on a loaded machine.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[RecordedEvent]) -> Option<T>) -> T {
         let (events, changed) = &*self.0;
         let mut until = Instant::now() + DEADLINE;
@@ -190,7 +186,7 @@ impl TrafficRecorder {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let last = tail(&events);
-                // Other threads still need the record.
+                // Other threads still need the record; a panic with the lock held would poison it.
                 drop(events);
                 panic!("waited in vain for {what}; the last of it:\n{last}");
             }
@@ -199,7 +195,6 @@ impl TrafficRecorder {
     }
 }
 
-/// Panics if a message violated the schema.
 #[track_caller]
 fn check(events: &[RecordedEvent]) {
     for event in events {
@@ -209,7 +204,7 @@ fn check(events: &[RecordedEvent]) {
     }
 }
 
-/// Returns the end of a record, for failure messages.
+/// Returns the last events, for failure messages.
 pub(crate) fn tail(events: &[RecordedEvent]) -> String {
     let from = events.len().saturating_sub(30);
     let line = |event: &RecordedEvent| {

@@ -1,5 +1,5 @@
-//! Rendezvous socket: tests of the fixtures connect when they run, and wait for a command. The connection of
-//! a test ends when the last process that holds it has exited, which proves deaths.
+//! Rendezvous socket: running tests of the fixtures connect to it and wait for a command. The connection ends
+//! when the last process that holds it has exited, which proves that all of them are dead.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -17,10 +17,9 @@ use std::{
 
 use super::recorder::DEADLINE;
 
-/// Number of tests that may wait to be accepted.
+/// Number of connected tests that may wait for [`TestRendezvous::next_test`].
 const WAITING: usize = 256;
 
-/// The rendezvous socket.
 pub(crate) struct TestRendezvous {
     pub(crate) path: PathBuf,
     guests: Receiver<ConnectedTest>,
@@ -28,11 +27,9 @@ pub(crate) struct TestRendezvous {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// A running test.
+/// A running test that has connected.
 pub(crate) struct ConnectedTest {
-    /// The test's name.
     pub(crate) test_name: String,
-    /// The test's process id.
     pub(crate) pid: u32,
     stream: UnixStream,
 }
@@ -49,8 +46,8 @@ impl TestRendezvous {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                // Byte by byte, so that nothing after the line is consumed; a test that dies in between sends
-                // nothing.
+                // A buffer of one byte keeps what follows the line unread. A test that dies before it writes
+                // sends nothing.
                 let mut line = String::new();
                 if BufReader::with_capacity(1, &stream).read_line(&mut line).is_ok()
                     && let Some((who, pid)) = line.trim_end().rsplit_once(' ')
@@ -70,7 +67,7 @@ impl TestRendezvous {
         self.guests.recv_timeout(DEADLINE).expect("a test comes to the meeting point")
     }
 
-    /// Returns the next test if one connects before the deadline.
+    /// Returns the next test that connects before the deadline.
     pub(crate) fn next_test_until(&self, deadline: Instant) -> Option<ConnectedTest> {
         self.guests.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
@@ -88,12 +85,12 @@ impl Drop for TestRendezvous {
 }
 
 impl ConnectedTest {
-    /// Sends a command: `f` fail, `s` crash, `a` abort, anything else pass.
+    /// Sends a command: `f` fails the test, `s` crashes it, `a` aborts it, anything else passes it.
     pub(crate) fn send_command(&self, word: u8) {
         (&self.stream).write_all(&[word]).unwrap();
     }
 
-    /// Waits until no process holds the connection any more; returns how long that took.
+    /// Waits until no process holds the connection; returns how long this took.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         self.stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -104,7 +101,7 @@ impl ConnectedTest {
         }
     }
 
-    /// Releases the test by closing the connection: it passes.
+    /// Closes the connection, which makes the test pass.
     pub(crate) fn release(self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }

@@ -1,19 +1,19 @@
-//! What some tests need of the machine: tools that `scripts/test` installs, and rights. Without it such a
-//! test is left out, or a part of it, and counted; where `HEELER_TESTS_REQUIRE` is `all` it fails.
+//! What some tests require of the machine: tools that `scripts/test` installs, and privileges. If something
+//! is missing, the test, or a part of it, is skipped and counted. With `HEELER_TESTS_REQUIRE=all` it fails
+//! instead.
 
 use std::{backtrace::Backtrace, fs::OpenOptions, io::Write as _, path::PathBuf};
 
-/// Leaves the calling test, or a part of it, out because the machine lacks `what`; `hint` says what provides
-/// it. The caller returns.
+/// Reports that the calling test, or a part of it, is skipped because the machine lacks `what`. `hint` says
+/// how to get it. The caller must return.
 ///
-/// # Panics
-/// Nothing may be left out (`HEELER_TESTS_REQUIRE=all`).
+/// # Panics If nothing may be skipped (`HEELER_TESTS_REQUIRE=all`).
 #[track_caller]
 pub(crate) fn leave_out(what: &str, hint: &str) {
     let is_required = std::env::var_os("HEELER_TESTS_REQUIRE").is_some_and(|required| required == "all");
     assert!(!is_required, "{what} is missing, and HEELER_TESTS_REQUIRE is all: {hint}");
     let test = calling_test();
-    // Not by `eprintln!`, which the harness captures.
+    // The harness would capture `eprintln!`.
     let note = format!("{test}, or a part of it, is left out: {what} is missing: {hint}\n");
     std::io::stderr().write_all(note.as_bytes()).expect("standard error is open");
     if let Some(list) = std::env::var_os("HEELER_TESTS_LEFT_OUT") {
@@ -22,8 +22,8 @@ pub(crate) fn leave_out(what: &str, hint: &str) {
     }
 }
 
-/// Returns the name of the calling test: the outermost function of this program on the stack. Its thread has
-/// that name only if several tests run at the same time.
+/// Returns the name of the calling test: the outermost function of this program on the stack. The thread's
+/// name is not enough, because a thread is named after its test only if several tests run at the same time.
 fn calling_test() -> String {
     let stack = Backtrace::force_capture().to_string();
     let own = |line: &str| {
@@ -35,7 +35,7 @@ fn calling_test() -> String {
     outermost.trim_end_matches("::{{closure}}").to_owned()
 }
 
-/// Returns the directory that a variable of `scripts/test` names; `None` for a test to be left out.
+/// Returns the directory that this variable of `scripts/test` names, or `None` if the test must be skipped.
 #[track_caller]
 pub(crate) fn directory_of(variable: &str, what: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from);
@@ -45,7 +45,7 @@ pub(crate) fn directory_of(variable: &str, what: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns the directory in `PATH` that has a program; `None` for a test to be left out.
+/// Returns the directory in `PATH` that contains a program, or `None` if the test must be skipped.
 #[track_caller]
 pub(crate) fn directory_of_program(program: &str, hint: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

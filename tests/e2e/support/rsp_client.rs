@@ -1,6 +1,6 @@
-//! The real server of the Runtime Server Protocol, and a client of it that is written from the specification.
-//! The client reads only while a test waits for something, as a client does that is busy. Every message of
-//! both sides is validated against the schema.
+//! The real server of the Runtime Server Protocol, and a client written from the specification. The client
+//! reads only while a test waits for something, like a busy client. Every message of both sides is validated
+//! against the schema.
 
 use std::{
     io::{Read, Write},
@@ -22,7 +22,6 @@ use super::{
     world::TestWorld,
 };
 
-/// A running server.
 pub(crate) struct RspServer<'w> {
     world: &'w TestWorld,
     child: Child,
@@ -31,25 +30,25 @@ pub(crate) struct RspServer<'w> {
     address: Option<String>,
 }
 
-/// A client of it.
+/// A client of a running server.
 pub(crate) struct RspClient {
     to: Box<dyn Write + Send>,
     messages: Receiver<Value>,
     stream: Option<TcpStream>,
     next_id: u64,
-    /// Notifications that were read so far, in order.
+    /// All notifications read so far, in order.
     pub(crate) heard: Vec<Value>,
 }
 
 impl<'w> RspServer<'w> {
-    /// Starts a server that listens.
+    /// Starts a server that listens on a port.
     pub(crate) fn start(world: &'w TestWorld, programs: &[&str]) -> Self {
         let (mut server, _child) = Self::launch(world, &[&["serve", "rsp"], programs].concat());
         server.address = Some(announced_address(&server.errors));
         server
     }
 
-    /// Starts a server that serves one client on its standard streams: pipes, which hold less than sockets.
+    /// Starts a server for one client on its standard streams. Pipes buffer less than sockets.
     pub(crate) fn start_over_pipes(world: &'w TestWorld, programs: &[&str]) -> (Self, RspClient) {
         let words = [&["serve", "--protocol", "rsp", "--stdio"], programs].concat();
         let (server, streams) = Self::launch(world, &words);
@@ -74,7 +73,7 @@ impl<'w> RspServer<'w> {
         self.child.id()
     }
 
-    /// Opens a connection, over which nothing is sent.
+    /// Opens a connection and sends nothing.
     pub(crate) fn connect_raw(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -88,20 +87,20 @@ impl<'w> RspServer<'w> {
         RspClient::new(Box::new(to), Box::new(from), Some(stream))
     }
 
-    /// Returns the standard error so far.
+    /// Returns the server's standard error so far.
     pub(crate) fn errors_so_far(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
 
-    /// Waits until nothing of Heeler is left; returns the exit code of the server.
+    /// Waits until no process and no file of Heeler is left; returns the server's exit code.
     pub(crate) fn wait_gone(&mut self) -> Option<i32> {
         let code = self.wait_processes_gone();
         self.world.check_tidy();
         code
     }
 
-    /// Waits until no process of Heeler is left; returns the exit code of the server. One that was killed may
-    /// leave its directory to the next start.
+    /// Waits until no process of Heeler is left; returns the server's exit code. A killed server may leave
+    /// its directory, which the next start removes.
     pub(crate) fn wait_processes_gone(&mut self) -> Option<i32> {
         let gone = self.all_gone.recv_timeout(DEADLINE);
         assert!(gone.is_ok(), "processes are left\n{}", self.errors_so_far());
@@ -111,7 +110,7 @@ impl<'w> RspServer<'w> {
 
 impl Drop for RspServer<'_> {
     fn drop(&mut self) {
-        // After its end it is gone already.
+        // The process may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
         if std::thread::panicking() {
@@ -122,7 +121,7 @@ impl Drop for RspServer<'_> {
 
 impl RspClient {
     fn new(to: Box<dyn Write + Send>, from: Box<dyn Read + Send>, stream: Option<TcpStream>) -> Self {
-        // Without capacity, so that nothing is read before the test wants it.
+        // Without capacity, the reader takes no message before the test asks for it.
         let (sender, messages) = sync_channel(0);
         std::thread::spawn(move || {
             let mut frames = MessageReader::new(from);
@@ -178,13 +177,13 @@ impl RspClient {
         }
     }
 
-    /// Starts a suite; returns the status.
+    /// Starts a suite; returns the response's status.
     pub(crate) fn start(&mut self, suite: &str, attributes: Value) -> Value {
         let params = json!({"serverType": "heeler.suite", "id": suite, "attributes": attributes});
         self.ask("server/startServerAsync", json!({"mode": "run", "params": params}))["status"].clone()
     }
 
-    /// Reads until a suite is in a state.
+    /// Reads until a suite has reached a state.
     pub(crate) fn wait_state(&mut self, suite: &str, state: u64) {
         let mut is_there = self.states(suite).contains(&state);
         while !is_there {
@@ -197,14 +196,14 @@ impl RspClient {
         }
     }
 
-    /// Reads to the end of the connection.
+    /// Reads until the connection ends.
     pub(crate) fn wait_closed(&mut self) {
         while let Some(message) = self.next() {
             self.heard.push(message);
         }
     }
 
-    /// Returns the states of a suite so far, in order.
+    /// Returns the states that a suite has had, in order.
     pub(crate) fn states(&self, suite: &str) -> Vec<u64> {
         let params = self.params_of("client/serverStateChanged");
         params
@@ -213,23 +212,23 @@ impl RspClient {
             .collect()
     }
 
-    /// Returns the parameters of the notifications of a method so far.
+    /// Returns the parameters of all notifications of a method so far.
     pub(crate) fn params_of(&self, method: &str) -> impl Iterator<Item = &Value> {
         self.heard.iter().filter(move |message| message["method"] == method).map(|message| &message["params"])
     }
 
-    /// Returns the statuses of the jobs that have ended.
+    /// Returns the statuses of all finished jobs.
     pub(crate) fn job_ends(&self) -> Vec<Value> {
         self.params_of("client/jobRemoved").map(|end| end["status"].clone()).collect()
     }
 
-    /// Returns the output of a stream so far.
+    /// Returns the output on a stream so far.
     pub(crate) fn output(&self, stream: u64) -> String {
         let texts = self.params_of("client/serverProcessOutputAppended");
         texts.filter(|one| one["streamType"] == stream).filter_map(|one| one["text"].as_str()).collect()
     }
 
-    /// Ends the connection without a word, as the death of the client does.
+    /// Closes the connection without a message, as if the client had died.
     pub(crate) fn disconnect(self) {
         if let Some(stream) = &self.stream {
             stream.shutdown(Shutdown::Both).unwrap();

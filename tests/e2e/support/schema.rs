@@ -1,4 +1,4 @@
-//! Validates the traffic of every test against the schemas of the dialect.
+//! Validates every test's traffic against the schemas of Heeler's protocols.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ fn build(text: &str) -> Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// Returns the validator of one definition of a schema.
+/// Returns a validator for one definition of a schema.
 fn build_part(text: &str, definition: &str) -> Validator {
     let mut schema: Value = serde_json::from_str(text).unwrap();
     let root = schema.as_object_mut().unwrap();
@@ -33,37 +33,37 @@ fn build_part(text: &str, definition: &str) -> Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// Returns the schema violation of a line to a program that reports as JSON lines.
+/// Returns how a line to a JSON Lines program violates the schema.
 pub(crate) fn json_lines_request_violation(line: &Value) -> Option<String> {
     schema_violation(&JSON_LINES_REQUEST, line)
 }
 
-/// Returns the schema violation of a line from a program that reports as JSON lines.
+/// Returns how a line from a JSON Lines program violates the schema.
 pub(crate) fn json_lines_report_violation(line: &Value) -> Option<String> {
     schema_violation(&JSON_LINES_REPORT, line)
 }
 
-/// Returns the schema violation of a message that the server sent, if there is one.
+/// Returns how a message from the server violates the schema.
 pub(crate) fn server_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&SERVER, message)
 }
 
-/// Returns the schema violation of a message that a client sent, if there is one.
+/// Returns how a message from a client violates the schema.
 pub(crate) fn client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&CLIENT, message)
 }
 
-/// Returns the schema violation of a message of the Runtime Server Protocol that the server sent.
+/// Returns how a server's message of the Runtime Server Protocol violates the schema.
 pub(crate) fn rsp_server_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&RSP_SERVER, message)
 }
 
-/// Returns the schema violation of a message of the Runtime Server Protocol that a client sent.
+/// Returns how a client's message of the Runtime Server Protocol violates the schema.
 pub(crate) fn rsp_client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&RSP_CLIENT, message)
 }
 
-/// Checks a line of the event stream of a run.
+/// Checks a line of a run's event stream against its schema.
 #[track_caller]
 pub(crate) fn check_run_event(event: &Value) {
     let violation = schema_violation(&RUN_EVENTS, event);

@@ -1,4 +1,4 @@
-//! One more client of a listening server, with a session of its own.
+//! A further client of a listening server, with its own session.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -20,7 +20,7 @@ pub(crate) struct SecondClient {
 }
 
 impl SecondClient {
-    /// Connects and initializes, with a callback port or without.
+    /// Connects and initializes, with or without a callback port.
     pub(crate) fn connect(server: &TestServer<'_>, is_listening: bool) -> Self {
         let stream = server.connect();
         let recorder = TrafficRecorder::default();
@@ -57,12 +57,12 @@ impl SecondClient {
         })
     }
 
-    /// Returns everything that the client has received so far.
+    /// Returns all events so far.
     pub(crate) fn events(&self) -> Vec<RecordedEvent> {
         self.recorder.events()
     }
 
-    /// Requests a run of these tests. The first run has the same id as the first run of every other client.
+    /// Requests a run of these tests. All clients use the same run id for their first run.
     pub(crate) fn run(&mut self, uids: &[String]) -> RequestedRun {
         let run_id = run_id(self.next_id);
         let tests: Vec<_> = uids.iter().map(|uid| json!({"uid": uid})).collect();
@@ -70,19 +70,19 @@ impl SecondClient {
         RequestedRun { run_id, request }
     }
 
-    /// Returns when all earlier requests have begun: a discovery responds at once.
+    /// Waits until all earlier requests have begun: a discovery is answered after them, at once.
     pub(crate) fn wait_begun(&mut self, number: u64) {
         let id = self.request("testing/discoverTests", json!({"runId": run_id(number)}));
         assert!(self.wait_response(id).get("error").is_none());
     }
 
-    /// Waits for a run's end and checks its record.
+    /// Waits for the end of a run and checks its record.
     pub(crate) fn finish(&self, run: &RequestedRun, selected: &[String]) -> CheckedRun {
         self.wait_response(run.request);
         CheckedRun::check(&self.recorder.events(), run, selected, ExpectedDelivery::Once)
     }
 
-    /// Ends the connection without `exit`, as the death of the client does.
+    /// Closes the connection without `exit`, as if the client had died.
     pub(crate) fn disconnect(self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }

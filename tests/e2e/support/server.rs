@@ -1,4 +1,4 @@
-//! The real server, started as editors start it, and a client that follows the specification.
+//! The real server, started the way editors start it, and a client that follows the specification.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -27,10 +27,10 @@ use super::{
     world::TestWorld,
 };
 
-/// The connection between client and server.
+/// How client and server connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerTransport {
-    /// The client listens, the server dials.
+    /// The client listens and the server dials.
     Dial,
     /// Standard input and output.
     Stdio,
@@ -45,7 +45,7 @@ pub(crate) struct TestServer<'w> {
     world: &'w TestWorld,
     child: Child,
     to: ResponseWriter,
-    /// Ends the connection from this side, where dropping the writer does not.
+    /// Closes the connection from this side where dropping the writer does not.
     disconnect: Option<Box<dyn Fn() + Send>>,
     pub(crate) recorder: TrafficRecorder,
     handlers: Option<MessageHandlers>,
@@ -59,12 +59,12 @@ pub(crate) struct TestServer<'w> {
 }
 
 impl<'w> TestServer<'w> {
-    /// Starts a server over standard input and output, without sending anything.
+    /// Starts a server on standard input and output; sends nothing.
     pub(crate) fn start(world: &'w TestWorld, programs: &[&str]) -> Self {
         Self::start_over(ServerTransport::Stdio, world, programs)
     }
 
-    /// Starts a server and opens the connection, without sending anything.
+    /// Starts a server and opens the connection; sends nothing.
     pub(crate) fn start_over(transport: ServerTransport, world: &'w TestWorld, programs: &[&str]) -> Self {
         Self::start_with(transport, world, programs, &[])
     }
@@ -79,7 +79,7 @@ impl<'w> TestServer<'w> {
         Self::launch(ServerTransport::Dial, world, &words, listener, None)
     }
 
-    /// Starts a server like [`TestServer::start_over`], with further options.
+    /// Starts a server like [`TestServer::start_over`], with more options.
     pub(crate) fn start_with(
         transport: ServerTransport,
         world: &'w TestWorld,
@@ -89,7 +89,8 @@ impl<'w> TestServer<'w> {
         Self::start_handling(transport, world, programs, options, None)
     }
 
-    /// Starts a server like [`TestServer::start_with`], for a client that handles so what it reads.
+    /// Starts a server like [`TestServer::start_with`], for a client that handles messages as `handling`
+    /// says.
     fn start_handling(
         transport: ServerTransport,
         world: &'w TestWorld,
@@ -165,14 +166,14 @@ impl<'w> TestServer<'w> {
         }
     }
 
-    /// Starts a server and initializes it; results come over the main connection.
+    /// Starts and initializes a server without a callback port: results come over the main connection.
     pub(crate) fn initialized(world: &'w TestWorld, programs: &[&str]) -> Self {
         let mut server = Self::start(world, programs);
         server.initialize(json!({"testing": {"debuggerProvider": false}}));
         server
     }
 
-    /// Starts a server and initializes it with a callback port, whose connections behave as chosen.
+    /// Starts and initializes a server with a callback port. `choose` picks the behaviour of each connection.
     pub(crate) fn with_callback(
         world: &'w TestWorld,
         programs: &[&str],
@@ -183,7 +184,8 @@ impl<'w> TestServer<'w> {
         server
     }
 
-    /// Starts a server and initializes it with a callback port, for a client that handles so what it reads.
+    /// Starts and initializes a server with a callback port, for a client that handles messages as `handling`
+    /// says.
     pub(crate) fn with_handlers(
         world: &'w TestWorld,
         programs: &[&str],
@@ -205,7 +207,7 @@ impl<'w> TestServer<'w> {
         );
     }
 
-    /// Starts a server and initializes it, with a callback port or without.
+    /// Starts and initializes a server, with or without a callback port.
     pub(crate) fn with_optional_callback(
         world: &'w TestWorld,
         programs: &[&str],
@@ -223,7 +225,7 @@ impl<'w> TestServer<'w> {
         self.child.id()
     }
 
-    /// Opens one more connection, and thus a session, to a listening server.
+    /// Opens a further connection to a listening server, and thus a session.
     pub(crate) fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap()
     }
@@ -233,12 +235,11 @@ impl<'w> TestServer<'w> {
         self.listener.as_ref().expect("this client listens")
     }
 
-    /// Turns off schema validation of sent messages, for tests about incorrect clients.
+    /// Turns off schema validation of sent messages, for tests of incorrect clients.
     pub(crate) fn skip_schema_checks(&mut self) {
         self.has_mistakes = true;
     }
 
-    /// Sends a message.
     pub(crate) fn send(&mut self, message: &Value) {
         if !self.has_mistakes {
             assert_eq!(client_schema_violation(message), None, "{message}");
@@ -246,7 +247,7 @@ impl<'w> TestServer<'w> {
         framing::write_message(&mut **self.to.lock().unwrap(), message).unwrap();
     }
 
-    /// Sends any bytes.
+    /// Sends arbitrary bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         let mut to = self.to.lock().unwrap();
         to.write_all(bytes).and_then(|()| to.flush()).unwrap();
@@ -274,12 +275,11 @@ impl<'w> TestServer<'w> {
         RequestedRun { run_id, request }
     }
 
-    /// Sends a notification.
     pub(crate) fn notify(&mut self, method: &str, params: Value) {
         self.send(&framing::notification(method, params));
     }
 
-    /// Waits for the response to a request, by its id as it was sent.
+    /// Waits for the response to the request with this id.
     pub(crate) fn wait_response(&self, id: impl Into<Value>) -> Value {
         let id = id.into();
         let what = format!("the answer to {id}\n{}", self.errors_so_far());
@@ -295,7 +295,7 @@ impl<'w> TestServer<'w> {
         self.wait_response(id)
     }
 
-    /// Initializes; returns the result.
+    /// Initializes the session; returns the result.
     pub(crate) fn initialize(&mut self, capabilities: Value) -> Value {
         let params = json!({
             "processId": std::process::id(),
@@ -307,7 +307,7 @@ impl<'w> TestServer<'w> {
         answer["result"].clone()
     }
 
-    /// Requests a run of these tests, or of all.
+    /// Requests a run of these tests; `None` selects all.
     pub(crate) fn run(&mut self, tests: Option<&[&str]>) -> RequestedRun {
         let run_id = run_id(self.next_id);
         let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
@@ -316,12 +316,12 @@ impl<'w> TestServer<'w> {
         RequestedRun { run_id, request }
     }
 
-    /// Waits for a run's end and checks its record; `selected` are the uids.
+    /// Waits for the end of a run and checks its record; `selected` contains the uids.
     pub(crate) fn finish(&self, run: &RequestedRun, selected: &[String]) -> CheckedRun {
         self.finish_as(run, selected, ExpectedDelivery::Once)
     }
 
-    /// Waits like [`TestServer::finish`], for clients that may be sent results twice.
+    /// Waits like [`TestServer::finish`], for runs in which results may arrive twice.
     pub(crate) fn finish_as(
         &self,
         run: &RequestedRun,
@@ -343,7 +343,7 @@ impl<'w> TestServer<'w> {
         CheckedRun::check(&self.recorder.events(), run, selected, ExpectedDelivery::Orphaned)
     }
 
-    /// Releases every test that comes, until these runs are answered.
+    /// Releases every test that connects, until these runs are answered.
     pub(crate) fn release_tests_until_done(&self, meet: &TestRendezvous, runs: &[&RequestedRun]) {
         let recorder = self.recorder.clone();
         let requests: Vec<_> = runs.iter().map(|run| run.request).collect();
@@ -381,7 +381,7 @@ impl<'w> TestServer<'w> {
         });
     }
 
-    /// Waits until there are processes of a role; returns them.
+    /// Waits until at least one process has this role; returns all of them.
     pub(crate) fn processes(&self, role: ProcessRole) -> Vec<u32> {
         let mut found = Vec::new();
         wait_until(&format!("there is a process in the role {role:?}"), || {
@@ -418,7 +418,7 @@ impl<'w> TestServer<'w> {
         });
     }
 
-    /// Ends the connection without `exit`.
+    /// Closes the connection without `exit`.
     pub(crate) fn disconnect(&mut self) {
         *self.to.lock().unwrap() = Box::new(std::io::sink());
         if let Some(hang_up) = &self.disconnect {
@@ -426,8 +426,8 @@ impl<'w> TestServer<'w> {
         }
     }
 
-    /// Waits until no process of Heeler is left; all of them hold the standard error that they inherited.
-    /// What the server sent before is in the record then, unless the record is stopped.
+    /// Waits until no process of Heeler is left: all of them hold the inherited standard error. Unless the
+    /// recorder is stopped, everything the server sent is then in the record. Returns how long this took.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         if self.all_gone.recv_timeout(DEADLINE).is_err() {
@@ -442,7 +442,7 @@ impl<'w> TestServer<'w> {
         took
     }
 
-    /// Returns the standard error so far.
+    /// Returns the server's standard error so far.
     pub(crate) fn errors_so_far(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
@@ -456,9 +456,9 @@ impl<'w> TestServer<'w> {
 
 impl Drop for TestServer<'_> {
     fn drop(&mut self) {
-        // Stopped readers would never reach the end.
+        // Stopped readers would never reach the end of the stream.
         self.recorder.resume();
-        // After `exit` it is gone already.
+        // The process may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
         if std::thread::panicking() {
@@ -467,7 +467,7 @@ impl Drop for TestServer<'_> {
     }
 }
 
-/// Returns a GUID made from a number.
+/// Returns the GUID of a run, made from a number.
 pub(crate) fn run_id(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -487,7 +487,7 @@ fn tcp(stream: TcpStream) -> ServerStreams {
     )
 }
 
-/// Waits for the line with the server's address; returns its last word.
+/// Waits for the line that announces the server's address; returns its last word.
 pub(crate) fn announced_address(errors: &Mutex<String>) -> String {
     let mut found = None;
     wait_until("the server says where it listens", || {
@@ -515,7 +515,7 @@ pub(crate) fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<S
     (errors, all_gone)
 }
 
-/// Records the messages of a main connection.
+/// Records all messages of a main connection.
 pub(crate) fn record(from: Box<dyn Read + Send>, recorder: TrafficRecorder) {
     std::thread::spawn(move || {
         recorder.record(ClientConnection::Main, RecordedEventKind::Opened);

@@ -1,4 +1,4 @@
-//! A command on a terminal of its own, with what is printed and typed there.
+//! A command on its own terminal.
 
 use std::{
     io::{Read as _, Write as _},
@@ -9,14 +9,14 @@ use std::{
 
 use super::{process::wait_until, world::TestWorld};
 
-/// A command on its own terminal, and its output.
+/// A command on its own terminal, with its output.
 pub(crate) struct TerminalCommand {
     child: Child,
     text: Arc<Mutex<String>>,
 }
 
 impl TerminalCommand {
-    /// Starts a line of the shell.
+    /// Starts a shell command line.
     pub(crate) fn start(world: &TestWorld, line: &str) -> Self {
         let quoted = line.replace('\'', r"'\''");
         let mut command = world.shell(&format!("exec script -qec '{quoted}' /dev/null"));
@@ -39,17 +39,17 @@ impl TerminalCommand {
         wait_until(what, || self.text.lock().unwrap().contains(what));
     }
 
-    /// Types as a user does; a line ends with `\n`.
+    /// Types text as a user does; a line ends with `\n`.
     pub(crate) fn type_in(&mut self, line: &str) {
         self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    /// Returns everything printed so far, escape sequences and echo included.
+    /// Returns everything printed so far, including escape sequences and echo.
     pub(crate) fn text(&self) -> String {
         self.text.lock().unwrap().clone()
     }
 
-    /// Waits for the end, and returns whether the command succeeded.
+    /// Waits until the command exits; returns whether it succeeded.
     pub(crate) fn ends_well(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }

@@ -17,7 +17,6 @@ use std::{
 
 use super::{fixtures, recorder::DEADLINE, rendezvous::TestRendezvous};
 
-/// A test's world.
 pub(crate) struct TestWorld {
     dir: tempfile::TempDir,
     env: RefCell<Vec<(String, String)>>,
@@ -29,13 +28,13 @@ pub(crate) struct TestWorld {
 #[derive(Debug)]
 pub(crate) struct FinishedCommand {
     pub(crate) code: Option<i32>,
-    /// Standard output; of `heeler run`, which prints its results to standard error, both outputs. Tests of
-    /// which output something goes to use [`TestWorld::run_with_separate_outputs`].
+    /// Standard output. `heeler run` prints its results to standard error, so this has both of its outputs.
+    /// Tests that tell the outputs apart use [`TestWorld::run_with_separate_outputs`].
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// One start of a test program, as noted by the program itself.
+/// One start of a test program, as the program recorded it.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramStart {
     pub(crate) pid: u32,
@@ -51,14 +50,14 @@ impl TestWorld {
         Self { dir, env: RefCell::default(), user: None }
     }
 
-    /// Returns a world with one GoogleTest program in it.
+    /// Returns a world with one GoogleTest program.
     pub(crate) fn with_gtest(name: &str) -> Self {
         let world = Self::new();
         world.gtest(name);
         world
     }
 
-    /// Returns a world with the libtest program in it, under the name `libtest`.
+    /// Returns a world with the libtest program, named `libtest`.
     pub(crate) fn with_libtest() -> Self {
         let world = Self::new();
         symlink(fixtures::libtest(), world.path("libtest")).unwrap();
@@ -90,7 +89,6 @@ impl TestWorld {
         self.dir.path()
     }
 
-    /// Writes a file.
     pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
@@ -101,7 +99,6 @@ impl TestWorld {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o700)).unwrap();
     }
 
-    /// Reads a file.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
@@ -111,12 +108,12 @@ impl TestWorld {
         self.env.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
 
-    /// Makes the programs note their starts; read them with [`TestWorld::starts`].
+    /// Makes the programs record their starts; see [`TestWorld::starts`].
     pub(crate) fn note_starts(&self) {
         self.env("HEELER_FIXTURE_STARTS", self.path("starts").to_str().unwrap());
     }
 
-    /// Returns the starts of test programs, except listings, in order.
+    /// Returns the starts of test programs in order, without listings.
     pub(crate) fn starts(&self) -> Vec<ProgramStart> {
         let text = fs::read_to_string(self.path("starts")).unwrap_or_default();
         let read = |line: &str| {
@@ -133,9 +130,9 @@ impl TestWorld {
         meet
     }
 
-    /// Makes this the world of another user, with copies of all programs, because the originals may be in
-    /// directories that the user cannot access. All users may enter it, as is common for a directory below
-    /// `/tmp` or a home directory.
+    /// Makes another user the owner of this world. All programs are copied, because that user may not have
+    /// access to the originals. All users may enter the directory, as is usual below `/tmp` or in a home
+    /// directory.
     pub(crate) fn change_owner(&mut self, user: u32) {
         copy_program(Path::new(env!("CARGO_BIN_EXE_heeler")), &self.path("heeler"));
         fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -158,7 +155,7 @@ impl TestWorld {
         self.command(Command::new(program), words)
     }
 
-    /// Returns a command of the shell in this world.
+    /// Returns a shell command in this world.
     pub(crate) fn shell(&self, line: &str) -> Command {
         self.command(Command::new("bash"), &["-c", line])
     }
@@ -185,14 +182,14 @@ impl TestWorld {
         command
     }
 
-    /// Runs `heeler` to its exit. It may leave nothing behind.
+    /// Runs `heeler` until it exits, then checks that it left nothing behind.
     pub(crate) fn run(&self, words: &[&str]) -> FinishedCommand {
         let ran = run(self.heeler(words));
         self.check_tidy();
         ran
     }
 
-    /// Runs `heeler` to its exit, with its outputs as they are.
+    /// Runs `heeler` until it exits, and keeps its outputs apart.
     pub(crate) fn run_with_separate_outputs(&self, words: &[&str]) -> FinishedCommand {
         run_with_separate_outputs(self.heeler(words))
     }
@@ -207,8 +204,8 @@ impl TestWorld {
     }
 }
 
-/// Copies a program in a separate process: while this one writes it, a test beside that starts a process
-/// would pass it the open file, and a program that is open for writing cannot be executed.
+/// Copies a program in a separate process. If this process wrote the copy, a process started by a test on
+/// another thread could inherit the open file, and a program that is open for writing cannot be executed.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "copy {} to {}", from.display(), to.display());
@@ -217,14 +214,14 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
 
 /// Runs a command until it and every process that holds its outputs has exited.
 pub(crate) fn run(command: Command) -> FinishedCommand {
-    // Also below a shell or another program.
+    // The command may also be below a shell or another program.
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let is_run = words.first().is_some_and(|word| word == "run") || words.join(" ").contains("heeler run ");
     let ran = run_with_separate_outputs(command);
     if is_run { FinishedCommand { stdout: format!("{}{}", ran.stdout, ran.stderr), ..ran } } else { ran }
 }
 
-/// The same, with the outputs of `heeler run` as they are.
+/// Runs a command like [`run`], but keeps the outputs of `heeler run` apart.
 pub(crate) fn run_with_separate_outputs(mut command: Command) -> FinishedCommand {
     let start = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -242,7 +239,7 @@ pub(crate) fn run_with_separate_outputs(mut command: Command) -> FinishedCommand
     FinishedCommand { code: child.wait().unwrap().code(), stdout, stderr }
 }
 
-/// Reads an output to its end, on a thread of its own.
+/// Reads an output to its end on a separate thread.
 pub(crate) fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
@@ -255,7 +252,7 @@ pub(crate) fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc:
 }
 
 impl FinishedCommand {
-    /// Panics unless it exited with this code.
+    /// Panics unless the exit code is this one.
     #[track_caller]
     pub(crate) fn assert_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
