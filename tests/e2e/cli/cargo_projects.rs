@@ -1,4 +1,4 @@
-//! What users of cargo and of cargo-nextest type in their projects.
+//! Commands that users of cargo and cargo-nextest type in their projects.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use crate::support::{
     world::{TestWorld, copy_program, run},
 };
 
-/// Returns a world in which cargo finds `cargo-heeler` in `PATH`, as after `cargo install`.
+/// Returns a world in which cargo finds `cargo-heeler` in `PATH`, as it does after `cargo install`.
 fn world_with_cargo_heeler() -> TestWorld {
     let world = TestWorld::with_libtest();
     fs::create_dir(world.path("bin")).unwrap();
@@ -36,7 +36,7 @@ fn no_run_builds_and_lists_tests_and_starts_none() {
     world.write_program("broken", "#!/bin/sh\nexit 3\n");
     let words = ["run", "libtest", "broken", "--framework", "libtest", "--no-run"];
     world.run(&words).assert_code(4).line_with(&["error", "broken"]);
-    // Cargo builds, and says so.
+    // Cargo builds the package and prints its progress.
     world.env("CARGO_TARGET_DIR", env!("CARGO_TARGET_TMPDIR"));
     let package = fixtures::libtest_crate();
     let ran = world.run(&["run", "--cargo", package.to_str().unwrap(), "--no-run"]).assert_code(0);
@@ -53,7 +53,7 @@ fn cargo_starts_heeler_as_its_subcommand() {
     let ran = cargo(&["heeler", "run", "libtest", "-E", "a_adds", "-E", "c_fails"]).assert_code(2);
     ran.line_with(&["PASS", "a_adds"]);
     ran.line_with(&["FAIL", "c_fails"]);
-    // Without cargo, the words are the same.
+    // Without cargo, the arguments are the same.
     let words = ["heeler", "run", "libtest", "-E", "a_adds"];
     let direct = world.command(Command::new(world.path("bin/cargo-heeler")), &words);
     run(direct).assert_code(0).line_with(&["PASS", "a_adds"]);
@@ -125,7 +125,7 @@ fn documented(edition: &str) -> TestWorld {
 
 #[test]
 fn doctests_of_a_package_are_tests() {
-    // Those of the edition 2024 are compiled together, others one by one.
+    // rustdoc compiles doctests of edition 2024 together, others one by one.
     for edition in ["2024", "2021"] {
         let world = documented(edition);
         let ran = world.run(&["run", "--cargo", "documented", "-j", "1"]).assert_code(2);
@@ -138,11 +138,11 @@ fn doctests_of_a_package_are_tests() {
         ran.line_with(&["PASS", "unit"]);
         ran.line_with(&["Summary", "5 passed, 3 failed, 1 skipped"]);
         let ran = world.run(&["run", "--cargo", "documented", "--run-ignored", "only"]);
-        // What becomes of it is rustdoc's: of the edition 2024 it passes uncompiled.
+        // rustdoc decides the result: with edition 2024, the test passes uncompiled.
         let (label, code) = if edition == "2024" { ("PASS", 0) } else { ("FAIL", 2) };
         ran.line_with(&[label, "1/1", "src/lib.rs - one (line 13)"]);
         ran.assert_code(code);
-        // Alone, by its name; its line is the end of another one's.
+        // Select one test by its name. Its line number is also the end of another test's line number.
         let words = ["run", "--cargo", "documented", "-E", r"test(=src/lib.rs - one \(line 3\))"];
         world.run(&words).assert_code(0).assert_stdout("1 passed");
         let ran =
@@ -253,7 +253,7 @@ fn doctests_are_left_out_on_request() {
     let ran = world.run(&["run", "--cargo", "documented", "--no-doc"]).assert_code(0);
     ran.assert_stdout("1 passed");
     ran.line_with(&["Note", "documentation tests were not run (--no-doc)"]);
-    // As with cargo, targets are selected instead.
+    // As with cargo, the user can select targets instead.
     let ran = world.run(&["run", "--cargo", "documented", "--lib"]).assert_code(0);
     ran.assert_stdout("1 passed");
     assert!(!ran.stdout.contains("not run"), "{ran}");

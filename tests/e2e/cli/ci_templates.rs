@@ -1,5 +1,5 @@
-//! The action for GitHub and the template for GitLab: their scripts run here as those services run them. What
-//! the services do themselves (caches, artifacts) is not carried out.
+//! Runs the scripts of the GitHub action and the GitLab template the way these services run them. Features of
+//! the services themselves (caches, artifacts) are not tested.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ fn template(name: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// A runner of GitHub in a world: the inputs of the action, and the files that a step writes.
+/// A GitHub runner in a world: the action's inputs and the files that a step writes.
 struct ActionRunner {
     world: TestWorld,
     action: Value,
@@ -38,7 +38,7 @@ impl ActionRunner {
         Self { world, action, inputs: values }
     }
 
-    /// Replaces expressions by what the service puts there.
+    /// Replaces expressions with the values that the service would insert.
     fn expand(&self, text: &str) -> String {
         let mut expanded = String::new();
         let mut rest = text;
@@ -63,7 +63,7 @@ impl ActionRunner {
         }
     }
 
-    /// Runs the script of a step, with heeler in the PATH.
+    /// Runs a step's script, with `heeler` in `PATH`.
     fn run(&self, name: &str) -> FinishedCommand {
         let steps = self.action["runs"]["steps"].as_array().unwrap();
         let step = steps.iter().find(|step| step["name"] == name).unwrap();
@@ -148,7 +148,7 @@ fn steps(workflow: &Value) -> Vec<&Value> {
     jobs.flat_map(|job| job["steps"].as_array().unwrap()).collect()
 }
 
-/// Panics if a workflow lacks what the service needs, or runs a script that is not there.
+/// Panics if a workflow lacks a field that the service needs, or runs a script that does not exist.
 fn check_workflow(name: &str) {
     let workflow = template(&format!(".github/workflows/{name}"));
     assert!(workflow["on"].is_object() && workflow["permissions"].is_object(), "{name}");
@@ -183,7 +183,7 @@ fn workflow_of_the_long_forms_is_complete() {
     check_workflow("long-forms.yml");
 }
 
-/// Runs the script of a step of the release, for a tag, with a `gh` that writes down its arguments.
+/// Runs the script of a release step for a tag. A fake `gh` records its arguments.
 fn run_release_step(world: &TestWorld, name: &str, tag: &str) -> FinishedCommand {
     let workflow = template(".github/workflows/release.yml");
     let step = steps(&workflow).into_iter().find(|step| step["name"] == name).unwrap().clone();

@@ -1,4 +1,4 @@
-//! The command line as users and CI see it: exit codes, output, reports, and options.
+//! The command line as users and CI see it: exit codes, output, reports and options.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
 pub(super) const SHORT: &str =
     "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\nslow-timeout = \"50s\"\n";
 
-/// Replaces everything that differs between runs and machines. The only such table for snapshots.
+/// Replaces everything that differs between runs and machines. No other code redacts snapshots.
 fn redact(world: &TestWorld, text: &str) -> String {
     let dir = world.dir().to_str().unwrap();
     let manifest = env!("CARGO_MANIFEST_DIR");
@@ -34,7 +34,7 @@ fn redact_word(word: &str) -> String {
     let is_time = digits.contains('.') && digits.chars().all(|char| char.is_ascii_digit() || char == '.');
     let run = word.trim_end_matches(')');
     let is_run = run.len() == 8 && run.chars().all(|char| char.is_ascii_hexdigit());
-    // Test executables have a hash in their names, and run directories the time.
+    // Test executables have a hash in their names, run directories a time.
     let is_offset = word.contains("+0x");
     let evidence = word.strip_prefix(".heeler/runs/").and_then(|rest| rest.split_once('/'));
     match () {
@@ -51,7 +51,7 @@ fn check_printed(ran: &FinishedCommand, expected: &[ExpectedResult]) {
     for one in expected {
         let found = ran.stdout.lines().any(|line| {
             let mut words = line.split_whitespace();
-            // That a process is left may be known before the result is sent.
+            // The leak may be known before the result is sent.
             let is_leak = one.name == "Leak.Child" && line.trim_start().starts_with("LEAK");
             (is_leak || line.trim_start().starts_with(one.label)) && words.any(|word| word == one.name)
         });
@@ -193,7 +193,7 @@ fn passed(ran: &FinishedCommand) -> Vec<&str> {
 fn partition_shares_cover_every_test_once() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "50");
-    // Partitions by time are equal only with the same history.
+    // Partitions by time agree only if their history is the same.
     world.run(&["run", "big"]).assert_code(0);
     for way in ["slice", "hash", "time"] {
         let mut all = Vec::new();
@@ -217,7 +217,7 @@ fn isolated_tests_get_own_processes() {
     let world = TestWorld::with_gtest("deaths");
     world.note_starts();
     world.env("HEELER_FIXTURE_DIE_AT", "order");
-    // A corrupted process does not affect the next test.
+    // With `--isolate`, a corrupted process does not affect the next test.
     world.run(&["run", "deaths", "--isolate"]).assert_code(0);
     assert_eq!(world.starts().len(), 7);
 }
@@ -249,7 +249,7 @@ fn max_fail_ends_run_and_accounts_for_rest() {
     ran.assert_stdout("FAILED");
 }
 
-/// Runs a test that fails while another one runs; returns the summary of the run.
+/// Runs a test that fails while another test runs; returns the summary.
 fn run_with_failure_beside_running_test(fail_fast: &str) -> String {
     let world = TestWorld::with_fake("fails-while-another-runs");
     world.env("HEELER_FIXTURE_FLAKY", world.path("second-test-runs").to_str().unwrap());
@@ -429,7 +429,7 @@ fn help_and_version_are_printed() {
 #[test]
 fn daemon_that_a_build_leaves_behind_does_not_hold_the_output() {
     let world = TestWorld::new();
-    // Both outputs stay open in it, and it lives longer than any output is waited for.
+    // The daemon keeps both outputs open and outlives every wait for output.
     world.write_program("build.sh", "#!/bin/sh\nsetsid sleep 1000 &\necho $! > daemon\necho is built >&2\n");
     world.write("heeler.toml", "[[suite]]\nname = \"s\"\ncommand = \"true\"\nbuild = [\"./build.sh\"]\n");
     let ran = world.run_with_separate_outputs(&["run"]);

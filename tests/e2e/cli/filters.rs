@@ -1,4 +1,4 @@
-//! Filters of the command line, of `heeler.toml` and of requests, on the real program.
+//! Filters on the command line, in `heeler.toml` and in requests, with the real program.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn two_programs() -> TestWorld {
     world
 }
 
-/// Returns the uids that a listing with these filters prints.
+/// Returns the uids that `heeler list` prints with these filters.
 #[track_caller]
 fn listed(world: &TestWorld, filters: &[&str]) -> BTreeSet<String> {
     let mut words = vec!["list", "kinds", "meet", "--format", "names"];
@@ -137,7 +137,7 @@ fn override_accepts_expression() {
     assert!(!ran.stdout.contains("attempt 1"), "{ran}");
 }
 
-/// Returns the uids of a discovery with these parameters.
+/// Returns the uids that a discovery with these parameters reports.
 #[track_caller]
 fn discovered(server: &mut TestServer<'_>, number: u64, mut params: Value) -> BTreeSet<String> {
     let run_id = run_id(number);
@@ -225,7 +225,7 @@ fn run_intersects_selection_and_filter() {
     server.finish(&both, &typed[1..]).assert_all("passed");
     let none = run(&mut server, 3, json!({"filter": "/kinds/Typed*/Nothing"}));
     server.finish(&none, &[]);
-    // As on the platform: nothing, and any case.
+    // As on the Microsoft platform: `/` selects nothing, and case does not matter.
     let lone = run(&mut server, 4, json!({"filter": "/"}));
     server.finish(&lone, &[]);
     let any_case = run(&mut server, 5, json!({"filter": "/KINDS/typed*/default"}));

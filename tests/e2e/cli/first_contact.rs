@@ -1,4 +1,4 @@
-//! What somebody types in the first minutes, and what is shown of a first crash.
+//! Commands of a user's first minutes, and the output of a first crash.
 
 use std::{
     ffi::OsStr,
@@ -34,7 +34,7 @@ fn output_of_a_rust_test_that_dies_or_hangs_is_shown() {
     let ran = world.run(&["run", "libtest", "--timeout", "1s", "-E", "test(=l_hangs)"]).assert_code(2);
     ran.line_with(&["TIMEOUT", "l_hangs"]);
     ran.assert_stdout("said before it hangs");
-    // The thread of the test, and not the one that waits for it.
+    // The stack trace shows the test's thread, not the thread that waits for it.
     ran.line_with(&["l_hangs at ", "lib.rs"]);
     let ran = world.run(&["run", "libtest", "-E", "test(=k_overflows_its_stack)"]).assert_code(2);
     ran.line_with(&["times more the same"]);
@@ -47,8 +47,9 @@ fn crash_among_registered_tests_costs_two_processes() {
     let ran = world.run(&["run", "last_words", "-j", "1", "-E", "Registered.*"]).assert_code(2);
     ran.assert_stdout("199 passed, 1 crashed");
     assert!(!ran.stdout.contains("contradicts"), "{}", ran.stdout);
-    // The batch, its rest and the check of the crash. On a busy machine the tests of the first process took
-    // so long that their rest is more than one batch; without the rule it was 41 to 97 processes.
+    // The processes are the batch, its remaining tests and the check of the crash. On a busy machine the
+    // first process is so slow that the remaining tests need several batches. Without the rule, there were 41
+    // to 97 processes.
     assert!((3..=6).contains(&world.starts().len()), "{:#?}", world.starts());
 }
 
@@ -91,7 +92,7 @@ fn directory_is_searched_for_test_programs_and_starts_no_other() {
     fs::copy(world.path("kinds"), world.path("build/library.so.1")).unwrap();
     let ran = world.run(&["list", "build", "--format", "names"]).assert_code(0);
     assert!(ran.stdout.lines().all(|uid| uid.starts_with("unit::")), "{}", ran.stdout);
-    // Named by itself, a script is not started to find out what it is.
+    // A script named on the command line is not started to find out what it is.
     let ran = world.run(&["list", "build/script"]).assert_code(4);
     ran.assert_stderr("is a script, which is not run to find out what it is");
     assert!(!world.path("executed").exists());
@@ -136,7 +137,7 @@ fn word_that_names_no_program_runs_nothing_and_gets_a_hint() {
     ran.assert_stderr("did you mean ./kinds?");
     let ran = world.run(&["run", "./build/kinds"]).assert_code(4);
     ran.assert_stderr("find the program ./build/kinds: there is no such file; is it built?");
-    // Where others are there, they run, and the missing one is reported once in each part of the log.
+    // If other programs exist, they run. The missing program is reported once in each part of the log.
     let ran = world.run(&["run", "kinds", "./build/kinds", "-E", "test(=Math.Add)"]);
     ran.line_with(&["NOT RUN", "does not exist"]);
     let errors = ran.stdout.lines().filter(|line| line.contains("does not exist")).count();
@@ -173,7 +174,7 @@ fn repeated_run_says_how_often() {
 
 #[test]
 fn place_of_a_test_is_not_told_as_the_place_of_its_failure() {
-    // The program has no debug information: where it crashed is unknown.
+    // The program has no debug information, so the location of the crash is unknown.
     let world = TestWorld::with_gtest("last_words");
     let ran = world.run(&["run", "last_words", "-E", "LastWords.Crashes"]).assert_code(2);
     ran.line_with(&["SIGSEGV", "LastWords.Crashes", "last_words.cc:4"]);
@@ -191,7 +192,7 @@ fn each_of_several_failures_has_its_place_and_its_reason() {
     };
     assert_eq!((count("at ", "last_words.cc:13"), count("at ", "last_words.cc:14")), (1, 1), "{lines:#?}");
     assert_eq!(count("stack", "────────"), 0, "{lines:#?}");
-    // The summary.
+    // Check the summary.
     ran.line_with(&["last_words.cc:13: Expected equality of these values: · 1 · 2"]);
     ran.line_with(&["last_words.cc:14: Expected equality of these values: · 3 · 4"]);
 }
@@ -203,7 +204,7 @@ fn flaky_failure_says_once_what_failed() {
     let words = ["run", "deaths", "-E", "Third.Flaky", "--retries", "2", "--flaky-result", "fail"];
     let ran = world.run(&words).assert_code(2);
     ran.line_with(&["flaky, which flaky-result makes a failure: passes on attempt 2"]);
-    // With the details, and not again in the summary.
+    // The details contain the first attempt; the summary does not repeat it.
     assert_eq!(ran.stdout.matches("attempt 1").count(), 1, "{}", ran.stdout);
 }
 

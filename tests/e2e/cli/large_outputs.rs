@@ -1,5 +1,5 @@
-//! Failures whose outputs do not fit into memory together: displayed and reported one at a time, and recorded
-//! up to a limit.
+//! Failures whose outputs together do not fit into memory. They are displayed and reported one at a time, and
+//! recorded up to a limit.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -8,21 +8,20 @@ use crate::support::{
     world::{TestWorld, read_all},
 };
 
-/// Number of failures, each with about 3 MiB of texts.
+/// Number of failures, each with about 3 MiB of text.
 const CASES: usize = 30;
-/// Upper limit of the memory of a command: more than it needs for any number of failures on a busy machine,
-/// where more of them wait in its queues, and two thirds of their texts.
+/// Upper limit of a command's memory, which is two thirds of all texts. On a busy machine, where more
+/// failures wait in its queues, a command still needs less, however many tests fail.
 const PEAK_KIB: u64 = 60 << 10;
 
-/// Returns a world with a program whose tests fail with large texts.
+/// Returns a world with a program whose tests fail with large outputs.
 fn world_with_loud_tests(cases: usize) -> TestWorld {
     let world = TestWorld::with_gtest("loud");
     world.env("HEELER_FIXTURE_CASES", &cases.to_string());
     world
 }
 
-/// Runs a command that exits with this code, and returns its peak memory. That of its children does not
-/// count.
+/// Runs a command that exits with this code; returns its peak memory without its children.
 #[track_caller]
 fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     let mut command = world.heeler(words);
@@ -41,13 +40,13 @@ fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     peak
 }
 
-/// Checks that a report has the texts of each test: of an output at least its beginning and its end, which
-/// the limit leaves, each of a half MiB.
+/// Checks that a report has the texts of each test. Of an output, it has at least the half MiB at the
+/// beginning and the half MiB at the end that the limit leaves.
 #[track_caller]
 fn check_texts(report: &str, name: &str) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, _) in report.match_indices(" of case ") {
-        // Each of the words has six bytes, but for one of seven.
+        // Each word is six bytes long; `message` is cut to its last six.
         let what = &report[place - 6..];
         let end = what.match_indices(' ').nth(3).unwrap().0;
         *lines.entry(&what[..end]).or_default() += 1;
@@ -89,7 +88,7 @@ fn full_journals_keep_every_result_and_say_what_is_missing() {
     let ran = world.run(&["run", "loud", "-j2", "--junit", "live.xml"]).assert_code(2);
     let warnings = ran.stdout.matches("the journals of this run have reached their limit (journal-limit)");
     assert_eq!(warnings.count(), 1, "{ran}");
-    // The command line has received everything.
+    // The command line has received every output.
     assert_eq!(world.read("live.xml").matches("<system-out>output of case").count(), RECORDED_CASES);
     world.run(&["report", "latest", "--junit", "again.xml"]).assert_code(0);
     let again = world.read("again.xml");

@@ -1,4 +1,4 @@
-//! `heeler mutate --list` as users and programs see it.
+//! The output of `heeler mutate --list` for users and programs.
 
 use std::{collections::BTreeSet, fs};
 
@@ -32,7 +32,7 @@ fn mutants_of_package_are_listed_for_people() {
     src/lib.rs:8:5   StatementDeletion      g(); → nothing  (not compiled: #[cfg(windows)])
     8 mutants in 1 file, 2 of them ignored
     ");
-    // The user's files are only read: there is not even a lock file.
+    // Heeler only reads the user's files and creates none, not even a lock file.
     assert!(!world.path("Cargo.lock").exists() && !world.path("target").exists());
     let ran = world.run_with_separate_outputs(&["mutate", "--list", "src/lib.rs:3"]).assert_code(0);
     assert!(ran.stdout.ends_with("4 mutants in 1 file\n"), "{ran}");

@@ -1,4 +1,5 @@
-//! `heeler mutate` runs the documentation tests of libraries: tests of every kind, and those that can't run.
+//! `heeler mutate` runs the documentation tests of libraries: every kind of test, including those that can't
+//! run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +50,7 @@ impl Package {
         MutantReport(serde_json::from_str(&text).unwrap())
     }
 
-    /// Returns the names of the documentation tests that Cargo knows, by the lines of the user's sources.
+    /// Returns the names under which Cargo lists the documentation tests, with lines of the user's sources.
     fn names_of_cargo(&self) -> BTreeSet<String> {
         let mut command = Command::new("cargo");
         command.args(["test", "--doc", "--quiet", "--target-dir"]).arg(self.world.path("target"));
@@ -81,7 +82,7 @@ impl MutantReport {
         mutants.map(|(name, mutant)| (name, mutant["status"].as_str().unwrap().to_owned())).collect()
     }
 
-    /// Returns all tests by their ids.
+    /// Returns the name and line of each test, by id.
     fn tests(&self) -> BTreeMap<&str, (&str, u64)> {
         let files = self.0["testFiles"].as_object().into_iter().flatten();
         let tests = files.flat_map(|(_, file)| file["tests"].as_array().into_iter().flatten());
@@ -122,7 +123,7 @@ fn assert_every_kind(edition: &str) {
     ] {
         assert_eq!(statuses.get(mutant).map(String::as_str), Some(status), "{mutant}: {statuses:#?}\n{ran}");
     }
-    // Names and lines are those of the user's sources.
+    // Names and lines refer to the user's sources.
     let names: BTreeSet<String> = report
         .tests()
         .values()
@@ -133,7 +134,7 @@ fn assert_every_kind(edition: &str) {
         })
         .collect();
     assert!(names.is_subset(&known), "{names:#?}\n{known:#?}");
-    // One must not compile, one does not run, and one is ignored.
+    // One test must not compile, one does not run and one is ignored.
     assert_eq!(names.len(), known.len() - 3, "{names:#?}\n{known:#?}");
     for (mutant, function) in [
         ("is_low: { true }", "is_low"),
@@ -153,7 +154,7 @@ fn assert_every_kind(edition: &str) {
     assert!(again.stderr.contains("verdicts of earlier runs"), "{again}");
     assert_eq!(package.report().statuses(), statuses, "{again}");
 
-    // What is below a change has other lines, and is not tested again.
+    // Tests below a change have new lines, but are not run again.
     let changed = SOURCE.replace("    a < limit()", "    let limit = limit();\n    a < limit");
     fs::write(package.path("src/lib.rs"), changed).unwrap();
     let changed = package.mutate(&[]).assert_code(0);
@@ -227,7 +228,7 @@ fn rustdoc_that_keeps_no_tests_is_named_and_the_other_tests_run() {
     let source = format!("{SOURCE}\n#[test]\nfn answers() {{\n    assert!(answer(2));\n}}\n");
     let package = Package::new("2021", &source);
     let rustdoc = package.world.path("rustdoc");
-    // As one that knows no such option.
+    // This rustdoc does not know the option.
     fs::write(&rustdoc, "#!/bin/sh\necho \"error: Unrecognized option: 'test-runtool'\" >&2\nexit 1\n")
         .unwrap();
     fs::set_permissions(&rustdoc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! `heeler mutate --build`: a small project in C with a makefile, whose test programs decide with their exit
+//! `heeler mutate --build` on a small C project with a makefile. Its test programs report with their exit
 //! codes.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -61,7 +61,7 @@ impl Project {
         run_with_separate_outputs(command)
     }
 
-    /// Returns the statuses of the mutants of a source in a report, by line and replacement.
+    /// Returns the statuses of a source's mutants in a report, by line and replacement.
     fn statuses(&self, report: &str, source: &str) -> BTreeMap<String, String> {
         let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
         let mutants = report["files"][source]["mutants"].as_array().unwrap();
@@ -93,11 +93,11 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     let statuses = project.statuses("../report.json", "calc.c");
     for (name, status) in [
         ("3: a - b", "Killed"),
-        // No test has a number of 10.
+        // No test uses the number 10.
         ("6: a <= 10", "Survived"),
         ("6: a >= 10", "Killed"),
         ("11: a += 1", "Timeout"),
-        // Pointers have no sum.
+        // Pointers cannot be added.
         ("17: b + a", "CompileError"),
         ("20: a / 2", "NoCoverage"),
         ("25: break;", "Killed"),

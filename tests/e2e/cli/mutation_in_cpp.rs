@@ -1,5 +1,5 @@
-//! `heeler mutate --build`: a small library in C++ with a header, whose tests are a GoogleTest program and a
-//! program with an exit code, built by make and by CMake.
+//! `heeler mutate --build` on a small C++ library with a header. Its tests are a GoogleTest program and a
+//! program that reports with its exit code; make and CMake build them.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ macro_rules! fixture {
     };
 }
 
-/// The library, its tests, and two build files. That for make does not know which headers a source includes.
+/// The library, its tests and two build files. The makefile does not know which headers a source includes.
 const FILES: [(&str, &str); 7] = [
     fixture!("Makefile"),
     fixture!("CMakeLists.txt"),
@@ -25,15 +25,15 @@ const FILES: [(&str, &str); 7] = [
 ];
 
 const EXPECTED: [(&str, &str); 30] = [
-    // One of the types has no difference.
+    // One of the types does not support subtraction.
     ("calc.hpp a + b → a - b", "CompileError"),
     ("calc.hpp a - b → a + b", "Killed"),
     ("calc.hpp is_small → { return true; }", "Killed"),
     ("calc.hpp is_small → { return false; }", "Killed"),
-    // No test has a number of 10.
+    // No test uses the number 10.
     ("calc.hpp a < 10 → a <= 10", "Survived"),
     ("calc.hpp a < 10 → a >= 10", "Killed"),
-    // Not compiled, and compiled.
+    // The first line is not compiled; the next one is.
     ("calc.hpp a * 2 → a / 2", "Ignored"),
     ("calc.hpp a * 3 → a / 3", "Killed"),
     ("calc.hpp a % 4 → a * 4", "NoCoverage"),
@@ -54,10 +54,10 @@ const EXPECTED: [(&str, &str); 30] = [
     ("calc.cc greet → { return \"\"; }", "Killed"),
     ("calc.cc first → { return 0; }", "Killed"),
     ("calc.cc !values → true", "Killed"),
-    // The process dies in the test.
+    // The mutant kills the test process.
     ("calc.cc !values → false", "Killed"),
     ("calc.cc !values → values", "Killed"),
-    // No source includes it.
+    // No source includes this header.
     ("orphan.hpp a - 7 → a + 7", "NoCoverage"),
     ("orphan.hpp orphan → { return 0; }", "NoCoverage"),
 ];
@@ -88,7 +88,7 @@ impl Project {
         run_with_separate_outputs(command)
     }
 
-    /// Returns the mutants of the report by what they change.
+    /// Returns the report's mutants by what they change.
     fn mutants(&self) -> BTreeMap<String, Value> {
         let text = fs::read_to_string(self.world.path("report.json")).unwrap();
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -124,7 +124,7 @@ impl Project {
     }
 }
 
-/// Returns what a mutant changes, by the texts of its lines: of a function, its name stands for its body.
+/// Returns what a mutant changes, as source text. The name of a function stands for its body.
 fn change(mutant: &Value, lines: &[&str]) -> String {
     let place =
         |end: &str, part: &str| usize::try_from(mutant["location"][end][part].as_u64().unwrap()).unwrap() - 1;
@@ -154,12 +154,12 @@ fn mutants_of_a_project_in_cpp_end_in_every_possible_way() {
     assert!(words_of_compiler.contains("operator-"), "{words_of_compiler}");
     assert!(!project.path("calc_test").exists(), "the project is only read");
 
-    // The next build begins with what compiles.
+    // The next build leaves out mutants that did not compile.
     let again = project.mutate(&words).assert_code(0);
     project.assert_statuses(&again);
     assert!(!again.stderr.contains("round 2"), "{}", again.stderr);
 
-    // More mutants before the others: all have other numbers, in objects that make would keep.
+    // New mutants before the others renumber all of them, and make would keep the old objects.
     let header = fs::read_to_string(project.path("src/calc.hpp")).unwrap();
     let more = "namespace calc {\n\ninline int more(int a) { return a + a * 8; }\n";
     fs::write(project.path("src/calc.hpp"), header.replacen("namespace calc {\n", more, 1)).unwrap();
@@ -199,7 +199,7 @@ fn tests_of_several_frameworks_kill_mutants_of_one_header() {
     ] {
         let found = &project.mutants()[mutant];
         assert_eq!(found["coveredBy"].as_array().unwrap().len(), 2, "{found:#}");
-        // Both notice the last one.
+        // Both tests notice the last mutant.
         let is_either = mutant.ends_with(">= 10");
         assert!(is_either || project.killer(mutant) == killer, "{mutant}: {}", project.killer(mutant));
         assert_eq!(found["status"], "Killed");
@@ -216,7 +216,7 @@ fn errors_of_the_sources_themselves_are_shown() {
     assert!(broken.stderr.contains("'missing' was not declared"), "{}", broken.stderr);
 }
 
-/// Code that the compiler evaluates: some of it must be constant, the rest may be computed.
+/// Code that the compiler evaluates: some of it must be constant, the rest may be evaluated at run time.
 const EVALUATED: &str = r#"
 constexpr int doubled(int a) { return a + a; }
 constexpr int product(int n) {
@@ -289,7 +289,7 @@ fn what_the_compiler_evaluates_breaks_no_build_and_survives_nowhere() {
     let ran = project.mutate(&["--build", "make", "--test", "check"]).assert_code(0);
     assert!(!ran.stderr.contains("round 2"), "{}", ran.stderr);
     let mutants = project.mutants();
-    // No test reaches a mutant of what is computed before any test runs.
+    // No test reaches a mutant in code that is evaluated before any test runs.
     for (name, status) in [
         ("code.cc product(3) + 2 → product(3) - 2", "Ignored"),
         ("code.cc 2 + 5 → 2 - 5", "Killed"),

@@ -1,5 +1,5 @@
-//! `heeler mutate` and its servers in packages of JavaScript and TypeScript: with the real StrykerJS, which
-//! `scripts/test` installs with a Node that runs it, and with a server in its place that breaks every rule.
+//! `heeler mutate` and its servers on JavaScript and TypeScript packages: with the real StrykerJS, which
+//! `scripts/test` installs with a suitable Node, and with a fake server that breaks every rule.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +26,10 @@ use crate::support::{
 const MANIFEST: &str =
     "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 const RUST_SOURCE: &str = "pub fn low(a: u8) -> bool {\n    a < 2\n}\n\n#[test]\nfn checks() {\n    assert!(low(1) && !low(2));\n}\n";
-/// Mutants of its condition keep their process busy for ever, and reach no other mutant.
+/// Mutants of the condition loop forever and reach no other mutant.
 const SLOW_SOURCE: &str = "export function waits(gate) {\n  if (gate === 1) return 0;\n  for (;;);\n}\n";
 const SLOW_TEST: &str = "import { waits } from \"../src/slow.js\";\ndescribe(\"slow\", () => void it(\"waits\", () => void waits(1)));\n";
-/// Tests end only when they are ended.
+/// With this timeout, no test ends by itself.
 const SLOW_CONFIG: &str = "{\n  \"timeoutMS\": 3000000,\n";
 
 /// Returns the directory of StrykerJS and its Node, if they are installed.
@@ -66,7 +66,7 @@ impl Package {
         &self.project.world
     }
 
-    /// Returns the package of the fixture with the real StrykerJS.
+    /// Returns the fixture's package with the real StrykerJS.
     fn new(installation: &Path) -> Self {
         let package = Self::empty();
         copy(&fixture("stryker"), &package.path(""));
@@ -77,7 +77,7 @@ impl Package {
         package
     }
 
-    /// Returns the same with a function whose mutants do not end.
+    /// Returns the same package with a function whose mutants loop forever.
     fn new_slow(installation: &Path) -> Self {
         let package = Self::new(installation);
         fs::write(package.path("src/slow.js"), SLOW_SOURCE).unwrap();
@@ -87,7 +87,7 @@ impl Package {
         package
     }
 
-    /// Returns a package with another server in the place of StrykerJS.
+    /// Returns a package with a hostile server instead of StrykerJS.
     fn with_hostile_server(mode: &str) -> Self {
         let package = Self::empty();
         let bin = package.path("node_modules/@stryker-mutator/core/bin");
@@ -124,7 +124,7 @@ impl Package {
         serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
     }
 
-    /// Returns the names of the files of the package that StrykerJS or Heeler may have made.
+    /// Returns the names of all files and directories at the top of the package.
     fn entries(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("")).unwrap();
         let mut names: Vec<_> =
@@ -134,7 +134,7 @@ impl Package {
     }
 }
 
-/// Returns the mutants of a report by path, line and replacement.
+/// Returns a report's mutants by path, line and replacement.
 fn mutants(report: &Value) -> BTreeMap<String, Value> {
     let files = report["files"].as_object().unwrap();
     let of_file = |(path, file): (&String, &Value)| {
@@ -183,9 +183,9 @@ fn stryker_tests_mutants_of_javascript_and_typescript() {
     assert_eq!(killed["killedBy"].as_array().unwrap().len(), 1, "{killed}");
     assert!(killed["statusReason"].is_string() && killed["testsCompleted"].is_number(), "{killed}");
     assert_eq!(mutants["src/calc.js:6: a <= 7"]["coveredBy"].as_array().unwrap().len(), 1);
-    // As StrykerJS has it in its own reports where the runner does not say in which file a test is.
+    // StrykerJS does the same in its own reports if the runner does not name the file of a test.
     assert_eq!(report["testFiles"][""]["tests"].as_array().unwrap().len(), 3, "{}", report["testFiles"]);
-    // Behind a character of two units.
+    // The column follows a character of two UTF-16 units.
     let template = &mutants["src/[text].ts:2: ``"]["location"];
     assert_eq!(template["start"]["column"], 74, "{template}");
     ran.assert_stderr(
@@ -194,7 +194,7 @@ fn stryker_tests_mutants_of_javascript_and_typescript() {
     assert!(fs::read_to_string(package.world().path("m.html")).unwrap().contains("isLow"));
     assert!(fs::read_to_string(package.world().path("m.sarif")).unwrap().contains("src/calc.js"));
 
-    // Ids are the same in each run, and places select single mutants.
+    // Ids are the same in every run, and locations select single mutants.
     let listed = package.mutate(&["--list", "--format", "json"]).assert_code(0);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     let ids = |report: &Value| {
@@ -226,7 +226,7 @@ fn cargo_package_and_stryker_belong_to_one_answer() {
     wrong.assert_stderr("find \"src/none.js\": no source of the libraries and programs here has this path");
     fs::write(package.path("src/types.ts"), "export type Name = string;\n").unwrap();
     package.mutate(&["src/types.ts"]).assert_code(8).assert_stderr("0 mutants");
-    // A directory below the package belongs to it.
+    // A directory inside the package belongs to the package.
     fs::create_dir(package.path("bin")).unwrap();
     let mut command = package.command(&["--list", "../src"]);
     command.current_dir(package.path("bin"));
@@ -281,7 +281,7 @@ fn missing_stryker_and_missing_node_are_errors_that_say_how_to_install_them() {
     package.mutate(&[]).assert_code(4).assert_stderr(hint);
     fs::write(package.path("stryker.config.mjs"), "export default {};").unwrap();
     package.mutate(&[]).assert_code(4).assert_stderr("which names it: install it with npm install");
-    // A Cargo package beside it is mutated without it.
+    // A Cargo package in the same directory is mutated even if StrykerJS is missing.
     fs::create_dir(package.path("src")).unwrap();
     fs::write(package.path("Cargo.toml"), MANIFEST).unwrap();
     fs::write(package.path("src/lib.rs"), RUST_SOURCE).unwrap();
@@ -346,14 +346,14 @@ fn verdicts_before_the_death_of_the_server_are_kept_and_none_is_invented() {
     pending(&package, "StrykerJS reported no result for it");
 }
 
-/// Waits until the mutants are tested; returns the processes below.
+/// Waits until mutants are being tested; returns all processes below the command.
 fn wait_for_busy_tests(command: &Child) -> Vec<StartedProcess> {
-    // A test runner in a copy of the package, which has taken longer than it takes to start one.
+    // Find a test runner in a copy of the package that has used more CPU time than its start needs.
     let is_busy = |(pid, _): &StartedProcess| {
         let directory = working_directory(*pid).unwrap_or_default();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit(')').next().unwrap_or_default();
-        // User time in hundredths of a second.
+        // User time is in hundredths of a second.
         let time = fields.split_whitespace().nth(11).and_then(|time| time.parse::<u32>().ok());
         directory.to_string_lossy().contains("/.stryker-tmp/sandbox-") && time > Some(200)
     };
@@ -405,7 +405,7 @@ fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
         let package = Package::new_slow(&installation);
         let mut command = package.start(&["--json", "../m.json"]);
         let running = wait_for_busy_tests(&command);
-        // The guard is the only child of the command, and StrykerJS that of the guard.
+        // The guard is the command's only child, and StrykerJS is the guard's only child.
         let child = |parent: Pid| heeler_sys::process::children(parent)[0];
         let guard = child(Pid(i32::try_from(command.id()).unwrap()));
         let killed = Instant::now();
@@ -459,7 +459,7 @@ fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
     assert_eq!(heeler, stryker);
     assert_eq!(heeler[0].as_object().unwrap().len(), 15, "{}", heeler[0]);
 
-    // Mutants in Rust have members of the same types.
+    // Members of Rust mutants have the same types.
     let types = |shapes: &Value| {
         let members =
             shapes.as_object().unwrap().values().flat_map(|shape| shape.as_object().unwrap().clone());
@@ -468,7 +468,7 @@ fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
     let rust = shapes(&Project::in_rust(), &own);
     for (rust, stryker) in rust.iter().zip(&stryker).take(2) {
         let (mut rust, stryker) = (types(rust), types(stryker));
-        // StrykerJS does not measure it, and has no words for what its mutators do.
+        // StrykerJS measures no duration and has no descriptions of its mutators.
         for only_here in ["duration", "description"] {
             rust.remove(only_here);
         }

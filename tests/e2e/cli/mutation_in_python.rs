@@ -1,5 +1,5 @@
-//! `heeler mutate` in Python: a project with a directory of sources, and one with modules beside their tests.
-//! Left out where `scripts/test` could not install pytest.
+//! `heeler mutate` on Python: a project with a source directory, and a project with modules beside their
+//! tests. Skipped if `scripts/test` could not install pytest.
 
 use std::{
     collections::BTreeMap,
@@ -21,9 +21,9 @@ use crate::{
 
 const CALC: &str = include_str!("../../fixtures/mutation/calc.py");
 const CALC_TEST: &str = include_str!("../../fixtures/mutation/test_calc.py");
-/// A command whose only test runs it in a process of its own.
+/// A command; the only test of it runs it in a separate process.
 const MAIN: &str = "from calc import label\n\nprint(label(\"hello\"))\n";
-/// A source for which this Python is not made.
+/// A source that this Python cannot parse.
 const TEMPLATE: &str = "def f(a): return a + 1\n\n\nx = f(**)\n";
 
 pub(super) struct Project {
@@ -32,7 +32,7 @@ pub(super) struct Project {
 }
 
 impl Project {
-    /// Returns a project of these files; none where there is no pytest.
+    /// Returns a project with these files, or `None` if pytest is missing.
     pub(super) fn new(files: &[(&str, &str)]) -> Option<Self> {
         let project = Self { python: python()?, world: TestWorld::new() };
         for (name, text) in files {
@@ -53,7 +53,7 @@ impl Project {
 
     pub(super) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.world.heeler(&[&["mutate", "-j2"], words].concat());
-        // The directory of the environment.
+        // Set the directory of the virtual environment.
         let environment = self.python.parent().and_then(Path::parent).unwrap();
         command.env("VIRTUAL_ENV", environment).current_dir(self.path(""));
         command
@@ -63,14 +63,14 @@ impl Project {
         run_with_separate_outputs(self.command(words))
     }
 
-    /// Starts it beside the test, with its standard error in a pipe.
+    /// Starts `heeler mutate` in the background, with its standard error in a pipe.
     pub(super) fn start(&self, words: &[&str]) -> Child {
         let mut command = self.command(words);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
-    /// Returns the mutants of a source in a report, by function, original and replacement.
+    /// Returns a source's mutants in a report, by function, original and replacement.
     pub(super) fn mutants(&self, report: &str, source: &str) -> BTreeMap<String, Value> {
         let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
         let file = &report["files"][source];
@@ -101,7 +101,7 @@ impl Project {
     }
 }
 
-/// Returns every file below a directory with its content.
+/// Returns the content of every file below a directory.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
@@ -118,7 +118,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// A project with a directory of sources.
+/// Returns a project with a source directory.
 fn source_project() -> Option<Project> {
     Project::new(&[
         ("pyproject.toml", "[tool.pytest.ini_options]\naddopts = \"-x\"\n"),
@@ -135,7 +135,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
     let Some(project) = source_project() else { return };
     let state = project.world.path("state");
     let words = ["--state-dir", state.to_str().unwrap(), "--json", "../report.json"];
-    // As an editable installation does.
+    // An editable installation sets the same path.
     project.world.env("PYTHONPATH", project.path("src").to_str().unwrap());
     let before = files(&project.path(""));
     let ran = project.mutate(&words).assert_code(0);
@@ -161,7 +161,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         ("is_low: a < 2 → a >= 2", "Killed"),
         ("is_low: return False", "Killed"),
         ("is_low: return True", "Killed"),
-        // A process that a test has started reaches it.
+        // Only a process that a test starts reaches this function.
         ("label: return \"\"", "Killed"),
         ("leave: code > 5 → False", "Survived"),
         ("leave: code > 5 → True", "Killed"),
@@ -171,7 +171,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         ("leave: return None", "Survived"),
         ("left_alone: a - 1 → a + 1", "Ignored"),
         ("left_alone: return None", "Ignored"),
-        // The second test that uses what a fixture has made once.
+        // The second test that uses the value kills this mutant; a fixture computes the value once.
         ("table: n + 1 → n - 1", "Killed"),
         ("table: return []", "Killed"),
         ("unused: a * 3 → a / 3", "NoCoverage"),
@@ -196,7 +196,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         "not the skipped one"
     );
     assert_eq!(mutants[": 5 + 1 → 5 - 1"]["static"], true);
-    // All of a source that Python refuses, and nothing else.
+    // All mutants of a source that Python rejects are compile errors; no others are.
     let template = project.mutants("../report.json", "src/calc/template.py");
     assert!(!template.is_empty());
     for mutant in template.values() {
@@ -207,13 +207,13 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         "SURVIVED src/calc/__init__.py:17:12  ArithmeticOperator  a + 1 → a - 1   (in weak, 2 tests cover it and none failed: ",
     );
 
-    // What is known is not tested again, but for time-outs.
+    // Known verdicts are not tested again, except timeouts.
     let again = project.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
     again.assert_stderr("verdicts of earlier runs");
     assert_eq!(project.statuses("../report.json", "src/calc/__init__.py"), expected, "{again}");
 }
 
-/// Modules beside their tests, of which each takes a while.
+/// Returns a project with modules beside their tests. Each mutant takes a while.
 fn flat_project() -> Option<Project> {
     let functions = (1..10).map(|n| format!("def f{n}(a):\n    return a < {n}\n\n\n"));
     let checks = (1..10).map(|n| format!("    assert low.f{n}({n} - 1) and not low.f{n}({n})\n"));
@@ -259,7 +259,7 @@ fn sources_parts_and_changes_select_mutants() {
     project.write(".gitignore", "made.py\n");
     let ran = project.mutate(&["--in-diff", "HEAD", "--json", "../report.json"]).assert_code(0);
     let statuses = project.statuses("../report.json", "low.py");
-    // The guarded rest of the source stays as it was, and counts rounds only.
+    // The rest of the source keeps its code; its guards only count the rounds of loops.
     assert_eq!(statuses.len(), 3, "{statuses:?}\n{ran}");
     assert!(statuses.values().all(|status| status == "Killed"), "{statuses:?}\n{ran}");
     project.mutate(&["no.py"]).assert_code(5).assert_stderr("find \"no.py\"");

@@ -1,5 +1,5 @@
-//! Mutants in Python that run in forks of a process that has collected the tests. Left out where
-//! `scripts/test` could not install pytest.
+//! Python mutants that run in forks of a process that has collected the tests. Skipped if `scripts/test`
+//! could not install pytest.
 
 use std::{
     collections::BTreeSet,
@@ -11,8 +11,8 @@ use std::{
 use super::mutation_in_python::Project;
 use crate::support::process::{signal, signal_if_there, state, wait_until};
 
-/// Mutants of three functions: one that tests notice by what they return, one that no test notices, and one
-/// that ends its process or runs forever.
+/// Mutants of three functions: tests notice the return value of one, no test notices another, and the third
+/// ends its process or runs forever.
 const LOW: &str = "\
 import os
 import signal
@@ -39,10 +39,10 @@ def count(n):
     return n
 ";
 
-/// Code outside of functions has a mutant, too.
+/// Code outside functions has a mutant, too.
 const STATIC: &str = "SIZE = 5 + 1\n";
 
-/// Writes which process has imported it, and which process runs a test.
+/// Records which processes import this module and which processes run a test.
 const TESTS: &str = r#"
 import os
 import threading
@@ -83,13 +83,13 @@ def test_count():
     assert low.count(3) == 0
 "#;
 
-/// The forked project, and where its tests leave notes.
+/// A project whose tests leave notes about their processes.
 struct ForkedProject {
     project: Project,
 }
 
 impl ForkedProject {
-    /// Returns a project whose first test takes so long under a mutant; none where there is no pytest.
+    /// Returns a project whose first test takes `seconds` under a mutant, or `None` if pytest is missing.
     fn new(low: &str, seconds: &str, more: &[(&str, &str)]) -> Option<Self> {
         let project = Project::new(&[("pytest.ini", "[pytest]\n"), ("low.py", low)])?;
         let notes = project.world.path("notes");
@@ -102,7 +102,7 @@ impl ForkedProject {
         Some(Self { project })
     }
 
-    /// Returns the words of each note.
+    /// Returns the numbers of each note.
     fn notes(&self, name: &str) -> Vec<Vec<u32>> {
         let text = fs::read_to_string(self.project.world.path("notes").join(name)).unwrap_or_default();
         let numbers = |line: &str| line.split(' ').map(|word| word.parse().unwrap()).collect();
@@ -114,7 +114,7 @@ impl ForkedProject {
         self.notes("imports").into_iter().map(|words| words[0]).collect()
     }
 
-    /// Returns how many processes ran the first test that had not imported it themselves.
+    /// Returns how many processes ran the first test without having imported it themselves.
     fn forks(&self) -> usize {
         let runs: BTreeSet<Vec<u32>> = self.notes("runs").into_iter().collect();
         runs.iter().filter(|run| run[0] != run[1]).count()
@@ -152,10 +152,10 @@ impl ForkedProject {
     }
 }
 
-/// Processes that import the tests before there is a mutant: of the listing, and one in each of two slots for
-/// what they reach.
+/// Processes that import the tests before the first mutant: the listing, and one in each of two slots to find
+/// out what each test reaches.
 const BEFORE: usize = 3;
-/// Mutants that run forever, each confirmed in a process of its own.
+/// Mutants that run forever; each is confirmed in a separate process.
 const CONFIRMED: usize = 2;
 
 #[test]
@@ -166,18 +166,19 @@ fn mutants_of_a_module_run_in_forks_of_one_process_in_each_slot() {
     let mutants = forked.project.mutants("../report.json", "low.py");
     let of_module = &mutants[": 5 + 1 → 5 - 1"];
     assert_eq!((&of_module["static"], &of_module["status"]), (&true.into(), &"Survived".into()), "{ran}");
-    // The static mutant has a fork that imports the module itself.
+    // The static mutant's fork imports the module itself.
     let of_forks = forked.notes("imports").iter().filter(|note| note[1] == 1).count();
     assert_eq!(of_forks, 1, "{:?}\n{ran}", forked.notes("imports"));
     let imports = forked.imports().len();
     assert!(imports <= BEFORE + 2 + CONFIRMED + 1, "{imports} processes imported the tests\n{ran}");
-    // All tests without a mutant, and those of the mutants of the first test; others are in other tests.
+    // The first test runs once without a mutant and once for each of its mutants; the other mutants belong to
+    // other tests.
     assert!(forked.forks() >= 3, "{:?}\n{ran}", forked.notes("runs"));
 }
 
 #[test]
 fn failure_that_kills_a_mutant_has_no_traceback() {
-    // A traceback is written from the syntax tree of each file in it, which takes longer than most tests.
+    // Writing a traceback parses each file in it, which takes longer than most tests.
     let conftest = r#"
 import os
 
@@ -222,8 +223,7 @@ fn tests_that_fail_in_a_fork_only_have_processes_of_their_own() {
     assert!(imports > 20, "{imports} processes imported the tests\n{ran}");
 }
 
-/// Starts the command, and waits until a fork runs the test that takes a while; returns the process that was
-/// forked, and the fork.
+/// Starts the command and waits until a fork runs the slow test. Returns the forked process and the fork.
 fn start_until_forked(forked: &ForkedProject) -> (Child, [u32; 2]) {
     let mut command = forked.project.command(&["--json", "../report.json"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -231,7 +231,7 @@ fn start_until_forked(forked: &ForkedProject) -> (Child, [u32; 2]) {
     let mut running = None;
     wait_until("a fork runs a test", || {
         let runs = forked.notes("runs");
-        // Before there is a mutant, its parent is the process that was forked: it has no guard.
+        // Before there is a mutant, the fork has no guard: its parent is the forked process.
         let is_guarded = |run: &&Vec<u32>| {
             run[0] != run[1] && state(run[1]).is_some() && parent(run[1]).is_some_and(|guard| guard != run[0])
         };

@@ -1,5 +1,5 @@
-//! `heeler serve mutation`, `stdio` and `socket` with clients on third-party libraries (`tests/clients`), on
-//! a package in Rust and a project in C: what they see, and what is left when one side is killed.
+//! Clients on third-party libraries (`tests/clients`) against `heeler serve mutation`, `stdio` and `socket`,
+//! with a Rust package and a C project: what the clients see, and what remains after one side is killed.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,14 @@ use crate::support::{
 const MANIFEST: &str =
     "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 const SOURCE: &str = "pub fn low(a: u8) -> bool {\n    a < 2\n}\n\npub fn weak(a: u8) -> bool {\n    a > 7\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn checks() {\n        assert!(super::low(1) && !super::low(2));\n        super::weak(1);\n    }\n}\n";
-/// A function whose mutants keep a test from its end for seconds, until it counts as hung.
+/// A function whose mutants keep a test busy for seconds, until the test counts as hung.
 const SLOW: &str = "pub fn is_open(gate: u8) -> bool {\n    gate == 1\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn waits() {\n        while !super::is_open(1) {\n            std::thread::park_timeout(std::time::Duration::from_millis(20));\n        }\n    }\n}\n";
 
 const MAKEFILE: &str =
     "calc_test: calc_test.c calc.o\n\t$(CC) -o $@ $^\ncalc.o: calc.c\n\t$(CC) -c -o $@ $<\n";
 const C_SOURCE: &str =
     "int add(int a, int b) {\n    return a + b;\n}\nint is_small(int a) {\n    return a < 10;\n}\n";
-/// With `>=` for `<` it does not end.
+/// If `<` becomes `>=`, the test does not end.
 const C_TEST: &str = "#include <unistd.h>\nint add(int a, int b);\nint is_small(int a);\nint main(void) {\n    while (!is_small(3)) usleep(20000);\n    return add(2, 3) == 5 ? 0 : 1;\n}\n";
 
 /// How a client reaches the server.
@@ -59,12 +59,12 @@ impl Peer {
     }
 }
 
-/// A project below the directory `project` of a world.
+/// A project in the directory `project` of a world.
 pub(super) struct Project {
     pub(super) world: TestWorld,
     /// Options of the server.
     pub(super) words: &'static [&'static str],
-    /// A source with mutants that are tested soon.
+    /// A source whose mutants are tested early.
     pub(super) quick_source: &'static str,
 }
 
@@ -102,7 +102,7 @@ impl Project {
         [&["serve", peer.transport(), "-j2"], self.words].concat()
     }
 
-    /// Starts a server on a port; returns the port as well.
+    /// Starts a server on a port; returns the process and the port.
     pub(super) fn start_on_port(&self, peer: Peer) -> (Child, u16) {
         self.start_with(&self.server_words(peer))
     }
@@ -117,7 +117,7 @@ impl Project {
         (child, port.parse().unwrap())
     }
 
-    /// Returns the command of a client of a server on a port; without one, the client starts the server.
+    /// Returns the command of a client for a server on a port. Without a port, the client starts the server.
     fn client(&self, peer: Peer, scenario: &str, port: Option<u16>) -> Command {
         let target: Vec<String> = match port {
             Some(port) => vec!["port".to_owned(), port.to_string()],
@@ -129,7 +129,7 @@ impl Project {
         self.client_of(peer.version(), scenario, &target)
     }
 
-    /// Returns the command of a client of this server.
+    /// Returns the command of a client for this target.
     pub(super) fn client_of(&self, version: &str, scenario: &str, target: &[String]) -> Command {
         assert!(
             client("node_modules").is_dir(),
@@ -143,12 +143,13 @@ impl Project {
         command
     }
 
-    /// Plays a scenario; returns the lines that the client prints.
+    /// Plays a scenario; returns the lines that the client printed.
     pub(super) fn play(&self, peer: Peer, scenario: &str) -> Vec<Value> {
         let server = (peer != Peer::Stdio).then(|| self.start_on_port(peer));
         let port = server.as_ref().map(|(_, port)| *port);
         let ran = run_with_separate_outputs(self.client(peer, scenario, port));
-        // First, so that it does not run on behind a client that has failed.
+        // End the server before the client's result is checked, because a failed check would leave it
+        // running.
         if let Some((mut server, _)) = server {
             signal(server.id(), "TERM");
             wait_until("the server has ended", || server.try_wait().unwrap().is_some());
@@ -231,7 +232,7 @@ fn peers_see_every_code_of_errors() {
     }
 }
 
-/// A process and when it was started, so that no later process is taken for it.
+/// A process with its start time, which distinguishes it from a later process with the same id.
 pub(super) type StartedProcess = (Pid, Option<Duration>);
 
 pub(super) fn below(root: u32) -> Vec<StartedProcess> {
@@ -244,13 +245,13 @@ fn is_over((pid, started): &StartedProcess) -> bool {
     matches!(state, None | Some('Z')) || start_time_since_boot(*pid) != *started
 }
 
-/// Waits until all processes are over, and prints how long that took.
+/// Waits until all processes have ended; prints how long this took.
 pub(super) fn wait_for_ends(what: &str, processes: &[StartedProcess], since: Instant) {
     wait_until(what, || processes.iter().all(is_over));
     eprintln!("{what}: after {} ms", since.elapsed().as_millis());
 }
 
-/// Starts a client, and waits until it has the first results.
+/// Starts a client and waits for its first results.
 pub(super) fn start_client(project: &Project, peer: Peer, port: Option<u16>) -> Child {
     let mut command = project.client(peer, "waits_to_be_killed", port);
     let mut client = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -260,8 +261,8 @@ pub(super) fn start_client(project: &Project, peer: Peer, port: Option<u16>) -> 
     client
 }
 
-/// Kills a client in the middle, and waits for the end of everything that it has started. The server serves
-/// the next client.
+/// Kills a client in the middle of a run and waits until everything it started has ended. The server then
+/// serves the next client.
 pub(super) fn kill_client(project: &Project, peer: Peer) {
     let mut server = (peer != Peer::Stdio).then(|| project.start_on_port(peer));
     let port = server.as_ref().map(|(_, port)| *port);
@@ -314,11 +315,11 @@ fn killed_server_leaves_nothing_and_invents_no_verdict() {
             .map(|mutant| (mutant["id"].to_string(), mutant["status"].to_string()))
             .collect::<BTreeMap<_, _>>()
     };
-    // With what the killed server has kept, and without.
+    // Compare a run on the killed server's state with a run from nothing.
     assert_eq!(report("after.json", ".heeler"), report("anew.json", "../other-state"));
 }
 
-/// Waits until a build runs that does not end; returns the processes below the server.
+/// Waits until a build that does not end is running; returns the processes below the server.
 fn wait_for_build(project: &Project, root: u32) -> Vec<StartedProcess> {
     let mut running = Vec::new();
     wait_until("the build runs", || {
@@ -330,7 +331,7 @@ fn wait_for_build(project: &Project, root: u32) -> Vec<StartedProcess> {
 
 #[test]
 fn build_ends_with_its_client_its_server_and_its_command() {
-    // The shell waits for another process, in a group of its own.
+    // The shell waits for a process in another process group.
     let build = |project: &Project| {
         format!("touch {}; setsid sleep 3600 & wait", project.path("../building").display())
     };

@@ -1,4 +1,4 @@
-//! `heeler mutate` tests mutants: a small package in which mutants end in every possible way.
+//! `heeler mutate` on a small package whose mutants end in every possible way.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +18,11 @@ use crate::support::{
 
 const MANIFEST: &str = "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[lib]\ndoctest = false\n";
 
-/// Functions whose mutants are killed, survive, are not reached, do not end, do not compile, end the program
+/// Functions whose mutants are killed, survive, are not reached, run forever, do not compile, end the program
 /// before its tests, or are ignored.
 const SOURCE: &str = include_str!("../../fixtures/mutation/package.rs");
 
-/// A test program of its own, with tests of the same functions.
+/// A separate test program that tests the same functions.
 const INTEGRATION: &str = "#[test]\nfn greets() {\n    assert_eq!(package::greet(\"a\"), \"hello a\");\n}\n";
 
 struct Package {
@@ -55,15 +55,14 @@ impl Package {
         command
     }
 
-    /// Starts it beside the test, with its standard error in a pipe.
+    /// Starts `heeler mutate` in the background, with its standard error in a pipe.
     fn start(&self, words: &[&str]) -> Child {
         let mut command = self.command(words);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
-    /// Returns the mutants of a report by `function: replacement`, where the functions are those of the
-    /// source.
+    /// Returns a report's mutants by `function: replacement`, with the functions of the source.
     fn mutants(&self, report: &str) -> BTreeMap<String, Value> {
         let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
         let file = &report["files"]["src/lib.rs"];
@@ -89,7 +88,7 @@ fn statuses(mutants: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns every file below a directory with its content and the time of its last change.
+/// Returns the content and modification time of every file below a directory.
 fn files(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
@@ -181,7 +180,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     ran.assert_stderr(" survived, 6 not covered").assert_stderr("score ");
     assert!(fs::read_to_string(package.world.path("page.html")).unwrap().contains("is_low"));
 
-    // What is known is not tested again, and the score decides the exit code.
+    // Known verdicts are not tested again, and the score decides the exit code.
     let again = package.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
     again.assert_stderr("verdicts of earlier runs");
     again
@@ -197,7 +196,7 @@ fn assert_killed_by(mutant: &Value, uid: &str, reason: &str) {
     assert_eq!(killers.len(), 1, "{mutant}");
     let text = mutant["statusReason"].as_str().unwrap();
     assert!(text.contains(reason), "{text}");
-    // Ids in reports are as short as they are distinct.
+    // Ids in reports are as short as uniqueness allows.
     assert!(!killers[0].is_empty() && uid.contains("::"), "{killers:?}");
 }
 
@@ -210,7 +209,7 @@ fn endless_loop_beside_its_mutant_is_noticed_without_waiting() {
     );
     let ran = package.mutate(&["src/lib.rs:3", "--json", "../report.json"]).assert_code(0);
     let mutants = package.mutants("../report.json");
-    // Of the two that are replaced by `false`, one is here.
+    // Two mutants have the replacement `false`; the map keeps one of them.
     let expected = [("drain: ", "Timeout"), ("drain: false", "Timeout"), ("drain: true", "Survived")];
     assert_eq!(
         statuses(&mutants),
@@ -298,19 +297,19 @@ fn tests_that_fail_without_a_mutant_and_sources_that_do_not_compile_are_errors()
     let manifest = format!("{MANIFEST}[dependencies]\nother = {{ path = \"../other\" }}\n");
     fs::write(package.path("Cargo.toml"), manifest).unwrap();
     package.mutate(&[]).assert_code(4).assert_stderr("depends on other in ");
-    // Cargo itself refuses it.
+    // Cargo itself rejects the manifest.
     let broken = format!("{MANIFEST}[dependencies]\nother = \"not a version\"\n");
     fs::write(package.path("Cargo.toml"), broken).unwrap();
     package.mutate(&[]).assert_code(4).assert_stderr("not a version");
 }
 
-/// A test that fails at every fifth start, which is the only one to reach `weak` and `kept`.
+/// A test that fails at every fifth start; no other test reaches `weak` and `kept`.
 const FLAKY: &str = "pub fn weak(a: u8) -> bool {\n    a > 2\n}\n\npub fn kept(a: u8) -> bool {\n    a < 2\n}\n\npub fn greet(name: &str) -> String {\n    format!(\"hello {name}\")\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn sometimes() {\n        let path = concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/count\");\n        let count = std::fs::read_to_string(path).map_or(0, |text| text.len());\n        std::fs::write(path, \"x\".repeat(count + 1)).unwrap();\n        super::weak(7);\n        assert!(super::kept(1) && !super::kept(2));\n        assert!(count % 5 != 0, \"now and then\");\n    }\n\n    #[test]\n    fn steady() {}\n}\n";
 
 #[test]
 fn flaky_test_kills_only_mutants_under_which_it_fails_again_and_again() {
     let package = Package::new(FLAKY);
-    // One process at a time, so that its starts are counted.
+    // One process at a time, so the count of its starts is exact.
     let ran = package.mutate(&["-j1", "--json", "m.json"]).assert_code(0);
     ran.assert_stderr("fail now and then without a mutant")
         .assert_stderr("in a row: package::tests::sometimes");
@@ -349,7 +348,7 @@ fn survivors_are_annotated_and_written_for_code_scanning() {
     assert!(!sarif["runs"][0]["results"].as_array().unwrap().is_empty());
 }
 
-/// A package whose mutants take a while each: its test waits before it looks.
+/// Returns a package whose mutants take a while each: its test sleeps before it checks anything.
 fn slow_package() -> Package {
     let conditions = (0..12).map(|n| format!("pub fn f{n}(a: u8) -> bool {{\n    a < {n}\n}}\n\n"));
     let checks = (1..12).map(|n| format!("        assert!(super::f{n}(0) && !super::f{n}({n}));\n"));
@@ -457,7 +456,7 @@ fn dead_watchdogs_leave_no_mutant_open() {
 fn both_signals_of_timeout_are_one_request() {
     let package = slow_package();
     let mut command = std::process::Command::new("timeout");
-    // It never comes by itself.
+    // The command does not end by itself.
     command.args(["3600", env!("CARGO_BIN_EXE_heeler"), "mutate", "-j1", "--json", "../partial.json"]);
     let mut command = package.world.command(command, &[]);
     command.current_dir(package.path("")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -573,7 +572,7 @@ fn features_and_packages_are_those_of_cargo() {
         run_with_separate_outputs(command)
     };
     unknown(&["-p", "three"]).assert_code(5).assert_stderr("find the package \"three\": expected the name");
-    // Cargo says what it misses.
+    // Cargo names the missing feature.
     unknown(&["--features", "nothing"]).assert_code(4).assert_stderr("nothing");
 }
 

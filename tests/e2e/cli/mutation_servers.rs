@@ -1,5 +1,5 @@
-//! `heeler serve mutation`, `stdio` and `socket`: clients that are written from the specifications of the
-//! Mutation Server Protocol test mutants of a real package.
+//! Clients written from the specifications of the Mutation Server Protocol against `heeler serve mutation`,
+//! `stdio` and `socket`. They test mutants of a real package.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ fn start(world: &TestWorld, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Returns the mutants of an answer of 0.4 with their statuses, by line and replacement.
+/// Returns the statuses of the mutants in an answer of version 0.4, by line and replacement.
 fn statuses(files: &Value) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (path, file) in files.as_object().unwrap() {
@@ -59,7 +59,7 @@ fn name(mutant: &Value) -> String {
     format!("{line}: {}", mutant["replacement"].as_str().unwrap_or_default())
 }
 
-/// A client of 0.4 on the streams of the server that it has started.
+/// A client of version 0.4 that starts the server and uses its standard streams.
 struct StreamClient {
     child: Child,
     to: Option<ChildStdin>,
@@ -77,7 +77,7 @@ impl StreamClient {
         write_message(self.to.as_mut().unwrap(), message).unwrap();
     }
 
-    /// Sends a request; returns the notifications before its answer, and the answer.
+    /// Sends a request; returns the notifications before the answer, and the answer.
     fn ask(&mut self, id: u64, method: &str, params: Value) -> (Vec<Value>, Value) {
         self.send(&request(id, method, params));
         let mut before = Vec::new();
@@ -116,7 +116,7 @@ fn client_of_0_4_discovers_and_tests_mutants_and_ends_the_server() {
         })
         .collect();
     assert_eq!(tested, expected);
-    // The source is the user's, as it was.
+    // The user's source is unchanged.
     assert_eq!(world.read("package/src/lib.rs"), SOURCE);
     drop(client.to.take());
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
@@ -150,7 +150,7 @@ fn tests_that_fail_without_a_mutant_are_the_error_of_the_request() {
     assert!(message.contains("tests fail without any"), "{answer}");
 }
 
-/// Starts a server on a port, and returns the port that it prints first.
+/// Starts a server on a port; returns the process and the port that it prints.
 fn start_on_port(world: &TestWorld, transport: &str) -> (Child, u16) {
     let mut child = start(world, &[transport, "--port", "0"]);
     let mut line = String::new();

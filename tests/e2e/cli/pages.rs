@@ -1,15 +1,14 @@
-//! The commands of the documentation are executed as they stand, and their outputs compared with what a page
-//! shows below them.
+//! Executes the commands of the documentation and compares their outputs with what the page shows below them.
 //!
-//! A block of commands is executed in a directory with the files that its page writes. A comment above the
-//! block may say otherwise:
+//! A block of commands runs in a directory with the files that its page writes. A comment above the block can
+//! change this:
 //!
-//! - `<!-- executed in: PROJECT, … -->`: in a directory of its own, which blocks of the page with the same
-//!   comment share. A project is a directory of this repository, which is copied, or a word of
-//!   [`Project::add`].
-//! - `<!-- not executed: REASON -->`: not at all.
+//! - `<!-- executed in: PROJECT, … -->`: runs the block in a separate directory, which all blocks of the page
+//!   with the same comment share. A project is either a directory of this repository, which is copied, or a
+//!   name that [`Project::add`] knows.
+//! - `<!-- not executed: REASON -->`: skips the block.
 //!
-//! `pages_are_executed` in `tests/repo` holds that every page with commands is executed here.
+//! `pages_are_executed` in `tests/repo` checks that every page with commands is executed here.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +25,7 @@ use crate::{
     },
 };
 
-/// Returns the commands, each with the lines that the page shows below it.
+/// Returns each command with the output that the page shows below it.
 fn commands(block: &Block<'_>) -> Vec<(String, String)> {
     let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
     let mut is_continued = false;
@@ -48,8 +47,8 @@ fn commands(block: &Block<'_>) -> Vec<(String, String)> {
     commands.into_iter().map(|(command, shown)| (command, shown.join("\n"))).collect()
 }
 
-/// Returns whether an output is what a page shows: `…` stands for any text, on a line of its own for any
-/// lines.
+/// Returns whether an output matches what a page shows. `…` matches any text; on a line of its own it matches
+/// any lines.
 fn is_shown(shown: &str, output: &str) -> bool {
     let mut rest = output;
     let mut parts = shown.split('…');
@@ -63,14 +62,14 @@ fn is_shown(shown: &str, output: &str) -> bool {
     rest.is_empty() || shown.ends_with('…')
 }
 
-/// A directory in which commands of a page are executed.
+/// A directory in which a page's commands run.
 struct Project {
     dir: PathBuf,
     variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Project {
-    /// Makes a directory with these projects in it, or leaves them out because something is missing.
+    /// Creates a directory with these projects; `None` if the machine lacks something that they need.
     fn new(world: &TestWorld, name: &str, projects: &str) -> Option<Self> {
         let dir = world.path(name);
         fs::create_dir(&dir).unwrap();
@@ -86,10 +85,9 @@ impl Project {
             std::os::unix::fs::symlink(target, self.dir.join(name)).unwrap();
         };
         match word {
-            // Test programs that pass.
             "programs" => {
                 fs::create_dir(self.dir.join("build")).unwrap();
-                // Copies, because a directory is searched without following links.
+                // A search in a directory does not follow links, so the programs are copies.
                 for name in ["unit_tests", "net_tests", "slow_test"] {
                     copy_program(&fixtures::gtest("suites"), &self.dir.join("build").join(name));
                 }
@@ -98,13 +96,12 @@ impl Project {
                 fs::create_dir(self.dir.join("build")).unwrap();
                 link(&fixtures::doctest("names"), "build/unit_tests");
             }
-            // As at the root of this repository.
             "sample suite" => {
                 fs::copy(repository().join("heeler.toml"), self.dir.join("heeler.toml")).unwrap();
                 copy_sources("samples", &self.dir.join("samples"));
             }
             "CMake project" => link(&fixtures::ctest_project(), "build"),
-            // A branch `main` from which the sources about the net are missing.
+            // The branch `main` lacks the sources with `net` in their names.
             "git" => {
                 let commit = "git init -q -b main && git add . ':!*net*' && \
                               git -c user.name=a -c user.email=a@example.org commit -q -m first";
@@ -117,7 +114,7 @@ impl Project {
             }
             "go" => {
                 requirement::directory_of_program("go", "Go 1.20 or newer must be in PATH")?;
-                // Go compiles its library once for all tests.
+                // A shared cache lets Go compile its library once for all tests.
                 self.variables.push(("GOCACHE", cache().with_file_name("go")));
                 self.variables.push(("GOTOOLCHAIN", "local".into()));
                 self.variables.push(("GOFLAGS", PathBuf::new()));
@@ -130,8 +127,7 @@ impl Project {
         Some(())
     }
 
-    /// Executes a line of the shell; standard output has both outputs, in the order in which a terminal has
-    /// them.
+    /// Executes a shell command line. Both outputs go to standard output, in the order a terminal shows them.
     fn run(&self, world: &TestWorld, line: &str) -> FinishedCommand {
         let heeler = Path::new(env!("CARGO_BIN_EXE_heeler")).parent().unwrap().display();
         let mut shell = world.shell(&format!("exec 2>&1; PATH={heeler}:$PATH; {line}"));
@@ -140,8 +136,8 @@ impl Project {
         run_with_separate_outputs(shell)
     }
 
-    /// Executes a command of a page. Its output is what the page shows; where that shows none, the command
-    /// succeeds.
+    /// Executes a page's command and compares its output with the page. If the page shows no output, the
+    /// command must succeed.
     #[track_caller]
     fn check(&self, world: &TestWorld, page: &str, command: &str, shown: &str) {
         let ran = self.run(world, command);
@@ -155,8 +151,8 @@ impl Project {
     }
 }
 
-/// Copies what is in a directory of this repository, but for what was built there. By other processes: while
-/// this one writes a program, a test beside that starts a process would pass it the open file.
+/// Copies a directory of this repository without build products. Other processes do the copying: if this
+/// process wrote a program, a process started by another test could inherit the open file.
 fn copy_sources(name: &str, to: &Path) {
     fs::create_dir_all(to).unwrap();
     let copy = r#"set -o pipefail; tar --exclude=target -C "$0" -c . | tar -C "$1" -x"#;
@@ -169,8 +165,8 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Does what a page says: writes the files whose names stand behind the language of a block, and executes the
-/// commands of the blocks for the terminal.
+/// Follows a page's instructions: writes the files named behind the language of a block, and executes the
+/// commands in terminal blocks.
 #[track_caller]
 fn follow(page: &str) {
     let text = fs::read_to_string(repository().join(page)).unwrap();
@@ -184,7 +180,7 @@ fn follow(page: &str) {
         };
         let name = format!("page{}", projects.len());
         let made = projects.entry(named).or_insert_with(|| Project::new(&world, &name, named));
-        // Whatever the machine lacks, the page has commands.
+        // Blocks count even if the machine cannot run them.
         count += block.lines.len();
         let Some(project) = made else { continue };
         if let Some(file) = file {
@@ -198,7 +194,6 @@ fn follow(page: &str) {
     assert!(count > 0, "{page} has commands that can be executed");
 }
 
-/// Defines a test for each page.
 macro_rules! followed {
     ($($test:ident: $page:literal;)+) => {
         $(

@@ -1,5 +1,5 @@
-//! Runs that are spread over several machines: each test in exactly one partition, whatever the machines
-//! know.
+//! Runs split over several machines: each test is in exactly one partition, whatever history each machine
+//! has.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn world() -> TestWorld {
     world
 }
 
-/// Runs a partition on a machine, which is a state directory of its own.
+/// Runs a partition on a machine. Each machine has its own state directory.
 fn run_on(world: &TestWorld, machine: &str, words: &[&str]) -> FinishedCommand {
     let ran = world.run(&[&["run", "big", "--state-dir", machine], words].concat());
     assert!([Some(0), Some(8)].contains(&ran.code), "{ran}");
@@ -25,7 +25,7 @@ fn passed(ran: &FinishedCommand) -> impl Iterator<Item = String> {
     lines.map(|line| line.split_whitespace().last().unwrap().to_owned())
 }
 
-/// Asserts that these runs have executed each test once.
+/// Asserts that these runs together executed each test once.
 #[track_caller]
 fn assert_complete(runs: &[FinishedCommand]) {
     let all: Vec<_> = runs.iter().flat_map(passed).collect();
@@ -33,7 +33,7 @@ fn assert_complete(runs: &[FinishedCommand]) {
     assert_eq!((all.len(), distinct.len()), (CASES, CASES));
 }
 
-/// Returns the digest that the first line of a run shows.
+/// Returns the digest on the first line of a run.
 fn digest(ran: &FinishedCommand) -> String {
     let (_, rest) = ran.stdout.split_once("/2 of ").unwrap_or_else(|| panic!("no digest: {ran}"));
     rest.chars().take_while(char::is_ascii_hexdigit).collect()
@@ -51,7 +51,7 @@ fn run_dir(world: &TestWorld, machine: &str) -> String {
 fn partitions_by_time_lose_no_test_where_histories_differ() {
     let world = world();
     let share = |number: usize| format!("time:{number}/2");
-    // Each machine learns the durations of its own tests.
+    // Each machine knows only the durations of its own tests.
     for round in 0..3 {
         let runs = [1, 2].map(|number| {
             let machine = format!("machine-{number}");
@@ -79,7 +79,7 @@ fn partitions_by_a_given_history_are_equal_on_all_machines() {
     let second = with("two", "time:2/2", &["--partition-digest", &digest]);
     assert!(!second.stdout.contains("split by a hash"), "{second}");
     assert_complete(&[first, second]);
-    // Other durations or tests are refused before anything runs.
+    // Heeler rejects other durations or tests before anything runs.
     let elsewhere =
         ["run", "big", "--partition", "time:2/2", "--state-dir", "three", "--partition-digest", &digest];
     let refused = world.run(&elsewhere).assert_code(4);
@@ -110,7 +110,7 @@ fn report_over_partitions_checks_that_they_are_disjoint_and_complete() {
     incomplete.assert_stderr("of 50 tests are in no partition");
     let twice = report(&[one, two, two, three]).assert_code(4);
     twice.assert_stderr("are both slice:2/3").assert_stderr("error: tests in more than one partition: big::");
-    // One that was split from other tests.
+    // This partition was split from other tests.
     run_on(&world, "m4", &["--partition", "slice:3/3", "-E", "not test(=N/Big.Case/7)"]);
     let other = run_dir(&world, "m4");
     let differs = report(&[one, two, &other]).assert_code(4);
@@ -118,7 +118,7 @@ fn report_over_partitions_checks_that_they_are_disjoint_and_complete() {
     let junit = ["report", "--shard", one, "--shard", two, "--shard", three, "--junit", "all.xml"];
     world.run(&junit).assert_code(0);
     assert_eq!(world.read("all.xml").matches("<testcase ").count(), CASES);
-    // The run of a whole selection is no partition.
+    // A run of the whole selection is not a partition.
     run_on(&world, "m5", &[]);
     report(&[&run_dir(&world, "m5")]).assert_code(4).assert_stderr("is not the run of a partition");
     let moved = run(world.shell(&format!("mv {one} elsewhere")));

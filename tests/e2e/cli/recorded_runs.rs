@@ -1,4 +1,4 @@
-//! Earlier runs: their state after any process death, their report from the journals, and reruns.
+//! Recorded runs: their state after any process death, their report from the journals, and reruns.
 
 use std::{
     collections::BTreeSet,
@@ -23,8 +23,8 @@ fn world_with_waiting_tests() -> TestWorld {
     world
 }
 
-/// Runs `heeler` beside one that is running or was killed, so that its socket may remain; tests do not wait
-/// for commands.
+/// Runs `heeler` while another one is running or after it was killed, so its socket may remain. Tests do not
+/// wait for commands.
 fn run_heeler_beside(world: &TestWorld, words: &[&str]) -> FinishedCommand {
     let mut command = world.heeler(words);
     command.env_remove("HEELER_FIXTURE_MEET");
@@ -45,8 +45,8 @@ fn dir_of(run: &Value) -> PathBuf {
     run["directory"].as_str().unwrap().into()
 }
 
-/// Returns a document without the run's own times: the command line measures its beginning and duration
-/// including the listing.
+/// Returns a JUnit document without the times of the run, because the command line includes the listing in
+/// them.
 fn without_times(junit: &str) -> String {
     let (first, rest) = junit.split_once("<testsuite ").unwrap_or((junit, ""));
     let words = first.split(' ').filter(|word| !word.starts_with("timestamp=") && !word.starts_with("time="));
@@ -67,13 +67,13 @@ fn report_from_journals_equals_report_of_run() {
         let world =
             if program == "kinds" { TestWorld::with_gtest(program) } else { TestWorld::with_libtest() };
         world.write("heeler.toml", SHORT);
-        // One slot, so that there is one order; with crashes, hangs and retries.
+        // One slot keeps the order of tests fixed. The options cover crashes, hangs and retries.
         for more in [&["-j1"][..], &["-j1", "--retries", "1"], &["-j1", "--max-fail", "2", "--isolate"]] {
             let ran = world.run(&[&["run", program, "--junit", "live.xml"], more].concat());
             check_same_report(&world);
             let report = world.run(&["report"]).assert_code(0);
             assert_eq!(report.line_with(&["Summary"]), ran.line_with(&["Summary"]), "{more:?}");
-            // The table agrees with it.
+            // The table of runs agrees with the report.
             let run = latest(&world);
             let junit = world.read("live.xml");
             for (kind, label) in
@@ -110,13 +110,13 @@ fn report_covers_run_with_several_workers() {
         text.split("<testcase ").skip(1).map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let ends = |all: BTreeSet<String>| -> BTreeSet<String> {
-        // The last element includes the end of the document.
+        // The last element also contains the end of the document.
         all.iter().filter_map(|one| Some(one.rsplit_once("</testcase>")?.0.to_owned())).collect()
     };
     assert_eq!(ends(cases("live.xml")), ends(cases("again.xml")));
 }
 
-/// Returns a run whose first test passed, whose second failed, and whose third was running when everything
+/// Returns a run in which the first test passed, the second failed, and the third was running when everything
 /// was killed.
 fn killed_run(world: &TestWorld) -> Value {
     let meet = world.open_rendezvous();
@@ -140,8 +140,8 @@ fn start(world: &TestWorld, words: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Kills the command line, which is the coordinator, after its watchdog and workers were stopped, so that
-/// none of them can react.
+/// Kills the command line, which is the coordinator. Its watchdog and workers are stopped before, so none of
+/// them can react.
 fn kill_all(child: &mut Child) {
     let coordinator = child.id();
     let all: Vec<u32> =
@@ -182,7 +182,7 @@ fn completely_killed_run_is_listed_and_rerun() {
     assert!(junit.contains("tests=\"6\"") && junit.contains("failures=\"1\" errors=\"4\""), "{junit}");
     let running = junit_case(&junit, "N/Meet.Case/2");
     assert!(running.contains("it was running when the run was interrupted"), "{running}");
-    // Without a result of its own: `--rerun not-run` selects it below.
+    // The running test has no result: `--rerun not-run` selects it below.
     assert!(running.contains("type=\"interrupted\""), "{running}");
     let waiting = junit_case(&junit, "N/Meet.Case/5");
     assert!(waiting.contains("type=\"not-run\"") && waiting.contains("not run: the run was interrupted"));
@@ -190,7 +190,7 @@ fn completely_killed_run_is_listed_and_rerun() {
     report.line_with(&["Results", "6 tests", "interrupted"]);
     report.line_with(&["FAIL", "N/Meet.Case/1"]);
 
-    // The tests without a result, except one: that remains in the rerun set, and so do the failed ones.
+    // Rerun all but one of the tests without a result. That one and the failed test stay in the rerun set.
     let ran = run_heeler_beside(
         &world,
         &["run", "--rerun", "not-run", "-E", "!test(Case/5)", "--status-level", "all"],
@@ -213,13 +213,13 @@ fn completely_killed_run_is_listed_and_rerun() {
     run_heeler_beside(&world, &["run", "--rerun", "latest"])
         .assert_code(8)
         .assert_stderr("every test of run");
-    // The first one is unchanged.
+    // The first run is unchanged.
     let id = &run["run"].as_str().unwrap()[..8];
     let ran = run_heeler_beside(&world, &["run", "--rerun", id, "--status-level", "all"]).assert_code(0);
     assert_eq!(labelled_tests(&ran, "PASS").len(), 5, "{ran}");
 }
 
-/// Returns the test names on the lines with a label.
+/// Returns the test names on lines with this label.
 fn labelled_tests(ran: &FinishedCommand, label: &str) -> BTreeSet<String> {
     let lines = ran.stdout.lines().filter(|line| line.trim_start().starts_with(label));
     let name = |line: &str| {
@@ -304,14 +304,14 @@ fn unknown_runs_are_refused_by_name() {
         .assert_code(5)
         .assert_stderr("no run has an id that begins with \"nothing\"");
     world.run(&["run", "--rerun", "nothing"]).assert_code(5).assert_stderr("heeler runs lists them");
-    // Directories begin with the time, and ids are random.
+    // Directory names begin with the time; ids are random.
     let all = runs(&world);
     let ids: Vec<_> = all.iter().map(|run| run["run"].as_str().unwrap()).collect();
     let names = world.run(&["runs", "--format", "names"]).assert_code(0).stdout;
     assert_eq!(names.lines().collect::<Vec<_>>(), ids);
     world.run(&["report", &ids[0][..8]]).assert_code(0).line_with(&["PASSED", "1 test"]);
     world.run(&["run", "--rerun", &ids[0][..8]]).assert_code(8).assert_stderr("passed or was skipped");
-    // Two runs with one id, which a client may request.
+    // Give two runs the same id, which a client may request.
     let (one, other) = (dir_of(&all[0]), dir_of(&all[1]));
     fs::copy(one.join("manifest.jsonl"), other.join("manifest.jsonl")).unwrap();
     let ran = world.run(&["report", &ids[0][..8]]).assert_code(5);
@@ -325,9 +325,9 @@ fn rerun_names_missing_tests_and_runs_rest() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "4");
     world.run(&["run", "big", "-j1"]).assert_code(0);
-    // As if tests that no longer exist had failed before.
+    // Pretend that tests which no longer exist had failed before.
     let dir = dir_of(&latest(&world));
-    // An edited manifest makes the run a copy: usable by its id only, and only with programs.
+    // An edited manifest turns the run into a copy: usable only by its id, and only with programs.
     let name = dir.file_name().unwrap().to_str().unwrap();
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
@@ -360,7 +360,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     let journal = dir.join("worker-1.journal");
     let whole = fs::read(&journal).unwrap();
 
-    // Torn: the last result never reached the disk as a whole, nor did the end.
+    // Torn: neither the complete last result nor the end reached the disk.
     fs::remove_file(dir.join("finish.journal")).unwrap();
     let cut = whole.windows(9).rposition(|bytes| bytes == b"\"outcome\"").unwrap();
     fs::write(&journal, [&whole[..cut], &[0; 300]].concat()).unwrap();
@@ -382,7 +382,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     assert!(junit.contains("its result is unknown: the journals of its run are damaged"), "{junit}");
     world.run(&["report"]).assert_code(4).assert_stdout("damaged record at byte");
 
-    // Of another version.
+    // Written by another version.
     fs::write(&journal, b"heeler-journal 99\nand so on").unwrap();
     let ran = world.run(&["report"]).assert_code(4);
     ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 5");
@@ -393,7 +393,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     ran.assert_stderr("manifest.jsonl").assert_stderr("version 6").assert_stderr("reads version 5");
     world.run(&["runs"]).assert_code(0).line_with(&["can't be read"]);
 
-    // Cut off at any place, the manifest is refused with the place.
+    // A truncated manifest is rejected, and the error names the position.
     fs::write(&manifest, &text[..text.len() - 20]).unwrap();
     world
         .run(&["report"])
@@ -416,7 +416,7 @@ fn keep_runs_removes_oldest_runs() {
     world.run(&["runs"]).assert_code(0).line_with(&["3 runs", "the newest 3 are kept"]);
     world.run(&["runs", "--prune"]).assert_code(0).assert_stderr("nothing to remove");
     world.write("heeler.toml", "[profile.default]\nkeep-runs = 1\n");
-    // Foreign directories among the runs are not removed.
+    // Foreign directories among the runs are kept.
     fs::create_dir(world.path(".heeler/runs/mine")).unwrap();
     world.run(&["runs", "--prune"]).assert_code(0).assert_stderr("removed 2");
     assert_eq!(ids(&world), began[4..]);

@@ -1,4 +1,4 @@
-//! Report files: their formats, the requests for them, and the runs of editors.
+//! Report files: formats, options that request them, and runs of editors.
 
 use quick_xml::events::Event;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::{
 
 const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\nslow-timeout = \"50s\"\n";
 
-/// Returns the report's entry of each test of GoogleTest: its name, and the element inside.
+/// Returns the name of each GoogleTest test in a JUnit report, with its inner element.
 fn junit(text: &str) -> Vec<(String, String)> {
     let mut reader = quick_xml::Reader::from_str(text);
     let mut cases: Vec<(String, String)> = Vec::new();
@@ -108,7 +108,7 @@ fn test_killed_at_its_memory_limit_is_out_of_memory() {
     }
 }
 
-/// Returns how a CTRF report says each test ended, in the words of the JUnit report, after validation.
+/// Validates a CTRF report; returns how each test ended, named like the elements of a JUnit report.
 fn ctrf(text: &str) -> Vec<(String, String)> {
     let report: Value = serde_json::from_str(text).unwrap();
     check_ctrf(&report);
@@ -182,7 +182,7 @@ fn runs_of_editors_write_their_reports() {
         let world = TestWorld::with_gtest("deaths");
         let id = serve_run(&world, "[\"ctrf=reports/{run}.json\", \"junit=reports/all.xml\"]", transport);
         let mut ended = ctrf(&world.read(&format!("reports/{id}.json")));
-        // They may run at the same time.
+        // The tests may run at the same time.
         ended.sort_unstable();
         assert_eq!(
             ended,
@@ -218,14 +218,13 @@ fn failed_report_of_an_editors_run_is_logged_to_its_client() {
 
 #[test]
 fn report_that_finds_no_room_is_an_error() {
-    // A device that is always full is written to as it is.
+    // Heeler writes to a device directly; this one is always full.
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "100");
     let full = ["run", "big", "--junit", "/dev/full", "--report", "ctrf=/dev/full"];
     let ran = world.run(&full).assert_code(4);
     ran.assert_stderr("write the CTRF report /dev/full").assert_stdout("write the JUnit report /dev/full");
-    // A disk that is full: nothing stays, neither a part of a report nor an empty one, and an old one is
-    // kept.
+    // On a full disk, neither a partial report nor an empty one remains, and an old report is kept.
     let user = if heeler_sys::process::effective_uid() == 0 { "-m" } else { "-rm" };
     let script = format!(
         "mkdir out; mount -t tmpfs -o size=8k none out || exit 77; echo old > out/a.xml; \

@@ -1,4 +1,4 @@
-//! What the messages about results say.
+//! Messages about results.
 
 use crate::support::world::TestWorld;
 

@@ -14,8 +14,8 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, read_all, run},
 };
 
-/// Returns the events, each of them checked: the first and the last are of the suite, and each test of the
-/// last one's count has exactly one end.
+/// Returns the events after checking each of them. The first and the last must be suite events, and each of
+/// the counted tests must end exactly once.
 #[track_caller]
 fn events(stdout: &str) -> Vec<Value> {
     let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -45,7 +45,7 @@ fn events(stdout: &str) -> Vec<Value> {
     all
 }
 
-/// Returns the number of ends of each test.
+/// Returns how often each test ended.
 fn ends(events: &[Value]) -> BTreeMap<&str, usize> {
     let mut ends = BTreeMap::new();
     for event in events.iter().filter(|event| event["type"] == "test" && event["event"] != "started") {
@@ -86,7 +86,7 @@ fn each_test_has_one_end_and_the_last_line_has_the_exit_code() {
     assert_eq!(event(&live, "Math.Skip")["event"], "ignored");
     let loud = event(&live, "Noise.Errors");
     assert_eq!((&loud["event"], &loud["stderr"]), (&"ok".into(), &"written to standard error\n".into()));
-    // The report of the run has the same ends.
+    // The run's report has the same ends.
     let ran = run_json(&world, &["report"]).assert_code(0);
     let recorded = events(&ran.stdout);
     assert_eq!(ran.stderr, "");
@@ -97,7 +97,7 @@ fn each_test_has_one_end_and_the_last_line_has_the_exit_code() {
         };
         let (mut live, mut recorded) = (of(&live), of(&recorded));
         for event in [&mut live, &mut recorded] {
-            // Attributed at the end of the run.
+            // Leaked processes are attributed to tests at the end of the run.
             event.as_object_mut().unwrap().remove("leaked_processes");
         }
         assert_eq!(live, recorded);

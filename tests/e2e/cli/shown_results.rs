@@ -14,7 +14,7 @@ fn results_go_to_standard_error_and_the_product_of_a_command_to_standard_output(
     let reported = world.run_with_separate_outputs(&["report"]).assert_code(0);
     reported.assert_stdout("Summary");
     assert_eq!(reported.stderr, "");
-    // What tests write with --no-capture is apart from the results.
+    // With `--no-capture`, the tests' output and the results go to different streams.
     let words = ["run", "kinds", "-E", "Math.*", "--no-capture"];
     let ran = world.run_with_separate_outputs(&words).assert_code(2);
     assert!(!ran.stdout.contains("Summary") && !ran.stdout.is_empty(), "{ran}");
@@ -22,7 +22,8 @@ fn results_go_to_standard_error_and_the_product_of_a_command_to_standard_output(
 
 const WRITTEN: &str = "written to standard error";
 
-/// Runs a passing test that writes, a passing one that is silent and a failing one, and returns the results.
+/// Runs three tests and returns the results: a passing test that writes, a silent passing test and a failing
+/// test.
 fn run_with(options: &[&str]) -> String {
     let world = TestWorld::with_gtest("kinds");
     let filters = ["-E", "Noise.Errors", "-E", "Math.Add", "-E", "Noise.ForgesItsOwnEnd"];
@@ -43,7 +44,7 @@ fn output_of_passed_tests_is_printed_when_success_output_says() {
     let with = |when| run_with(&["--success-output", when, "--status-level", "fail"]);
     assert!(!with("never").contains(WRITTEN));
     assert!(!run_with(&[]).contains(WRITTEN));
-    // With its line, whatever the level of lines is.
+    // The output comes with the test's line, whatever the status level is.
     let immediate = with("immediate");
     check_order(&immediate, &["PASS", "Noise.Errors", "stderr", WRITTEN, "────────────\n", "Summary"]);
     assert!(!immediate.contains("Math.Add"), "{immediate}");
@@ -60,7 +61,7 @@ fn output_of_failed_tests_is_printed_when_failure_output_says() {
         run_with(&[&["-E", LAST, "--shuffle", "1", "--success-output", "immediate"], options].concat())
     };
     let count = |text: &str| text.matches("stdout ────────").count();
-    // The passing tests have one section of standard output, and the failing one has one.
+    // One passing test writes to standard output, and so does the failing test.
     assert_eq!(count(&with(&[])), 2);
     assert_eq!(count(&with(&["--failure-output", "immediate-final"])), 3);
     let never = with(&["--failure-output", "never"]);
@@ -68,7 +69,7 @@ fn output_of_failed_tests_is_printed_when_failure_output_says() {
     check_order(&never, &["FAIL", "Noise.ForgesItsOwnEnd", "and yet it fails", "────────────\n"]);
     let last = with(&["--failure-output", "final"]);
     assert_eq!(count(&last), 2, "{last}");
-    // Its line comes first, its output behind all lines, and the summary last.
+    // The failing test's line comes first, its output after all lines, and the summary last.
     let rest = last.rsplit_once("3/4").map(|(_, rest)| rest.split_once("4/4").unwrap().1).unwrap();
     check_order(rest, &["FAIL", "Noise.ForgesItsOwnEnd", "stdout ──", "again", "────────────\n", "Summary"]);
 }
@@ -106,7 +107,7 @@ fn shown_results_are_configured_and_apply_to_reports() {
         check_order(&ran.stdout, &["Noise.Errors", WRITTEN, "────────────\n", "PASS", "Summary"]);
         assert!(ran.stdout.split_once("────────────\n").unwrap().1.contains("Math.Add"), "{ran}");
     }
-    // The command line takes precedence.
+    // The command line takes precedence over the configuration.
     let ran = world.run(&["report", "--success-output", "never"]).assert_code(0);
     assert!(!ran.stdout.contains(WRITTEN), "{ran}");
 }
@@ -145,7 +146,7 @@ fn enter_prints_the_state_and_leaves_no_copy_of_the_progress_bar() {
     terminal.type_in("\n");
     terminal.wait_for("Running 0/2 (0%)");
     let text = terminal.text();
-    // The state is printed in place of the bar: above it, over the row that the echo has added.
+    // The status replaces the progress bar. It starts one row higher, because the echo added a row.
     let (before, _) = text.split_once("Running 0/2 (0%)").unwrap();
     let (_, moves) = before.rsplit_once("\u{1b}[?2026h").unwrap();
     assert!(moves.starts_with("\u{1b}[3A\r\u{1b}[J"), "{moves:?}");
@@ -171,7 +172,7 @@ fn lines_of_prose_are_wrapped_at_blanks_of_a_narrow_terminal() {
     let mut terminal = TerminalCommand::start(&world, &line);
     terminal.wait_for("PASSED");
     let text = terminal.text();
-    // The second line of the head begins below the text of the first one.
+    // The head's second line is aligned with the text of the first.
     let is_second = |line: &str| line.starts_with(&" ".repeat(13)) && line.contains("filtered");
     assert!(text.lines().any(is_second), "{text}");
     assert!(terminal.ends_well());

@@ -17,7 +17,7 @@ fn start(world: &TestWorld, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for the exit; returns the exit code and the results.
+/// Waits for the exit; returns the exit code and the printed results.
 fn wait_exit(mut child: Child) -> (Option<i32>, String) {
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -55,14 +55,14 @@ fn time_in_a_pause_is_no_duration_of_the_test() {
     guest.release();
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(0), "{text}");
-    // GoogleTest's own clock goes on in the pause.
+    // GoogleTest's clock keeps running during the pause.
     let report = world.read("r.xml");
     let case = report.split("<testcase").nth(1).unwrap();
     let time: f64 = case.split("time=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
     assert!(time <= (started.elapsed() - pause).as_secs_f64(), "{time}: {report}");
 }
 
-/// Returns whether a process is stopped. A traced process has the state `t`, a lower-case letter.
+/// Returns whether a process is stopped. The state of a traced process is a lower-case `t`.
 fn is_stopped(pid: u32) -> bool {
     matches!(state(pid), Some('T' | 't'))
 }
@@ -107,14 +107,14 @@ fn ctrl_c_twice_kills_deaf_tests() {
     let child = start(&world, &args);
     let guest = meet.next_test();
     signal(child.id(), "INT");
-    // The first signal must have been received, or the two become one.
+    // The first signal must have been received; otherwise, the kernel merges both.
     wait_until("the first is taken", || !is_pending(child.id(), 2));
     signal(child.id(), "INT");
     let gone = guest.wait_gone();
     assert!(gone.as_secs() < 3, "{gone:?}");
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(3), "{text}");
-    // The start of the first one may not have been read yet.
+    // The start of the first test may not have been read yet.
     assert!(text.contains("1 interrupted") || text.contains("2 not run"), "{text}");
     let report = world.read("r.xml");
     assert!(report.contains("the run was interrupted"), "{report}");
