@@ -1,5 +1,5 @@
-//! Files that tests attach, in every framework that can: the attachments stream, the nodes, the response and
-//! every report name the same files, each once and with its test, whichever process is left to send them.
+//! Files that tests attach, in every framework that supports it. The attachments stream, the nodes, the
+//! response and every report name the same files, each once and with its test, whichever process sends them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::support::{
 const STREAM: &str = "testing/testUpdates/attachments";
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// The paths of the files of each test that has any, by the name of the test.
+/// Paths of each test's files, by the name of the test. Tests without files are absent.
 type FilesByTest = BTreeMap<String, Vec<PathBuf>>;
 
 fn path_of(uri: &str) -> PathBuf {
@@ -47,7 +47,7 @@ fn without_suite(uid: &str) -> String {
     uid.split_once("::").map_or(uid, |(_, name)| name).to_owned()
 }
 
-/// Returns what the nodes of tests name; their descriptions must be there.
+/// Returns the files that the nodes of tests name. Each must have a description.
 fn of_nodes(books: &CheckedRun) -> FilesByTest {
     let mut files = FilesByTest::new();
     for (uid, node) in &books.tests {
@@ -71,7 +71,7 @@ fn of_list(list: &Value) -> Vec<PathBuf> {
     uris.map(path_of).collect()
 }
 
-/// Returns the files of a run's stream, in order.
+/// Returns the files in a run's attachments stream, in order.
 fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> Vec<PathBuf> {
     let params = events.iter().filter_map(|event| event.params(STREAM));
     params
@@ -80,7 +80,7 @@ fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Panics if the same file occurs twice; returns the files in the order of their names.
+/// Panics if a file occurs twice; returns the files sorted by name.
 #[track_caller]
 fn each_once(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
     files.sort();
@@ -94,7 +94,7 @@ fn all_of(files: &FilesByTest) -> Vec<PathBuf> {
     each_once(files.values().flatten().cloned().collect())
 }
 
-/// Returns the files that the events of a run name.
+/// Returns the files that a run's events name.
 fn of_json(output: &FinishedCommand) -> FilesByTest {
     let mut files = FilesByTest::new();
     for line in output.stdout.lines().filter(|line| line.starts_with('{')) {
@@ -128,7 +128,7 @@ fn of_ctrf(text: &str) -> FilesByTest {
     files
 }
 
-/// Returns the files in the cases of a JUnit report, by the classes and names of the cases.
+/// Returns the files in a JUnit report, by the class and name of the case.
 fn of_junit(text: &str) -> FilesByTest {
     let mut files = FilesByTest::new();
     let mut reader = Reader::from_str(text);
@@ -156,7 +156,7 @@ fn of_junit(text: &str) -> FilesByTest {
 
 const REPORTS: [&str; 4] = ["--report", "junit=junit.xml", "--report", "ctrf=ctrf.json"];
 
-/// Returns what each kind of report names, by the words that select the run.
+/// Returns the files that each kind of report names. `words` selects the run.
 fn of_reports(world: &TestWorld, words: &[&str]) -> Vec<(&'static str, FilesByTest)> {
     let words = [words, &["--format", "json"], &REPORTS].concat();
     let output = world.run_with_separate_outputs(&words);
@@ -164,7 +164,7 @@ fn of_reports(world: &TestWorld, words: &[&str]) -> Vec<(&'static str, FilesByTe
     vec![("json", of_json(&output)), ("junit", of_junit(&junit)), ("ctrf", of_ctrf(&ctrf))]
 }
 
-/// Returns the contents of the files of a test, in order.
+/// Returns the contents of a test's files, in order.
 #[track_caller]
 fn contents(files: &FilesByTest, test: &str) -> Vec<String> {
     let paths = files.get(test).unwrap_or_else(|| panic!("no files of {test}: {files:#?}"));
@@ -174,7 +174,7 @@ fn contents(files: &FilesByTest, test: &str) -> Vec<String> {
 /// A program whose tests attach files.
 struct AttachingProgram {
     world: TestWorld,
-    /// Contents of the files of each test that must have some.
+    /// Contents of the files of each test that must have files.
     expected: Vec<(&'static str, Vec<&'static str>)>,
 }
 
@@ -248,7 +248,7 @@ fn ctest() -> AttachingProgram {
     AttachingProgram { world, expected }
 }
 
-/// Returns a built application of MSTest, NUnit or xUnit, where they are at hand.
+/// Returns a built application of MSTest, NUnit or xUnit, if it is installed.
 fn real_application(name: &str) -> Option<AttachingProgram> {
     let what = "applications of Microsoft Testing Platform";
     let applications = requirement::directory_of("HEELER_MTP_APPLICATIONS", what)?;
@@ -284,7 +284,7 @@ fn check_client(program: &AttachingProgram, has_callback: bool) -> FilesByTest {
     nodes
 }
 
-/// Checks that each report of the last run has the files of each test, which JUnit names otherwise.
+/// Checks that each report of the last run names each test's files. Test names in JUnit differ.
 #[track_caller]
 fn check_reports(world: &TestWorld, nodes: &FilesByTest) {
     for (format, files) in of_reports(world, &["report"]) {
@@ -305,7 +305,7 @@ fn discovered(events: &[RecordedEvent]) -> Vec<String> {
     tests.map(|node| node["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Runs all tests for these clients, which have a callback port or not, and then for the command line.
+/// Runs all tests for each client, with a callback port if the entry is true, and then for the command line.
 fn check_program(program: &AttachingProgram, clients: &[bool]) {
     let mut checked = Vec::new();
     for has_callback in clients {
@@ -342,8 +342,8 @@ fn attached_files_of_ctest_are_named_by_stream_nodes_response_and_reports() {
     check_program(&ctest(), &[true, false]);
 }
 
-/// Checks a built application: in the gate for the command line only, because clients see of it what they see
-/// of any application.
+/// Checks a built application. The gate checks it only on the command line, because for clients it does not
+/// differ from other applications.
 fn check_real_application(name: &str) {
     let Some(program) = real_application(name) else { return };
     check_program(&program, if has_long_forms() { &[true, false] } else { &[] });
@@ -368,7 +368,7 @@ fn attached_files_of_xunit_are_named_by_reports() {
 fn file_of_a_test_that_dies_or_hangs_is_named() {
     let program = json_lines();
     let files = check_client(&program, true);
-    // Beside what is left of the crash.
+    // The files of the crash itself come in addition.
     assert!(contents(&files, "dies").contains(&"dies".to_owned()), "{files:#?}");
     let program = ctest();
     let files = check_client(&program, true);

@@ -1,4 +1,4 @@
-//! Boost.Test programs, run over the protocol: every way in which a test case can end, and dependencies.
+//! Boost.Test programs over the protocol: every way in which a test case can end, and dependencies.
 
 use crate::{
     expected::ExpectedResult,
@@ -6,7 +6,7 @@ use crate::{
     support::{fixtures, server::TestServer, uids, world::TestWorld},
 };
 
-/// One test hangs; a busy machine may take seconds to start a process.
+/// One test hangs. The timeout is long because a busy machine may take seconds to start a process.
 const SHORT: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"200ms\"\n";
 
 const fn expected(
@@ -24,7 +24,7 @@ const SKIPPED: (&str, &str, &str) = ("skipped", "", "SKIP");
 const EXITED: (&str, &str, &str) = ("error", "exited-early", "EXIT 0");
 const EXIT_TEXT: &str = "the process exited with code 0 before the test ended";
 
-/// Test cases of `tests/fixtures/boost/kinds.cc`, in the order of its listing.
+/// Test cases of `tests/fixtures/boost/kinds.cc`, in the order of their listing.
 const KINDS: &[ExpectedResult] = &[
     expected("math/passes", PASSED, "", "out of passes\n"),
     expected("math/fails", FAILED, "check 1 + 1 == 3 has failed [1 + 1 != 3]", "out of fails"),

@@ -1,5 +1,5 @@
-//! Suite fixtures and test dependencies of Boost.Test: a failure there is reported where it belongs, and
-//! costs no other test.
+//! Suite fixtures and test dependencies of Boost.Test: a failing fixture is reported for its suite and
+//! affects no other tests.
 
 use std::os::unix::fs::symlink;
 
@@ -21,12 +21,12 @@ const ALL: [&str; 10] = [
     "needs_suite",
 ];
 
-/// Runs all tests in batches, then each alone, while this fails; `check` sees both.
+/// Runs all tests in batches, then each in its own process, with the failure `what`; `check` gets both runs.
 fn run_failing(what: &str, check: impl Fn(&CheckedRun)) {
     run_failing_with("", what, check);
 }
 
-/// The same with further settings.
+/// Like [`run_failing`], with further settings.
 fn run_failing_with(further: &str, what: &str, check: impl Fn(&CheckedRun)) {
     let world = TestWorld::new();
     symlink(fixtures::boost("suites"), world.path("suites")).unwrap();
@@ -41,7 +41,7 @@ fn run_failing_with(further: &str, what: &str, check: impl Fn(&CheckedRun)) {
     }
 }
 
-/// Checks that exactly these tests have not passed, each with this text in its message.
+/// Checks that exactly these tests did not pass, each with this text in its message.
 fn check_bad(books: &CheckedRun, bad: &[&str], text: &str) {
     for name in ALL {
         let uid = format!("suites::{name}");
@@ -81,7 +81,7 @@ fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
     let outer = ["outer/first", "outer/inner/a", "outer/inner/b"];
     for (what, suite, bad) in [("inner", "outer/inner", &outer[1..]), ("outer", "outer", &outer[..])] {
         run_failing_with(limit, &format!("{what}-set-up:hang"), |books| {
-            // Where starts take long, so does the limit.
+            // The limit grows on a slow machine, so the exact time is not checked.
             check_bad(books, bad, &format!(" s in the set-up of suite {suite}"));
             check_bad(books, bad, "timed out after ");
             books.assert_no_program_failures();
@@ -97,7 +97,7 @@ fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
 #[test]
 fn boost_tear_down_that_hangs_has_a_limit_without_a_time_limit() {
     let limit = "startup-timeout = \"500ms\"\ngrace-period = \"100ms\"\n";
-    // Behind the last test of a suite, behind its last suite, and behind all.
+    // The hang comes after the last test of a suite, after its last inner suite, and after all tests.
     for (what, suite) in [("inner", "outer/inner"), ("outer", "outer"), ("module", "module")] {
         run_failing_with(limit, &format!("{what}-tear-down:hang"), |books| {
             check_bad(books, &[], "");
@@ -158,7 +158,7 @@ fn boost_suite_whose_set_up_fails_has_its_message() {
             "the set-up of the module failed: std::runtime_error: thrown in module-set-up",
         );
     });
-    // The tests of the suite run all the same.
+    // The suite's tests still run.
     run_failing("inner-set-up:error", |books| {
         check_bad(books, &[], "");
         let message = program_message(books);
@@ -181,7 +181,7 @@ fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
             );
         });
     }
-    // The stack shows the place of the death.
+    // The stack trace shows where the process died.
     for what in ["inner", "outer", "module"] {
         run_failing(&format!("{what}-tear-down:segv"), |books| {
             check_bad(books, &[], "");

@@ -1,5 +1,5 @@
-//! Catch2 programs of both versions, run over the protocol: every way in which a test case can end, and names
-//! that are hard to select.
+//! Catch2 programs of both versions over the protocol: every way in which a test case can end, and names that
+//! are hard to select.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// One test hangs; a busy machine may take seconds to start a process.
+/// One test hangs. The timeout is long because a busy machine may take seconds to start a process.
 const SHORT: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"200ms\"\n";
 
 const fn expected(
@@ -32,14 +32,14 @@ const SKIPPED: (&str, &str, &str) = ("skipped", "", "SKIP");
 const EXITED: (&str, &str, &str) = ("error", "exited-early", "EXIT 0");
 const EXIT_TEXT: &str = "the process exited with code 0 before the test ended";
 
-/// Test cases of `tests/fixtures/catch2/kinds.cc`, in the order of its listing.
+/// Test cases of `tests/fixtures/catch2/kinds.cc`, in the order of their listing.
 const KINDS: &[ExpectedResult] = &[
     expected("passes", PASSED, "", "out of passes\n"),
     expected("fails", FAILED, "CHECK( 1 + 1 == 3 )\n  values: 2 == 3", "printed by fails\n"),
     expected("off", SKIPPED, "hidden by its tag", ""),
     expected("segfaults", ("error", "crashed", "SIGSEGV"), "also crashes in isolation", "out of segfaults\n"),
-    // In a batch Catch2 has redirected the streams, and a destructor of the library crashes; what the test
-    // wrote is lost with it, and is there in isolation.
+    // In a batch, Catch2 redirects the streams and a destructor of the library crashes. This loses the test's
+    // output, which only the isolated rerun has.
     expected(
         "exits with 0",
         ("error", "crashed", "SIGSEGV"),
@@ -88,7 +88,7 @@ fn check_every_outcome(version: Catch2Version) {
     assert_eq!(fails["assert.expected"], "3", "{fails:#}");
     assert_eq!(fails["assert.actual"], "2", "{fails:#}");
     assert!(books.message("kinds::fails").contains("the reason is arithmetic"), "{fails:#}");
-    // Alone in its process, only the innermost sections are known.
+    // If the test runs alone, only its innermost sections are known.
     let parts = &books.test("kinds::has parts")["heeler.parts"];
     let state_of = |name: &str| {
         let part = parts.as_array().unwrap().iter().find(|part| part["name"] == name);
@@ -139,7 +139,7 @@ fn lone_catch2_test_has_its_verdict_and_details() {
     }
 }
 
-/// Names of `tests/fixtures/catch2/names.cc`, in the order of its listing.
+/// Names of `tests/fixtures/catch2/names.cc`, in the order of their listing.
 const NAMES: [&str; 48] = [
     "plain",
     "two words",
@@ -191,7 +191,7 @@ const NAMES: [&str; 48] = [
     "last",
 ];
 
-/// Numbers of the names that version 2 does not allow: it has no two tests of one name.
+/// Indices of names that Catch2 2 rejects because it allows no two tests of the same name.
 const ONLY_VERSION_3: [usize; 2] = [45, 46];
 
 #[test]
@@ -209,7 +209,7 @@ fn nasty_catch2_names_are_selected_exactly() {
             for (number, uid) in numbers.iter().zip(&selected) {
                 let node = books.test(uid);
                 assert_eq!(books.state(uid), "passed", "{version:?}: {node:#}");
-                // Exactly its own output: no other test ran in its place.
+                // The output is exactly this test's: no other test ran instead.
                 assert_eq!(node["standardOutput"], format!("I am {number}.\n"), "{version:?}: {node:#}");
             }
             books.assert_no_program_failures();

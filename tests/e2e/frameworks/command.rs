@@ -1,4 +1,4 @@
-//! Commands as tests: every way in which a script can end, by its exit code and by what it reports.
+//! Commands as tests: every way in which a script can end, by its exit code and by its report.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ const fn expected(
 const PASSED: (&str, &str, &str) = ("passed", "", "PASS");
 const FAILED: (&str, &str, &str) = ("failed", "", "FAIL");
 
-/// Scripts, their contents and their results.
+/// Scripts with their names, contents and results.
 pub(super) const COMMANDS: [(&str, &str, ExpectedResult); 6] = [
     ("t/a.sh", "echo out; echo err >&2", expected("t/a.sh", PASSED, "", "out\n")),
     ("t/b c.sh", "printf 'no end'; exit 3", expected("t/b c.sh", FAILED, "exited with code 3", "no end")),
@@ -36,7 +36,7 @@ pub(super) const COMMANDS: [(&str, &str, ExpectedResult); 6] = [
     ("t/g.sh", "echo '[  FAILED  ] A.b'", expected("t/g.sh", PASSED, "", "[  FAILED  ] A.b\n")),
 ];
 
-/// The same of scripts that report in the Test Anything Protocol.
+/// Scripts that report in the Test Anything Protocol, with their names, contents and results.
 pub(super) const REPORTS: [(&str, &str, ExpectedResult); 8] = [
     ("t/a.t", "echo 1..2; echo ok 1 - one; echo ok 2 - two", expected("t/a.t", PASSED, "", "ok 1 - one")),
     ("t/b.t", "echo 1..1; echo not ok 1 - one", expected("t/b.t", FAILED, "not ok 1 - one", "")),

@@ -1,5 +1,5 @@
-//! `heeler connect relay`, between a conformance suite and many processes of a client under test: the test
-//! plays the suite, and a fake the client; where the real suite is installed, both are real.
+//! `heeler connect relay` between a conformance suite and many processes of a client under test. The test
+//! plays the suite and a fake plays the client; if the real suite is installed, both are real.
 
 use std::{
     collections::BTreeMap,
@@ -28,19 +28,19 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
 }
 
-/// A request for a case over HTTP/2, with the gRPC protocol.
+/// Returns a request for a case over HTTP/2 with the gRPC protocol.
 fn request(name: &str) -> Vec<u8> {
     framed(&[&[0x0a][..], &varint(name.len()), name.as_bytes(), &[0x10, 2, 0x18, 2]].concat())
 }
 
-/// What the client has answered to a case.
+/// A client's answer to a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
     Response,
     Error(String),
 }
 
-/// Reads the answers; each case has one.
+/// Reads the answers; each case must have exactly one.
 fn answers(mut output: &[u8]) -> BTreeMap<String, Answer> {
     let mut answers = BTreeMap::new();
     while !output.is_empty() {
@@ -59,7 +59,7 @@ fn answers(mut output: &[u8]) -> BTreeMap<String, Answer> {
     answers
 }
 
-/// Takes a field with a length: its number, its bytes and what follows.
+/// Takes a length-delimited field: its number, its bytes and the rest.
 fn field(message: &[u8]) -> (u8, &[u8], &[u8]) {
     assert_eq!(message[0] & 7, 2, "a field with a length");
     let end = message[1..].iter().position(|byte| *byte < 0x80).unwrap() + 2;
@@ -67,7 +67,7 @@ fn field(message: &[u8]) -> (u8, &[u8], &[u8]) {
     (message[0] >> 3, &message[end..end + length], &message[end + length..])
 }
 
-/// Returns the name of the case that a request or an answer is about.
+/// Returns the name of the case in a request or an answer.
 pub(super) fn name_of(message: &[u8]) -> String {
     let (1, name, _) = field(message) else { panic!("{message:?}") };
     String::from_utf8(name.to_vec()).unwrap()
@@ -97,7 +97,7 @@ impl Suite {
         self.relay.stdin.as_mut().unwrap().write_all(&requests).unwrap();
     }
 
-    /// Ends the requests, and waits for the end.
+    /// Ends the requests and waits until the relay exits.
     fn finish(mut self) -> Finished {
         drop(self.relay.stdin.take());
         let output = self.relay.wait_with_output().unwrap();
@@ -111,11 +111,11 @@ impl Suite {
 struct Finished {
     answers: BTreeMap<String, Answer>,
     stderr: String,
-    /// Number of processes of the client.
+    /// Number of client processes.
     starts: usize,
 }
 
-/// Each behaviour with the beginning of the error that becomes of its case, and a part of it.
+/// Each behaviour, the beginning of its case's error, and a part of that error.
 const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
     ("aborts", "the client under test: crashed: ", "SIGABRT"),
     ("exits", "the client under test: exited early: ", "exited with code 0 before the test ended"),
@@ -129,13 +129,13 @@ const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
 
 #[test]
 fn cases_behind_slow_ones_are_taken_back_for_an_idle_process() {
-    // By what is assumed of cases, they are worth one process.
+    // With the assumed duration of a case, these cases are worth one process.
     let names: Vec<_> = (0..10).map(|number| format!("Slow/{number}/takes-200ms")).collect();
     let mut suite = Suite::start(world(), &["-j", "2"]);
     suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let Finished { answers, stderr, starts } = suite.finish();
     assert_eq!(answers.into_values().collect::<Vec<_>>(), vec![Answer::Response; names.len()], "{stderr}");
-    // One process, and those that share its rest.
+    // One process, and others that take over the rest of its cases.
     assert!(starts >= 2, "{starts} process");
 }
 
@@ -172,7 +172,8 @@ fn client_that_writes_garbage_and_stays_costs_one_case_and_no_time() {
             _ => format!("Suite/{place}/passes"),
         };
         let names: Vec<_> = (0..80).map(name).collect();
-        // No process is ended for its time: a case that waited for that would not be answered.
+        // With this timeout, no process is killed for being slow: a case that waited for one would get no
+        // answer.
         let mut suite = Suite::start(world(), &["-j", "2", "--timeout", "1h"]);
         suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let Finished { answers, stderr, .. } = suite.finish();
@@ -180,7 +181,7 @@ fn client_that_writes_garbage_and_stays_costs_one_case_and_no_time() {
         let failed: Vec<_> = answers.iter().filter(|(_, answer)| **answer != Answer::Response).collect();
         let [(name, Answer::Error(error))] = failed[..] else { panic!("{failed:#?}\n{stderr}") };
         assert!(error.contains("wrote to standard output"), "{behaviour}: {error}");
-        // Garbage after an answer belongs to it or to the case that was asked then, as it is read.
+        // Garbage after an answer counts for that case or for the current case, depending on when it is read.
         assert!(behaviour == "prints-after-answer" || *name == names[20], "{behaviour}: {name}: {error}");
     }
 }
@@ -220,7 +221,7 @@ fn one_process_answers_what_the_suite_hands_out_one_after_the_other() {
         suite.relay.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
         assert_eq!(answers(&answer), BTreeMap::from([(name.clone(), Answer::Response)]));
         if number == 20 {
-            // It dies between two of its hand-outs, and costs its own case.
+            // The client dies between two requests of the suite; only the current case fails.
             suite.ask(&["Suite/20/aborts"]);
             let mut length = [0; 4];
             let output = suite.relay.stdout.as_mut().unwrap();
@@ -237,7 +238,7 @@ fn one_process_answers_what_the_suite_hands_out_one_after_the_other() {
 
 #[test]
 fn client_that_exits_after_an_answer_costs_no_case() {
-    // The next request is already written then, and nobody reads it.
+    // By then the next request is already written, and no process reads it.
     let names: Vec<_> = (0..8)
         .map(|number| {
             format!("Suite/{number}/{}", if number % 2 == 0 { "exits-after-answer" } else { "passes" })
@@ -322,19 +323,19 @@ fn killed_suite_leaves_nothing() {
     let client = world.starts()[0].pid;
     let relay = children(suite.id())[0];
     signal(suite.id(), "KILL");
-    // Its standard input stays open: only the death of the suite shows that nobody waits.
+    // The relay's standard input stays open: only the suite's death shows that no one waits for answers.
     wait_until("nothing is left", || {
         state(client).is_none() && state(relay.as_u32()).is_none_or(|state| state == 'Z')
     });
     suite.wait().unwrap();
 }
 
-/// Returns the directory of the real suite and its clients; `scripts/test` installs them and sets it.
+/// Returns the directory of the real suite and its clients, which `scripts/test` installs.
 pub(super) fn real_suite() -> Option<PathBuf> {
     requirement::directory_of("HEELER_CONFORMANCE", "Connect's conformance suite")
 }
 
-/// Has the real suite judge its reference client, of which each process is started by the fake.
+/// Lets the real suite judge its reference client. The fake starts each client process.
 fn judge(behaviour: &str) -> Option<FinishedCommand> {
     let programs = real_suite()?;
     let world = world();

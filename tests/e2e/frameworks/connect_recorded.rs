@@ -1,5 +1,5 @@
-//! A recording of the real conformance suite: what it sends for some of its cases, and what its reference
-//! client answers. `heeler connect relay` passes both on as they are, also where Go is not installed.
+//! A recording of the real conformance suite: its requests for some cases and the answers of its reference
+//! client. `heeler connect relay` must pass both on unchanged. This needs no installed Go.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 use super::connect::{name_of, real_suite, world};
 use crate::support::world::{FinishedCommand, TestWorld, run_with_separate_outputs};
 
-/// One of this number of cases is recorded, in the order of their names.
+/// One in this number of cases is recorded, in the order of their names.
 const RECORDED_SHARE: usize = 40;
 /// Cases with longer messages are not recorded.
 const MESSAGE_LIMIT_BYTES: usize = 4 << 10;
@@ -23,7 +23,7 @@ fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/frameworks/connect_recording.bin")
 }
 
-/// Has the real suite judge a client that the test plays, on a connection.
+/// Lets the real suite judge a client that `play` plays on a connection.
 fn judge_played_client(suite: &Path, play: impl FnOnce(UnixStream) + Send) -> FinishedCommand {
     let world = TestWorld::with_fake("connect-bridge");
     let socket = world.path("client.socket");
@@ -34,13 +34,13 @@ fn judge_played_client(suite: &Path, play: impl FnOnce(UnixStream) + Send) -> Fi
     thread::scope(|scope| {
         scope.spawn(move || play(listener.accept().unwrap().0));
         let ran = run_with_separate_outputs(suite);
-        // A suite that has started no client leaves the player waiting; else nobody listens any more.
+        // If the suite started no client, the player still waits; otherwise, this connection is refused.
         drop(UnixStream::connect(&socket));
         ran
     })
 }
 
-/// Reads a message with its size; none at the end.
+/// Reads a message with its length prefix; `None` at the end.
 fn read_message(from: &mut impl Read) -> Option<Vec<u8>> {
     let mut length = [0; 4];
     from.read_exact(&mut length).ok()?;
@@ -49,13 +49,13 @@ fn read_message(from: &mut impl Read) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Writes a message with its size.
+/// Writes a message with its length prefix.
 fn write_message(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     to.write_all(&[&length, message].concat())
 }
 
-/// Has the real suite judge its reference client; returns the requests and the answers of all cases.
+/// Lets the real suite judge its reference client; returns the request and the answer of each case.
 fn recorded(programs: &Path) -> BTreeMap<String, (Vec<u8>, Vec<u8>)> {
     let mut recorded = BTreeMap::new();
     let ran = judge_played_client(programs, |mut connection| {
@@ -76,7 +76,7 @@ fn recorded(programs: &Path) -> BTreeMap<String, (Vec<u8>, Vec<u8>)> {
     recorded
 }
 
-/// Records a part of the cases: each request is followed by its answer.
+/// Records some of the cases: each request, followed by its answer.
 fn update(path: &Path) {
     let Some(programs) = real_suite() else { return };
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
-//! `heeler connect run` and `heeler connect list`: Heeler starts the real judge, and a fake starts a process
-//! of the judge's own client for each of its processes, and misbehaves at a case. Where the judge is not
-//! installed, other programs take its place that no judge is.
+//! `heeler connect run` and `heeler connect list`. Heeler starts the real judge. A fake starts the judge's
+//! own client once for each of its processes and misbehaves at one case. If the judge is not installed,
+//! programs that are not judges take its place.
 
 use std::{
     fs,
@@ -14,11 +14,11 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
-/// The filter of eighteen cases, of which [`CASE`] is one.
+/// A filter that selects eighteen cases, including [`CASE`].
 const CASES: &str = "test(Basic) & tag(http=1) & tag(stream=unary) & test(unary/success)";
 const CASE_COUNT: usize = 18;
 
-/// A judge, and a client that misbehaves at [`CASE`]; `None` where the judge is not installed.
+/// A judge and a client that misbehaves at [`CASE`]; `None` if the judge is not installed.
 struct JudgedWorld {
     world: TestWorld,
     judge: String,
@@ -51,7 +51,7 @@ impl JudgedWorld {
         heeler.spawn().unwrap()
     }
 
-    /// Waits until the case has been asked, and returns the judge's process.
+    /// Waits until the case was requested; returns the judge's process.
     fn judge_of(&self, heeler: &Child) -> u32 {
         wait_until("the client runs", || !self.world.starts().is_empty());
         let is_judge = |pid: &u32| {
@@ -119,7 +119,7 @@ fn dead_client_costs_its_own_case_by_name() {
         let other = judged.world.run_with_separate_outputs(&["run", "--rerun", "failed"]);
         assert_eq!(other.code, Some(8), "{other:?}");
         assert!(other.stderr.contains("is one of heeler connect run"), "{other:?}");
-        // The next run has only this case, and the client is well.
+        // The rerun runs only this case, and the client behaves.
         judged.world.env("HEELER_FIXTURE_BEHAVIOUR", "passes");
         let rerun = judged.run(&["--rerun", "failed"]);
         assert_eq!(rerun.code, Some(0), "{rerun:?}");
@@ -183,7 +183,7 @@ fn death_of_the_judge_is_one_error_and_leaves_nothing() {
 #[test]
 fn judge_that_hangs_is_ended() {
     let Some(judged) = JudgedWorld::new("hangs") else { return };
-    // The only case that runs is killed soon: then nothing comes from the judge.
+    // The only running case is killed soon; from then on, the judge sends nothing.
     let heeler = judged.start(&["-E", CASES, "--timeout", "3s", "--judge-timeout", "15s"]);
     let judge = judged.judge_of(&heeler);
     signal(judge, "STOP");
@@ -210,7 +210,7 @@ fn cancelled_run_leaves_nothing() {
 #[test]
 fn killed_run_leaves_nothing() {
     let Some(judged) = JudgedWorld::new("hangs") else { return };
-    // The judge's reference servers are in its own process, or below it.
+    // The judge's reference servers run inside its process or below it.
     let mut heeler = judged.start(&["-E", CASES, "--timeout", "60s"]);
     let judge = judged.judge_of(&heeler);
     let below = |pid| children(pid).into_iter().map(|child| child.as_u32());
@@ -283,8 +283,8 @@ fn program_that_is_no_judge_is_one_error() {
     world.check_tidy();
 }
 
-/// Where `scripts/test` could build it, the sample client passes every case of the default configuration that
-/// its library passes.
+/// The sample client passes every case of the default configuration that its library passes. Skipped if
+/// `scripts/test` could not build the client.
 #[test]
 #[ignore = "a peer: scripts/test --peers"]
 fn sample_client_passes_what_its_library_passes() {
@@ -293,7 +293,8 @@ fn sample_client_passes_what_its_library_passes() {
     let judge = programs.join("connectconformance");
     let known = concat!("@", env!("CARGO_MANIFEST_DIR"), "/samples/connect-client/known-failing.txt");
     let judge = ["--judge", judge.to_str().unwrap(), "--known-failing", known];
-    // All cases take minutes in a debug build on a busy machine: docs/guide/connect.md has the command.
+    // A debug build needs minutes for all cases on a busy machine. docs/guide/connect.md has the command for
+    // all.
     let selected = ["-E", "test(Basic) | test(unexpected-compressed-message)"];
     let words = [&["connect", "run"], &judge[..], &selected, &["--retries", "2", "--"]].concat();
     let world = world();

@@ -1,4 +1,4 @@
-//! A CMake project, whose tests CTest and Heeler run.
+//! A CMake project whose tests run under both CTest and Heeler.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// What both report of a test, in the same words: `passed`, `failed` or `skipped`.
+/// Results that both CTest and Heeler report, under the same names: `passed`, `failed` or `skipped`.
 type Results = BTreeMap<String, String>;
 
-/// Results of Heeler that are others on purpose: the names and what Heeler reports.
+/// Results of Heeler that differ on purpose: the test's name and Heeler's result.
 const DIFFERENT: [(&str, &str); 0] = [];
 
 fn of_ctest(world: &TestWorld, folder: &str) -> Results {
     let report = world.path("ctest.xml");
     let report = report.to_str().unwrap();
     let words = ["--test-dir", folder, "-j4", "--output-junit", report];
-    // Its exit code says that tests have failed.
+    // CTest's exit code only says that tests have failed.
     let ran = world.command(std::process::Command::new("ctest"), &words).output().unwrap();
     let text = std::fs::read_to_string(report).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     let mut reader = Reader::from_str(&text);
@@ -45,7 +45,7 @@ fn of_ctest(world: &TestWorld, folder: &str) -> Results {
                         };
                         results.insert(test.0.clone(), result.to_owned());
                     }
-                    // What could not be run counts as a failure there, and is written as skipped.
+                    // CTest counts a test that it could not run as failed, but reports it as skipped.
                     "skipped" if test.1 == "notrun" && value("message").starts_with("SKIP_") => {
                         results.insert(test.0.clone(), "skipped".to_owned());
                     }
@@ -57,21 +57,22 @@ fn of_ctest(world: &TestWorld, folder: &str) -> Results {
     }
 }
 
-/// Returns the tests of a folder as a client lists them, by uid.
+/// Returns the tests of a folder as clients see them, by uid.
 fn listed(world: &TestWorld, words: &[&str]) -> BTreeMap<String, Value> {
     let ran = world.run_with_separate_outputs(&[&["list"], words, &["--format", "json"]].concat());
     let nodes: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
     nodes.into_iter().map(|node| (node["uid"].as_str().unwrap().to_owned(), node)).collect()
 }
 
-/// Returns the name of a listed test in CTest: its trait, if it is one of a program.
+/// Returns a listed test's name in CTest: the `ctest` trait if the test belongs to a program, else its own
+/// name.
 fn name_in_ctest(node: &Value) -> String {
     let traits = node["traits"].as_array().into_iter().flatten();
     let of_program = traits.filter_map(|one| one["ctest"].as_str()).next();
     of_program.or(node["display-name"].as_str()).unwrap().to_owned()
 }
 
-/// Returns the last event of each test, by uid.
+/// Returns each test's last event, by uid.
 fn ends(world: &TestWorld, words: &[&str]) -> BTreeMap<String, Value> {
     let ran = world.run_with_separate_outputs(&[&["run"], words, &["--format", "json"]].concat());
     let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -125,7 +126,8 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
     ] {
         assert!(of(uid).contains(text), "{}", of(uid));
     }
-    // Tests of each framework share a process; where an argument selects two of them, each is a command.
+    // Tests of one framework share a process. An argument that selects two tests makes each a separate
+    // command.
     let folded = ["unit::Math.Adds", "cases::adds", "cases::adds, twice", "catches_v2::a, b and c"];
     for uid in folded {
         assert!(nodes[uid]["location.file"].as_str().unwrap().ends_with(".cc"), "{:#}", nodes[uid]);
@@ -170,11 +172,11 @@ fn test_that_the_program_has_no_more_is_an_error() {
     assert_eq!(ends["kinds::Math.Gone"]["event"], "not_run", "{ends:#?}");
     assert!(ends["kinds::Math.Gone"].to_string().contains("no such test any more"), "{ends:#?}");
     assert_eq!(ends.len(), 2, "tests without an entry are not run: {ends:#?}");
-    // Programs without an entry are named.
+    // Heeler names the programs that no CTest test runs.
     std::fs::copy(&program, world.path("unknown")).unwrap();
     let ran = world.run(&["run", ".", "-E", "Math.Add"]).assert_code(0);
     ran.line_with(&["Leaving out", "1 test program that no test of CTest runs; name it to run it: unknown"]);
-    // The same program runs under CTest: it passes a test that is not there.
+    // CTest runs the same program and passes a test that does not exist.
     let ctest = succeed(&mut world.command(std::process::Command::new("ctest"), &[]), "ctest");
     assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));
 }

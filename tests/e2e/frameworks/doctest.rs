@@ -1,5 +1,5 @@
-//! doctest programs, run over the protocol: every way in which a test case can end, and names that are hard
-//! to select.
+//! doctest programs over the protocol: every way in which a test case can end, and names that are hard to
+//! select.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ const PASSED: (&str, &str, &str) = ("passed", "", "PASS");
 const FAILED: (&str, &str, &str) = ("failed", "", "FAIL");
 const EXITED: (&str, &str, &str) = ("error", "exited-early", "EXIT 0");
 
-/// Test cases of `tests/fixtures/doctest/kinds.cc`, in the order of its listing.
+/// Test cases of `tests/fixtures/doctest/kinds.cc`, in the order of their listing.
 const KINDS: &[ExpectedResult] = &[
     expected("passes", PASSED, "", "out of passes\n"),
     expected(
@@ -70,7 +70,7 @@ fn every_doctest_outcome_is_reported() {
     books.assert_no_program_failures();
     let fails = books.test("kinds::fails");
     assert_eq!(fails["standardOutput"], "out of fails, without newline", "{fails:#}");
-    // Of tests that ended within one read it is not known which one wrote to standard error.
+    // If several tests end within one read, Heeler cannot tell which of them wrote to standard error.
     assert!(fails["standardError"].as_str().unwrap().ends_with("err of fails\n"), "{fails:#}");
     assert_eq!(
         books.test("kinds::has parts")["heeler.parts"],
@@ -89,7 +89,7 @@ fn every_doctest_outcome_is_reported() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Names of `tests/fixtures/doctest/names.cc`, as uids spell them, in the order of its listing.
+/// Names of `tests/fixtures/doctest/names.cc`, spelled as in uids, in the order of their listing.
 const NAMES: [&str; 37] = [
     "plain",
     "PLAIN",
@@ -134,7 +134,7 @@ const NAMES: [&str; 37] = [
 fn nasty_doctest_names_are_selected_exactly() {
     let world = world_with("names");
     let mut server = TestServer::initialized(&world, &["names"]);
-    // Every second name leaves gaps that no range covers; the second half of them follows.
+    // Every second name leaves gaps, so no range covers them. The second round runs the other half.
     for first in [0, 1] {
         let selected = uids("names", NAMES.iter().skip(first).step_by(2).copied());
         let wanted: Vec<&str> = selected.iter().map(String::as_str).collect();
@@ -144,7 +144,7 @@ fn nasty_doctest_names_are_selected_exactly() {
             let uid = format!("names::{name}");
             let node = books.test(&uid);
             assert_eq!(books.state(&uid), "passed", "{node:#}");
-            // Exactly its own output: no other test ran in its place or beside it.
+            // The output is exactly this test's: no other test ran instead or in addition.
             assert_eq!(node["standardOutput"], format!("I am {}.\n", place + 1), "{node:#}");
         }
         books.assert_no_program_failures();

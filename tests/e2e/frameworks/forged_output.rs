@@ -1,5 +1,5 @@
-//! Output that looks like GoogleTest's own, written by a test, by its forked copy, or by another thread: no
-//! result is better than what the process and the framework's report prove, and none is worse.
+//! Output that imitates GoogleTest's, written by a test, by its forked copy or by another thread. Results are
+//! exactly as good as the process and the framework's report prove.
 
 use std::collections::BTreeMap;
 
@@ -32,13 +32,13 @@ fn attacked_with(attack: &str, settings: &str) -> CheckedRun {
     books
 }
 
-/// Returns the tests that have not passed, with their states.
+/// Returns the tests that did not pass, with their states.
 fn bad(books: &CheckedRun) -> BTreeMap<&str, &str> {
     let tests = books.tests.keys().map(|uid| (uid.split_once("::").unwrap().1, books.state(uid)));
     tests.filter(|(_, state)| *state != "passed").collect()
 }
 
-/// Each attack with the test that is to be charged, and its state.
+/// Each attack with the test to blame and its state.
 const CHARGED: [(&str, &str, &str); 12] = [
     ("fork, crash", "Fork.ChildReturnsParentCrashes", "error"),
     ("fork, fail", "Fork.ChildReturnsParentFails", "failed"),
@@ -73,7 +73,7 @@ fn attacking_test_is_charged_in_a_process_of_its_own() {
 
 #[test]
 fn test_that_hangs_while_its_copy_goes_on_is_charged() {
-    // The copy ends all other tests, or hangs in the next one; the framework never leaves the first.
+    // The copy ends all other tests or hangs in the next one. For the framework, the first test never ends.
     for attack in ["fork, hang", "fork, hang both"] {
         for isolation in ["", "isolate = true\n"] {
             let limits = format!("timeout = \"3s\"\nstartup-timeout = \"3s\"\n{isolation}");
@@ -86,7 +86,7 @@ fn test_that_hangs_while_its_copy_goes_on_is_charged() {
 
 #[test]
 fn forking_test_is_charged_without_tracing() {
-    // The child has written the framework's report, and no stack of the exit exists.
+    // The child has written the framework's report, and the exit has no stack trace.
     for attack in ["fork, exit 0", "fork, exit 1"] {
         for isolation in ["", "isolate = true\n"] {
             let books = attacked_with(attack, &format!("crash-capture = \"off\"\n{isolation}"));

@@ -1,5 +1,5 @@
 //! Forked copies of test processes that return from a test, run the remaining tests and print the framework's
-//! markers. Only the started process decides results, in every framework and every kind of run.
+//! markers. In every framework and every kind of run, only the original process decides results.
 
 use std::{collections::BTreeMap, os::unix::fs::symlink};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{fixtures, has_long_forms, world::TestWorld};
 
-/// Each end of the second test, with its state in reports.
+/// Ways in which the second test can end, with its state in reports.
 const ENDS: [(&str, &str); 8] = [
     ("pass", "passed"),
     ("fail", "failed"),
@@ -19,14 +19,14 @@ const ENDS: [(&str, &str); 8] = [
     ("hang", "timed-out"),
 ];
 
-/// The kinds of processes: one for all tests, and one for each.
+/// Kinds of processes: one for all tests, and one for each test.
 const PROCESSES: [&[&str]; 2] = [&["-j1", "--no-history"], &["--isolate", "--no-history"]];
 
-/// Other kinds of runs. The second one with a history plans by it.
+/// Other kinds of runs. The second run with a history uses that history to plan.
 const RUNS: [&[&str]; 5] =
     [&["-j2", "--no-history"], &["-j1"], &["-j1"], &["-j1", "--retries", "1"], &["-j2", "--shuffle=7"]];
 
-/// A busy machine may take seconds for a process.
+/// The timeout is long because a busy machine may take seconds to start a process.
 const SETTINGS: &str = "[profile.default]\ntimeout = \"4s\"\ngrace-period = \"200ms\"\n";
 
 fn world_of(name: &str) -> TestWorld {
@@ -47,7 +47,7 @@ fn world_of(name: &str) -> TestWorld {
     world
 }
 
-/// Runs all tests of a program; returns how each ended, by the last part of its name.
+/// Runs all tests of a program; returns the state of each, by the last part of its name.
 fn states(world: &TestWorld, name: &str, options: &[&str]) -> BTreeMap<String, String> {
     let program: &[&str] =
         if name.starts_with("json-lines") || name == "script" { &["run"] } else { &["run", name] };
@@ -63,7 +63,7 @@ fn states(world: &TestWorld, name: &str, options: &[&str]) -> BTreeMap<String, S
     states
 }
 
-/// Checks that only the second test ends badly.
+/// Checks that the second test has this state and all others passed.
 #[track_caller]
 fn check(world: &TestWorld, name: &str, options: &[&str], state: &str, what: &str) {
     let passed = |name: &str| (name.to_owned(), "passed".to_owned());
@@ -72,8 +72,8 @@ fn check(world: &TestWorld, name: &str, options: &[&str], state: &str, what: &st
     assert_eq!(states(world, name, options), expected, "{name}, {what}, {options:?}");
 }
 
-/// Checks every end. Kinds of processes and runs are the affair of the worker: in the gate, all of them are
-/// checked with one framework for each way to report.
+/// Checks every end. The worker handles kinds of processes and runs for all frameworks, so the gate checks
+/// all of them with only one framework for each way to report.
 fn check_ends(name: &str) {
     let has_all_runs = has_long_forms() || ["gtest", "json-lines"].contains(&name);
     let processes = if has_all_runs { &PROCESSES[..] } else { &PROCESSES[..1] };
@@ -81,7 +81,7 @@ fn check_ends(name: &str) {
     let world = world_of(name);
     world.env("HEELER_FIXTURE_CHILD", "returns");
     for (end, state) in ENDS {
-        // Destructors crash in Catch2 2.
+        // In Catch2 2, destructors crash.
         if end == "exit-0" && name == "catch2-v2" {
             continue;
         }
@@ -140,13 +140,14 @@ fn copy_decides_nothing_in_json_lines_stdio() {
     check_ends("json-lines-stdio");
 }
 
-/// Every relation of the copy to the process, and what becomes of it.
+/// Every kind of copy, by its relation to the process and by how it ends.
 const CHILDREN: [&str; 8] =
     ["double", "detached", "concurrent", "crashes", "leaves", "static", "exec", "silent"];
 
 #[test]
 fn every_kind_of_child_decides_nothing() {
-    // One process for all tests shows most; the other kind, in one framework, is a long form.
+    // One process for all tests shows most defects. One process for each test is checked in the long form
+    // only, with one framework.
     let long: &[_] = if has_long_forms() { &[("doctest", &PROCESSES[..])] } else { &[] };
     for (name, runs) in [("gtest", &PROCESSES[..1])].iter().chain(long) {
         let world = world_of(name);

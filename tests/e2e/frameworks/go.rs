@@ -1,6 +1,6 @@
-//! Go: the fixture packages with every kind of end, parallel tests, and packages as a source, with the
-//! current Go and with 1.19, the last one before reports had frames. Each is left out where it is not
-//! installed.
+//! Go: the fixture packages with every kind of end, parallel tests, and packages as a source. They run with
+//! the current Go and with 1.19, the last version without frames in its reports. A missing version is
+//! skipped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,12 +18,11 @@ use crate::support::{
 };
 
 const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
-/// Where Debian's package has Go 1.19.
+/// Directory of Debian's package of Go 1.19.
 const GO_1_19: &str = "/usr/lib/go-1.19/bin";
 
-/// An installed Go.
 pub(super) struct Toolchain {
-    /// Directory of its `go`.
+    /// Directory that contains `go`.
     bin: PathBuf,
     /// Whether its reports have frames.
     is_framed: bool,
@@ -58,7 +57,7 @@ impl Toolchain {
     }
 }
 
-/// Returns the directory in which Go compiles its library once for all tests.
+/// Returns a shared build cache, so that Go compiles its library once for all tests.
 pub(super) fn go_cache() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go")
 }
@@ -76,10 +75,9 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A finished run.
 struct GoRun {
     command: FinishedCommand,
-    /// The last event of each test, by its name without its package.
+    /// Last event of each test, by its name without its package.
     ends: BTreeMap<String, Value>,
     program_failures: Vec<Value>,
 }
@@ -106,7 +104,7 @@ impl GoRun {
         self.ends.get(name).unwrap_or_else(|| panic!("no end of {name}\n{}", self.command))
     }
 
-    /// Panics unless the test has this outcome, and this text in what is said of it.
+    /// Panics unless the test's last event has this outcome and contains this text.
     #[track_caller]
     fn assert_outcome(&self, name: &str, outcome: &str, said: &str) {
         let end = self.end(name);
@@ -115,7 +113,7 @@ impl GoRun {
     }
 }
 
-/// Tests of the package `kinds`, with their outcomes and what is said of them.
+/// Tests of the package `kinds`, each with its outcome and a text in its last event.
 const KINDS: [(&str, &str, &str); 31] = [
     ("TestPasses", "passed", "out of passes"),
     ("TestLogs", "passed", "a note"),
@@ -147,7 +145,7 @@ const KINDS: [(&str, &str, &str); 31] = [
     ("ExampleAdd", "passed", ""),
     ("ExampleDeref", "failed", "\"expected\":\"5\""),
     ("Example_panics", "exited-early", "panic: in an example, at "),
-    // Where reports have no frames, a test can write those of others: it fails all the same, one way or
+    // If reports have no frames, a test can forge reports of other tests. It fails anyway, in one way or
     // another.
     ("TestForges", "failed", "forged"),
 ];
@@ -160,8 +158,8 @@ fn every_go_test_has_its_outcome_whatever_ends_its_process() {
         let names: BTreeSet<&str> = run.ends.keys().map(String::as_str).collect();
         assert_eq!(names, KINDS.iter().map(|(name, ..)| *name).collect(), "{}", run.command);
         for (name, outcome, said) in KINDS {
-            // Before Go 1.20 standard error is a stream of its own: of several tests that ended within one
-            // read, those that did not pass have it.
+            // Before Go 1.20, standard error is a separate stream. If several tests end within one read, it
+            // goes to those that did not pass.
             let is_shared = !toolchain.is_framed && name == "TestStderr";
             let said = if is_shared { "" } else { said };
             if toolchain.is_framed || name != "TestForges" {
@@ -260,7 +258,7 @@ fn programs_are_built_in_the_state_directory_that_is_named_and_git_ignores_it() 
     let found = run(&world, &words);
     found.assert_outcome("TestReadsBeside", "passed", "");
     assert!(!world.path(".heeler").exists());
-    // A listing and a run share what is built; with coverage it is something else.
+    // A listing and a run share build products; a build with coverage has its own.
     assert_eq!(build_directories(&world.path("state")), listed);
     let has_debug_data = |directory: &Path| {
         let program = fs::read(directory.join("0/unit.test")).unwrap();
@@ -281,7 +279,7 @@ fn programs_are_built_where_nobody_else_could_put_them() {
     let own = build_directories(&world.path(".heeler"));
     list();
     assert_eq!(build_directories(&world.path(".heeler")), own);
-    // Another user, or the same one on another machine, with the same directory.
+    // Simulates another user, or the same user on another machine, who shares the directory.
     fs::create_dir(world.path("home2")).unwrap();
     world.env("HOME", world.path("home2").to_str().unwrap());
     list();
@@ -313,7 +311,7 @@ fn package_that_does_not_compile_is_one_error_and_the_others_run() {
         }
         ran.assert_stdout("2 passed");
         ran.assert_stdout("3 programs outside any test");
-        // Nothing is left to run.
+        // No package that can be built remains.
         let alone = world.run(&["run", "--go", "./broken"]).assert_code(4);
         alone.assert_stdout("undefined: undefinedFunction");
         alone.assert_stdout("heeler.test/fixtures/broken could not be built");

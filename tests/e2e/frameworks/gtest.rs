@@ -1,4 +1,4 @@
-//! GoogleTest programs, run over the protocol: every way in which a test can end, selections, and many tests.
+//! GoogleTest programs over the protocol: every way in which a test can end, selections, and many tests.
 
 use serde_json::{Value, json};
 
@@ -12,15 +12,14 @@ use crate::{
 
 const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\n";
 
-/// Checks every result against the expected results.
+/// Checks all results against the expected ones.
 #[track_caller]
 pub(crate) fn check_expected(books: &CheckedRun, suite: &str, expected: &[ExpectedResult]) {
     for one in expected {
         let uid = format!("{suite}::{}", one.name);
         let node = books.test(&uid);
         assert_eq!(books.state(&uid), one.state, "{node:#}");
-        // A process that is left behind is named with its test only where a batch happens to hold no other
-        // one.
+        // A leaked process is attributed to its test only if the batch happens to contain no other test.
         let kind = node["outcome-kind"].as_str().unwrap_or_default();
         assert!(kind == one.kind || (kind == "leaky" && one.name == "Leak.Child"), "{node:#}");
         assert!(books.message(&uid).contains(one.message), "{node:#}");
@@ -111,7 +110,7 @@ fn only_selected_tests_run() {
     let world = TestWorld::with_gtest("kinds");
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let all = uids("kinds", ["Named/P.Works/y", "Math.Add"]);
-    // One of them twice: it runs once.
+    // A test that is selected twice runs once.
     let run = server.run(Some(&["kinds::Named/P.Works/y", "kinds::Math.Add", "kinds::Math.Add"]));
     server.finish(&run, &all).assert_all("passed");
     let run = server.run(Some(&[]));

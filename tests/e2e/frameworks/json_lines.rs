@@ -1,5 +1,5 @@
-//! Programs that report as JSON lines, in a dialogue of several batches, played by the fake: on a channel of
-//! their own, and on standard input and output.
+//! Programs that report as JSON lines, in a dialogue of several batches. The fake plays them, both on a
+//! separate channel and on standard input and output.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,15 +16,14 @@ fn all_names() -> Vec<String> {
     (0..64).map(|number| format!("t{number:02}")).collect()
 }
 
-/// A finished run of a fake.
 struct FakeRun {
     books: CheckedRun,
-    /// Processes that ran tests.
+    /// Ids of the processes that ran tests.
     pids: HashSet<u32>,
     log: Vec<String>,
 }
 
-/// Runs all tests of a fake with these names, under settings of the default profile.
+/// Runs all tests of a fake with these names and these settings of the default profile.
 fn run_named(role: &str, settings: &str, names: &[String]) -> FakeRun {
     let world = TestWorld::new();
     world.note_starts();
@@ -43,7 +42,7 @@ fn run_named(role: &str, settings: &str, names: &[String]) -> FakeRun {
     let log = log.iter().filter_map(|event| event.params("client/log"));
     let log = log.filter_map(|line| line["message"].as_str().map(str::to_owned)).collect();
     assert_eq!(server.exit(), Some(0));
-    // The first start was for the listing.
+    // The first process only lists the tests.
     let pids = world.starts().iter().skip(1).map(|start| start.pid).collect();
     FakeRun { books, pids, log }
 }
@@ -52,7 +51,7 @@ fn run_fake(role: &str) -> FakeRun {
     run_named(role, "", &all_names())
 }
 
-/// The number of the batch, and the process, of each test that reported them.
+/// Returns the batch number and the process of each test that reported them.
 fn batches(run: &FakeRun) -> HashMap<String, (u32, u32)> {
     let read = |name: String| {
         let part = run.books.test(&format!("fake::{name}"))["heeler.parts"][0]["name"].as_str()?.to_owned();
@@ -77,7 +76,7 @@ fn assert_states(run: &FakeRun, of_t20: &str) {
 #[test]
 fn one_process_runs_several_requested_batches() {
     for role in ["json-lines", "json-lines-stdio"] {
-        // With one worker, so that its processes get many tests however busy the machine is.
+        // With one worker, each process gets many tests, however busy the machine is.
         let run = run_named(role, "jobs = 1", &all_names());
         assert_states(&run, "passed");
         let batches = batches(&run);
@@ -121,7 +120,7 @@ fn death_in_a_dialogue_is_named_and_the_rest_runs_on() {
         let crashed = run.books.test("fake::t20");
         assert_eq!(crashed["heeler.signal"], "SIGABRT", "{crashed:#}");
         let batches = batches(&run);
-        // What ran after it in its batch has run in another process.
+        // The tests after it in its batch ran in another process.
         assert_ne!(batches["t19"].1, batches["t21"].1, "{batches:?}");
         run.books.assert_no_program_failures();
     }
@@ -160,7 +159,7 @@ fn garbage_between_reports_is_output_and_a_wrong_report_fails_the_program() {
 fn process_that_closes_its_input_is_replaced() {
     let run = run_fake("json-lines-stdio-closes-input");
     assert_states(&run, "passed");
-    // None of its processes runs a second batch.
+    // No process of this program runs a second batch.
     let batches = batches(&run);
     assert!(batches.values().all(|(batch, _)| *batch == 1) && run.pids.len() >= 4, "{batches:?}");
 }
@@ -177,14 +176,15 @@ fn process_that_closes_its_output_in_a_test_is_ended() {
 #[test]
 fn process_that_does_not_read_its_request_is_ended() {
     let names: Vec<_> = all_names().into_iter().map(|name| name + &"x".repeat(16 << 10)).collect();
-    // The request for one test alone fits into the pipe, so that nothing shows that it is not read.
+    // A request for a single test fits into the pipe buffer, so Heeler does not notice that no one reads it.
     let limits = "timeout = \"5s\"\nstartup-timeout = \"1s\"\ngrace-period = \"100ms\"";
     let settings = format!("jobs = 1\n{limits}\nmax-startup-crashes = 100");
     let run = run_named("json-lines-stdio-begins-unread", &settings, &names);
     let said = "the process did not read its next request within ";
     assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
     let states: Vec<_> = names.iter().map(|name| run.books.state(&format!("fake::{name}"))).collect();
-    // In each process, only the test that began before its request was read has no result of its own.
+    // Each process has exactly one test without its own result: the one that began before its request was
+    // read.
     assert!(states.iter().all(|state| ["passed", "timed-out"].contains(state)), "{states:?}");
     let unread = states.iter().filter(|state| **state == "timed-out").count();
     assert!((1..=4).contains(&unread), "{states:?}");
@@ -212,7 +212,7 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
             let expected = if name == "t20" { of_t20 } else { "passed" };
             assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
         }
-        // The process died, whichever test did it.
+        // The process died, whichever test killed it.
         let message = run.books.programs["fake"]["error.message"].as_str().unwrap();
         assert!(
             message.contains("the process died of SIGABRT while ")
@@ -222,7 +222,7 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
     }
 }
 
-/// A program in the shell that reports to `reports`, and whose only test runs a command.
+/// Returns a shell program that reports to `reports` and whose only test runs a command.
 fn shell_adapter(reports: &str, test: &str) -> String {
     format!(
         "#!/bin/sh\nreport() {{ printf '\\036%s\\n' \"$1\"{reports}; }}\n\

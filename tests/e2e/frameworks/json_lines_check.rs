@@ -1,5 +1,5 @@
-//! `heeler check-adapter`: the adapters of the examples keep every rule, and of each of many broken ones
-//! exactly the rule is named that it breaks.
+//! `heeler check-adapter`: the example adapters keep every rule. For each of many broken adapters, the check
+//! names exactly the broken rule.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{fixtures::fixtures, has_long_forms, world::TestWorld};
 
-/// Faults of the fixture, and the rule that each breaks.
+/// Faults of the fixture, with the rule that each breaks.
 const FAULTS: [(&str, &str); 25] = [
     ("exits-at-once", "start"),
     ("works-alone", "two-processes"),
@@ -35,7 +35,7 @@ const FAULTS: [(&str, &str); 25] = [
     ("fences-one-output", "fence"),
     ("exits-with-3", "stop"),
 ];
-/// The same, of faults for which the check waits until its limit.
+/// Faults, with their rules, for which the check waits until its timeout.
 const SILENT_FAULTS: [(&str, &str); 8] = [
     ("writes-elsewhere", "carrier"),
     ("writes-late", "at-once"),
@@ -46,12 +46,12 @@ const SILENT_FAULTS: [(&str, &str); 8] = [
     ("no-done", "done"),
     ("outlives-its-requests", "end-of-input"),
 ];
-/// A limit that no answer reaches on a busy machine.
+/// A timeout that no answer reaches, even on a busy machine.
 const LONG_LIMIT: &str = "300s";
-/// A limit that is reached: long enough for the answers that come.
+/// A timeout that the check reaches; long enough for the answers that do arrive.
 const SHORT_LIMIT: &str = "30s";
 
-/// What a check has found: the results by rule, and the output.
+/// Results of a check, by rule, and its output.
 struct Checked {
     results: BTreeMap<String, Value>,
     text: String,
@@ -64,7 +64,7 @@ impl Checked {
     }
 }
 
-/// Checks an adapter as programs read it.
+/// Checks an adapter with output in JSON.
 fn check(framework: &str, limit: &str, words: &[&str], code: i32) -> Checked {
     let world = TestWorld::new();
     let head = ["check-adapter", "--framework", framework, "--timeout", limit, "--format", "json"];
@@ -87,7 +87,7 @@ fn check_fault(framework: &str, limit: &str, (fault, rule): (&str, &str)) {
     assert!(section.starts_with("docs/frameworks/json-lines.md#"), "{section}");
 }
 
-/// Checks faults beside each other, because a check mostly waits.
+/// Checks faults in parallel, because a check mostly waits.
 fn check_faults(
     framework: &str,
     limit: &str,
@@ -107,7 +107,8 @@ fn check_adapter_names_exactly_the_rule_that_is_broken_on_the_channel() {
 
 #[test]
 fn check_adapter_names_exactly_the_rule_that_is_broken_on_standard_streams() {
-    // Fences are for the channel only. Both carriers have the same judge, so a third is enough in the gate.
+    // Only the channel has fences. The same code judges both carriers, so a third of the faults is enough in
+    // the gate.
     let faults = FAULTS.into_iter().filter(|(_, rule)| *rule != "fence");
     let faults = faults.step_by(if has_long_forms() { 1 } else { 3 });
     check_faults("json-lines-stdio", LONG_LIMIT, faults);

@@ -1,4 +1,4 @@
-//! The example adapters, run as a user runs them: with a test that kills its process, and one that exits.
+//! The example adapters, run as a user would: one test kills its process, and one exits.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Classes and names in JUnit reports are equal to the reports of the real tools for the same tests.
+//! Classes and names in Heeler's JUnit reports equal those in the frameworks' own reports.
 
 use std::{collections::BTreeSet, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Class and name of each case of a report.
+/// Class and name of each case in a report.
 type CaseNames = BTreeSet<(String, String)>;
 
 fn case_names(report: &str) -> CaseNames {
@@ -32,7 +32,7 @@ fn case_names(report: &str) -> CaseNames {
     }
 }
 
-/// Returns the names that the framework's own tool writes, which leaves with any code.
+/// Returns the names that the framework's own tool writes. Its exit code does not matter.
 #[track_caller]
 fn names_of_tool(world: &TestWorld, program: &Path, words: &[&str]) -> CaseNames {
     let ran = world.command(Command::new(program), words).output().unwrap();
@@ -40,7 +40,7 @@ fn names_of_tool(world: &TestWorld, program: &Path, words: &[&str]) -> CaseNames
     case_names(&text.unwrap_or_else(|error| panic!("{error}: {ran:?}")))
 }
 
-/// Returns the names in our report, live and from the record of the run.
+/// Returns the names in Heeler's report, both live and from the record of the run.
 #[track_caller]
 fn names_of_heeler(world: &TestWorld, format: &str, words: &[&str]) -> CaseNames {
     let report = format!("{format}=ours.xml");
@@ -93,7 +93,7 @@ fn catch2_cases_have_its_names() {
     }
 }
 
-/// Checks a framework that writes a test with parts as its parts only.
+/// Checks a framework whose report has only the parts of a test that has parts.
 #[track_caller]
 fn check_with_parts(world: &TestWorld, theirs: &CaseNames) {
     let ours = names_of_heeler(world, "junit", &["reports"]);

@@ -1,4 +1,4 @@
-//! Rust test programs, run over the protocol and found through cargo.
+//! Rust test programs, run over the protocol and found through Cargo.
 
 use crate::{
     expected::LIBTEST,
@@ -51,7 +51,7 @@ fn output_is_kept_whatever_ends_a_test_among_others_on_the_first_run() {
     assert!(end("g_returns_an_error")["message"].as_str().unwrap().contains("no luck"));
     let message = end("f_should_panic_and_does_not")["message"].clone();
     assert!(message.as_str().unwrap().contains("did not panic as expected"), "{message}");
-    // Output belongs to the test that wrote it, also where the test passes.
+    // Output belongs to the test that wrote it, even if the test passes.
     assert!(!ran.stdout.contains("some output\\nsaid"), "{ran}");
 }
 

@@ -1,5 +1,5 @@
-//! Programs that crash while they list their tests: a listing that was written before is valid, and the crash
-//! is a failure of the program.
+//! Programs that crash while they list their tests. A complete listing is valid, and the crash is a failure
+//! of the program.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,5 @@
-//! Servers of the Model Context Protocol: a hostile one of both eras, and servers of the libraries in use.
+//! Servers of the Model Context Protocol: a hostile server for both eras, and servers built on real
+//! libraries.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -21,7 +22,7 @@ pub(super) fn server(words: &str) -> String {
 /// A finished run of servers.
 struct ServerRun {
     command: FinishedCommand,
-    /// The last event of each test, by its uid, in the order of their ends.
+    /// Uids of the tests, in the order of their ends.
     order: Vec<String>,
     ends: BTreeMap<String, Value>,
 }
@@ -124,11 +125,11 @@ fn tool_that_ends_badly_costs_itself_alone() {
     let wrong_id = run.end("hostile.k-wrong-id")["stdout"].as_str().unwrap();
     assert!(wrong_id.contains("an answer to the request \"2\", which was not made"), "{wrong_id}");
     let junit = world.read("junit.xml");
-    // The server's second answer, which contradicts its first one, is a failure of the server.
+    // The server's second answer contradicts its first, which is a failure of the server.
     assert_eq!(junit.matches("<testcase").count(), 16, "{junit}");
     run.command.assert_code(2);
 
-    // The history has them, and a rerun runs those that failed, with the same server.
+    // The history contains the results. A rerun runs the failed tests on the same server.
     let rerun = ServerRun::read(world.run(&["run", "--rerun", "failed", "--format", "json"]).assert_code(2));
     let failed: Vec<_> = run.ends.values().filter(|end| end["outcome"] != "passed").collect();
     assert_eq!((rerun.ends.len(), failed.len()), (9, 9), "{}", rerun.command);
@@ -166,7 +167,7 @@ fn tool_that_times_out_is_cancelled_and_its_answer_dropped() {
     let world = world();
     let notes = world.path("notes");
     let command = server(&format!("hostile legacy notes={}", notes.display()));
-    // The grace period is longer than the tool takes.
+    // The grace period is longer than the tool needs.
     world.write("heeler.toml", "[profile.default]\ngrace-period = \"10s\"\ncrash-capture = \"off\"\n");
     let run = run_in(&world, &command, &["-E", "test(/g-late|m-last/)"]);
     run.assert_outcome("hostile.g-late", "timed-out", "timed out after 0.3 s");
@@ -247,7 +248,7 @@ fn suite_of_the_configuration_gives_arguments() {
     run.assert_outcome("arguments.given", "passed", "");
     run.assert_outcome("arguments.missing", "failed", "echo is 'no'");
     assert_eq!(run.ends.len(), 3, "{}", run.command);
-    // The same with the program and its arguments.
+    // The same server, configured as a program with arguments.
     let words = server.split(' ').collect::<Vec<_>>();
     let python = world.run_with_separate_outputs(&["list", "--format", "names"]);
     assert!(python.stdout.contains("server::mcp.test.arguments.given"), "{python}");
@@ -280,7 +281,7 @@ fn several_servers_are_several_suites() {
     assert!(listed.stdout.contains("server#2::mcp.test.custom.only"), "{listed}");
 }
 
-/// Runs the server of a library, whose tools are the same in all.
+/// Runs a library's server. All of these servers have the same tools.
 #[track_caller]
 fn check_library(command: &str, suite: &str, throws: &str) {
     let world = world();
@@ -355,7 +356,7 @@ fn server_of_the_rust_library() {
     check_library(&command, "heeler-rmcp-peer", "answered with error -32603: a bug");
 }
 
-/// Runs the tests of a server that serves over HTTP, directly and behind the filter.
+/// Runs the tests of an HTTP server, directly and behind the filter.
 #[track_caller]
 fn check_library_over_http(command: &str, throws: &str) {
     let world = world();
@@ -403,7 +404,7 @@ fn server_of_the_rust_library_over_http() {
 
 #[test]
 fn server_over_http_that_is_killed_fails_its_tool_and_those_after_it() {
-    // Whether the head of the response was there depends on the moment.
+    // The timing decides whether the client has already received the response's head.
     let broken = ["connection closed before message completed", "the event stream broke", "Connection reset"];
     for (generation, script) in [(1, "sdk1.py"), (2, "sdk2.py")] {
         let world = world();
@@ -418,7 +419,7 @@ fn server_over_http_that_is_killed_fails_its_tool_and_those_after_it() {
             ("tools.fails", "failed", "expected 2 templates, got 1"),
             ("tools.throws", "failed", "answered with an error"),
             ("custom.aborts", "failed", ""),
-            // The address of a process that is just being ended may still reset connections.
+            // A process that is being killed may still reset connections to its address.
             ("custom.hangs", "failed", "Connection re"),
             ("custom.last", "failed", "Connection re"),
         ];

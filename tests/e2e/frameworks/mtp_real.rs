@@ -1,5 +1,5 @@
-//! Built applications of MSTest, NUnit and xUnit v3. Left out where `scripts/test` has neither found nor
-//! built them.
+//! Built applications of MSTest, NUnit and xUnit v3. Skipped if `scripts/test` has neither found nor built
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ fn real_applications() -> Option<PathBuf> {
     requirement::directory_of("HEELER_MTP_APPLICATIONS", "applications of Microsoft Testing Platform")
 }
 
-/// Returns the program of an application: `ms-suite` is `apps/ms-suite/MsSuite`.
+/// Returns an application's program: for `ms-suite`, it is `apps/ms-suite/MsSuite`.
 fn program(applications: &Path, name: &str) -> PathBuf {
     let (kind, part) = name.split_once('-').unwrap();
     let capitals = |word: &str| word[..1].to_uppercase() + &word[1..];
@@ -38,17 +38,17 @@ fn run_real(applications: &Path, name: &str, variables: &[(&str, &str)], more: &
     run_in(&world, program(applications, name).to_str().unwrap(), more)
 }
 
-/// Outcomes of tests, by what is left of their display names.
+/// Outcomes of tests, by the [`key`] of their display names.
 type Outcomes = BTreeMap<String, Vec<String>>;
 
-/// Returns the letters and digits of a display name, without type and number among equals.
+/// Returns the letters and digits of a display name, without its type and its number among equal names.
 fn key(name: &str) -> String {
     let name = match name.rsplit_once(" #") {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,
     };
     let shown = name.split_once(" [").and_then(|(_, shown)| shown.strip_suffix(']')).unwrap_or(name);
-    // Types may have arguments: `NuSuite.FixtureRows(1).One`.
+    // Type names may have arguments: `NuSuite.FixtureRows(1).One`.
     let shown = shown.rsplit_once(").").map_or(shown, |(_, method)| method);
     let shown = shown.rsplit_once(">.").map_or(shown, |(_, method)| method);
     let head = shown.find(['(', ' ', '<']).unwrap_or(shown.len());
@@ -60,8 +60,8 @@ fn key(name: &str) -> String {
     shown.chars().filter(|one| one.is_alphanumeric()).collect()
 }
 
-/// Runs an application on its console; returns what it prints of each end. Of several tries the last counts,
-/// and a clean-up that fails changes the end of a test that has passed.
+/// Runs an application on its console; returns the printed outcome of each test. The last try of a test
+/// counts. A failing clean-up turns the outcome of a passed test into a failure.
 fn console_run(applications: &Path, name: &str) -> Outcomes {
     let world = world(applications, &[]);
     let command = world.command(
@@ -72,7 +72,7 @@ fn console_run(applications: &Path, name: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     let mut cleaned = Vec::new();
     for line in printed.lines() {
-        // A test that writes past the console may leave a line without an end.
+        // A test that writes past the console may leave an unfinished line.
         let begins = ["passed", "failed", "skipped"].map(|outcome| line.find(&format!("{outcome} XuSuite.")));
         let line = &line[begins.into_iter().flatten().min().unwrap_or(0)..];
         let Some((outcome, rest)) = line.split_once(' ') else { continue };
@@ -84,7 +84,7 @@ fn console_run(applications: &Path, name: &str) -> Outcomes {
         if let Some(of) = test.strip_prefix("[Test Class Cleanup Failure (") {
             cleaned.push(key(of.trim_end_matches([')', ']'])));
         } else if test.ends_with(" ClassCleanup]") {
-            // That of the class's last test.
+            // This clean-up belongs to the last test of the class.
             cleaned.push("Two".to_owned());
         } else if let Some(test) = test.strip_prefix("(try ") {
             outcomes.insert(key(test.split_once(' ').unwrap().1), vec![outcome.to_owned()]);
@@ -106,8 +106,8 @@ fn fold(ends: &[String]) -> Vec<String> {
     worst.map(str::to_owned).into_iter().collect()
 }
 
-/// Tests that their frameworks do not run when they are selected beside others: names with quotation marks or
-/// control characters, ids with random numbers, a row of two that share one id, and explicit tests.
+/// Tests that their frameworks do not run if selected together with others: names with quotation marks or
+/// control characters, ids with random numbers, a row whose id another row shares, and explicit tests.
 const LOST: [&str; 8] = [
     "NuSuite.Rows.FromData(\"with",
     "NuSuite.Rows.NastyRows(\"with",
@@ -119,7 +119,7 @@ const LOST: [&str; 8] = [
     "XuSuite.Outcomes.ExplicitOne",
 ];
 
-/// Compares a run with the console's own, test by test.
+/// Compares a run with the console's results, test by test.
 fn assert_equal_to_console(applications: &Path, name: &str) {
     let mut console = console_run(applications, name);
     assert!(console.len() > 80, "{console:?}");
@@ -130,11 +130,11 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         let is_lost = LOST.iter().any(|lost| test.starts_with(lost));
         assert!(outcome != "not-run" || is_lost, "{test} was not run\n{}", run.command);
         let of = key(test);
-        // Random tests have other names each time.
+        // Random tests have a new name in each run.
         if of.starts_with("Random") {
             continue;
         }
-        // Rows that are known only while they run are one test.
+        // Rows that become known only at run time are one test.
         if !console.contains_key(&of) {
             let rows: Vec<String> = console.keys().filter(|row| row.starts_with(&of)).cloned().collect();
             let ends: Vec<String> = rows.iter().filter_map(|row| console.remove(row)).flatten().collect();
@@ -142,7 +142,7 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         }
         let expected = console.get_mut(&of).unwrap();
         if outcome == "not-run" {
-            // The platform loses it: the console, which runs all tests, has its end.
+            // The platform loses this test in a selection. The console runs all tests, so it has an outcome.
             assert!(expected.pop().is_some(), "{test}");
             continue;
         }
@@ -154,8 +154,8 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         let mut expected = if expected.len() > ends.len() { fold(&expected) } else { expected };
         ends.sort();
         expected.sort();
-        // MSTest's console shows the one test of a class whose clean-up fails as passed, if it writes the row
-        // before the clean-up.
+        // If a clean-up fails for a class with a single test, MSTest's console shows the test as passed if it
+        // writes the row before the clean-up.
         let is_each_failed = ends.iter().all(|end| end == "failed");
         if name == "ms-suite"
             && of == "One"
@@ -167,8 +167,8 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         }
         assert_eq!(*ends, expected, "{of} of {name}\n{}", run.command);
     }
-    // Two that share one id are one test. A clean-up that fails after its test's time limit is a row of its
-    // own on the console, if it fails before the end of the process.
+    // Two rows that share an id are one test. A clean-up that fails after its test's timeout is a separate
+    // row on the console, if it fails before the process ends.
     let is_row_of_console =
         |of: &str| of == "twin" || of.starts_with("Random") || of.starts_with("TestCleanupFailure");
     console.retain(|of, _| !is_row_of_console(of));
@@ -193,7 +193,7 @@ fn xunit_suite_gives_what_its_console_run_gives() {
     assert_equal_to_console(&applications, "xu-suite");
 }
 
-/// Tests that die, and how they end: `Segfault` is an exception that the runtime throws.
+/// Tests that die, with their outcomes. The runtime turns `Segfault` into an exception.
 const DEATHS: [(&str, &str); 11] = [
     ("FailFast", "crashed"),
     ("StackOverflow", "crashed"),
@@ -208,7 +208,7 @@ const DEATHS: [(&str, &str); 11] = [
     ("Segfault", "failed"),
 ];
 
-/// Tests that hang, and one that leaves a child behind, which keeps the outputs.
+/// Tests that hang, and one that leaves a child process holding the outputs.
 const HANGS: [(&str, &str); 5] = [
     ("Sleeps", "timed-out"),
     ("Spins", "timed-out"),
@@ -217,8 +217,8 @@ const HANGS: [(&str, &str); 5] = [
     ("LeavesChild", "passed"),
 ];
 
-/// Returns the armed tests of an application: in the gate one for each way to end of MSTest, and fewer of the
-/// others, because the platform that all of them use reports the tests.
+/// Returns an application's dangerous tests. In the gate, they are one test for each way to end for MSTest
+/// and fewer for the others, because all three use the same platform to report tests.
 fn armed(name: &str, all: &'static [(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
     let is_there = |(test, _): &&(&str, &str)| match name {
         _ if has_long_forms() => true,
@@ -228,10 +228,10 @@ fn armed(name: &str, all: &'static [(&'static str, &'static str)]) -> Vec<(&'sta
     all.iter().filter(is_there).copied().collect()
 }
 
-/// Runs armed tests of a class, and ten harmless ones beside them.
+/// Runs dangerous tests of a class together with ten harmless ones.
 fn run_armed(name: &str, class: &str, outcomes: &[(&str, &str)], limit: &str) -> Option<ApplicationRun> {
     let applications = real_applications()?;
-    // What writes a lot takes long on a busy machine.
+    // `HugeOutput` is left out, because it takes long on a busy machine.
     let tests = outcomes.iter().map(|(test, _)| format!(" | test(Hazards.{class}.{test})"));
     let filter = format!("(test(Batches.T0){}) & not test(HugeOutput)", tests.collect::<String>());
     let run = run_real(&applications, name, &[("SUITE_DANGER", "1")], &["--timeout", limit, "-E", &filter]);
@@ -254,7 +254,7 @@ fn assert_hangs(name: &str) {
     {
         let (_, end) = run.ends.iter().find(|(test, _)| test.ends_with(hang)).unwrap();
         let text = end.to_string();
-        // On a machine that is too busy, the runtime begins its report and does not end it in time.
+        // On an overloaded machine, the runtime begins its report but does not finish in time.
         let is_cut_off = text.contains("Gathering state") && !text.contains("Crash report");
         let has_stacks = text.contains(&format!("Hangs.{hang}("));
         assert!(has_stacks || is_cut_off, "no stacks of {hang}: {end:#}");
@@ -328,8 +328,8 @@ fn processes_run_one_batch_after_the_other() {
         world.write("start.sh", &text);
         let run = run_in(&world, &format!("sh {}", script.display()), &["-j2"]);
         assert_eq!(run.counts().get("passed"), Some(&2000), "{name}\n{}", run.command);
-        // Each slot has one, and the first of them has listed the tests. The second starts only where the
-        // first results are late.
+        // Each slot has one process, and the first of them has also listed the tests. The second starts only
+        // if the first results are late.
         let starts = std::fs::read_to_string(starts).unwrap().lines().count();
         assert!((1..=2).contains(&starts), "{name}: {starts} processes\n{}", run.command);
     }

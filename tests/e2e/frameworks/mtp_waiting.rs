@@ -1,16 +1,17 @@
-//! Applications of Microsoft Testing Platform whose process lists the tests, waits, and runs some of them.
+//! Applications of Microsoft Testing Platform whose process lists the tests, waits, and then runs some of
+//! them.
 
 use super::mtp::{ApplicationRun, run_in};
 use crate::support::{fixtures::fixtures, world::TestWorld};
 
-/// What a process of an application was started with: `HEELER_RUN_ID` and `TEST_TMPDIR`.
+/// Environment of a started application process: `HEELER_RUN_ID` and `TEST_TMPDIR`.
 #[derive(Debug)]
 struct ApplicationStart {
     run: String,
     directory: String,
 }
 
-/// Writes a script that starts an application with this quirk and notes each start; returns the command.
+/// Writes a script that starts an application with this quirk and records each start; returns the command.
 fn noted_application(world: &TestWorld, quirk: &str) -> String {
     let text = format!(
         "#!/bin/sh\necho \"$HEELER_RUN_ID $TEST_TMPDIR\" >> {}\nexec python3 {} {quirk} \"$@\"\n",
@@ -29,7 +30,7 @@ fn starts(world: &TestWorld) -> Vec<ApplicationStart> {
     world.read("starts").lines().map(read).collect()
 }
 
-/// Runs an application with this quirk; all of its six tests have their results.
+/// Runs an application with this quirk; checks the results of all six tests.
 fn run_noted(quirk: &str, configuration: &str, more: &[&str]) -> (Vec<ApplicationStart>, ApplicationRun) {
     let world = TestWorld::new();
     world.write("heeler.toml", configuration);
@@ -54,8 +55,8 @@ fn process_that_has_listed_the_tests_runs_them() {
 #[test]
 fn process_that_ends_while_it_waits_is_replaced() {
     let (starts, run) = run_noted("exits-after-listing", "", &["-j1"]);
-    // Where its end is noticed only when it has been asked for tests, those that might have been running are
-    // tried apart from the others.
+    // If Heeler notices the process's end only after it requested tests, it retries the tests that might have
+    // been running separately.
     assert!((2..=3).contains(&starts.len()), "{}", run.command);
     assert_eq!(starts[0].run, starts[1].run, "both know the run");
 }

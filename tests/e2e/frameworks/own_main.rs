@@ -1,5 +1,5 @@
-//! Programs with a `main` of their own, which sets an order, chooses tests, or changes the exit code: each
-//! result is its test's own all the same, and a test that was not selected is an error.
+//! Programs with their own `main`, which sets an order, chooses tests or changes the exit code. Results still
+//! belong to the right tests, and running an unselected test is an error.
 
 use std::{collections::BTreeMap, os::unix::fs::symlink, path::Path};
 
@@ -23,7 +23,7 @@ const CATCH2: [(&str, &str); 6] = [
 const DOCTEST: [(&str, &str); 5] =
     [("first", "passed"), ("fails", "failed"), ("off", "skipped"), ("list", "passed"), ("last", "passed")];
 
-/// Random orders differ from process to process: one of several is in order by chance.
+/// Random orders differ between processes; one of them may be sorted by chance.
 const ATTEMPTS: usize = 3;
 
 fn world_of(program: &Path) -> TestWorld {
@@ -134,7 +134,7 @@ fn program_of_catch2_with_hundreds_of_tests_is_listed() {
             let books = server.finish(&run, &uids("program", all));
             assert!(names.iter().all(|name| books.state(&format!("program::{name}")) == "passed"));
             assert_eq!(books.state("program::fails"), "failed");
-            // A `main` that drops the result is not believed.
+            // Heeler does not believe a `main` that drops the result.
             assert_eq!(books.programs.is_empty(), code.is_empty(), "{books:#?}");
             assert_eq!(server.exit(), Some(0));
         }
@@ -149,7 +149,7 @@ fn option_of_catch2_that_is_there_twice_is_an_error_of_the_options() {
         let patterns = patterns.to_str().unwrap();
         let mut twice = vec![("--order", "rand"), ("--durations", "no"), ("--input-file", patterns)];
         if version == Catch2Version::Two {
-            // Version 3 takes several reporters.
+            // Version 3 accepts several reporters.
             twice.push(("-r", "console"));
         }
         for (option, value) in twice {

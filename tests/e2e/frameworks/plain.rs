@@ -1,5 +1,5 @@
-//! The plain runner, a build without the default features, beside the whole program: the sample suite of each
-//! framework ends the same in both. Left out where `.ci/run` has not built it (`HEELER_PLAIN`).
+//! Compares the plain runner, a build without default features, with the whole program: each framework's
+//! sample suite ends the same in both. Skipped if `.ci/run` has not built the plain runner (`HEELER_PLAIN`).
 
 use std::{collections::BTreeMap, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -12,13 +12,14 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
-/// One test of most suites hangs; a busy machine may take seconds to start a process.
+/// One test of most suites hangs. The timeout is long because a busy machine may take seconds to start a
+/// process.
 const SETTINGS: &str = "[profile.default]\ntimeout = \"4s\"\ngrace-period = \"200ms\"\n";
 
-/// Members of the last event of a test that are the same in both programs.
+/// Members of a test's last event that must agree in both programs.
 const MEMBERS: [&str; 3] = ["outcome", "signal", "exit_code"];
 
-/// The exit code of a run and the end of each of its tests, by uid.
+/// Returns the run's exit code and the end of each test, by uid.
 fn ends(ran: &FinishedCommand) -> (Option<i32>, BTreeMap<String, [Value; MEMBERS.len()]>) {
     let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let ends = events.filter(|event| event["type"] == "test" && event["outcome"].is_string());
@@ -26,7 +27,7 @@ fn ends(ran: &FinishedCommand) -> (Option<i32>, BTreeMap<String, [Value; MEMBERS
     (ran.code, ends.map(end).collect())
 }
 
-/// Runs a suite with both programs and compares the ends; returns the run of the plain runner.
+/// Runs a suite with both programs and compares the ends; returns the plain runner's output.
 fn compare(world: &TestWorld, words: &[&str]) -> Option<FinishedCommand> {
     let program = requirement::directory_of("HEELER_PLAIN", "the plain runner")?.join("heeler");
     let words = [&["run", "--format", "json", "--no-history", "-j2"], words].concat();
@@ -37,7 +38,7 @@ fn compare(world: &TestWorld, words: &[&str]) -> Option<FinishedCommand> {
     Some(ran)
 }
 
-/// Compares the runs of one program.
+/// Compares both programs' runs of one test program.
 fn compare_program(program: &Path) -> Option<FinishedCommand> {
     let world = TestWorld::new();
     symlink(program, world.path("kinds")).unwrap();

@@ -1,4 +1,4 @@
-//! pytest: the fixture suite with every kind of end, its output, listings, and coverage. Left out where
+//! pytest: the fixture suite with every kind of end, its output, listings and coverage. Skipped if
 //! `scripts/test` could not install pytest.
 
 use std::{
@@ -19,18 +19,18 @@ use crate::support::{
 pub(super) const SETTINGS: &str =
     "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
-/// Returns the interpreter of `HEELER_PYTEST`, otherwise the one with the newest pytest.
+/// Returns the interpreter in `HEELER_PYTEST`, or else the one with the newest pytest.
 pub(crate) fn python() -> Option<PathBuf> {
     let chosen = std::env::var_os("HEELER_PYTEST").map(PathBuf::from);
     chosen.or_else(|| installed_python("pytest"))
 }
 
-/// Returns the interpreter with the oldest pytest, unless `HEELER_PYTEST` names another one.
+/// Returns the interpreter with the oldest pytest, unless `HEELER_PYTEST` names an interpreter.
 fn oldest_python() -> Option<PathBuf> {
     std::env::var_os("HEELER_PYTEST").map_or_else(|| installed_python("pytest-oldest"), |_| None)
 }
 
-/// Returns the interpreter of [`python`], and in long forms the one with the oldest pytest as well.
+/// Returns the interpreter of [`python`], and in the long form also the one with the oldest pytest.
 pub(super) fn pythons() -> Vec<PathBuf> {
     let oldest = if has_long_forms() { oldest_python() } else { None };
     oldest.into_iter().chain(python()).collect()
@@ -69,10 +69,9 @@ const ALL_FILES: [&str; 9] = [
     "test_unittest.py",
 ];
 
-/// A finished run.
 pub(super) struct PytestRun {
     pub(super) command: FinishedCommand,
-    /// The last event of each test, by its node id.
+    /// Last event of each test, by its node id.
     pub(super) ends: BTreeMap<String, Value>,
     pub(super) program_failures: Vec<Value>,
 }
@@ -104,7 +103,7 @@ impl PytestRun {
         self.ends.get(name).unwrap_or_else(|| panic!("no end of {name}\n{}", self.command))
     }
 
-    /// Panics unless the test has this outcome, and this text in what is said of it.
+    /// Panics unless the test's last event has this outcome and contains this text.
     #[track_caller]
     pub(super) fn assert_outcome(&self, name: &str, outcome: &str, said: &str) {
         let end = self.end(name);
@@ -305,7 +304,7 @@ fn version_that_is_too_old_is_one_error_that_names_the_oldest() {
     ] {
         let version = if module == "pytest" { "7.2.1" } else { "1.0.0" };
         let world = world(&["test_shared.py", "conftest.py"]);
-        // Loaded before Heeler's plugin.
+        // pytest loads this module before Heeler's plugin.
         world.write("early.py", &format!("import {module}\n{module}.__version__ = '{version}'\n"));
         let words = ["run", "--pytest", ".", "--python", python.to_str().unwrap(), "--", "-p", "early"];
         let ran = world.run(&words);

@@ -1,12 +1,12 @@
-//! pytest: fixtures and hooks of conftest files in many directories, as parts of a suite are given to
-//! interpreters one after the other. The judge is pytest itself.
+//! pytest: fixtures and hooks of conftest files in many directories, while interpreters get one part of the
+//! suite after another. The expected results come from pytest itself.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
 use super::pytest::{pythons, run, world};
 use crate::support::{fixtures::fixtures, has_long_forms, world::TestWorld};
 
-/// Returns a world with the suite whose directories have conftest files.
+/// Returns a world with a suite that has conftest files in its directories.
 fn suite() -> TestWorld {
     let world = world(&[]);
     let from = fixtures().join("pytest/conftests/.");
@@ -15,7 +15,7 @@ fn suite() -> TestWorld {
     world
 }
 
-/// Returns the outcome of each test in a session of pytest; the worst of its set-up, call and tear-down.
+/// Returns each test's outcome in a pytest session: the worst of its set-up, call and tear-down.
 fn outcomes_of_pytest(world: &TestWorld, python: &Path) -> BTreeMap<String, &'static str> {
     let mut pytest = Command::new(python);
     pytest.current_dir(world.dir()).args(["-m", "pytest", "-v", "--tb=no", "-p", "no:cacheprovider"]);
@@ -48,7 +48,7 @@ fn fixtures_of_all_conftest_files_stay_in_every_part_of_a_run() {
         assert_eq!(expected.len(), 222, "{expected:?}");
         let runs: [&[&str]; 3] =
             [&["--no-history", "-E", "test(strict) | test(deeper)"], &["--no-history"], &[]];
-        // By a history, the parts have other sizes.
+        // With a history, the parts have other sizes.
         for more in &runs[..if has_long_forms() { 3 } else { 2 }] {
             let run = run(&world, &python, more);
             for (name, end) in &run.ends {

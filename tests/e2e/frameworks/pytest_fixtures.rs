@@ -1,18 +1,18 @@
-//! pytest: fixtures of the session that interpreters cannot have at the same time, several paths of tests,
-//! and failures that are equal. Left out where `scripts/test` could not install pytest.
+//! pytest: session fixtures that only one interpreter can use at a time, several test paths, and equal
+//! failures. Skipped if `scripts/test` could not install pytest.
 
 use std::fs;
 
 use super::pytest::{python, run, run_with, world};
 
-/// A fixture that only one process can have, as a server with a fixed port: others wait for it without an
-/// end, also when it is free.
+/// A fixture that only one process can use, like a server with a fixed port. Other processes wait forever,
+/// even after it is free.
 const SERVER: &str = "import os, time, pytest\n\n@pytest.fixture(scope='session', autouse=True)\ndef server():\n    \
     try:\n        os.close(os.open('port', os.O_CREAT | os.O_EXCL))\n    \
     except FileExistsError:\n        open('waiting', 'w').close()\n        open('stood', 'w').close()\n        \
     while True:\n            time.sleep(0.01)\n    yield\n    os.remove('port')\n";
 
-/// Tests that end when a process waits for the fixture.
+/// Tests that end once a process waits for the fixture.
 const TESTS: &str = "import os, time, pytest\n\n@pytest.mark.parametrize('n', range(8))\ndef test(n):\n    \
     while not os.path.exists('waiting'):\n        time.sleep(0.01)\n";
 
@@ -87,7 +87,7 @@ fn equal_failures_are_shown_in_full_once() {
     assert_eq!(ran.stdout.matches("available fixtures").count(), 1, "{ran}");
     assert_eq!(ran.stdout.matches("(same failure as test_many.py::test_with").count(), 30, "{ran}");
     ran.assert_stdout("30 more with the same failure:").assert_stdout("assert 1 == 2");
-    // Each has all of it in reports.
+    // Reports contain the full message of each failure.
     let json = run_with(&world, &python, &[]);
     let whole = json.ends.values().filter(|end| end.to_string().contains("available fixtures")).count();
     assert_eq!(whole, 31, "{}", json.command);

@@ -1,5 +1,5 @@
-//! Sessions of pytest: warm interpreters, and suites, conftest files and interpreters that are hostile to
-//! them. Left out where `scripts/test` could not install pytest.
+//! pytest sessions: warm interpreters, and suites, conftest files and interpreters that try to break them.
+//! Skipped if `scripts/test` could not install pytest.
 
 use std::{
     ffi::OsStr,
@@ -14,7 +14,7 @@ use crate::support::{
     world::{TestWorld, run as command_run},
 };
 
-/// Returns the number of lines of a file that tests append to, and empties it.
+/// Counts the lines of a file that tests append to, and removes the file.
 fn take_lines(world: &TestWorld, name: &str) -> usize {
     let count = fs::read_to_string(world.path(name)).unwrap_or_default().lines().count();
     fs::remove_file(world.path(name)).ok();
@@ -36,7 +36,7 @@ fn interpreter_runs_one_part_after_the_other_in_one_session() {
     world.write("test_one.py", test);
     world.write("test_two.py", test);
     let state = world.path("state").display().to_string();
-    // What the tests take is known in the second run, whose batches leave room for slower ones.
+    // The second run knows the tests' durations; its batches leave room for slower tests.
     for number in 0..2 {
         let run = run(&world, &python, &["--state-dir", &state]);
         assert_eq!(run.ends.len(), 300, "{}", run.command);
@@ -65,7 +65,7 @@ fn session_whose_tear_down_ends_the_process_is_a_failure_of_the_program() {
     assert!(failure.to_string().contains("before the end of its session"), "{failure:#}");
 }
 
-/// Two fixtures of this scope, of which the second never ends its tear-down.
+/// Returns two fixtures of this scope; the second never finishes its tear-down.
 fn hanging_in_tear_down(scope: &str) -> String {
     format!(
         "import threading, pytest\n@pytest.fixture(scope='{scope}')\ndef inner():\n    yield\n\
@@ -78,7 +78,7 @@ fn hanging_in_tear_down(scope: &str) -> String {
 #[test]
 fn tear_down_of_a_shared_fixture_that_hangs_has_a_limit_without_a_time_limit() {
     for python in &pythons() {
-        // They mostly wait, so they may wait together.
+        // The checks mostly wait, so they run in parallel.
         std::thread::scope(|threads| {
             for scope in ["class", "module", "session"] {
                 threads.spawn(move || check_hanging_tear_down(python, scope));
@@ -90,7 +90,7 @@ fn tear_down_of_a_shared_fixture_that_hangs_has_a_limit_without_a_time_limit() {
 fn check_hanging_tear_down(python: &Path, scope: &str) {
     let limit = "(four times startup-timeout) in the tear-down of";
     let tests = ["TestOne::test_one", "TestOne::test_two", "test_three"];
-    // The last test of a class or module has its tear-down; that of a session is behind all tests.
+    // The last test of a class or module includes its tear-down; a session's tear-down comes after all tests.
     let late = match scope {
         "class" => Some(tests[1]),
         "module" => Some(tests[2]),
@@ -139,7 +139,7 @@ fn exit_status_that_a_plugin_sets_is_a_failure_of_the_program() {
             assert_eq!(run.command.code, Some(2), "{}", run.command);
         }
     }
-    // A plugin that fails the session because of outcomes judges tests that have failed already.
+    // This plugin fails the session only after a test has failed, so this session passes.
     let Some(python) = python() else { return };
     let world = world(&[]);
     world.write(
@@ -168,7 +168,7 @@ fn directories_whose_names_are_not_unicode_run() {
         run.assert_outcome("caf\\xe9/\\xff/test_of_bytes.py::test_a", "passed", "");
         run.assert_outcome("caf\\xe9/\\xff/test_of_bytes.py::test_b", "failed", "assert 1 == 2");
         run.assert_outcome("caf\\xe9/\\xff/test_broken.py", "failed", "No module named 'no_such_module'");
-        // The directory itself is where pytest runs.
+        // Run pytest in this directory itself.
         let words = ["run", "--pytest", ".", "--python", python.to_str().unwrap(), "--format", "json"];
         let mut command = world.heeler(&words);
         command.current_dir(&directory);
@@ -198,12 +198,12 @@ fn second_file_of_one_name_has_the_error_of_pytest_and_costs_no_other() {
     }
 }
 
-/// Writes three tests of which one fails, and this conftest file; runs them.
+/// Writes three tests, one of which fails, and this conftest file; runs them.
 fn run_under(python: &Path, conftest: &str) -> PytestRun {
     run_under_with("", python, conftest)
 }
 
-/// The same with further settings.
+/// Like [`run_under`], with further settings.
 fn run_under_with(settings: &str, python: &Path, conftest: &str) -> PytestRun {
     let world = world(&[]);
     world.write("heeler.toml", &format!("{SETTINGS}{settings}"));
@@ -228,13 +228,13 @@ fn conftest_that_forks_prints_or_exits_late_changes_no_result() {
     let Some(python) = python() else { return };
     for conftest in [
         "import os\nif os.fork() == 0:\n    os._exit(7)\n",
-        // It returns into pytest.
+        // The child returns into pytest.
         "import os\nos.fork()\n",
-        // It holds all descriptors for a while.
+        // The child holds all descriptors for a while.
         "import os, time\nif os.fork() == 0:\n    time.sleep(2)\n    os.write(1, b'late\\n')\n    os._exit(0)\n",
         "import atexit, os\natexit.register(lambda: os.write(1, b'at exit\\n' * 20_000))\n",
         "import atexit, sys\natexit.register(lambda: print('x' * 100_000))\nsys.stdout.write('no end')\n",
-        // The outputs of the tests are those of the beginning.
+        // The tests' outputs are the ones from the start.
         "import os\ndef pytest_sessionstart():\n    os.write(1, b'\\x1e\\x1ex 1\\n' * 100)\n",
     ] {
         assert_few(&run_under(&python, conftest));
@@ -248,7 +248,8 @@ fn conftest_that_takes_the_channel_away_is_an_error_that_says_so() {
     assert_eq!(run.ends.len(), 0, "{}", run.command);
     assert!(run.command.stdout.contains("Bad file descriptor"), "{}", run.command);
     assert_ne!(run.command.code, Some(0));
-    // Without the descriptors to which it writes between tests, output belongs to no test for certain.
+    // Heeler's plugin writes to these descriptors between tests. Without them, output cannot be assigned to a
+    // test.
     let replaced = "import os\ndef pytest_collection_finish():\n    null = os.open('/dev/null', os.O_WRONLY)\n    \
                     for descriptor in range(4, 9):\n        os.dup2(null, descriptor)\n";
     let run = run_under_with("startup-timeout = \"10s\"\n", &python, replaced);
@@ -261,7 +262,7 @@ fn conftest_that_takes_the_channel_away_is_an_error_that_says_so() {
 fn items_with_long_and_strange_ids_are_run() {
     let Some(python) = python() else { return };
     let world = world(&[]);
-    // Together the ids are longer than the arguments of a process may be, 2 MiB.
+    // Together, the ids exceed the 2 MiB limit on a process's arguments.
     let count = if has_long_forms() { 2000 } else { 700 };
     world.write(
         "pytest.ini",
@@ -285,7 +286,7 @@ fn items_with_long_and_strange_ids_are_run() {
 fn interpreter_without_pytest_is_an_error_that_says_so() {
     let Some(python) = python() else { return };
     let world = world(&["test_shared.py", "conftest.py"]);
-    // The interpreter of the environment, outside of it.
+    // The environment's interpreter, called from outside the environment.
     symlink(fs::canonicalize(python).unwrap(), world.path("python")).unwrap();
     world.env("PYTHONPATH", "/nowhere");
     let ran = world.run(&["run", "--pytest", ".", "--python", "./python"]);

@@ -1,5 +1,5 @@
-//! What a program is, is found without starting anything that is no test program: however it is linked, and
-//! where it has the marks of no framework, of two, or of all.
+//! Heeler recognises what a program is without starting anything that is not a test program: however it is
+//! linked, and with the marks of no framework, of two or of all.
 
 use std::{
     env,
@@ -34,7 +34,7 @@ fn object(name: &str) -> PathBuf {
     })
 }
 
-/// Links objects and libraries into a program of the world.
+/// Links objects and libraries into a program in the world.
 fn link(world: &TestWorld, name: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) {
     let words: Vec<OsString> = words.iter().map(|word| word.as_ref().to_owned()).collect();
     let mut linker = Command::new("g++");
@@ -42,7 +42,7 @@ fn link(world: &TestWorld, name: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) {
     succeed(&mut linker, HINT);
 }
 
-/// Returns the frameworks of the tests that are listed.
+/// Returns the frameworks of the listed tests.
 #[track_caller]
 fn frameworks(world: &TestWorld, words: &[&str]) -> Vec<String> {
     let head = ["list", "--format", "json"];
@@ -99,7 +99,7 @@ fn recognition_finds_googletest_however_it_is_linked() {
     for program in programs {
         assert_eq!(frameworks(&world, &[program]), ["gtest"], "{program}");
     }
-    // A directory is searched for such programs; a library in it is none.
+    // Heeler searches a directory for such programs and skips the library in it.
     assert_eq!(frameworks(&world, &["."]), ["gtest"]);
 }
 
@@ -127,7 +127,6 @@ fn recognition_finds_the_other_frameworks_also_in_stripped_programs() {
     }
 }
 
-/// Copies a program into the world under a name.
 fn place(world: &TestWorld, from: &Path, name: &str) {
     copy_program(from, &world.path(name));
 }
@@ -147,7 +146,7 @@ fn recognition_starts_nothing_that_has_no_mark_of_a_framework() {
     ran.assert_stderr("tool has no mark of a test framework, and is not run to find out what it is");
     ran.assert_stderr("looked for: GoogleTest, Rust test, doctest, Catch2, Catch2 2, Boost.Test, Microsoft Testing Platform");
     ran.assert_stderr("--framework, or framework = in heeler.toml: gtest, ");
-    // In a suite of a configuration, too; and the framework that is named is believed.
+    // The same holds for a suite in a configuration. Heeler trusts a configured framework.
     world.write("heeler.toml", "[[suite]]\nname = \"tools\"\nprograms = [\"tool\"]\n");
     world.run(&["list"]).assert_code(4).assert_stderr("has no mark of a test framework");
     assert!(!world.path("started").exists());
@@ -198,7 +197,7 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
     place(&world, Path::new(heeler), "build/heeler");
     let ran = world.run(&["list", "build"]).assert_code(4);
     ran.assert_stderr("no native executable there contains a test framework");
-    // Its name makes it a test application all the same.
+    // Naming it as an application still makes it one.
     place(&world, &gtest("kinds"), "kinds");
     assert_eq!(frameworks(&world, &["--mtp", &format!("{heeler} ./kinds"), "-E", "Math"]), ["mtp"]);
 }
@@ -206,7 +205,7 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
 #[test]
 fn recognition_tells_tests_of_a_tool_from_the_tool_by_their_functions() {
     let world = TestWorld::new();
-    // These tests mention all frameworks, and are run by the functions of one.
+    // These tests mention all frameworks, but only one framework's functions run them.
     let own = env::current_exe().unwrap();
     let ran = world.run(&["list", own.to_str().unwrap()]).assert_code(0);
     ran.line_with(&["e2e", "tests, libtest"]);
@@ -224,7 +223,7 @@ fn recognition_of_two_frameworks_in_one_program_is_told_and_can_be_overridden() 
         "both has the marks of GoogleTest and doctest; its tests are those of GoogleTest: name the framework";
     assert!(all.contains(told), "{ran}");
     ran.line_with(&["both", "1 test, gtest"]);
-    // The framework that is named is tried and no other, and nothing is said about two.
+    // Heeler tries only the named framework and does not mention two.
     let ran = world.run(&["list", "both", "--framework", "gtest"]).assert_code(0);
     assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("has the marks of"), "{ran}");
 }

@@ -1,5 +1,5 @@
-//! Tests that open standard streams by name, and tests that fork as they should: Heeler's streams fail
-//! neither, and cost the latter nothing.
+//! Tests that open standard streams by name, and tests that fork correctly. Heeler's streams break neither,
+//! and the forking tests need no additional process.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ fn libtest() -> PathBuf {
     })
 }
 
-/// Runs the tests whose names contain a word; returns how each ended, by its name, and its message.
+/// Runs the tests whose names contain a word; returns each test's state and message, by name.
 fn run(
     world: &TestWorld,
     program: &Path,

@@ -1,5 +1,5 @@
 //! Subtests, sections and points in reports: steps of their test in JSON and CTRF, cases in JUnit on request,
-//! and their number in the summary; of tests that passed as well, and of more than are kept in memory.
+//! and a count in the summary. This includes those of passed tests and more than memory keeps.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ fn steps_of(list: &Value, outcome: &str, message: impl Fn(&Value) -> Value) -> S
     list.as_array().into_iter().flatten().map(step).collect()
 }
 
-/// Runs and reads the steps of all tests of each report, live and from the record.
+/// Reads the steps of one test from each report, live and from the record, and compares them with the
+/// expected.
 #[track_caller]
 fn check_reports(world: &TestWorld, words: &[&str], test: &str, expected: &[(&str, &str, &str)]) {
     let expected: Steps = expected
@@ -124,7 +125,7 @@ fn subtests_of_pytest_are_steps_also_with_equal_names() {
 
 #[test]
 fn steps_are_read_again_where_they_are_more_than_a_summary_keeps() {
-    // Above the 8 MiB of texts that a summary keeps.
+    // The texts exceed the 8 MiB that a summary keeps.
     let world = TestWorld::new();
     let long = "x".repeat(150);
     world.write_program(
