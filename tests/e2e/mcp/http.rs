@@ -1,5 +1,5 @@
-//! The Model Context Protocol over HTTP: `heeler serve mcp --port` and `heeler run --mcp http://…`, with peers
-//! that send what they should not.
+//! The Model Context Protocol over HTTP: `heeler serve mcp --port` and `heeler run --mcp http://…`, with
+//! peers that break the rules.
 
 use std::{io::Write as _, net::TcpStream};
 
@@ -20,7 +20,7 @@ fn initialize() -> Value {
     json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params })
 }
 
-/// Makes the handshake; returns the session's id.
+/// Makes the handshake; returns the session id.
 pub(super) fn handshake(server: &HttpServer) -> String {
     let opened = server.post(&[], &initialize());
     assert_eq!(opened.answer()["result"]["protocolVersion"], "2025-11-25", "{opened:?}");
@@ -43,17 +43,17 @@ fn both_eras_are_served() {
     };
     let listed = call(json!("l"), "tools/list", json!({})).answer();
     assert_eq!((&listed["id"], listed["result"]["tools"].as_array().unwrap().len()), (&json!("l"), 7));
-    // A call is answered with events, the last of which is the answer.
+    // The response to a call is an event stream, whose last event is the answer.
     let called =
         call(json!(7), "tools/call", json!({ "name": "list_tests", "_meta": { "progressToken": "t" } }));
     assert_eq!(called.header("content-type"), Some("text/event-stream"));
     let messages = called.messages();
     assert_eq!(messages[0]["params"]["progressToken"], "t", "{called:?}");
-    // A slow listing has more progress.
+    // A slow listing sends more progress notifications.
     let (answer, progress) = messages.split_last().unwrap();
     assert_eq!(answer["id"], 7, "{called:?}");
     assert!(progress.iter().all(|one| one["method"] == "notifications/progress"), "{called:?}");
-    // The session ends once.
+    // A session can be ended only once.
     assert_eq!(server.send("DELETE /mcp", &of_session, "").status, 200);
     assert_eq!(server.send("DELETE /mcp", &of_session, "").status, 404);
     assert_eq!(call(json!(8), "ping", json!({})).status, 404);
@@ -104,7 +104,7 @@ fn requests_that_break_the_rules_are_refused() {
     assert_eq!(server.post(&[own, ("X-Long", &long)], &list).status, 431);
     let unknown = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": "x" } });
     assert_eq!(server.post(&[own], &unknown).answer()["error"]["code"], -32602);
-    // A page of this machine may ask, and the session goes on.
+    // A page on this machine may send requests, and the session continues.
     assert_eq!(server.post(&[("Origin", "http://localhost:6274"), own], &list).status, 200);
 }
 
@@ -142,7 +142,7 @@ fn headers_of_a_modern_request_equal_its_body() {
     assert_eq!((other.status, &other.answer()["error"]["code"]), (400, &json!(-32022)), "{other:?}");
 }
 
-/// Begins a run that does not end by itself; returns its response so far, and the run's id.
+/// Starts a run that does not end by itself; returns its unfinished response and the run's id.
 pub(super) fn begin_endless_run(server: &HttpServer, headers: &[(&str, &str)]) -> (TcpStream, String) {
     let arguments = json!({ "filter": "test(Hang.Forever)" });
     let params = json!({ "name": "run_tests", "arguments": arguments, "_meta": { "progressToken": 1 } });
@@ -185,7 +185,7 @@ fn run_is_cancelled_when_its_client_closes_cancels_or_ends_the_session() {
     ends_cancelled(&run);
     drop(stream);
 
-    // Also before anything was answered.
+    // The same holds before any part of the response was sent.
     let starts = world.starts().len();
     let params = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" } });
     let call = json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params });
@@ -196,16 +196,16 @@ fn run_is_cancelled_when_its_client_closes_cancels_or_ends_the_session() {
         world.starts().iter().all(|start| crate::support::process::state(start.pid).is_none())
     });
 
-    // By another client, which names the run: the call is answered.
+    // Another client cancels the run by its id: the call is answered.
     let (mut stream, run) = begin_endless_run(&server, &[own]);
     server.request(3, "tools/call", json!({ "name": "cancel_run", "arguments": { "run": run } }));
     read_until(&mut stream, "\\\"state\\\":\\\"cancelled\\\"");
-    // The session, and everything that it does.
+    // Ending the session ends everything that it does.
     let (_stream, run) = begin_endless_run(&server, &[own]);
     assert_eq!(server.send("DELETE /mcp", &[own], "").status, 200);
     ends_cancelled(&run);
 
-    // The server itself: the call is answered.
+    // Ending the server answers the call.
     let session = handshake(&server);
     let (mut stream, _) = begin_endless_run(&server, &[("Mcp-Session-Id", &session)]);
     let ended = std::thread::spawn(move || server.end("TERM"));
@@ -229,7 +229,7 @@ fn slow_and_hostile_clients_cost_themselves_alone() {
         assert_eq!(Response::read(stream).status, 400);
     }
     assert_eq!(server.request(1, "server/discover", json!({})).status, 200);
-    // A body that does not come is not waited for without end.
+    // The server does not wait forever for a body.
     read_until(&mut slow, "408");
     drop(silent);
 }
@@ -241,7 +241,6 @@ fn only_loopback_addresses_are_served() {
     refused.assert_code(4).assert_stderr("expected an address of the loopback interface");
 }
 
-/// Returns a JSON response.
 pub(super) fn json_response(status: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

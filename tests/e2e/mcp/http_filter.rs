@@ -22,7 +22,7 @@ const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp.test.a","arguments":{}}}"#;
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
-/// A server with one page of tools, in JSON or as events.
+/// Starts a server with one page of tools, sent as JSON or as events.
 fn page_server() -> (String, std::sync::mpsc::Receiver<String>) {
     recording_server(|request| {
         let tools = r#"{"jsonrpc":"2.0", "id":5,"result":{"tools":[ {"name":"mcp.test.a"},{"name":"b\u00e9"} ],"x":1.50}}"#;
@@ -56,9 +56,9 @@ fn filter_hides_the_tests_and_keeps_all_other_bytes() {
     let listed = filter.send("POST /mcp", &[], list.replace("json\"}", "events\"}"));
     assert_eq!(listed.body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
     assert_eq!(listed.header("x-own"), Some("1"));
-    // A stream of its own may have the answer to any request.
+    // A separate stream may carry the answer to any request.
     assert_eq!(filter.send("GET /mcp", &[], "").body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
-    // A server may send the answer to one request in the response of another that has the same id.
+    // A server may put the answer to one request into the response to another request with the same id.
     let call = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"b"}}"#;
     assert!(!filter.send("POST /mcp", &[], call).body.contains("mcp.test.a"));
     assert_eq!(requests.try_iter().count(), 3);
@@ -97,7 +97,7 @@ fn filter_passes_events_as_they_come_and_a_close_to_the_server() {
     assert!(filter.port().parse::<u16>().is_ok());
 }
 
-/// Returns a text as a server that decodes this charset reads it.
+/// Returns a text in UTF-16 code units, each encoded by `unit`.
 fn encoded(text: &str, unit: impl Fn(u16) -> Vec<u8>) -> Vec<u8> {
     text.encode_utf16().flat_map(unit).collect()
 }
@@ -131,7 +131,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
         (with_charset("text/plain; charset=utf-7"), &utf7),
         (vec![json, ("Content-Type", "application/json; charset=utf-7")], &utf7),
         (vec![json, json], list),
-        // Readers of JSON recognize UTF-16 and UTF-32 by themselves.
+        // JSON parsers detect UTF-16 and UTF-32 without a charset.
         (vec![json], &utf16le),
         (vec![json], &utf16be),
         (vec![json], &utf32),
@@ -146,7 +146,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
             "{headers:?}: {refused:?}"
         );
     }
-    // Bodies of other methods, and calls for which a lenient reader is needed.
+    // Bodies of other methods, and calls that only a lenient parser accepts.
     let comment = CALL.replace("\"id\"", "/**/\"id\"");
     let named = [("Mcp-Name", "a"), ("Mcp-Name", "mcp.test.a")];
     for (line, headers, body) in [
@@ -238,7 +238,7 @@ fn filter_keeps_a_client_that_is_redirected() {
     assert_eq!(filter.send("GET /sse", &[], "").body, "event: endpoint\ndata: /messages?s=1\n\n");
 }
 
-/// Returns a text as `gzip` writes it.
+/// Returns a text compressed with `gzip`.
 fn gzipped(world: &TestWorld, text: &str) -> Vec<u8> {
     world.write("plain", text);
     run(world.shell("gzip -c plain >packed")).assert_code(0);

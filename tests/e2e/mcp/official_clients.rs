@@ -1,5 +1,5 @@
-//! The official clients in Node and Python (`tests/clients/mcp`), against the real program. Each scenario
-//! runs in a process of its own.
+//! The official clients in Node and Python (`tests/clients/mcp`), with the real program. Each scenario runs
+//! in its own process.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,12 +12,12 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, run},
 };
 
-/// Returns a file of the clients' package.
+/// Returns the path of a file in the clients' package.
 fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mcp").join(name)
 }
 
-/// Returns a file of the servers' package, whose libraries are installed.
+/// Returns a file of the servers' package; panics if its libraries are missing.
 #[track_caller]
 pub(super) fn fixture(name: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mcp");
@@ -28,7 +28,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
     package.join(name)
 }
 
-/// Returns the peer on the Rust library (`tests/clients/mcp/rmcp`).
+/// Returns the peer that uses the Rust library (`tests/clients/mcp/rmcp`).
 #[track_caller]
 pub(crate) fn rmcp_peer() -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-rmcp/debug/heeler-rmcp-peer");
@@ -50,7 +50,7 @@ enum Transport {
     Http,
 }
 
-/// Returns Heeler as a server over HTTP.
+/// Starts Heeler as a server over HTTP.
 fn served_over_http(world: &TestWorld) -> HttpServer {
     HttpServer::start(world.heeler(&["serve", "mcp", "--port", "0", "kinds"]))
 }
@@ -72,7 +72,7 @@ fn run_in_node(scenario: &str, transport: Transport) {
     world.check_tidy();
 }
 
-/// Returns the Python that has one of the library's versions.
+/// Returns the Python interpreter with this version of the library.
 #[track_caller]
 fn python(version: &str) -> PathBuf {
     let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mcp-python-{version}/bin/python"));
@@ -80,7 +80,7 @@ fn python(version: &str) -> PathBuf {
     python
 }
 
-/// Plays the script of the Python clients with one of the library's versions.
+/// Runs the Python clients' script with this version of the library.
 #[track_caller]
 fn run_in_python(version: &str, transport: Transport) {
     let world = world();
@@ -96,7 +96,7 @@ fn run_in_python(version: &str, transport: Transport) {
     world.check_tidy();
 }
 
-/// Plays the script of the Rust client.
+/// Runs the Rust client.
 #[track_caller]
 fn run_in_rust(era: &str, transport: Transport) {
     let world = world();
@@ -113,7 +113,7 @@ fn run_in_rust(era: &str, transport: Transport) {
     world.check_tidy();
 }
 
-/// Returns the command line of the inspector before a server.
+/// Runs the inspector's command line for a server.
 fn inspector(world: &TestWorld, words: &[&str]) -> FinishedCommand {
     let modules = client("inspector/node_modules");
     assert!(modules.is_dir(), "the inspector is missing; scripts/test installs it");
@@ -141,7 +141,7 @@ fn inspector_calls_a_tool() {
 fn filter_is_invisible_to_the_inspector() {
     let world = world();
     world.write("notes", "");
-    // The inspector takes "--" for its own, and passes few variables on.
+    // The inspector takes `--` as its own argument and passes only a few variables on.
     let (notes, script) = (world.path("notes"), client("server.mjs"));
     let export = format!("export NOTES={}", notes.display());
     let filter = format!("exec {} mcp filter -- node {} v2", env!("CARGO_BIN_EXE_heeler"), script.display());
@@ -154,7 +154,7 @@ fn filter_is_invisible_to_the_inspector() {
     inspector(&world, &call).assert_code(0).assert_stdout("\"5\"");
     let refused =
         inspector(&world, &["./filtered", "--method", "tools/call", "--tool-name", "mcp.test.first"]);
-    // It knows the tools from their list.
+    // The inspector knows the tools from the list, so it rejects the call itself.
     assert_eq!(refused.code, Some(5), "{refused}");
     assert!(!world.read("notes").contains("mcp.test."), "no test has reached the server");
 }
@@ -183,7 +183,7 @@ macro_rules! in_node {
             run_in_node(stringify!($scenario), Transport::StandardStreams);
         })+
 
-        /// The same over HTTP.
+        /// The same scenarios over HTTP.
         mod over_http {
             use super::{Transport, run_in_node};
 
@@ -240,8 +240,8 @@ fn rust_client_uses_each_tool_over_http_in_both_eras() {
     }
 }
 
-/// Has a client use the tools of `server.mjs` behind the filter; its command is built from the words that
-/// name the filter for it.
+/// Runs a client that uses the tools of `server.mjs` behind the filter. `client` returns the client's command
+/// and gets the arguments that name the filter.
 #[track_caller]
 fn run_behind_filter(transport: Transport, library: &str, client: impl Fn(&TestWorld, &[&str]) -> Command) {
     assert!(
@@ -276,7 +276,7 @@ fn run_behind_filter(transport: Transport, library: &str, client: impl Fn(&TestW
     world.check_tidy();
 }
 
-/// Both transports, with both libraries of the server. The gate has each once, the long form every pair.
+/// Pairs of a transport and a library of the server. The gate runs the first two; the long form runs all.
 const FILTERED: [(Transport, &str); 4] = [
     (Transport::StandardStreams, "v1"),
     (Transport::Http, "v2"),
@@ -301,7 +301,7 @@ fn filter_is_invisible_to_python_clients() {
 #[ignore = "a peer: scripts/test --peers"]
 fn filter_is_invisible_to_the_rust_client_in_both_eras() {
     for (transport, library) in FILTERED {
-        // The first library of the server knows the handshake only.
+        // The server's first library supports only the handshake.
         for era in if library == "v1" { &["legacy"][..] } else { &["legacy", "modern"] } {
             run_behind_filter(transport, library, |world, words| {
                 world.command(Command::new(rmcp_peer()), &[&["filtered-client", era], words].concat())

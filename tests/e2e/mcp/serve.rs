@@ -1,4 +1,4 @@
-//! `heeler serve mcp` with clients that send what they should not, and that leave at any time.
+//! `heeler serve mcp` with clients that break the rules and clients that leave at any time.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn served(world: &TestWorld, words: &[&str]) -> LineProcess {
     LineProcess::start(world.heeler(&[&["serve", "mcp"], words].concat()))
 }
 
-/// Parameters of a request of the modern era.
+/// Returns the parameters of a request of the modern era.
 fn modern(arguments: Value) -> Value {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -67,7 +67,7 @@ fn garbage_is_refused_and_the_session_goes_on() {
             "{method} {params}"
         );
     }
-    // Nobody asked, and nothing has these ids.
+    // These messages answer no request and name unknown ids.
     server.send(&json!({ "jsonrpc": "2.0", "id": 9, "result": {} }));
     server.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "none" } }),
@@ -91,7 +91,7 @@ fn ids_of_every_kind_are_echoed() {
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{expected},\"result\":{{}}}}")
         );
     }
-    // A call may have the id 0, and no second one beside it.
+    // A call may have the id 0, but no second open call may use it.
     let call = json!({ "id": 0, "method": "tools/call", "params": { "name": "list_tests" } });
     server.write(format!("{call}\n{call}\n").as_bytes());
     assert_eq!(server.response(&json!(0))["error"]["message"], "a request with id 0 is already open");
@@ -161,7 +161,7 @@ fn results_have_the_form_that_their_tools_declare() {
             "run_tests" => json!({ "filter": "Math" }),
             "get_failures" => json!({ "run": run["run"] }),
             "get_output" => json!({ "run": run["run"], "test": failed }),
-            // A run that can be cancelled is in progress.
+            // The run to cancel must be in progress.
             "cancel_run" => json!({ "run": begin_endless_run(&mut server) }),
             _ => json!({}),
         };
@@ -189,7 +189,7 @@ fn results_have_the_form_that_their_tools_declare() {
     assert_eq!(server.end().0.code(), Some(0));
 }
 
-/// Parameters of a call of the newer era by a client that takes tasks.
+/// Returns the parameters of a modern call by a client that supports tasks.
 fn with_tasks(mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -198,7 +198,7 @@ fn with_tasks(mut params: Value) -> Value {
     params
 }
 
-/// Asks for a task until it has ended.
+/// Polls a task until it has ended.
 fn ended_task(server: &mut LineProcess, task: &Value) -> Value {
     let deadline = std::time::Instant::now() + crate::support::recorder::DEADLINE;
     loop {
@@ -233,7 +233,7 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
         }
         created["taskId"].clone()
     };
-    // Two at the same time, with one id of their calls.
+    // Two tasks at the same time whose calls have the same id.
     let (endless, short) = (call(&mut server, "test(Hang.Forever)"), call(&mut server, "Math"));
     let ended = ended_task(&mut server, &short);
     assert_eq!(ended["status"], "completed", "{ended}");
@@ -253,14 +253,14 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
         let legacy = server.request(json!(4), method, json!({ "taskId": short }));
         assert_eq!(legacy["error"]["code"], -32601, "{method}: {legacy}");
     }
-    // Others get the result itself.
+    // Clients without tasks get the result itself.
     let plain = json!({ "name": "run_tests", "arguments": { "filter": "Math" } });
     assert_eq!(server.request(json!(5), "tools/call", modern(plain))["result"]["resultType"], "complete");
     assert_eq!(server.end().0.code(), Some(0));
     world.check_tidy();
 }
 
-/// Writes a configuration whose build waits for the file `built`, and leaves `begun` behind.
+/// Writes a configuration whose build creates the file `begun` and waits for the file `built`.
 fn write_waiting_build(world: &TestWorld) {
     let build = "touch begun; until [ -e built ]; do sleep 0.05; done";
     world.write(
@@ -284,7 +284,7 @@ fn session_begins_before_programs_are_built() {
     let tools = server.request(json!(2), "tools/list", json!({}));
     assert!(tools["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 3), "{tools}");
     assert!(!world.path("begun").exists(), "a build is for a call that needs it");
-    // While a call waits for the build, its client hears of it, and everything else is answered.
+    // While a call waits for the build, its client gets progress, and other requests are answered.
     let params = json!({ "name": "list_tests", "_meta": { "progressToken": "p" } });
     server.send(&json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params }));
     let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
@@ -374,7 +374,7 @@ fn program_that_cannot_be_listed_is_a_failure_with_its_reason() {
     assert_eq!(server.end().0.code(), Some(0));
 }
 
-/// Starts a run that does not end, and returns its id.
+/// Starts a run that does not end; returns its id.
 fn begin_endless_run(server: &mut LineProcess) -> String {
     let call = json!({
         "name": "run_tests",
@@ -385,7 +385,7 @@ fn begin_endless_run(server: &mut LineProcess) -> String {
     loop {
         let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
         assert_eq!(progress["params"]["progressToken"], "p");
-        // A slow listing has progress before the run has an id.
+        // A slow listing sends progress before the run has an id.
         if let Some(run) = progress["params"]["message"].as_str().unwrap().strip_prefix("run ") {
             return run.split(':').next().unwrap().to_owned();
         }
@@ -434,7 +434,7 @@ fn cancelled_call_gets_no_answer() {
     server.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }),
     );
-    // Before it can be listed: nothing has begun.
+    // The cancellation arrives before the programs are listed, so no test has begun.
     let call =
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "run_tests" } });
     let cancel =
@@ -465,7 +465,7 @@ fn run_of_the_command_line_is_read_and_rerun() {
         (&again["counts"]["selected"], &again["failures"][0]["test"]),
         (&json!(1), &json!("kinds::Math.Fail"))
     );
-    // Those that were not selected are left to a later rerun.
+    // Tests that the filter left out remain for a later rerun.
     let rest = server.call(3, "run_tests", json!({ "rerun": again["run"] }));
     assert_eq!(rest["counts"]["selected"], 2);
     let state = server.call(4, "list_tests", json!({ "filter": "state(failed)" }));

@@ -1,4 +1,4 @@
-//! A process that speaks lines of JSON on its standard streams.
+//! A process that exchanges lines of JSON over its standard streams.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::support::{recorder::DEADLINE, world::read_all};
 
-/// The process, and its streams.
 pub(super) struct LineProcess {
     pub(super) child: Child,
     stdin: Option<ChildStdin>,
@@ -24,7 +23,7 @@ impl LineProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        // More than any test has lines.
+        // No test produces more lines than this.
         let (sender, lines) = sync_channel(10_000);
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).split(b'\n') {
@@ -36,7 +35,7 @@ impl LineProcess {
         Self { stdin: child.stdin.take(), child, lines, stderr }
     }
 
-    /// Writes bytes; a process that is gone is found out by what is read.
+    /// Writes bytes. If the process has exited, the next read shows it.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(bytes).and_then(|()| stdin.flush()).ok();
@@ -50,7 +49,7 @@ impl LineProcess {
         self.stdin = None;
     }
 
-    /// Returns the next line; `None` at the end.
+    /// Returns the next line; `None` at the end of the output.
     #[track_caller]
     pub(super) fn next_line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(DEADLINE) {
@@ -60,7 +59,7 @@ impl LineProcess {
         }
     }
 
-    /// Returns the next response with this id; drops other messages.
+    /// Returns the next response with this id and drops all other messages.
     #[track_caller]
     pub(super) fn response(&mut self, id: &Value) -> Value {
         loop {
@@ -72,14 +71,13 @@ impl LineProcess {
         }
     }
 
-    /// Sends a request and returns the response.
     #[track_caller]
     pub(super) fn request(&mut self, id: Value, method: &str, params: Value) -> Value {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         self.response(&id)
     }
 
-    /// Calls a tool and returns the text of its answer.
+    /// Calls a tool; returns its parsed answer.
     #[track_caller]
     pub(super) fn call(&mut self, id: u64, tool: &str, arguments: Value) -> Value {
         let answer = self.request(json!(id), "tools/call", json!({ "name": tool, "arguments": arguments }));
@@ -87,14 +85,15 @@ impl LineProcess {
         serde_json::from_str(text).unwrap_or_else(|_| panic!("{answer}"))
     }
 
-    /// Waits for the exit; returns its status, the lines that were left, and the standard error.
+    /// Closes standard input and waits for the exit; returns the exit status, the remaining lines and the
+    /// standard error.
     #[track_caller]
     pub(super) fn end(mut self) -> (ExitStatus, Vec<String>, String) {
         self.close_stdin();
         self.end_with_open_stdin()
     }
 
-    /// The same, without an end of the standard input.
+    /// Like [`LineProcess::end`], but keeps the standard input open.
     #[track_caller]
     pub(super) fn end_with_open_stdin(mut self) -> (ExitStatus, Vec<String>, String) {
         let begun = Instant::now();
