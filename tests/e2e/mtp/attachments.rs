@@ -1,5 +1,5 @@
-//! Attachment files: named by tests, by the run, by its stream and by reports, whichever process is left to
-//! send them.
+//! Attachment files in the nodes of tests, the response, the attachments stream and reports, whichever
+//! process sends them.
 
 use std::{
     collections::BTreeSet,
@@ -26,17 +26,17 @@ fn file_of(uri: &Value) -> PathBuf {
     PathBuf::from(uri.as_str().and_then(|uri| uri.strip_prefix("file://")).expect("it is the URI of a file"))
 }
 
-/// Returns the files that a node names.
+/// Returns the files in a node.
 fn of_node(node: &Value) -> BTreeSet<PathBuf> {
     (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
 }
 
-/// Returns the files of a response, or of one message of the stream.
+/// Returns the files in a response, or in one message of the stream.
 fn of_list(list: &Value) -> BTreeSet<PathBuf> {
     list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
 }
 
-/// Returns the messages of a run's stream.
+/// Returns the messages of a run's attachments stream.
 fn stream<'a>(events: &'a [RecordedEvent], run: &RequestedRun) -> Vec<&'a Value> {
     let params = events.iter().filter_map(|event| event.params(STREAM));
     params
@@ -45,7 +45,7 @@ fn stream<'a>(events: &'a [RecordedEvent], run: &RequestedRun) -> Vec<&'a Value>
         .collect()
 }
 
-/// Returns the files of a run's stream; panics if one was sent twice.
+/// Returns the files of a run's attachments stream; panics if a file was sent twice.
 #[track_caller]
 fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
@@ -55,7 +55,7 @@ fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<PathBuf> 
     files
 }
 
-/// Panics unless the files exist below a directory of this run, with exactly these names.
+/// Panics unless the files exist in the evidence directory of a run and have exactly these names.
 #[track_caller]
 fn check_names(files: &BTreeSet<PathBuf>, names: &[&str]) {
     let found: BTreeSet<&str> =
@@ -86,8 +86,8 @@ fn crash_attachments_have_stable_names() {
             let selected = uids("evidence", ["Speaks.Crashes", "Z.IsLast"]);
             let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
             let books = server.finish(&run, &selected);
-            // The isolated rerun that checks the crash has its own files; the test names those of the crash
-            // that is reported.
+            // The isolated rerun that checks the crash has its own files. The test names the files of the
+            // reported crash.
             let of_test = of_node(books.test("evidence::Speaks.Crashes"));
             check_names(&of_test, &names);
             let of_answer = of_list(&books.response["result"]["attachments"]);
@@ -173,7 +173,7 @@ fn watchdog_attaches_crash_files_after_coordinator_death() {
     let mut server = TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal);
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    // The first crashes in isolation as well, which settles it.
+    // The first test also crashes in isolation, which confirms the crash.
     for _ in 0..2 {
         let guest = std::iter::repeat_with(|| meet.next_test()).find(|guest| {
             let is_first = guest.test_name.ends_with("/0");
@@ -202,7 +202,7 @@ fn crash_awaiting_isolated_rerun_survives_coordinator_death() {
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
     meet.next_test().send_command(b's');
-    // It runs in isolation now.
+    // The test now runs in isolation.
     let guest = meet.next_test();
     signal(server.pid(), "KILL");
     guest.wait_gone();
@@ -249,16 +249,16 @@ fn dead_workers_attachments_are_still_sent() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// The process that is killed while a run has sent a file and not ended.
+/// Process to kill after a run has sent a file and before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     None,
     Process(ProcessRole),
-    /// In the finish, when the due results are sent.
+    /// During the finish, while the watchdog sends the due results.
     WatchdogInFinish,
 }
 
-/// Crashes the first test, and returns when the second one runs.
+/// Crashes the first test; returns when the second test runs.
 fn crash_first(meet: &TestRendezvous, server: &TestServer<'_>) -> ConnectedTest {
     loop {
         let guest = meet.next_test();

@@ -1,5 +1,5 @@
-//! The callback port: the processes that connect to it, and clients of every behaviour. Whatever the client
-//! does, the run completes correctly, and the log has the proof level.
+//! The callback port: the processes that connect to it, and clients that behave well or badly. Whatever the
+//! client does, the run completes correctly, and the log shows the proof level.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::support::{
 
 const CASES: usize = 200;
 
-/// Deadlines short enough for a test.
+/// Timeouts short enough for a test.
 const IMPATIENT: &str = "[profile.default]\njobs = 2\nclient-stall-timeout = \"500ms\"\ndrain-timeout = \"300ms\"\nconnect-timeout = \"1s\"\n";
 
 fn world(cases: usize) -> (TestWorld, Vec<String>) {
@@ -28,13 +28,13 @@ fn world(cases: usize) -> (TestWorld, Vec<String>) {
     (world, selected)
 }
 
-/// Returns a port on which no process listens.
+/// Returns a port that refuses connections.
 fn refused_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
-/// Runs everything with a client whose connections behave so, and ends the session with `exit`.
+/// Runs all tests for a client with these connection behaviours; ends the session with `exit`.
 fn run(
     cases: usize,
     delivery: ExpectedDelivery,
@@ -59,7 +59,7 @@ fn proof_levels(books: &CheckedRun) -> BTreeSet<&str> {
 fn workers_and_watchdog_each_connect_once() {
     let (world, selected) = world(CASES);
     let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::Normal);
-    // Several runs of one session share the connections.
+    // Several runs of a session share its connections.
     for _ in 0..3 {
         let run = server.run(None);
         let books = server.finish(&run, &selected);
@@ -79,8 +79,7 @@ fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
     let meet = world.open_rendezvous();
-    // The worker's updates go over the main connection, and other workers might have connections of their
-    // own.
+    // This worker sends its updates over the main connection; other workers could have their own connections.
     let mut server = TestServer::start(&world, &["meet"]);
     server.initialize(json!({"testing": {"callbackProvider": {"port": refused_port()}}}));
     let selected = uids("meet", ["N/Meet.Case/0"]);
@@ -149,7 +148,7 @@ fn client_that_answers_nothing_receives_everything_once_over_the_main_connection
     assert!((1..=2).contains(&said), "once for each worker that has waited: {:?}", books.log);
 }
 
-/// A service that sends back what it receives.
+/// A service that echoes what it receives.
 struct EchoService {
     port: u16,
 }
@@ -207,7 +206,7 @@ fn slow_callback_falls_back_to_main_connection() {
 
 #[test]
 fn connection_closed_midway_moves_rest_elsewhere() {
-    // The first connection is a worker's.
+    // The first connection belongs to a worker.
     let books = run(2000, ExpectedDelivery::AtLeastOnce, |number| match number {
         0 => ListenerBehaviour::ClosesAfter(2),
         _ => ListenerBehaviour::Normal,

@@ -1,4 +1,4 @@
-//! Behaviour of existing clients that differs from the specification or is unexpected. Each test is named
+//! Behaviour of existing clients that is unexpected or differs from the specification. Each test is named
 //! after what would break.
 
 use std::net::TcpListener;
@@ -18,13 +18,13 @@ fn plain() -> Value {
     json!({"testing": {"debuggerProvider": false}})
 }
 
-/// Runs one test to prove that a session works.
+/// Runs one test to prove that the session works.
 fn check_works(server: &mut TestServer<'_>) {
     let run = server.run(Some(&[ONE]));
     server.finish(&run, &[ONE.to_owned()]).assert_all("passed");
 }
 
-/// Sends `initialize` in a frame of this form; `LENGTH` stands for the length.
+/// Sends `initialize` in a frame with this header; `LENGTH` stands for the body's length.
 fn initialize_in_frame<'w>(world: &'w TestWorld, head: &str) -> TestServer<'w> {
     let mut server = TestServer::start(world, &["deaths"]);
     let body = request(0, "initialize", json!({"capabilities": {}})).to_string();
@@ -109,8 +109,8 @@ fn localhost_client_is_connected_exactly_once() {
     server.initialize(plain());
     check_works(&mut server);
     assert_eq!(server.exit(), Some(0));
-    // A second connection to a client that offers no callback port breaks several clients; every process that
-    // could connect has exited by now.
+    // Several clients break if a second connection arrives although they offer no callback port. Every
+    // process that could connect has exited by now.
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
@@ -135,7 +135,7 @@ fn cancel_distinguishes_string_and_number_ids() {
     server.send(&request("7", "testing/runTests", json!({"runId": run_id(7), "tests": [{"uid": uid}]})));
     let guest = meet.next_test();
     server.notify("$/cancelRequest", json!({"id": 7}));
-    // Processed after the cancellation.
+    // The server answers this request after the cancellation.
     assert_eq!(server.request_and_wait("no/such/method", json!({}))["error"]["code"], -32601);
     guest.release();
     assert!(server.wait_response("7").get("error").is_none());
@@ -146,7 +146,7 @@ fn cancel_distinguishes_string_and_number_ids() {
     guest.wait_gone();
 }
 
-/// Requests a run with these parameters in addition to the run's id.
+/// Requests a run with these parameters and a run id.
 fn run_with(server: &mut TestServer<'_>, number: u64, mut params: Value) -> RequestedRun {
     params["runId"] = json!(run_id(number));
     let request = server.request("testing/runTests", params);
@@ -237,7 +237,7 @@ fn half_closed_client_is_disconnected() {
     let mut server = TestServer::initialized(&world, &["meet"]);
     server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next_test();
-    // Standard input ends; standard output is still read.
+    // This closes standard input only; standard output is still read.
     server.disconnect();
     guest.wait_gone();
     server.wait_gone();

@@ -1,5 +1,5 @@
-//! Several requests at the same time in one session: each has its own updates, cancellation and completion,
-//! and they share the slots.
+//! Several requests at the same time in one session: they share the slots, but each has its own updates,
+//! cancellation and completion.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn run(server: &mut TestServer<'_>, cases: &[&'static str]) -> RequestedRun {
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Returns when all earlier requests have begun: a discovery responds at once.
+/// Waits until all earlier requests have begun: a discovery is answered after them, at once.
 fn wait_begun(server: &mut TestServer<'_>, number: u64) {
     let answer = server.request_and_wait("testing/discoverTests", json!({"runId": run_id(number)}));
     assert!(answer.get("error").is_none(), "{answer}");
@@ -56,7 +56,7 @@ fn later_run_gets_next_free_slot() {
         wait_begun(&mut server, 901);
         let [one, other] = guests;
         one.release();
-        // The first run has Case/2 waiting before it.
+        // The first run still has Case/2 waiting, ahead of this test.
         let next = meet.next_test();
         assert_eq!(next.test_name, CASES[3], "{is_listening}");
         assert!(server.processes(ProcessRole::Guard).len() <= 2);
@@ -142,7 +142,7 @@ fn run_without_workers_starts_new_ones() {
         for worker in server.processes(ProcessRole::Worker) {
             signal(worker, "KILL");
         }
-        // The watchdog has reaped it, and reports that at once.
+        // The watchdog has reaped the worker and reports this at once.
         wait_until("the worker is gone", || processes_of_role(server.pid(), ProcessRole::Worker).is_empty());
         wait_begun(&mut server, 920 + number);
         let first = run(&mut server, &CASES[..1]);
@@ -164,7 +164,7 @@ fn run_id_in_use_is_refused() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("in use"), "{answer}");
     guest.release();
     all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
-    // Afterwards it is free again.
+    // The run id is free again.
     let again = server.request(
         "testing/runTests",
         json!({"runId": first.run_id, "tests": [{"uid": "meet::N/Meet.Case/1"}]}),
@@ -224,7 +224,7 @@ fn coordinator_death_in_two_runs_completes_both() {
     let guest = meet.next_test();
     let second = run(&mut server, &CASES[2..]);
     wait_begun(&mut server, 906);
-    // The first run's other test has to end before the second run has its turn.
+    // The first run's other test must end before the second run gets the slot.
     let other = release_until(&meet, &CASES[2..]);
     signal(server.pid(), "KILL");
     guest.wait_gone();
@@ -254,7 +254,7 @@ fn coordinator_death_in_two_runs_completes_both() {
     server.wait_gone();
 }
 
-/// Releases tests until one of these comes.
+/// Releases tests until one of these connects; returns that test.
 fn release_until(meet: &TestRendezvous, cases: &[&'static str]) -> crate::support::rendezvous::ConnectedTest {
     loop {
         let guest = meet.next_test();
@@ -289,7 +289,7 @@ fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
     let mut server = start(&world, false);
     let first = run(&mut server, &CASES[..1]);
     let guest = meet.next_test();
-    // All of them wait for the only slot.
+    // All of these runs wait for the only slot.
     let waiting: Vec<_> = (0..63).map(|_| run(&mut server, &CASES[1..2])).collect();
     let refused = run(&mut server, &CASES[..1]);
     let answer = server.wait_response(refused.request);

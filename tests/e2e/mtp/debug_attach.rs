@@ -1,5 +1,5 @@
-//! Tests under a debugger that the client attaches: handed over before their first instruction, and the
-//! effect of every response.
+//! Tests to which the client attaches a debugger: they are handed over before their first instruction, and
+//! every response of the client has its effect.
 
 use std::{
     io::Read as _,
@@ -49,14 +49,14 @@ impl DebuggerProcess {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
         let child = command.spawn().unwrap();
         let gdb = Self { child, go };
-        // It stops itself in a shell command when it has attached.
+        // After attaching, gdb waits inside a shell command.
         wait_until("gdb has attached and waits", || {
             tracer_of(pid) == gdb.child.id() && !children(gdb.child.id()).is_empty()
         });
         gdb
     }
 
-    /// The same with lldb, whose tracer is a process of its own.
+    /// Attaches lldb. Its tracer is a separate process.
     fn attach_lldb(world: &TestWorld, pid: u32, then: &[&str]) -> Self {
         let (go, here) = (world.path(&format!("go-{pid}")), world.path(&format!("here-{pid}")));
         let wait = format!(
@@ -65,7 +65,7 @@ impl DebuggerProcess {
             world.dir().display(),
             here.display()
         );
-        // The time limit of the shell command is in seconds.
+        // The timeout of lldb's shell command is in seconds.
         let mut command = Command::new("lldb");
         command.args(["--batch", "--no-lldbinit", "-p", &pid.to_string(), "-o", &wait]);
         command.args(then.iter().flat_map(|line| ["-o", line]));
@@ -83,7 +83,7 @@ impl DebuggerProcess {
     }
 }
 
-/// A debugger of a test that failed may spin for ever.
+/// The debugger of a failed test may loop forever.
 impl Drop for DebuggerProcess {
     fn drop(&mut self) {
         let (Ok(()) | Err(_)) = self.child.kill();
@@ -91,7 +91,7 @@ impl Drop for DebuggerProcess {
     }
 }
 
-/// Waits until a process that is held for its debugger has been released, which it notices later.
+/// Waits until a process held for its debugger has been released. The process itself notices this later.
 fn wait_handed_over(pid: u32) {
     wait_until("the process is handed over", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -145,7 +145,7 @@ fn attached_lldb_sees_no_stop_signal_before_or_after_the_response() {
             lldb.resume()
         };
         assert!(output.contains("stop reason = breakpoint 1.1"), "{is_response_late}: {output}");
-        // The first stop is that of the attachment.
+        // The first stop comes from attaching.
         let signals = output.matches("stop reason = signal").count();
         assert!(signals <= 1, "{is_response_late}: {output}");
         finish(&server, &run, &tests).assert_all("failed");
@@ -157,7 +157,7 @@ fn attached_lldb_sees_no_stop_signal_before_or_after_the_response() {
 fn attached_debugger_stops_test_and_keeps_result() {
     for is_listening in [false, true] {
         let world = world();
-        // Deadlines that a test under a debugger could not meet.
+        // These timeouts are too short for a test under a debugger.
         world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nidle-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
         let mut server = debug_server(&world, is_listening);
         let tests = ["kinds::Math.Fail"];
@@ -187,11 +187,11 @@ fn debug_run_runs_tests_singly_in_turn() {
     let mut pids = Vec::new();
     for number in 0..tests.len() {
         let asked = wait_attach_request(&server, number);
-        // The previous one has exited, and the next one does not exist yet.
+        // The previous process has exited, and the next one does not exist yet.
         assert_eq!(server.processes(ProcessRole::Guard).len(), 1);
         assert_eq!(world.starts().len(), number);
         pids.push(asked.pid);
-        // Absent and null mean true; no debugger has attached, and the test continues all the same.
+        // An absent `success` and null mean true. No debugger has attached, and the test continues anyway.
         let success = [json!({}), json!({"success": null}), Value::Null];
         respond(&mut server, &asked, success[number].clone());
     }
@@ -201,7 +201,7 @@ fn debug_run_runs_tests_singly_in_turn() {
         ("passed", "passed", "error")
     );
     assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
-    // It was not traced, and no crash is checked by an isolated rerun of the test.
+    // The process was not traced, and no isolated rerun checks the crash.
     assert_eq!(books.response["result"]["attachments"], json!([]), "{}", books.response);
     assert_eq!(log_of(&server, "without a debugger"), Vec::<String>::new());
     assert_eq!(server.exit(), Some(0));
@@ -225,7 +225,7 @@ fn declined_attach_runs_tests_normally() {
         server.send(&message);
         let books = finish(&server, &run, &tests);
         books.assert_all("error");
-        // It is the same process, and it is traced again: there is a stack and a dump.
+        // The same process is traced again: the crash has a stack trace and a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [asked.pid]);
         assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
         let files = books.response["result"]["attachments"].to_string();
@@ -262,7 +262,7 @@ fn unanswered_attach_request_is_not_repeated() {
     let log = log_of(&server, "debugger-timeout");
     assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
     respond(&mut server, &first, json!({"success": true}));
-    // Responses without a request do no harm either, even with ids that the client uses itself.
+    // Unsolicited responses do no harm, not even with ids that the client uses itself.
     for id in [json!(run.request), json!("x"), json!(null), json!(1 << 30), json!(1.5)] {
         server.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"success": true}}));
     }
@@ -310,7 +310,7 @@ fn second_exit_during_debug_run_leaves_nothing_behind() {
     let run = begin_debug_run(&mut server, 1, &["kinds::Math.Add"]);
     let asked = wait_attach_request(&server, 0);
     let recorder = server.recorder.clone();
-    // The first one waits for the debugger.
+    // The first test waits for the debugger.
     server.notify("exit", json!({}));
     assert_eq!(server.exit(), Some(0));
     assert_eq!(state(asked.pid), None);
@@ -329,7 +329,7 @@ fn worker_death_while_attaching_repeats_attach_request() {
         let first = wait_attach_request(&server, 0);
         signal(server.processes(role)[0], "KILL");
         let books = if role == ProcessRole::Guard {
-            // The process exited with its guard before its test began, and is tried once more.
+            // The process exited with its guard before its test began, so Heeler tries the test once more.
             let second = wait_attach_request(&server, 1);
             respond(&mut server, &second, json!({"success": true}));
             finish(&server, &run, &tests)
@@ -353,7 +353,7 @@ fn debug_run_does_not_block_normal_run() {
     let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
     let runs = [begin_debug_run(&mut server, 101, &tests), begin_debug_run(&mut server, 102, &tests)];
     let first = [wait_attach_request(&server, 0), wait_attach_request(&server, 1)];
-    // Both wait for a debugger; a run of another kind does not wait for them.
+    // Both runs wait for a debugger. A run without a debugger does not wait for them.
     let normal = server.run(Some(&tests));
     finish(&server, &normal, &tests).assert_all("passed");
     for asked in first {
@@ -408,7 +408,7 @@ fn cli_debugger_stops_each_test_in_turn() {
 #[test]
 fn cli_debugger_gets_and_returns_terminal() {
     let world = world();
-    // A process that reads from a terminal without being in its foreground is stopped.
+    // The kernel stops a process that reads from a terminal without being in the foreground.
     let ask = "shell echo gdb asks; read -r word </dev/tty; echo gdb read $word.";
     let debugger =
         format!("gdb -q -nx -batch -ex '{ask}' -ex 'break Math_Add_Test::TestBody' -ex continue -ex detach");
@@ -433,8 +433,8 @@ fn cli_debugger_gets_and_returns_terminal() {
 #[test]
 fn killed_debugger_leaves_terminal_restored() {
     let world = world();
-    // It turns off the terminal's line editing, as debuggers do, and never attaches. It must still end with
-    // the run.
+    // The debugger turns off line editing, as debuggers do, and never attaches. It must still end with the
+    // run.
     let script = "stty -icanon -echo </dev/tty; echo has the terminal; kill -INT $PPID; exec sleep 1000\n";
     world.write("debug.sh", script);
     let heeler = env!("CARGO_BIN_EXE_heeler");

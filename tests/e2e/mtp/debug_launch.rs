@@ -1,4 +1,5 @@
-//! Tests that a client's debugger launches: the offered command, and the test's result on every course of it.
+//! Tests that a client's debugger launches: the offered command, and the test's result however the launch
+//! goes.
 
 use std::{
     io::Read as _,
@@ -21,14 +22,14 @@ use crate::support::{
 
 const LAUNCH: &str = "client/launchDebugger";
 
-/// A received request to launch a test.
+/// A request to launch a test, as the client received it.
 struct ReceivedLaunchRequest {
     id: Value,
     line: String,
     cwd: PathBuf,
 }
 
-/// Responds that the client cannot attach, and waits for the first request to launch.
+/// Responds that the client cannot attach; waits for the first launch request.
 fn decline_attach(server: &mut TestServer<'_>) -> (u32, ReceivedLaunchRequest) {
     let asked = wait_attach_request(server, 0);
     let error = json!({"code": -32601, "message": "there is no such method"});
@@ -36,7 +37,7 @@ fn decline_attach(server: &mut TestServer<'_>) -> (u32, ReceivedLaunchRequest) {
     (asked.pid, wait_launch_request(server, 0))
 }
 
-/// Waits for the n-th request to launch, from 0.
+/// Waits for the n-th launch request, counted from 0.
 fn wait_launch_request(server: &TestServer<'_>, number: usize) -> ReceivedLaunchRequest {
     let message = wait_request(server, LAUNCH, number);
     let params = message["params"].as_object().unwrap();
@@ -61,13 +62,13 @@ impl ReceivedLaunchRequest {
     fn launch(&self, words: &str) -> LaunchedTest {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("exec 2>&1; exec {words} {}", self.line)]).current_dir(&self.cwd);
-        // The environment of the client's own processes does not reach a test.
+        // A test does not inherit the environment of the client's processes.
         command.env("HEELER_IT_CLIENT", "1").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         LaunchedTest(command.spawn().unwrap())
     }
 
-    /// Launches it under a real debugger that executes these lines.
+    /// Launches the test under gdb, which executes these lines.
     fn launch_under_gdb(&self, lines: &[&str]) -> LaunchedTest {
         let lines: String = lines.iter().map(|line| format!(" -ex '{line}'")).collect();
         self.launch(&format!("gdb -q -nx -batch -ex 'set breakpoint pending on'{lines} --args"))
@@ -91,13 +92,13 @@ impl LaunchedTest {
 
 impl Drop for LaunchedTest {
     fn drop(&mut self) {
-        // The process may be gone already.
+        // The process may have exited already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// Waits until the program of a world runs an endless test of its own, and returns its process.
+/// Waits until a world's program runs its endless test; returns the process.
 fn running_test_process(world: &TestWorld, server: &TestServer<'_>, uid: &str) -> u32 {
     server.wait_state(uid, "in-progress");
     world.starts().last().unwrap().pid
@@ -111,7 +112,7 @@ fn wait_gone(pid: u32) {
 fn client_without_attach_launches_tests() {
     for is_listening in [false, true] {
         let world = world();
-        // Deadlines that a test under a debugger could not meet.
+        // These timeouts are too short for a test under a debugger.
         world.write(
             "heeler.toml",
             "[profile.default]\ntimeout = \"100ms\"\nidle-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\n",
@@ -126,7 +127,7 @@ fn client_without_attach_launches_tests() {
         assert!(said.contains("Breakpoint 1, ") && said.contains("#0  "), "{said}");
         assert!(said.contains("is executing new program") && !said.contains("received signal"), "{said}");
         answer(&mut server, &first, json!({"success": true}));
-        // The process that was held has not run, and the next one is not offered for attaching.
+        // The held process has not run, and the client is not asked to attach to the next one.
         let second = wait_launch_request(&server, 1);
         wait_gone(held);
         assert_eq!(world.starts().len(), 1);
@@ -188,7 +189,7 @@ fn declined_launch_runs_tests_normally() {
         }
         let books = finish(&server, &run, &tests);
         books.assert_all("error");
-        // It is the process that was held, and it is traced again: there is a dump.
+        // The held process ran the test and is traced again: the crash has a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [held]);
         assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
         assert!(books.response["result"]["attachments"].to_string().contains(".dmp"), "{}", books.response);
@@ -197,7 +198,7 @@ fn declined_launch_runs_tests_normally() {
         assert_eq!(log[0].contains("debugger-timeout"), comes_to_nothing, "{log:?}");
         let expected = if is_silent { vec![offered.id.clone()] } else { vec![] };
         assert_eq!(cancelled_requests(&server), expected);
-        // A launch that comes too late finds no server.
+        // A late launch finds no server.
         let late = offered.launch("").output();
         assert!(late.contains("its run no longer waits for it"), "{late}");
         assert_eq!(world.starts().len(), 1);
@@ -238,7 +239,7 @@ fn launched_tests_leaks_are_killed_and_reported() {
     let mut launched = offered.launch("");
     finish(&server, &run, &tests).assert_all("passed");
     assert_eq!(log_of(&server, "kinds::Leak.Child").len(), 1);
-    // The launched process leads a group of its own, which contains the child.
+    // The launched process leads its own process group, which contains the child.
     launched.0.wait().unwrap();
     let group = format!("-{}", launched.pid());
     let is_there = || Command::new("kill").args(["-0", "--", &group]).stderr(Stdio::null()).status().unwrap();
@@ -275,7 +276,7 @@ fn launched_test_dies_with_its_supervisors() {
         let tests = ["kinds::Hang.Forever"];
         begin_debug_run(&mut server, 1, &tests);
         let (_, offered) = decline_attach(&mut server);
-        // With a debugger as parent, and without.
+        // The parent of the test process is a debugger, except where the coordinator is killed.
         let launched = if role.is_none() { offered.launch("") } else { offered.launch_under_gdb(&["run"]) };
         let pid = running_test_process(&world, &server, tests[0]);
         match role {

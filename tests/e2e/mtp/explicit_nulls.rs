@@ -1,5 +1,5 @@
-//! Explicit nulls: serializers of .NET write `null` for members that are not set. It means that the member is
-//! absent, wherever a member is optional.
+//! Explicit nulls: .NET serializers write `null` for unset members. For an optional member, null means
+//! absent.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::support::{
 
 const ONE: &str = "deaths::First.One";
 
-/// Returns the JSON pointer of every member below a value.
+/// Returns the JSON pointers of all members below a value.
 fn member_pointers(value: &Value) -> Vec<String> {
     let Some(members) = value.as_object() else { return Vec::new() };
     let below = |(name, value): (&String, &Value)| {
@@ -38,7 +38,7 @@ fn null_members_of_initialize_are_absent() {
             "debuggerProvider": false,
             "batchLoggingSupport": false,
             "attachmentsSupport": true,
-            // Without a port there is no provider.
+            // A null port means that there is no provider.
             "callbackProvider": {"port": null, "token": null},
         }},
         "protocolVersions": ["1.0.0"],
@@ -102,7 +102,7 @@ fn null_members_of_requests_are_absent() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Cancels that name nothing do nothing: the next cancel still works.
+/// A cancel that names no request does nothing, and the next cancel still works.
 #[test]
 fn null_members_of_cancels_name_nothing() {
     let world = TestWorld::with_gtest("meet");
@@ -120,7 +120,7 @@ fn null_members_of_cancels_name_nothing() {
     ] {
         server.notify(method, params);
     }
-    // Processed after the cancels.
+    // The server answers this request after the cancels.
     server.send(&request("behind", "no/such/method", Value::Null));
     assert_eq!(server.wait_response("behind")["error"]["code"], -32601);
     guest.release();

@@ -1,4 +1,4 @@
-//! Output of running tests: `liveOutput` among the options of a run.
+//! Output of running tests: the run option `liveOutput`.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{recorder::RecordedEvent, server::TestServer, uids, world::T
 
 const LINE: &str = "a line before the end – with ünïcode";
 
-/// Returns the changes with output of running tests, in order.
+/// Returns the nodes that carry output of running tests, in order.
 fn outputs(events: &[RecordedEvent]) -> Vec<Value> {
     let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
     let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
@@ -32,7 +32,7 @@ fn output_is_sent_while_its_test_runs() {
         assert_eq!(node["heeler.output"], format!("{LINE}\n"));
         running.release();
         let books = server.finish(&run, &selected);
-        // The result has all of the output, also what was sent before.
+        // The result has the complete output, including the part sent earlier.
         let output = books.test(&selected[0])["standardOutput"].as_str().unwrap();
         assert!(output.contains(LINE), "{output}");
         assert_eq!(outputs(&server.recorder.events()).len(), 1);

@@ -1,4 +1,4 @@
-//! A client in Java on Eclipse lsp4j (`tests/clients/lsp4j`), in a process of its own.
+//! A Java client on Eclipse lsp4j (`tests/clients/lsp4j`), in its own process.
 
 use std::{path::PathBuf, process::Command};
 
@@ -8,7 +8,7 @@ use crate::support::{
     world::{TestWorld, run},
 };
 
-/// Returns the directory of the library; `None`, which is said, where it could not be had.
+/// Returns the library's directory; reports a skip and returns `None` if it is missing.
 fn library() -> Option<PathBuf> {
     requirement::directory_of("HEELER_LSP4J", "Eclipse lsp4j")
 }

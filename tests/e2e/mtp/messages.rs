@@ -30,7 +30,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Runs a test whose worker is killed, which the log reports.
+/// Runs a test and kills its worker, which the log reports.
 fn lose_a_worker(meet: &TestRendezvous, server: &mut TestServer<'_>) -> RequestedRun {
     let run = server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next_test();
@@ -80,7 +80,7 @@ fn shown_output_does_not_enter_the_stream() {
     let selected = uids("kinds", ["Noise.NoNewline", "Noise.Errors", "Math.Add"]);
     for _ in 0..2 {
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-        // A byte between two messages would have ended the session.
+        // A single byte between two messages would have ended the session.
         server.finish(&run, &selected).assert_all("passed");
     }
     wait_until("both outputs are on standard error", || {
@@ -90,7 +90,7 @@ fn shown_output_does_not_enter_the_stream() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Returns the positions on the main connection of a run's completion, its telemetry and its response.
+/// Returns the positions of a run's completion, telemetry and response on the main connection.
 fn places(server: &TestServer<'_>, run: &RequestedRun, event_name: &str) -> [usize; 3] {
     let events = server.recorder.events();
     let place = |is: &dyn Fn(&Value) -> bool| {
@@ -176,7 +176,7 @@ fn changes(server: &TestServer<'_>, run_id: &str) -> Vec<(Option<String>, Value)
     changes.map(|change| (change["parent"].as_str().map(str::to_owned), change["node"].clone())).collect()
 }
 
-/// Returns `uid < parent` of each change.
+/// Returns `uid < parent` for each change.
 fn places_of(changes: &[(Option<String>, Value)]) -> Vec<String> {
     let place = |(parent, node): &(Option<String>, Value)| {
         format!("{} < {}", node["uid"].as_str().unwrap(), parent.as_deref().unwrap_or("-"))
@@ -227,7 +227,7 @@ fn group_has_the_place_of_all_its_tests_whichever_are_selected() {
         assert_eq!(group(&listed, uid)["location.line-start"], first_line(uid), "{uid}");
     }
     assert!(first_line("deaths::") < first_line("deaths::Second."));
-    // A run of its last test has the same nodes.
+    // A run of the last test has the same group nodes.
     let run = server.run(Some(&["deaths::Second.Two"]));
     server.finish(&run, &uids("deaths", ["Second.Two"])).assert_all("passed");
     let run = changes(&server, &run.run_id);
@@ -274,10 +274,10 @@ fn rust_modules_are_nested_groups() {
     assert!(known.iter().any(|uid| uid.matches("::").count() == 3), "{known:?}");
 }
 
-/// Members as a framework may have added them, and keys of ours that a client sends back.
+/// Unknown members, as a framework may add them. Heeler must return them unchanged.
 const KEPT: &str = r#""x.id":12345678901234567890123,"x.raw":{ "a" : [1.0, "]}"] },"vendor \"q\"":null"#;
 
-/// Requests a run of nodes with additional members.
+/// Requests a run of nodes with unknown members, and with members of Heeler's that a client sends back.
 fn run_with_members(server: &mut TestServer<'_>, uids: &[&str]) -> RequestedRun {
     let nodes: Vec<_> = uids
         .iter()
@@ -322,7 +322,7 @@ fn unknown_test_members_return_on_every_node() {
             seen.insert(node["execution-state"].as_str().unwrap().to_owned());
         }
     }
-    // Whether a test is seen in progress depends on how its updates meet in one notification.
+    // A test is seen in progress only if its start and its end arrive in different notifications.
     seen.remove("in-progress");
     let expected = ["error", "failed", "passed", "skipped"];
     assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -338,7 +338,7 @@ fn unknown_group_members_return_on_every_node() {
     );
     for behaviour in [ListenerBehaviour::Normal, ListenerBehaviour::NeverReads] {
         let mut server = TestServer::with_callback(&world, &["kinds"], move |_| behaviour);
-        // There is one test below it.
+        // The group contains one test.
         let run = run_with_members(&mut server, &["kinds::Slow."]);
         server.wait_response(run.request);
         let updates = changes(&server, &run.run_id);
@@ -358,7 +358,7 @@ fn resent_results_keep_members_and_groups() {
         "heeler.toml",
         "[profile.default]\ndrain-timeout = \"300ms\"\nclient-stall-timeout = \"1s\"\n",
     );
-    // Nothing is proven to a client that never reads, so all is sent again.
+    // A client that never reads proves nothing, so everything is sent again.
     let mut server = TestServer::with_callback(&world, &["kinds"], |_| ListenerBehaviour::NeverReads);
     let asked = ["kinds::Math.Add", "kinds::Math.Fail"];
     let run = run_with_members(&mut server, &asked);

@@ -1,4 +1,4 @@
-//! The MSTest Runner Protocol, spoken by clients.
+//! Clients of the MSTest Runner Protocol.
 
 mod attachments;
 mod callback;

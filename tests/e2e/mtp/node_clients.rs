@@ -1,5 +1,5 @@
-//! Third-party clients: scenarios in Node, on the JSON-RPC library that editors use (`tests/clients`),
-//! against the real server. Each runs in a process of its own.
+//! Third-party clients: scenarios in Node (`tests/clients`) that use the editors' JSON-RPC library against
+//! the real server. Each scenario runs in its own process.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -9,13 +9,13 @@ use crate::support::{
     world::{TestWorld, run},
 };
 
-/// Plays one scenario.
+/// Runs one scenario.
 #[track_caller]
 fn run_scenario(name: &str, world: &TestWorld) {
     run_scenario_with(name, world, "");
 }
 
-/// Plays one scenario with further settings.
+/// Runs one scenario with further settings.
 #[track_caller]
 fn run_scenario_with(name: &str, world: &TestWorld, settings: &str) {
     world.env("HEELER_FIXTURE_MEET", world.path("meeting-point").to_str().unwrap());
@@ -43,7 +43,8 @@ fn run_on_callback_connections_is_in_order() {
 fn slow_handler_has_handled_everything_before_completion() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "2000");
-    // Shorter than the handlers take: what the client's kernel and its library have taken is no progress.
+    // This timeout is shorter than the handlers take. Bytes in the client's kernel or library do not count as
+    // progress.
     run_scenario_with(
         "slow_handler_has_handled_everything_before_completion",
         &world,
@@ -51,7 +52,7 @@ fn slow_handler_has_handled_everything_before_completion() {
     );
 }
 
-/// Plays a scenario of a client that is busy once, with 2,000 tests.
+/// Runs a scenario with 2,000 tests in which the client is busy once.
 #[track_caller]
 fn run_busy_scenario(name: &str) {
     let world = TestWorld::with_gtest("big");
@@ -162,7 +163,7 @@ fn invalid_requests_get_error_codes() {
     run_scenario("invalid_requests_get_error_codes", &TestWorld::with_gtest("deaths"));
 }
 
-/// Returns the first block of the page of clients in this language.
+/// Returns the first code block in this language from the page about clients.
 fn block_of_page(language: &str) -> String {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/editors/clients.md"))
         .unwrap();
@@ -181,7 +182,8 @@ fn documented_client_works() {
     ran.assert_stderr("heeler left with code");
 }
 
-/// A reader of the page sees at one look what a client with callback connections has to do.
+/// Keeps the example short: the page's reader must see at a glance what a client with callback connections
+/// does.
 const CALLBACK_CLIENT_LINES: usize = 40;
 
 #[test]
@@ -218,7 +220,7 @@ fn documented_rust_client_works() {
     assert_eq!(text, block_of_page("rust"), "docs/editors/clients.md and examples/editor.rs differ");
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
-    // `cargo test` builds the examples before the tests, beside the programs.
+    // `cargo test` builds the examples before the tests, in the same directory as the programs.
     let heeler = Path::new(env!("CARGO_BIN_EXE_heeler"));
     let example = heeler.with_file_name("examples").join("editor");
     assert!(example.exists(), "with --test alone, build it first: cargo build --example editor");

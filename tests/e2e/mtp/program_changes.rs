@@ -14,8 +14,8 @@ use crate::support::{
 
 const CHANGED: &str = "$/heeler/programsChanged";
 
-/// Builds `bin/a_test`, and with a file `more` also `bin/b_test`; fails with a file `broken`, and waits with
-/// a file `slow` for a file `go`.
+/// Builds `bin/a_test`. The file `more` makes it build `bin/b_test`, too, and the file `broken` makes it
+/// fail. With the file `slow`, it waits for the file `go`.
 const BUILD: &str = r#"#!/bin/sh
 echo $$ >> builds
 if [ -e slow ]; then until [ -e go ]; do sleep 0.02; done; fi
@@ -26,7 +26,7 @@ if [ -e more ]; then cp "$FIXTURE" bin/b_test; fi
 exit 0
 "#;
 
-/// Returns a world with a suite whose programs a glob finds, and a build command for them.
+/// Returns a world with a suite whose programs a glob finds and a command builds.
 fn world_with_build(settings: &str) -> TestWorld {
     let world = TestWorld::new();
     world.env("FIXTURE", fixtures::gtest("deaths").to_str().unwrap());
@@ -43,7 +43,7 @@ fn initialize(server: &mut TestServer<'_>) {
     assert_eq!((&offered["programChanges"], &offered["build"]), (&json!(true), &json!(true)), "{answer}");
 }
 
-/// Waits until the notifications have said that of a program; returns its suite.
+/// Waits until a notification reports this change of a program; returns the program's suite.
 fn wait_change(server: &TestServer<'_>, path: &Path, change: &str) -> Value {
     let path = path.to_str().unwrap();
     server.recorder.wait(&format!("that {path} has {change}"), |events| {
@@ -59,7 +59,7 @@ fn copy_program(world: &TestWorld, name: &str) {
     fs::rename(world.path("part"), world.path(name)).unwrap();
 }
 
-/// Requests a discovery and waits for its response; returns that and the uids of the tests.
+/// Discovers tests; returns the response and the uids of the tests.
 fn discover(server: &mut TestServer<'_>, number: u64, is_built: bool) -> (Value, Vec<String>) {
     let mut params = json!({"runId": run_id(number)});
     if is_built {
@@ -74,7 +74,7 @@ fn discover(server: &mut TestServer<'_>, number: u64, is_built: bool) -> (Value,
     (response, tests.map(|change| change["node"]["uid"].as_str().unwrap().to_owned()).collect())
 }
 
-/// Ends a listening server, whose sessions do not end it.
+/// Stops a listening server, which outlives its sessions.
 fn end(server: &TestServer<'_>) {
     signal(server.pid(), "TERM");
     server.wait_gone();
@@ -91,12 +91,12 @@ fn changed_program_is_reported_to_client_that_requests_it() {
         let mut server = TestServer::start_over(transport, &world, &[]);
         initialize(&mut server);
         let program = world.path("bin/a_test");
-        // Without a discovery before, and without waiting for the watch to begin.
+        // No discovery came before, and the test does not wait until the watch has begun.
         copy_program(&world, "bin/a_test");
         assert_eq!(wait_change(&server, &program, "changed"), "s");
         fs::remove_dir_all(world.path("bin")).unwrap();
         assert_eq!(wait_change(&server, &program, "removed"), "s");
-        // The directory is another one, and the programs get there in every way.
+        // The directory is a new one. Programs may appear in it by a copy or by a hard link.
         fs::create_dir(world.path("bin")).unwrap();
         copy_program(&world, "bin/a_test");
         assert_eq!(wait_change(&server, &program, "appeared"), "s");
@@ -146,12 +146,12 @@ fn discovery_builds_before_it_lists_where_it_is_told_to() {
     let (_, before) = discover(&mut server, 901, false);
     assert_eq!(build_count(&world), 1, "at the start only");
     assert!(before.contains(&"s::First.One".to_owned()), "{before:?}");
-    // A new program of a glob belongs to the session after the build.
+    // After the build, the glob's new program belongs to the session.
     world.write("more", "");
     let (_, after) = discover(&mut server, 902, true);
     assert_eq!((build_count(&world), after.len()), (2, 2 * before.len()));
     assert!(after.contains(&"s::b_test::First.One".to_owned()), "{after:?}");
-    // A build that fails is the answer, not the old listing.
+    // The response reports the failed build instead of the old listing.
     world.write("broken", "");
     let (response, tests) = discover(&mut server, 903, true);
     assert_eq!((response["error"]["code"].as_i64(), tests.len()), (Some(-32603), 0), "{response}");
@@ -159,7 +159,7 @@ fn discovery_builds_before_it_lists_where_it_is_told_to() {
     assert!(message.starts_with("failed to build the suite \"s\": run build.sh in "), "{message}");
     assert!(message.ends_with("which ended with exit code 2\nsrc/a.cc:7: error: oh"), "{message}");
     wait_until("the build's own words", || server.errors_so_far().contains("src/a.cc:7: error: oh"));
-    // What was built before can still be listed, and run after a build.
+    // Programs of the earlier build can still be listed, and a run works after a successful build.
     assert_eq!(discover(&mut server, 904, false).1, after);
     fs::remove_file(world.path("broken")).unwrap();
     let tests = json!([{"uid": "s::b_test::First.One"}]);
@@ -194,7 +194,7 @@ fn concurrent_discoveries_share_a_build() {
     wait_until("the build runs", || build_count(&world) == 2);
     let second = server.request("testing/discoverTests", params(902));
     let third = other.request("testing/discoverTests", params(903));
-    // A listing beside the build is not held up by it.
+    // A listing does not wait for a build that runs at the same time.
     other.wait_begun(904);
     world.write("go", "");
     for id in [first, second] {

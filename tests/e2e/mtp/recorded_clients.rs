@@ -1,5 +1,5 @@
-//! Recorded exchanges of other servers and clients, replayed: their clients' messages against our server,
-//! their servers' against our client library.
+//! Replays recorded exchanges of other servers and clients: their clients' messages to our server, and their
+//! servers' messages to our client library.
 
 use std::{io::BufRead, path::PathBuf, time::Duration};
 
@@ -13,7 +13,6 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// One message of an exchange.
 struct TranscriptMessage {
     connection: String,
     is_of_client: bool,
@@ -34,7 +33,7 @@ fn transcript(name: &str) -> Vec<TranscriptMessage> {
     file.lines().map(|text| line(text.unwrap())).collect()
 }
 
-/// Returns the members of a message that its reader depends on, without their values.
+/// Returns the parts of a message that its reader depends on, without values.
 fn shape(message: &Value) -> String {
     let is = |name: &str| message.get(name).is_some();
     match (message["method"].as_str(), &message["params"]) {
@@ -48,11 +47,11 @@ fn shape(message: &Value) -> String {
 }
 
 /// Replays the client of one connection: each request waits for its response, as in the transcript. Returns
-/// the shapes of the received messages, without the log and with consecutive updates as one.
+/// the shapes of the received messages, without log messages and with consecutive updates merged.
 fn replay_client(name: &str, connection: &str) -> (Vec<String>, Vec<String>) {
     let lines: Vec<_> = transcript(name).into_iter().filter(|line| line.connection == connection).collect();
     let world = TestWorld::with_gtest("deaths");
-    // The recorded clients are dead.
+    // The recorded clients' processes no longer exist.
     world.write("heeler.toml", "[profile.default]\nwatch-client = false\n");
     let mut server = TestServer::start(&world, &["deaths"]);
     if name == "errors.jsonl" {
@@ -91,7 +90,7 @@ fn recorded_discovery_and_run_get_same_messages() {
 #[test]
 fn recorded_mistakes_get_same_error_codes() {
     let (ours, theirs) = replay_client("errors.jsonl", "A");
-    // A bad filter is the client's error; elsewhere it is a failure inside the run.
+    // A bad filter is the client's error here; the recorded server reports a failure inside the run.
     let theirs: Vec<_> =
         theirs.into_iter().map(|shape| shape.replace("error -32603 of 7", "error -32602 of 7")).collect();
     assert_eq!(ours, theirs);
@@ -113,7 +112,8 @@ fn recorded_client_of_two_servers_is_served() {
     }
 }
 
-/// Replays a server: the messages that followed each message of its client follow ours, with our ids.
+/// Replays a server: after each message of our client, it sends what followed in the transcript, with our
+/// ids.
 async fn replay_server_side(mut stream: DuplexStream, lines: Vec<TranscriptMessage>) {
     let mut ids = std::collections::HashMap::new();
     for line in lines {
@@ -147,9 +147,9 @@ async fn read(stream: &mut DuplexStream) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// Results of our client library for a replayed server.
+/// Results of our client library with a replayed server.
 struct ReplayedSession {
-    /// The result of each request, in order.
+    /// Result of each request, in order.
     request_results: Vec<String>,
     events: Vec<ClientEvent>,
 }

@@ -1,4 +1,4 @@
-//! Options of one run in its request: `heeler.options`.
+//! Options of a single run in its request: `heeler.options`.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn run_options_hold_for_their_run_only() {
     assert_eq!(starts.len(), 4, "one for each test, and the retry: {starts:?}");
     assert!(starts.iter().all(|start| start.line.contains(" --from-the-client ")), "{starts:?}");
 
-    // Without the options the file of the variable does not matter, and all tests share a process.
+    // Without the options, the variable's file does not matter, and all tests share a process.
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     server.finish(&run, &selected).assert_all("passed");
     let starts = world.starts();
@@ -98,7 +98,7 @@ fn wrong_run_option_is_refused_by_name() {
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         assert_eq!(answer["error"]["message"], message, "{answer}");
     }
-    // Nulls are absent, in the member and in its own members.
+    // Null means absent, for the member itself and for its members.
     let selected = uids("deaths", ["First.One"]);
     for (number, options) in [(902, json!(null)), (903, json!({"jobs": null, "env": null, "timeout": null}))]
     {

@@ -1,4 +1,4 @@
-//! Several clients of one listening server at the same time: they share one watchdog, the workers and the
+//! Several clients of one listening server at the same time: they share a watchdog, the workers and the
 //! slots, and each gets only its own results.
 
 use serde_json::json;
@@ -23,7 +23,7 @@ fn world(jobs: usize) -> TestWorld {
     world
 }
 
-/// Starts a listening server with its first client, with a callback port or without.
+/// Starts a listening server and its first client, with or without a callback port.
 fn start<'w>(world: &'w TestWorld, program: &str, is_listening: bool) -> TestServer<'w> {
     let mut server = TestServer::start_over(ServerTransport::Listen, world, &[program]);
     let mut testing = json!({"debuggerProvider": false, "attachmentsSupport": is_listening});
@@ -44,7 +44,7 @@ fn run(server: &mut TestServer<'_>, cases: &[String]) -> RequestedRun {
     server.run(Some(&cases.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Releases the tests of two clients until the first client's run has its response.
+/// Releases the tests of two clients until the first client's run is answered.
 fn release_both(server: &TestServer<'_>, run: &RequestedRun, meet: &TestRendezvous) {
     server.release_tests_until_done(meet, &[run]);
 }
@@ -70,7 +70,7 @@ fn clients_share_processes_and_get_only_their_own_results() {
         assert_eq!(server.processes(ProcessRole::Watchdog).len(), 1);
         assert_eq!(server.processes(ProcessRole::Worker).len(), 2);
         guests.into_iter().for_each(|guest| guest.release());
-        // Both slots are the second client's as soon as the first has nothing more to run.
+        // The second client gets both slots once the first has no test left to run.
         let guests = [meet.next_test(), meet.next_test()];
         guests.into_iter().for_each(|guest| guest.release());
         server.finish(&first_run, &own).assert_all("passed");
@@ -91,7 +91,7 @@ fn later_client_gets_next_free_slot() {
     let second_run = second.run(&other);
     second.wait_begun(901);
     one.release();
-    // The first client has Case/2 waiting before it.
+    // The first client still has Case/2 waiting, ahead of this test.
     let next = meet.next_test();
     assert_eq!(next.test_name, CASES[3]);
     assert!(server.processes(ProcessRole::Guard).len() <= 2);
@@ -120,7 +120,7 @@ fn dead_client_ends_only_its_own_run() {
         lost.wait_gone();
         kept.release();
         server.finish(&first_run, &own).assert_all("passed");
-        // The slots are free, and nothing of the dead client is run.
+        // The slots are free, and no test of the dead client runs.
         let again = run(&mut server, &own);
         let next = meet.next_test();
         assert_eq!(next.test_name, CASES[0]);
