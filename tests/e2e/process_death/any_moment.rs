@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 const CASES: usize = 300;
-/// Number of messages to the client before a process is killed.
+/// Number of messages that the client gets before a process is killed.
 const MOMENTS: [usize; 6] = [0, 1, 2, 3, 5, 8];
 
 fn world() -> (TestWorld, Vec<String>) {
@@ -32,7 +32,7 @@ fn world() -> (TestWorld, Vec<String>) {
     (world, uids("big", names.iter().map(String::as_str)))
 }
 
-/// Waits until this number of updates of the run have come.
+/// Waits until this number of updates of the run has arrived, or until the run is answered.
 fn wait_updates(server: &TestServer<'_>, run: &RequestedRun, count: usize) {
     let is_update = |event: &&RecordedEvent| {
         event.params("testing/testUpdates/tests").is_some_and(|params| params["runId"] == run.run_id.as_str())
@@ -44,18 +44,18 @@ fn wait_updates(server: &TestServer<'_>, run: &RequestedRun, count: usize) {
     });
 }
 
-/// Runs everything once for each moment and kills one process of a role at it. Returns the checked records.
+/// Runs all tests once for each moment and kills a process of this role then. Returns the checked records.
 fn run_with_deaths(role: ProcessRole, is_listening: bool) -> Vec<CheckedRun> {
     let injure = |moment: &usize| {
         let (world, selected) = world();
         let mut server = TestServer::with_optional_callback(&world, &["big"], is_listening);
-        // The processes exist before the run.
+        // A discovery starts the processes before the run.
         let id =
             server.request("testing/discoverTests", json!({"runId": crate::support::server::run_id(77)}));
         server.wait_response(id);
         let run = server.run(None);
         wait_updates(&server, &run, *moment);
-        // The run may have ended by now, and a guard lives no longer than its test process.
+        // The run may have ended by now, and a guard exits with its test process.
         if let Some(victim) = processes_of_role(server.pid(), role).first() {
             signal_if_there(*victim, "KILL");
         }
@@ -168,7 +168,7 @@ fn surviving_worker_is_killed_before_its_results() {
     server.notify("$/cancelRequest", json!({"id": run.request}));
     let books = std::thread::scope(|scope| {
         let (over, is_over) = sync_channel::<()>(1);
-        // Whoever continues them does so for a moment only.
+        // If another process continues them, they are stopped again at once.
         scope.spawn(move || {
             while is_over.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 signal_if_there(worker, "STOP");
@@ -181,7 +181,7 @@ fn surviving_worker_is_killed_before_its_results() {
     });
     assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
     assert!(matches!(state(worker), None | Some('Z')));
-    // A watchdog whose death is only found at the finish is too late: the worker might have continued before.
+    // Finding a dead watchdog only at the finish is too late: the worker might have continued before.
     assert!(!books.log.iter().any(|line| line.contains("did not finish the run")), "{:#?}", books.log);
     guest.wait_gone();
 }

@@ -1,5 +1,5 @@
-//! Deaths of Heeler's own processes: whichever dies, every test gets one result; when the client is gone, all
-//! of our processes exit.
+//! Deaths of Heeler's own processes: whichever dies, every test gets one result. When the client is gone, all
+//! of Heeler's processes exit.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::{
 
 const CASES: [&str; 4] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2", "N/Meet.Case/3"];
 
-/// Two slots, and deadlines short enough for a test.
+/// Two slots, and timeouts short enough for a test.
 const TWO: &str = "[profile.default]\njobs = 2\nclient-stall-timeout = \"1s\"\ndrain-timeout = \"500ms\"\nstartup-timeout = \"5s\"\n";
 
 fn world() -> TestWorld {
@@ -35,7 +35,7 @@ fn run_cases(server: &mut TestServer<'_>) -> crate::support::server::RequestedRu
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// One second is guaranteed; a loaded machine gets two more.
+/// Heeler guarantees one second; a loaded machine gets two more.
 const GONE: Duration = Duration::from_secs(3);
 
 #[test]
@@ -48,7 +48,7 @@ fn client_disconnect_leaves_nothing_behind() {
         server.run(Some(&["meet::Away.Family"]));
         let guest = meet.next_test();
         server.disconnect();
-        // The process tree has seven members, in sessions of their own; all of them hold the connection.
+        // The process tree has seven members in separate sessions; all of them hold the connection.
         assert!(guest.wait_gone() < GONE, "{transport:?}");
         assert!(server.wait_gone() < GONE, "{transport:?}");
         world.check_tidy();
@@ -80,11 +80,11 @@ fn guard_cleans_up_when_all_ancestors_die() {
     let mut above = [ProcessRole::Watchdog, ProcessRole::Worker, ProcessRole::ForkServer]
         .map(|role| server.processes(role))
         .concat();
-    // Last: its death would resume the stopped watchdog, because the kernel resumes an orphaned process
-    // group.
+    // The coordinator is killed last. The kernel continues an orphaned process group, so the coordinator's
+    // death would continue the stopped watchdog.
     above.push(server.pid());
     let [guard] = server.processes(ProcessRole::Guard)[..] else { panic!("one guard") };
-    // None of them can react to the others' deaths, and the guard is notified of them while it is stopped.
+    // No stopped process can react to the others' deaths. The guard is notified of them while it is stopped.
     for pid in above.iter().chain([&guard]) {
         signal(*pid, "STOP");
     }
@@ -141,7 +141,7 @@ fn killed_worker_loses_no_result() {
         let worker = server.processes(ProcessRole::Worker)[0];
         signal(worker, "KILL");
         drop(guest);
-        // Later tests are released at once, so that everything that is rerun passes.
+        // Later tests are released at once, so every rerun test passes.
         let delivery = ExpectedDelivery::AtLeastOnce;
         let (server, books) = finish_releasing_tests(server, &run, &meet, delivery);
         books.assert_all("passed");
@@ -150,7 +150,7 @@ fn killed_worker_loses_no_result() {
     }
 }
 
-/// Releases every test that comes, until the run is answered.
+/// Releases every test that connects until the run is answered; checks the run.
 fn finish_releasing_tests<'w>(
     server: TestServer<'w>,
     run: &crate::support::server::RequestedRun,
@@ -224,7 +224,7 @@ fn killed_watchdog_is_replaced_without_loss() {
         let guest = meet.next_test();
         let watchdog = server.processes(ProcessRole::Watchdog)[0];
         signal(watchdog, "KILL");
-        // Its workers and their tests exit with it.
+        // The watchdog's workers and their tests exit with it.
         guest.wait_gone();
         let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
         books.assert_all("passed");
@@ -308,7 +308,7 @@ fn watchdog_resends_results_of_dead_worker() {
     guest.wait_gone();
     let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
     books.assert_all("passed");
-    // The first result was on the connection that was not read.
+    // The first result went to the connection that is not read.
     assert_ne!(books.results_on["meet::N/Meet.Case/0"], ClientConnection::Callback(0));
     assert_eq!(server.exit(), Some(0));
 }

@@ -1,5 +1,5 @@
-//! Cleanup: no process or file of ours outlives a run, whatever its tests do to escape and whichever of our
-//! processes is killed; files that tests leave remain.
+//! Clean-up: no process or file of Heeler's outlives a run, whatever its tests do to escape and whichever of
+//! Heeler's processes is killed. Files that tests leave remain.
 
 use std::{
     fs,
@@ -15,8 +15,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// One slot, a memory limit that a control group enforces where that is possible, and deadlines short enough
-/// for a test.
+/// One slot, a memory limit that a control group enforces if possible, and timeouts short enough for a test.
 const SETTINGS: &str = "[profile.default]\njobs = 1\nmax-memory = \"2GiB\"\nclient-stall-timeout = \"1s\"\n\
      drain-timeout = \"500ms\"\ngrace-period = \"200ms\"\n";
 
@@ -26,7 +25,7 @@ fn world() -> TestWorld {
     world
 }
 
-/// Returns the control group of a process, if it is one of ours.
+/// Returns the control group of a process, if Heeler made it.
 fn group_of(pid: u32) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let name = groups.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next())?;
@@ -34,7 +33,6 @@ fn group_of(pid: u32) -> Option<PathBuf> {
     name.starts_with("heeler-").then(|| place.dir().join(name))
 }
 
-/// The process that is killed.
 #[derive(Debug, Clone, Copy)]
 enum KilledProcess {
     Coordinator,
@@ -53,7 +51,7 @@ fn kill_mid_run(victim: KilledProcess, name: &str) {
         KilledProcess::Coordinator => signal(server.pid(), "KILL"),
         KilledProcess::Role(role) => signal(server.processes(role)[0], "KILL"),
     }
-    // All of its process tree hold the connection.
+    // All processes of the test's tree hold the connection.
     guest.wait_gone();
     match victim {
         KilledProcess::Coordinator => drop(server.wait_gone()),
@@ -105,7 +103,6 @@ fn daemon_holding_output_open_delays_nothing() {
     ran.assert_stdout("sleep 1021");
 }
 
-/// Returns the entries of a directory.
 fn directory_entries(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
@@ -119,7 +116,7 @@ fn test_files_stay_and_ours_are_removed() {
     world.env("HEELER_FIXTURE_TEMPORARY_FILE", temporary.to_str().unwrap());
     let mut server = TestServer::with_callback(&world, &["strays"], |_| ListenerBehaviour::Normal);
     let run = server.run(Some(&["strays::Strays.LeaveFiles"]));
-    // While it runs, it has files of its own there.
+    // While Heeler runs, it has files in this directory.
     server.finish(&run, &uids("strays", ["Strays.LeaveFiles"])).assert_all("passed");
     let sockets = directory_entries(&world.path("run"));
     assert!(!sockets.is_empty());

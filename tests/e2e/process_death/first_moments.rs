@@ -1,6 +1,6 @@
-//! The coordinator is killed while a run begins, with the watchdog or without: the watchdog completes the
-//! run, or the client sees its connections end. Nothing else is possible: no results without a completion as
-//! long as the watchdog lives, and no completion that lacks results.
+//! The coordinator is killed while a run begins, alone or with the watchdog. Either the watchdog completes
+//! the run, or the client sees its connections end. While the watchdog lives, no results come without a
+//! completion, and no completion ever lacks results.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ use crate::support::{
 
 const CASES: usize = 40;
 
-/// Returns a world in which the points fail so, and all tests of its program.
+/// Returns a world with these faults injected, and all tests of its program.
 pub(super) fn world(faults: &str) -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
@@ -35,19 +35,18 @@ fn start(world: &TestWorld) -> TestServer<'_> {
     TestServer::with_callback(world, &["big"], |_| ListenerBehaviour::Normal)
 }
 
-/// How a run ended whose coordinator was killed.
+/// How a run ended after its coordinator was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OrphanedEnd {
-    /// The client has received every result and the completion.
+    /// The client received every result and the completion.
     Completed,
-    /// The client has received a part, and no completion.
+    /// The client received some messages, but no completion.
     Incomplete,
-    /// The client has received nothing of the run.
+    /// The client received no message of the run.
     Silent,
 }
 
-/// Waits until all processes are gone and all connections have ended, and checks what the client has
-/// received.
+/// Waits until all processes are gone and all connections have ended; checks what the client received.
 #[track_caller]
 fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]) -> OrphanedEnd {
     server.wait_gone();
@@ -56,7 +55,7 @@ fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]
         let is_closed = |event: &&RecordedEvent| matches!(event.what, RecordedEventKind::Closed);
         let (opened, closed) =
             (events.iter().filter(is_opened).count(), events.iter().filter(is_closed).count());
-        // The main connection, and those that the listener has accepted.
+        // The main connection counts in addition to those that the listener accepted.
         (opened == closed && opened > server.callback().connections()).then(|| events.to_vec())
     });
     let is_of_run = |params: &serde_json::Value| params["runId"] == run.run_id.as_str();
@@ -89,8 +88,8 @@ fn run_is_completed_from_its_announcement_on() {
     }
 }
 
-/// The end of a run goes over the main connection if the client answers nothing on others: it is not lost
-/// with the queue of a killed coordinator.
+/// If the client answers nothing on other connections, the end of a run goes over the main connection. A
+/// killed coordinator must not lose it with its queue.
 #[test]
 fn run_of_a_silent_client_is_completed_if_the_coordinator_dies_before_it_has_written_the_completion() {
     let (world, selected) = world("run.relayed:1:kill");
@@ -117,13 +116,13 @@ fn coordinator_killed_while_another_process_stands_still() {
         let name = point.split(':').next().unwrap();
         let stopped = wait_stopped_at(&world, name);
         signal(server.pid(), "KILL");
-        // A worker may be killed before.
+        // The worker may have been killed before.
         signal_if_there(stopped, "CONT");
         assert_eq!(orphaned_end(&server, &run, &selected), expected, "{point}");
     }
 }
 
-/// A sign of progress of a run, at which processes are killed.
+/// A sign of a run's progress, at which processes are killed.
 type ProgressSign = fn(&TestServer<'_>, &TestWorld) -> bool;
 
 fn has_run_file(world: &TestWorld, name: &str) -> bool {
@@ -135,7 +134,7 @@ fn has_role(server: &TestServer<'_>, role: ProcessRole) -> bool {
     !processes_of_role(server.pid(), role).is_empty()
 }
 
-/// The signs, in about the order in which they come.
+/// The signs, roughly in the order in which they appear.
 const SIGNS: [(&str, ProgressSign); 9] = [
     ("the request is sent", |_, _| true),
     ("a watchdog", |server, _| has_role(server, ProcessRole::Watchdog)),
@@ -148,7 +147,7 @@ const SIGNS: [(&str, ProgressSign); 9] = [
     ("a second callback connection", |server, _| server.callback().connections() > 1),
 ];
 
-/// Starts a run, and kills processes at the sign. With `is_warm`, the tests are listed before.
+/// Starts a run and kills processes at the sign. If `is_warm`, the tests were listed before.
 fn kill_at(sign: ProgressSign, is_warm: bool, kill: impl FnOnce(&TestServer<'_>)) -> OrphanedEnd {
     let (world, selected) = world("");
     let mut server = start(&world);
@@ -176,8 +175,8 @@ fn coordinator_killed_at_any_sign_of_a_beginning_run() {
 fn watchdog_and_then_coordinator_killed_at_any_sign_of_a_beginning_run() {
     for (_, sign) in SIGNS {
         for waits_for_replacement in [false, true] {
-            // With both dead, the client may have a part of the run. That a completion lacks nothing, and
-            // that no process is left, is checked for each.
+            // With both processes dead, the client may have received a part of the run. Each case checks that
+            // a completion lacks nothing and that no process is left.
             kill_at(sign, true, |server| {
                 let watchdog = server.processes(ProcessRole::Watchdog)[0];
                 signal_if_there(watchdog, "KILL");

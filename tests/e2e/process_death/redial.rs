@@ -1,4 +1,4 @@
-//! The coordinator is dead, and the client drops the watchdog's connections: the watchdog dials again and
+//! The coordinator is dead and the client drops the watchdog's connections. The watchdog dials again and
 //! completes the run, as long as the client's port listens.
 
 use std::sync::{
@@ -19,10 +19,11 @@ use crate::support::{
 
 const CASES: [&str; 3] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"];
 
-/// Number of connections that the client drops from now on.
+/// Number of further connections that the client drops.
 type RemainingDrops = Arc<AtomicUsize>;
 
-/// Starts a server whose client drops connections so, as many as it is told to.
+/// Starts a server whose client drops as many connections as the returned counter says, each with
+/// `behaviour`.
 fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<'w>, RemainingDrops) {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
     let drops = RemainingDrops::default();
@@ -35,7 +36,7 @@ fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<
     (server, drops)
 }
 
-/// Runs all tests until the second one has begun and the client has handled the result of the first.
+/// Runs all tests until the second has begun and the client has handled the first result.
 fn run_to_second_test(meet: &TestRendezvous, server: &mut TestServer<'_>) -> (RequestedRun, ConnectedTest) {
     let selected = uids("meet", CASES);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -45,8 +46,7 @@ fn run_to_second_test(meet: &TestRendezvous, server: &mut TestServer<'_>) -> (Re
     (run, guest)
 }
 
-/// Kills the coordinator while the second test runs; the client drops this number of the connections that
-/// follow.
+/// Kills the coordinator during the second test; the client drops this number of the following connections.
 fn kill_in_second_test(
     meet: &TestRendezvous,
     server: &mut TestServer<'_>,
@@ -72,7 +72,8 @@ fn check_states(books: &CheckedRun) {
     assert_eq!(kinds, ["passed", "interrupted", "not-run"]);
 }
 
-/// The client drops this number of the watchdog's connections, and has one completion in the end.
+/// Lets the client drop this number of the watchdog's connections; checks that it gets one completion in the
+/// end.
 fn check_redials(behaviour: ListenerBehaviour, count: usize) {
     let world = TestWorld::with_gtest("meet");
     let meet = world.open_rendezvous();
@@ -123,7 +124,7 @@ fn watchdog_leaves_a_client_that_drops_every_connection() {
     world.check_tidy();
 }
 
-/// Kills a process while the second test runs and the client has handled the result of the first.
+/// Kills a process during the second test, after the client has handled the first result.
 fn kill_role_in_second_test(
     meet: &TestRendezvous,
     server: &mut TestServer<'_>,
@@ -135,7 +136,7 @@ fn kill_role_in_second_test(
     run
 }
 
-/// Returns how often a test is reported in a state.
+/// Returns how often a test was reported in a state.
 fn reports(server: &TestServer<'_>, uid: &str, state: &str) -> usize {
     let events = server.recorder.events();
     let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
@@ -149,7 +150,7 @@ fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_succe
     let meet = world.open_rendezvous();
     let (mut server, _) = start(&world, ListenerBehaviour::Normal);
     let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Watchdog);
-    // A worker of the successor runs the test again.
+    // A worker of the new watchdog runs the test again.
     let again = meet.next_test();
     signal(server.pid(), "KILL");
     again.wait_gone();
@@ -169,7 +170,7 @@ fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_h
     let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Worker);
     server.release_tests_until_done(&meet, &[&run]);
     server.finish(&run, &uids("meet", CASES)).assert_all("passed");
-    // If the coordinator were killed now, what lay in the queue of its main connection would be lost.
+    // On the main connection, the completion would be lost with the queue of a coordinator killed now.
     let events = server.recorder.events();
     let completions = events.iter().filter(|event| event.is_completion_of(&run.run_id));
     let connections: Vec<_> = completions.map(|event| event.on).collect();

@@ -1,5 +1,5 @@
-//! Processes of ours that are stopped and stay so: any test can do that to its parents. They are continued
-//! or replaced, and every test gets its result.
+//! Heeler's processes that are stopped, which any test can do to its ancestors. They are continued or
+//! replaced, and every test gets its result.
 
 use heeler_sys::process::Pid;
 
@@ -11,7 +11,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// A program with one case for each letter.
+/// Returns a world with a program that has one case for each letter of the script.
 fn world(script: &str) -> TestWorld {
     let world = TestWorld::with_gtest("faults");
     world.env("HEELER_FIXTURE_SCRIPT", script);
@@ -30,7 +30,7 @@ fn test_that_stops_its_guard_passes() {
 
 #[test]
 fn test_that_stops_all_its_ancestors_passes() {
-    // Guard, fork server, worker and watchdog.
+    // The test stops guard, fork server, worker and watchdog.
     check_run("pZp");
 }
 
@@ -86,7 +86,7 @@ fn stopped_fork_server_holds_no_run_up() {
     stop_one(Some(ProcessRole::ForkServer));
 }
 
-/// Stops the process of a role while a test runs, `None` for the coordinator.
+/// Stops the process of a role while a test runs; `None` is the coordinator.
 fn stop_one(role: Option<ProcessRole>) {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
@@ -101,7 +101,8 @@ fn stop_one(role: Option<ProcessRole>) {
     };
     let stat = heeler_sys::process::stat(Pid(victim.cast_signed()));
     if role.is_none() && stat.is_some_and(|stat| stat.has_terminal) {
-        // A coordinator at a terminal was stopped by its user.
+        // A stopped coordinator at a terminal stays stopped, because its user stopped it. So it is not
+        // stopped here.
         guest.release();
     } else {
         signal(victim, "STOP");

@@ -1,4 +1,4 @@
-//! System failures, injected at points in the program: what a run loses by them, and what it does not.
+//! System failures, injected at points in the program: what a run loses through them, and what it keeps.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Returns a world with a program of these cases, in which the points fail so.
+/// Returns a world with a program of these cases and these injected faults.
 fn world(script: &str, faults: &str) -> TestWorld {
     let world = TestWorld::with_gtest("faults");
     world.write("heeler.toml", "[profile.default]\njobs = 1\ndrain-timeout = \"300ms\"\nhistory = false\n");
@@ -30,7 +30,7 @@ fn cases(count: usize) -> Vec<String> {
     uids("faults", names.iter().map(String::as_str))
 }
 
-/// Runs all cases for a client whose connections behave so, while the points fail.
+/// Runs all cases, with the injected faults, for a client with these connection behaviours.
 fn run(
     world: &TestWorld,
     count: usize,
@@ -79,8 +79,8 @@ fn full_disk_loses_journal_but_no_result() {
 #[test]
 fn full_disk_and_broken_connection_lose_nothing() {
     let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
-    // The workers' connection gets no response and ends with an error: what was sent over it goes over the
-    // main one.
+    // The workers' connection gets no response and ends with an error. Its results are sent again over the
+    // main connection.
     let first_is_bad =
         |number| if number == 0 { ListenerBehaviour::ResetsAfter(1) } else { ListenerBehaviour::Normal };
     let books = run(&world, 6, first_is_bad);
@@ -92,7 +92,7 @@ fn full_disk_and_broken_connection_lose_nothing() {
 
 #[test]
 fn unjournalled_result_is_recorded_before_sending() {
-    // The worker dies just after it sent the first result: if the result were not recorded, its test would
+    // The worker dies just after it sent the first result. If the result were not recorded, its test would
     // run again.
     let world = world("WWW", "worker.journal.before:1:ENOSPC,worker.sent:2:kill");
     world.write(
