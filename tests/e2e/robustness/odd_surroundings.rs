@@ -1,4 +1,4 @@
-//! Programs that are no files, clocks far away, and directories that are removed while they are in use.
+//! Programs that are not files, clocks far in the past or future, and directories removed while in use.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::support::{
     world::{TestWorld, run},
 };
 
-/// Asserts that a program which is no file is an error at once, and no other program suffers.
+/// Asserts that a program which is not a file is an error at once and does not affect other programs.
 #[track_caller]
 fn check_special_program(world: &TestWorld, program: &str, message: &str) {
     let ran = world.run(&["run", program, "deaths", "-E", "First.One", "-E", program]);

@@ -1,5 +1,5 @@
-//! A client that stops reading stops the run's progress, but loses nothing: memory stays bounded, other
-//! requests are processed meanwhile, and when the client reads again everything arrives once.
+//! A client that stops reading stops the run, but loses nothing. Memory stays bounded, and other requests are
+//! processed meanwhile. When the client reads again, every result arrives once.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -18,14 +18,14 @@ const UPDATES: &str = "testing/testUpdates/tests";
 /// The results of this many cases are several times larger than all queues and sockets between a test and the
 /// client.
 const CASES: usize = 5_000;
-/// Bytes that each of them prints.
+/// Bytes that each case prints.
 const PRINTS: usize = 12 << 10;
-/// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
-/// would be larger.
+/// Maximum growth of the coordinator during a run of all cases, for its plan and its queues. All results
+/// together are larger.
 const COORDINATOR_MIB: u64 = 50;
-/// Memory limit of a worker or the watchdog: held outputs (8 MiB), and two update batches in the queue beside
-/// the one that is made, each with journal, changes and texts of that much. It does not depend on the number
-/// of cases, whose outputs alone are larger.
+/// Memory limit of a worker or the watchdog: held outputs (8 MiB) and three update batches, two in the queue
+/// and one in progress. The journal, the changes and the texts of a batch each take that much. The limit does
+/// not grow with the number of cases, whose outputs alone are larger.
 const PROCESS_MIB: u64 = 90;
 
 fn world() -> (TestWorld, Vec<String>) {
@@ -41,7 +41,7 @@ fn world() -> (TestWorld, Vec<String>) {
     (world, selected)
 }
 
-/// The two routes of results to the client.
+/// The two routes by which results reach the client.
 #[derive(Debug, Clone, Copy)]
 enum ResultRoute {
     Main,
@@ -56,7 +56,7 @@ impl ResultRoute {
         }
     }
 
-    /// Stops the client from reading the connections that carry results.
+    /// Stops reading the connections that carry results.
     fn stop_reading(self, recorder: &TrafficRecorder) {
         match self {
             Self::Main => recorder.stop_main(),
@@ -78,7 +78,7 @@ fn journalled(world: &TestWorld) -> u64 {
     below(&world.path(".heeler/runs"))
 }
 
-/// Begins a run of everything, stops reading after its first results, and waits until it makes no more
+/// Starts a run of all tests, stops reading after its first results, and waits until it makes no more
 /// progress.
 fn wait_stalled(way: ResultRoute, server: &mut TestServer<'_>, world: &TestWorld) -> RequestedRun {
     let run = server.run(None);
@@ -160,14 +160,14 @@ fn cancel_with_unread_callback_connections_ends_tests() {
     check_cancel(ResultRoute::Callback);
 }
 
-/// Ends the server of a client that does not read, and checks that nothing is left.
+/// Ends the server of a client that does not read; checks that nothing is left behind.
 fn check_nothing_left(way: ResultRoute, word: &str) {
     let (world, _) = world();
     let mut server = way.start(&world);
     wait_stalled(way, &mut server, &world);
     match word {
         "exit twice" => {
-            // The first one drains, and would wait for the client.
+            // The first `exit` drains and would wait for the client.
             server.notify("exit", json!({}));
             server.notify("exit", json!({}));
         }
@@ -185,7 +185,8 @@ fn non_reading_client_disconnect_leaves_nothing_behind() {
     check_nothing_left(ResultRoute::Callback, "hang up");
 }
 
-// A drain of ten seconds each: after the session, the second `exit` and the signal take the same path.
+// Each drain takes ten seconds, so these tests use one route each: after the session, the second `exit` and
+// the signal take the same path.
 
 #[test]
 fn second_exit_with_non_reading_client_is_quick() {

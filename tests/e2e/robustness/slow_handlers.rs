@@ -1,5 +1,5 @@
-//! Clients that read quickly and handle slowly, on callback connections. At the completion the client has
-//! *handled* everything of the run, not only read it. `heeler-faults --load` plays the same with larger
+//! Clients that read quickly and handle slowly, on callback connections. At the completion, the client has
+//! *handled* every message of the run, not only read it. `heeler-faults --load` runs the same with larger
 //! numbers.
 
 use std::time::{Duration, Instant};
@@ -18,25 +18,25 @@ use crate::support::{
 
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// Handles and responds as StreamJsonRpc does by default.
+/// A client with StreamJsonRpc's default handling and responses.
 fn as_stream_json_rpc(duration: HandlerDuration) -> MessageHandling {
     let queues = HandlerQueues::PerConnection;
     MessageHandling { queues, duration, responses: ResponseRule::UnknownAtOnce, busy_once: None }
 }
 
-/// Handles and responds as vscode-jsonrpc does.
+/// A client with the handling and responses of vscode-jsonrpc.
 fn as_vscode_jsonrpc(duration: HandlerDuration) -> MessageHandling {
     let queues = HandlerQueues::InTurn;
     MessageHandling { queues, duration, responses: ResponseRule::InOrder, busy_once: None }
 }
 
-/// Handles and responds as lsp4j does.
+/// A client with the handling and responses of lsp4j.
 fn as_lsp4j(duration: HandlerDuration) -> MessageHandling {
     MessageHandling { responses: ResponseRule::UnknownInOrder, ..as_stream_json_rpc(duration) }
 }
 
-/// Returns a world with this number of trivial tests, and their uids. The time limit for clients that answer
-/// no barriers is shorter than the client's handlers take.
+/// Returns a world with this number of trivial tests, and their uids. The timeout for clients that answer no
+/// barriers is shorter than the client's handlers take.
 fn world(cases: usize) -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &cases.to_string());
@@ -46,7 +46,7 @@ fn world(cases: usize) -> (TestWorld, Vec<String>) {
     (world, selected)
 }
 
-/// Ends the session, waits until the client has handled everything that it has read, and checks the order.
+/// Ends the session, waits until the client has handled everything it read, and checks the order.
 fn finish_handled(
     server: TestServer<'_>,
     run: &RequestedRun,
@@ -55,16 +55,16 @@ fn finish_handled(
 ) -> CheckedRun {
     server.wait_response(run.request);
     let recorder = server.recorder.clone();
-    // The listener is dropped with the server, after its handlers.
+    // The listener is dropped with the server, after its handlers have run.
     assert_eq!(server.exit(), Some(0));
-    // Shown if a check fails.
+    // The test harness shows this if a check fails.
     println!("{}", recorder.wire_log());
     let events = recorder.events();
     handling_order::check(&events, run, delivery);
     CheckedRun::check_handled(&events, run, selected, delivery)
 }
 
-/// Runs trivial tests with a client that handles so.
+/// Runs trivial tests with a client that handles messages as `handling` says.
 fn check_all_is_handled(cases: usize, handling: MessageHandling) {
     let (world, selected) = world(cases);
     let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
@@ -95,8 +95,8 @@ fn one_queue_for_all_connections_handles_everything_before_completion() {
 
 #[test]
 fn client_that_answers_on_other_connections_is_waited_for() {
-    // Between two answers on one connection, the client handles a window of each of the four, which takes
-    // longer than the limit; between two answers on any connection, it handles one.
+    // Between two answers on one connection, the client handles a window of each of the four connections,
+    // which takes longer than the timeout. Between two answers on any connection, it handles only one window.
     let duration = HandlerDuration::PerChange(Duration::from_millis(1));
     let handling = MessageHandling { queues: HandlerQueues::Shared, ..as_stream_json_rpc(duration) };
     let (world, selected) = world(7_000);
@@ -108,10 +108,9 @@ fn client_that_answers_on_other_connections_is_waited_for() {
     assert!(!books.log.iter().any(|line| line.contains("has stopped handling")), "{:#?}", books.log);
 }
 
-/// Runs tests of which some crash and are tried again, with a client that reads one of its connections
-/// slowly.
+/// Runs tests, some of which crash and are retried, with a client that reads one of its connections slowly.
 fn check_throttled(throttled: usize, handling: MessageHandling) {
-    // Enough that the slow connection is behind when a test crashes.
+    // The script is long enough for the slow connection to lag behind when a test crashes.
     let script = ["p".repeat(90), "cwfpa".to_owned(), "p".repeat(30), "kpc".to_owned()].concat().repeat(3);
     let world = TestWorld::with_gtest("faults");
     world.env("HEELER_FIXTURE_SCRIPT", &script);
@@ -144,7 +143,7 @@ fn no_crashed_test_ends_in_progress_when_one_stream_is_throttled() {
     }
 }
 
-/// Kills a process while the client has much to handle.
+/// Kills a process while the client has many messages to handle.
 fn check_death(role: ProcessRole, handling: MessageHandling) {
     let (world, selected) = world(600);
     let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
@@ -172,10 +171,10 @@ fn death_of_watchdog_repeats_nothing_to_slow_client() {
     check_death(ProcessRole::Watchdog, as_vscode_jsonrpc(duration));
 }
 
-/// Runs trivial tests with a client whose handlers are busy for longer than a client has for its first
-/// answer, at each of its first messages.
+/// Runs trivial tests with a client whose handlers are busy once, at one of its first messages, for longer
+/// than the timeout of a client's first answer.
 fn check_busy_once(handling: MessageHandling) {
-    // They mostly wait, so they may wait together.
+    // The checks mostly wait, so they run in parallel.
     std::thread::scope(|scope| {
         for at in [0, 2, 3, 5] {
             let busy_once = Some((at, Duration::from_secs(3)));
@@ -225,7 +224,8 @@ fn client_that_takes_log_requests_for_notifications_costs_no_long_wait() {
 #[test]
 fn client_without_answers_costs_no_long_wait() {
     let (world, selected) = world(200);
-    // The defaults: without knowledge from the run's beginning, its end waits for them.
+    // With the default timeouts, each run's end would wait, unless Heeler learns early that the client never
+    // answers.
     world.write("heeler.toml", "[profile.default]\njobs = 2\n");
     let duration = HandlerDuration::PerNotification(Duration::ZERO);
     let handling = MessageHandling { responses: ResponseRule::Never, ..as_vscode_jsonrpc(duration) };
