@@ -1,7 +1,7 @@
 //! The Runtime Server Protocol.
 //!
 //! - `node_clients`: clients on third-party libraries.
-//! - `runs`: what a client is sent about a run.
+//! - `runs`: the messages that a client gets about a run.
 //! - `peers`: clients that are slow, gone, hostile or one too many.
 //! - `process_death`: deaths and cancels at any moment.
 

@@ -19,11 +19,11 @@ use crate::support::{
 
 /// The output of this many cases is several times larger than all queues between a test and the client.
 const CASES: usize = 5_000;
-/// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
-/// would be 60 MiB.
+/// Maximum growth of the coordinator during a run of all cases, for its plan and its queues. All results
+/// together are 60 MiB.
 const COORDINATOR_MIB: u64 = 50;
 
-/// Returns the total size of the journals of all runs.
+/// Returns the total size of all runs' journals.
 fn journalled(world: &TestWorld) -> u64 {
     fn below(dir: &Path) -> u64 {
         let Ok(entries) = fs::read_dir(dir) else { return 0 };
@@ -41,7 +41,7 @@ fn client_that_does_not_read_pauses_its_run_without_loss() {
     world.env("HEELER_FIXTURE_PRINTS", "12288");
     world.write("heeler.toml", "[profile.default]\njobs = 2\nclient-stall-timeout = \"10m\"\n");
     let (mut server, mut client) = RspServer::start_over_pipes(&world, &["big"]);
-    // The programs are listed, and all code has run once.
+    // This run lists the programs and executes all code once before memory is measured.
     client.start("big", json!({"filter": "test(=N/Big.Case/7)"}));
     client.wait_state("big", 4);
     client.heard.clear();
@@ -75,13 +75,13 @@ fn client_that_never_reads_is_disconnected_and_the_next_one_served() {
     world.write("heeler.toml", "[profile.default]\nclient-stall-timeout = \"300ms\"\n");
     let mut server = RspServer::start(&world, &["big"]);
     let mut stream = server.connect_raw();
-    // Answers of several kilobytes each, many more than all buffers hold.
+    // Each answer has several kilobytes; together they exceed all buffers by far.
     let body = json!({"jsonrpc": "2.0", "id": "x".repeat(4096), "method": "server/getJobs"}).to_string();
     let frame = format!("Content-Length: {}\r\n\r\n{body}", body.len());
     stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut refused = false;
     for _ in 0..20_000 {
-        // It stops to read first, and then ends the connection.
+        // The server first stops reading, then closes the connection.
         if stream.write_all(frame.as_bytes()).is_err() {
             refused = true;
             break;
@@ -115,7 +115,7 @@ fn client_gone_in_mid_run_takes_its_processes_with_it() {
     assert_eq!(server.wait_gone(), Some(0));
 }
 
-/// The client says its last word and is gone, while much is on its way to it.
+/// The client sends its last message and leaves while many messages are on their way to it.
 #[test]
 fn shutdown_in_mid_run_of_a_client_that_does_not_wait_ends_the_server() {
     let world = TestWorld::with_gtest("meet");
@@ -161,11 +161,11 @@ fn hostile_bytes_end_one_connection_and_no_server() {
         b"\r\n".repeat(6000),
     ] {
         let mut stream = server.connect_raw();
-        // It may close the connection before it has read everything.
+        // The server may close the connection before it has read everything.
         stream.write_all(&bytes).ok();
         stream.shutdown(Shutdown::Write).ok();
         let mut answers = Vec::new();
-        // It ends the connection; unread bytes make that a reset.
+        // The server closes the connection; unread bytes make the close a reset.
         stream.read_to_end(&mut answers).ok();
     }
     let mut client = server.connect();

@@ -1,5 +1,5 @@
-//! Process deaths and cancels at any moment: every job has one end, every test one line, and the suite's last
-//! state is the last message.
+//! Process deaths and cancels at any moment: every job has one end, every test has one line, and the last
+//! message is the suite's last state.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 const CASES: usize = 300;
-/// Number of notifications to the client, behind the answer to its start, before something happens.
+/// Number of notifications that the client gets, after the response to its start, before a process is killed.
 const MOMENTS: [usize; 7] = [0, 1, 3, 4, 20, 90, 200];
 
 fn world() -> TestWorld {
@@ -22,7 +22,7 @@ fn world() -> TestWorld {
     world
 }
 
-/// Starts the suite and reads this number of notifications, or to the end of the run.
+/// Starts the suite and reads this number of notifications, or all of the run's.
 fn start_and_read(client: &mut RspClient, count: usize) {
     client.heard.clear();
     assert_eq!(client.start("big", json!({}))["severity"], 0);
@@ -42,7 +42,7 @@ fn check_end(client: &mut RspClient, what: &str) -> Value {
     }
     let ends = client.job_ends();
     assert_eq!(ends.len(), 1, "{what}: {ends:?}");
-    // What is asked after the run is answered after everything about it.
+    // A request after the run is answered after all messages about the run.
     assert_eq!(client.ask("server/getJobs", json!(null)), json!([]), "{what}");
     assert_eq!(client.heard.last().unwrap()["params"]["state"], 4, "{what}");
     let output = client.output(2);
@@ -56,12 +56,12 @@ fn check_end(client: &mut RspClient, what: &str) -> Value {
 fn check_deaths(role: ProcessRole) {
     for moment in MOMENTS {
         let what = format!("{role:?} dies after {moment} messages");
-        // A server of its own for each: watchdogs are replaced only so often.
+        // Each case has its own server, because the number of watchdog replacements is limited.
         let world = world();
         let mut server = RspServer::start(&world, &["big"]);
         let mut client = server.connect();
         start_and_read(&mut client, moment);
-        // The run may have ended by now, or not begun.
+        // The run may have ended already or not begun yet.
         if let Some(victim) = processes_of_role(server.pid(), role).first() {
             signal_if_there(*victim, "KILL");
         }
@@ -105,7 +105,7 @@ fn cancel_at_any_moment_leaves_one_end() {
             let stop = json!({"id": "big", "force": is_forced});
             assert_eq!(client.ask("server/stopServerAsync", stop)["severity"], 0, "{what}");
             let status = check_end(&mut client, &what);
-            // The run may be over before it is cancelled.
+            // The run may have ended before the cancel.
             let is_cancelled = client.states("big").contains(&3);
             let severity = status["severity"].as_u64().unwrap();
             assert!(severity == 8 || severity == 0, "{what}: {status}");
@@ -127,7 +127,7 @@ fn coordinator_death_at_any_moment_ends_the_connection_and_leaves_nothing() {
         client.wait_closed();
         assert!(client.job_ends().len() <= 1);
         assert_eq!(server.wait_processes_gone(), None, "after {moment}");
-        // The next start removes what a coordinator leaves that dies before its watchdog is there.
+        // If a coordinator dies before its watchdog exists, the next start removes what it left.
         world.run(&["list", "big"]).assert_code(0);
     }
 }
