@@ -1,4 +1,4 @@
-//! Other users of the machine, runs of others, and the environment of tests.
+//! Other users of the machine, other users' runs, and the environment of tests.
 
 mod copied_runs;
 mod other_users;

@@ -1,5 +1,5 @@
-//! Another user of the machine against a running Heeler: what they can read, inject, kill or fill up. Each
-//! attack is carried out as another user, against a user's Heeler and against root's.
+//! What another user of the machine can read, inject, kill or fill up in a running Heeler. Each attack runs
+//! as another user, against a user's Heeler and against root's.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// The first message of a client of the protocol.
+/// The first message that a client of the protocol sends.
 const INITIALIZE: &str =
     "Content-Length: 60\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{}   }";
 
@@ -121,13 +121,13 @@ fn listening_server_refuses_other_users() {
         let address = server.connect().peer_addr().unwrap().to_string();
         let mut intruder = OtherUser::new();
         assert_eq!(intruder.perform(&["dial", &address, INITIALIZE]), "");
-        // More than the session limit, and held open by that side.
+        // More connections than the session limit, held open by the attacker.
         intruder.perform(&["hold", &address, "100"]);
         server.initialize(json!({"testing": {"debuggerProvider": false}}));
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run(Some(&[&selected[0]]));
         server.finish(&run, &selected).assert_all("passed");
-        // One more client of the own user is still accepted.
+        // The server still accepts one more client of its own user.
         let mut second = server.connect();
         let hello = INITIALIZE.replace("\\r\\n", "\r\n");
         std::io::Write::write_all(&mut second, hello.as_bytes()).unwrap();
@@ -191,7 +191,7 @@ fn local_socket_is_private_and_taken_name_reported() {
     }
 }
 
-/// Returns the sockets of a process, as links in `/proc`.
+/// Returns a process's sockets, as links in `/proc`.
 fn sockets_of(pid: u32) -> Vec<String> {
     fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -200,7 +200,7 @@ fn sockets_of(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Returns the addresses of this machine at which a process listens.
+/// Returns the addresses on which a process listens.
 fn ports_of(pid: u32) -> Vec<String> {
     let inodes = sockets_of(pid);
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -227,12 +227,12 @@ fn client_library_refuses_other_users_as_workers() {
     let answer = json!({"jsonrpc": "2.0", "id": initialize["id"], "result": {}});
     write_message(&mut &server, &answer).unwrap();
     let mut intruder = OtherUser::new();
-    // The most plausible forgery: the token is compared as a whole.
+    // The best possible forgery: the client compares the whole token.
     let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
     for _ in 0..20 {
         assert_eq!(intruder.perform(&["dial", &address, forged]), "");
     }
-    // More than the client accepts at the same time.
+    // More connections than the client accepts at the same time.
     for _ in 0..11 {
         intruder.perform(&["hold", &address, "100"]);
     }
@@ -243,8 +243,8 @@ fn client_library_refuses_other_users_as_workers() {
     assert!(refusals.iter().all(names_user), "{refusals:?}");
 }
 
-/// Connects a client with a callback port to its server. Returns why the client refused callback connections
-/// until the server closes the connection.
+/// Connects a client with a callback port to its server. Returns, once the server has closed the connection,
+/// why the client refused callback connections.
 fn refused_callbacks(server: UnixStream) -> Vec<String> {
     server.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -312,7 +312,7 @@ fn world_readable_process_data_has_no_secret() {
         for secret in ["a-token-nobody-knows", "correct-horse-battery-staple"] {
             assert!(!seen.contains(secret), "{secret}");
         }
-        // The client's token does not reach a test's environment or arguments either.
+        // The client's token is in neither the environment nor the arguments of a test.
         for name in ["environ", "cmdline"] {
             let given = fs::read(format!("/proc/{}/{name}", guest.pid)).unwrap();
             assert!(!String::from_utf8_lossy(&given).contains("a-token-nobody-knows"));
@@ -351,7 +351,7 @@ fn other_users_state_directory_is_refused() {
     for user in attacked_users() {
         let mut intruder = OtherUser::new();
         let world = world_of(user, &["meet"]);
-        // Like `/tmp`: writable by everybody, with the sticky bit.
+        // Like `/tmp`: writable for all users, with the sticky bit.
         let shared = tempfile::tempdir().unwrap();
         fs::set_permissions(shared.path(), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
         for trap in ["directory", "link to a directory of the victim's"] {
@@ -361,7 +361,7 @@ fn other_users_state_directory_is_refused() {
             } else {
                 intruder.perform(&["link", text(world.dir()), text(&state)]);
             }
-            // The fallback directory is taken, too.
+            // Another user owns the fallback directory, too.
             let taken = world.path("tmp").join(format!("heeler-{user}"));
             fs::create_dir(&taken).unwrap();
             chown(&taken, Some(OTHER_UID), Some(OTHER_UID)).unwrap();
@@ -379,7 +379,7 @@ fn other_users_state_directory_is_refused() {
                 fs::remove_dir_all(path).unwrap();
             }
             if trap == "directory" {
-                // Invented runs, more than are kept.
+                // Forge more runs than are kept.
                 intruder.perform(&["make", text(&state.join("runs"))]);
                 for hour in 0..24 {
                     let forged = state.join(format!("runs/20200101T{hour:02}0000000Z-forged"));

@@ -1,5 +1,5 @@
-//! A test process's surroundings, as the kernel reports them: the complete environment, descriptors, signals,
-//! limits, directory, group. Nothing of Heeler's own is inherited.
+//! The surroundings of a test process as the kernel reports them: the complete environment, descriptors,
+//! signals, limits, directory and group. A test inherits nothing of Heeler's own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,11 @@ use heeler_sys::process::{Pid, stat};
 
 use crate::support::{process::wait_until, rendezvous::ConnectedTest, world::TestWorld};
 
-/// The suite's environment settings, and a working directory.
+/// The suite's environment settings and its working directory.
 const SUITE: &str = "[profile.default]\njobs = 1\n[[suite]]\nname = \"suite\"\nprograms = [\"PROGRAM\"]\ncwd = \"home\"\n\
     [suite.env]\nADDED = \"by the suite\"\nCHANGED = \"by the suite\"\nREMOVED = false\nGTEST_COLOR = \"yes\"\n";
 
-/// Some of these change a framework's output; the others are inherited.
+/// Heeler's own environment: some variables change a framework's output, tests inherit the others.
 const OUTER: [(&str, &str); 10] = [
     ("CHANGED", "outside"),
     ("REMOVED", "outside"),
@@ -40,7 +40,7 @@ fn environment(pid: u32) -> ProcessVariables {
     pairs.collect()
 }
 
-/// Returns a world with one program, as the only suite, whose tests connect when they run.
+/// Returns a world with one program as its only suite; the program's tests connect when they run.
 fn world(framework: &str, settings: &str) -> TestWorld {
     let (world, program) = if framework == "gtest" {
         (TestWorld::with_gtest("meet"), "meet")
@@ -54,7 +54,7 @@ fn world(framework: &str, settings: &str) -> TestWorld {
     world
 }
 
-/// Starts a run of the one test that connects, calls `ask` with it, and ends the run successfully.
+/// Runs the one test that connects, calls `ask` with it, and ends the run successfully.
 fn with_running_test<T>(
     world: &TestWorld,
     framework: &str,
@@ -73,7 +73,7 @@ fn with_running_test<T>(
     environment
 }
 
-/// Returns the environment of Heeler itself.
+/// Returns Heeler's own environment.
 fn heeler_environment(command: &Command) -> ProcessVariables {
     let text = |value: &std::ffi::OsStr| value.to_str().unwrap().to_owned();
     command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?)))).collect()
@@ -88,7 +88,7 @@ fn test_environment_applies_set_and_unset() {
         let world = world(framework, SUITE);
         let mut found = with_running_test(&world, framework, "", |guest| environment(guest.pid));
         let mut expected = heeler_environment(&world.heeler(&[]));
-        // The shell in between counts its own level and notes its directory.
+        // The shell in between counts its level and records its directory.
         for name in ["SHLVL", "_", "PWD", "OLDPWD"] {
             expected.remove(name);
             found.remove(name);
@@ -115,7 +115,7 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// Returns a field of a status file of a process.
+/// Returns a field of a process's status file.
 fn field(pid: u32, file: &str, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let line =
@@ -125,9 +125,9 @@ fn field(pid: u32, file: &str, name: &str) -> String {
 
 #[test]
 fn test_has_clean_descriptors_group_and_signals() {
-    // State inherited from a careless parent: an open file, ignored signals, a umask, a limit.
+    // A careless parent leaves an open file, ignored signals, a umask and a limit.
     let before = "exec 9</dev/null; trap '' USR1 HUP TERM; umask 027; ulimit -S -n 300; ulimit -c 0;";
-    // The runtime of a Rust program ignores SIGPIPE, and handles two signals for its stacks.
+    // The Rust runtime ignores SIGPIPE and handles two signals to detect stack overflows.
     for (framework, ignored) in [("gtest", 0_u64), ("libtest", 1 << 12)] {
         let world = world(framework, SUITE);
         with_running_test(&world, framework, before, |guest| {
@@ -136,7 +136,7 @@ fn test_has_clean_descriptors_group_and_signals() {
                 |fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap().display().to_string();
             let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
             let fds: BTreeSet<_> = fds.map(|fd| fd.unwrap().file_name().into_string().unwrap()).collect();
-            // The fourth is its own: the rendezvous connection.
+            // The fourth descriptor is the test's own: the rendezvous connection.
             let is_own = |fd: &&String| *fd != "1" && link(fd).starts_with("socket:");
             let own = fds.iter().find(is_own).unwrap().clone();
             let rest: Vec<_> = fds.iter().filter(|fd| **fd != own).map(String::as_str).collect();
