@@ -1,4 +1,4 @@
-//! Deaths of test processes: which test is charged, what is rerun, and how often.
+//! Deaths of test processes: which test is blamed, what is rerun, and how often.
 
 use crate::support::{
     callback_listener::ListenerBehaviour, checked_run::CheckedRun, server::TestServer, uids, world::TestWorld,
@@ -16,7 +16,7 @@ const DEATHS: [&str; 7] = [
 
 const FAKE: [&str; 4] = ["Fake.One", "Fake.Two", "Fake.Three", "Fake.Four"];
 
-/// Runs everything of a program in one slot; returns the checked record.
+/// Runs all tests of a program in one slot; returns the checked record.
 fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nstartup-timeout = \"1s\"\n");
     let mut server = TestServer::with_callback(world, &[program], |_| ListenerBehaviour::Normal);
@@ -29,7 +29,8 @@ fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
 fn dying_at(place: &str) -> CheckedRun {
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER_FIXTURE_DIE_AT", place);
-    // One process has all tests: a bad end belongs to a test that is alone in its process.
+    // A failure at exit belongs to a test only if the test is alone in its process. Here, one process has all
+    // tests.
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     run_all(&world, "deaths", &DEATHS)
 }
@@ -58,8 +59,8 @@ fn crash_among_500_costs_few_processes() {
     assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
     books.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
-    // Those of the crash, and two batches where the limit of batches of a server is less than the start of
-    // the program.
+    // The processes of the crash, and two batches if a server's batch limit is shorter than the program's
+    // start.
     assert!(starts.len() <= 4, "{starts:?}");
     assert_eq!(server.exit(), Some(0));
 }
@@ -179,7 +180,7 @@ fn program_failing_after_its_listing_runs_and_is_in_error() {
     world.env("HEELER_FIXTURE_DIE_AT", "end of listing");
     world.write_program("wrapped", "#!/bin/sh\nexec ./deaths \"$@\"\n");
     for program in ["deaths", "wrapped"] {
-        // A script needs to be named as what it is.
+        // The framework of a script must be configured.
         world.write(
             "heeler.toml",
             &format!("[[suite]]\nname = \"{program}\"\nprograms = [\"{program}\"]\nframework = \"gtest\"\n"),
@@ -212,7 +213,7 @@ fn death_between_tests_still_runs_every_test() {
     for name in ["One", "Two", "Three"] {
         assert_eq!(books.state(&format!("dies-between-tests::Fake.{name}")), "passed", "{books:#?}");
     }
-    // Alone in its process, the last one does not pass if that dies.
+    // The last test is alone in its process, so it does not pass if the process dies.
     assert_eq!(books.state("dies-between-tests::Fake.Four"), "error", "{books:#?}");
     assert!(program_failure(&books, "dies-between-tests").contains("SIGABRT"), "{books:#?}");
 }
@@ -304,6 +305,6 @@ fn isolated_rerun_does_not_use_up_retries() {
         (&culprit["execution-state"], &culprit["heeler.isolated-rerun"]),
         (&"error".into(), &"passes".into())
     );
-    // The batch, its remainder, the isolated rerun, and the retry of the flaky one.
+    // The batch, its remainder, the isolated rerun, and the retry of the flaky test.
     assert_eq!(world.starts().len(), 4, "{:?}", world.starts());
 }

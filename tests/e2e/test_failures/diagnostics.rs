@@ -1,5 +1,5 @@
-//! Crash and hang diagnostics: stacks, dumps and outputs in the display, in JUnit and for clients; the limits
-//! on all of it; and the commands that read it.
+//! Crash and hang diagnostics: stack traces, dumps and outputs in the display, in JUnit reports and for
+//! clients; their limits; and the commands that read them.
 
 use std::{
     collections::BTreeSet,
@@ -24,10 +24,10 @@ use crate::support::{
 const PROGRAM: &str = "evidence";
 const CRASHES: [&str; 3] = ["Crash.One", "Crash.Two", "Crash.Three"];
 
-/// The uid of the account `nobody`, on every Linux that has one.
+/// The uid of `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Returns a world with the fixture and these lines in the profile.
+/// Returns a world with the fixture and these lines in its profile.
 fn world(profile: &str) -> TestWorld {
     let world = TestWorld::with_gtest(PROGRAM);
     configure(&world, profile);
@@ -38,7 +38,7 @@ fn configure(world: &TestWorld, profile: &str) {
     world.write("heeler.toml", &format!("[profile.default]\ngrace-period = \"200ms\"\n{profile}"));
 }
 
-/// Runs the tests of these patterns over the command line.
+/// Runs the tests that match these patterns from the command line.
 fn run_these(world: &TestWorld, patterns: &[&str]) -> FinishedCommand {
     let mut words = vec!["run", PROGRAM, "--status-level", "all", "--junit", "junit.xml"];
     for pattern in patterns {
@@ -54,7 +54,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| of(entry.unwrap().path())).collect()
 }
 
-/// Returns the diagnostic files of all runs, by file name suffix.
+/// Returns the diagnostic files of all runs whose names end with this suffix.
 fn diagnostic_files(world: &TestWorld, ending: &str) -> Vec<PathBuf> {
     let runs = files(&world.path(".heeler/runs"));
     let is_wanted = |path: &PathBuf| {
@@ -63,7 +63,7 @@ fn diagnostic_files(world: &TestWorld, ending: &str) -> Vec<PathBuf> {
     runs.into_iter().filter(is_wanted).collect()
 }
 
-/// Panics unless there is exactly one such file; returns it.
+/// Returns the only such file; panics if there is not exactly one.
 #[track_caller]
 fn single_file(world: &TestWorld, ending: &str) -> PathBuf {
     let found = diagnostic_files(world, ending);
@@ -89,17 +89,17 @@ fn file_of(uri: &Value) -> PathBuf {
     PathBuf::from(uri.as_str().and_then(|uri| uri.strip_prefix("file://")).expect("it is the URI of a file"))
 }
 
-/// Returns the attachment files of a node.
+/// Returns a node's attachment files.
 fn attachments_of(node: &Value) -> BTreeSet<PathBuf> {
     (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
 }
 
-/// Returns the files of a list of attachments.
+/// Returns the files in a list of attachments.
 fn attachments_in(list: &Value) -> BTreeSet<PathBuf> {
     list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
 }
 
-/// Runs tests for a listening client; returns its record and the checked results.
+/// Runs tests for a listening client; returns the record, the run and the checked results.
 fn serve(world: &TestWorld, names: &[&str]) -> (Vec<RecordedEvent>, RequestedRun, CheckedRun) {
     let mut server = TestServer::with_callback(world, &[PROGRAM], |_| ListenerBehaviour::Normal);
     let selected = uids(PROGRAM, names.iter().copied());
@@ -315,7 +315,7 @@ fn disabled_dumps_keep_stacks() {
 
 #[test]
 fn dumps_per_run_limits_number_of_dumps() {
-    // With more slots, a test that already runs may still be dumped.
+    // With more slots, a test that is already running may still be dumped after the limit is reached.
     let world = world("dumps-per-run = 1\njobs = 1\n");
     run_these(&world, &["Crash.*"]).assert_code(2);
     single_file(&world, ".dmp");
@@ -341,7 +341,7 @@ fn total_dump_size_limit_stops_further_dumps() {
     single_file(&world, ".dmp");
 }
 
-/// Returns the files of the run's directory that contain the secret.
+/// Returns the files below the state directory that contain the secret.
 fn files_with_secret(world: &TestWorld, secret: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap();
@@ -431,7 +431,7 @@ fn exiting_signal_handler_hides_no_crash() {
 #[test]
 fn wrapped_crash_is_found_by_isolated_rerun() {
     let world = world("jobs = 1\n");
-    // It starts another program, and exits with 128 plus the signal as shells do.
+    // `flock` starts the program and, like a shell, exits with 128 plus the signal's number.
     let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
     world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
@@ -449,7 +449,7 @@ fn death_tests_leave_no_diagnostics() {
     }
 }
 
-/// Changes the owner of a world and everything in it to `nobody`.
+/// Makes `nobody` the owner of a world and everything in it.
 fn chown_to_nobody(path: &Path) {
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     if path.is_dir() {
@@ -461,7 +461,7 @@ fn chown_to_nobody(path: &Path) {
 fn unprivileged_user_gets_same_diagnostics() {
     let world = TestWorld::new();
     configure(&world, "");
-    // Copies: `nobody` may not have access to the directories of the originals.
+    // `nobody` may not have access to the originals' directories, so the world gets copies.
     fs::copy(env!("CARGO_BIN_EXE_heeler"), world.path("heeler")).unwrap();
     fs::copy(fixtures::gtest(PROGRAM), world.path(PROGRAM)).unwrap();
     let mut line = "./heeler run ./evidence -E Crash.One".to_owned();

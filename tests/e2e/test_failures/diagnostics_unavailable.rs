@@ -1,5 +1,4 @@
-//! Diagnostics of a crash where something is denied, turned off or full: tracing, symbol names, dumps, the
-//! disk.
+//! Crash diagnostics when something is denied, turned off or full: tracing, symbol names, dumps or the disk.
 
 use std::{
     fs,
@@ -16,7 +15,7 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, run},
 };
 
-/// Returns the names of the diagnostic files of all runs with this suffix.
+/// Returns the names of all runs' diagnostic files with this suffix.
 pub(super) fn diagnostic_file_names(world: &TestWorld, ending: &str) -> Vec<String> {
     let Ok(runs) = fs::read_dir(world.path(".heeler/runs")) else { return Vec::new() };
     let of_run = |run: PathBuf| fs::read_dir(run.join("evidence")).into_iter().flatten();
@@ -53,7 +52,7 @@ fn stripped_program_stack_has_offsets_and_build_id() {
 fn crash_of_damaged_program_is_reported_with_signal_and_address() {
     let world = TestWorld::new();
     let mut bytes = fs::read(fixtures::gtest("evidence")).unwrap();
-    // The place of the section headers, which neither the kernel nor the loader reads.
+    // Overwrite the offset of the section headers, which neither the kernel nor the loader reads.
     bytes[40..48].fill(0xff);
     fs::write(world.path("damaged"), bytes).unwrap();
     fs::set_permissions(world.path("damaged"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -80,7 +79,7 @@ fn second_tracer_is_refused_and_run_continues() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Runs `heeler` where ptrace is denied.
+/// Runs `heeler` with ptrace denied.
 fn run_untraced(world: &TestWorld, words: &[&str]) -> FinishedCommand {
     let heeler = env!("CARGO_BIN_EXE_heeler");
     let ran = run(world.command(Command::new(fixtures::gtest("noptrace")), &[&[heeler], words].concat()));
@@ -111,7 +110,7 @@ fn denied_ptrace_keeps_signal_and_hang_state() {
     ran.line_with(&["SIGABRT", "Crash.Two"]);
     ran.line_with(&["TIMEOUT", "Hang.Waits"]);
     ran.line_with(&["PASS", "Z.IsLast"]);
-    // The state of a process can be read without tracing it.
+    // Heeler can read the state of a process without tracing it.
     ran.assert_stdout("BLOCKED in pause");
     assert_eq!(diagnostic_file_names(&world, ".dmp"), Vec::<String>::new());
     run_untraced(&world, &["doctor"]).line_with(&["crash capture"]);
@@ -173,7 +172,7 @@ fn suites_configure_dumps_separately() {
     assert_eq!(diagnostic_file_names(&world, "quiet.Crash.Two.stacks.txt").len(), 1);
 }
 
-/// Panics unless crashes without a dump were reported completely, and no partial file was left.
+/// Panics unless crashes were reported completely without a dump and no partial file was left.
 #[track_caller]
 fn check_without_dump(ran: &FinishedCommand, files: &[String]) {
     for name in ["Crash.One", "Speaks.Crashes"] {
@@ -211,7 +210,7 @@ fn file_size_limit_loses_dumps_but_no_results() {
     assert_eq!(diagnostic_file_names(&world, "Crash.One.stacks.txt").len(), 1);
 }
 
-/// Returns whether this machine lets its user mount a private file system.
+/// Returns whether this user may mount a private file system.
 fn can_mount(world: &TestWorld, user: &str) -> bool {
     let line = format!("unshare {user} sh -c 'mount -t tmpfs -o size=64k none tmp'");
     run(world.shell(&line)).code == Some(0)

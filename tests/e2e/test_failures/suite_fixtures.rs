@@ -1,4 +1,4 @@
-//! Ends of the process in set-up and tear-down of a suite: they are charged to that suite, and to no other
+//! Process ends in the set-up or tear-down of a suite: they are attributed to that suite and to no other
 //! test.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
@@ -93,7 +93,7 @@ fn hang_in_tear_down_has_a_limit_without_a_time_limit() {
     let names: Vec<_> = books.programs.keys().collect();
     assert_eq!(names, ["suites::N/Fixture (tear-down)"], "{:#?}", books.programs);
     let text = books.programs["suites::N/Fixture (tear-down)"]["error.message"].as_str().unwrap();
-    // Where starts take long, so does the limit.
+    // The limit grows on a slow machine, so the exact time is not checked.
     let limit = "(four times startup-timeout) in the tear-down of the suite";
     assert!(text.starts_with("the process exceeded ") && text.contains(limit), "{text}");
 }
@@ -109,7 +109,7 @@ fn failed_assertion_outside_tests_is_its_suites_own_node() {
             assert!(message.contains("suites.cc") && message.contains("the fixture gives up"), "{message}");
             for uid in books.tests.keys() {
                 let is_skipped = how.starts_with("set-up") && uid.contains("Fixture");
-                // Newer versions skip the tests of a suite whose set-up has failed.
+                // Newer versions of GoogleTest skip the tests of a suite whose set-up failed.
                 let is_expected = books.state(uid) == "passed" || is_skipped && books.state(uid) == "skipped";
                 assert!(is_expected, "{how}: {:#}", books.test(uid));
             }
@@ -128,6 +128,6 @@ fn summary_and_reports_name_the_tear_down() {
     assert!(junit.contains("N/Fixture (tear-down)"), "{junit}");
     let listed = world.run(&["report"]).assert_code(0);
     listed.assert_stdout("N/Fixture (tear-down)");
-    // No test is to be blamed in the next run.
+    // The next run must not blame a test for the tear-down.
     world.run(&["run", "suites", "--rerun", "failed"]);
 }

@@ -1,4 +1,4 @@
-//! The temporary directory that each test process has of its own.
+//! The temporary directory of each test process.
 
 use std::fs;
 

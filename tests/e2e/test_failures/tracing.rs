@@ -1,5 +1,5 @@
-//! Tracing for crashes changes no result: the same tests with and without it, directly and behind scripts,
-//! for root and for a user without privileges.
+//! Tracing for crash capture changes no result: tests end the same with and without it, directly and behind
+//! scripts, for root and for an unprivileged user.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::support::{
 
 const PROGRAMS: [&str; 3] = ["traced", "tracer", "tracer_reader"];
 
-/// Ways to start a program: its name and the script, if there is one.
+/// Ways to start a program, each with its name and its script.
 const SCRIPTS: [(&str, &str); 7] = [
     ("in-place", "#!/bin/sh\nexec ./PROGRAM \"$@\"\n"),
     ("as-child", "#!/bin/sh\n./PROGRAM \"$@\"\nexit $?\n"),
@@ -31,10 +31,10 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("beside-others", "#!/bin/sh\n(sleep 0; :) & ./PROGRAM \"$@\" & wait $!\n"),
 ];
 
-/// A program with the privileges of its file executes the test program.
+/// This way executes the test program from a program that gains privileges from its file.
 const PRIVILEGED_WAY: &str = "by-privileged";
 
-/// Returns the world of a user, with all programs, and the program whose file gives privileges.
+/// Returns a user's world with all programs, including one whose file gives privileges.
 fn world_of(user: Option<u32>) -> TestWorld {
     let mut world = TestWorld::new();
     PROGRAMS.iter().for_each(|program| world.gtest(program));
@@ -53,28 +53,28 @@ fn world_of(user: Option<u32>) -> TestWorld {
         chown(&privileged, Some(0), Some(0)).unwrap();
     }
     fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
-    // A file system may be mounted so that no program gains privileges there.
+    // On a file system mounted with `nosuid`, the program gains no privileges.
     let end = run(world.command(Command::new(&privileged), &["a b"])).code.unwrap();
     world.env("HEELER_FIXTURE_PRIVILEGED", &end.to_string());
     world
 }
 
-/// Returns whether a word is the place of a test in a run, such as `3/14`.
+/// Returns whether a word is a test's position in a run, such as `3/14`.
 fn is_place(word: &str) -> bool {
     word.split_once('/')
         .is_some_and(|(place, count)| place.parse::<u32>().is_ok() && count.parse::<u32>().is_ok())
 }
 
-/// Returns the status of each test, by its name with its program.
+/// Returns each test's status, by the names of its program and the test.
 fn statuses(ran: &FinishedCommand) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for line in ran.stdout.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Status, duration, place in the run, name; a status may have two words.
+        // The words are status, duration, position in the run and name. A status may have two words.
         if let Some(place) = words.iter().position(|word| is_place(word))
             && let [before @ .., _duration] = &words[..place]
         {
-            // Program and test; the place of the test may follow.
+            // The name is program and test; the test's source location may follow.
             let name: Vec<&str> = words[place + 1..].iter().take(2).copied().collect();
             found.insert(name.join(" "), before.join(" "));
         }
@@ -86,7 +86,7 @@ fn statuses(ran: &FinishedCommand) -> BTreeMap<String, String> {
 fn compare(user: Option<u32>) {
     let world = world_of(user);
     let ways = PROGRAMS.iter().flat_map(|program| {
-        // The other programs show that they are recognised behind a script.
+        // For the other programs, it is enough to show that they are recognised behind a script.
         let count = if *program == "traced" { SCRIPTS.len() } else { 2 };
         SCRIPTS.iter().take(count).map(move |(way, _)| format!("{program}-{way}"))
     });
@@ -94,7 +94,7 @@ fn compare(user: Option<u32>) {
     let run = |mode: &str| {
         let settings = format!("[profile.default]\ntimeout = \"60s\"\ncrash-capture = \"{mode}\"\n");
         world.write("heeler.toml", &settings);
-        // A script is not started to find out what it is.
+        // A script is not started to find out what it is, so the framework is named.
         let options = ["--no-history", "--status-level", "all", "--framework", "gtest"];
         let words: Vec<&str> =
             ["run"].into_iter().chain(programs.iter().map(String::as_str)).chain(options).collect();
@@ -108,7 +108,7 @@ fn compare(user: Option<u32>) {
     assert_eq!(expected.iter().find(is_bad), None, "{bare}");
     let traced = run("root");
     assert_eq!(statuses(&traced), expected, "{user:?}\n{traced}");
-    // The crashes have their stacks all the same, if the user may trace the program at all.
+    // The crashes still have stack traces, if the user may trace the program at all.
     let has_stack = |program: &&String| {
         let begins = format!("{program}.Crash.OfTheProcess");
         let mut files = diagnostic_file_names(&world, ".stacks.txt").into_iter();
@@ -127,7 +127,7 @@ fn tracing_changes_no_result() {
 #[test]
 fn tracing_changes_no_result_of_an_ordinary_user() {
     if heeler_sys::process::effective_uid() != 0 {
-        // Then the other test is about an ordinary user.
+        // The other test already covers an ordinary user.
         return;
     }
     compare(Some(UNPRIVILEGED_UID));

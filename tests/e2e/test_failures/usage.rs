@@ -1,8 +1,8 @@
-//! Resource usage of test processes: memory and CPU time, in all places where people and tools read them.
+//! Resource usage of test processes: memory and CPU time, wherever people and tools read them.
 
 use crate::support::{callback_listener::ListenerBehaviour, server::TestServer, uids, world::TestWorld};
 
-/// More than any process without a test's own memory uses, and less than the test of the fixture uses.
+/// More than any process uses without a test's own memory, and less than the fixture's test uses.
 const HOG_KIB: u64 = 40 << 10;
 
 #[test]
