@@ -7,7 +7,7 @@ use crate::support::{
     world::{TestWorld, copy_program, run},
 };
 
-/// Returns a world in which cargo finds `cargo-heeler` in `PATH`, as it does after `cargo install`.
+/// Returns a world with `cargo-heeler` in `PATH`, as after `cargo install`.
 fn world_with_cargo_heeler() -> TestWorld {
     let world = TestWorld::with_libtest();
     fs::create_dir(world.path("bin")).unwrap();

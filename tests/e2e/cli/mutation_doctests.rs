@@ -105,6 +105,7 @@ fn assert_every_kind(edition: &str) {
     let ran = package.mutate(&[]).assert_code(0);
     let report = package.report();
     let statuses = report.statuses();
+    // Mutants end in every possible way.
     for (mutant, status) in [
         ("is_low: a <= limit()", "Killed"),
         ("is_low: { true }", "Killed"),
@@ -136,6 +137,7 @@ fn assert_every_kind(edition: &str) {
     assert!(names.is_subset(&known), "{names:#?}\n{known:#?}");
     // One test must not compile, one does not run and one is ignored.
     assert_eq!(names.len(), known.len() - 3, "{names:#?}\n{known:#?}");
+    // The test that kills a mutant belongs to the mutated function.
     for (mutant, function) in [
         ("is_low: { true }", "is_low"),
         ("check: false", "check"),
@@ -150,6 +152,7 @@ fn assert_every_kind(edition: &str) {
     assert!(reason.contains("assertion failed: !documented::is_low(LIMIT)"), "{reason}");
     assert_eq!(report.mutants()["weak: a - 1"]["coveredBy"].as_array().unwrap().len(), 1);
 
+    // Verdicts are kept for the next run.
     let again = package.mutate(&[]).assert_code(0);
     assert!(again.stderr.contains("verdicts of earlier runs"), "{again}");
     assert_eq!(package.report().statuses(), statuses, "{again}");

@@ -119,6 +119,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
         "the project is only read"
     );
 
+    // A change in one function leaves the verdicts of the others.
     fs::write(project.path("calc.c"), SOURCE.replace("a * 2", "a * 3")).unwrap();
     let again = project.mutate(&words).assert_code(0);
     assert!(

@@ -164,6 +164,7 @@ fn stryker_tests_mutants_of_javascript_and_typescript() {
     assert_eq!(package.entries(), before, "nothing is left in the package");
     let report = package.report("../m.json");
     let found = statuses(&report);
+    // Statuses, languages, sources and details are in the report.
     for (name, status) in [
         ("src/calc.js:2: a <= 2", "Killed"),
         ("src/calc.js:2: a >= 2", "Killed"),

@@ -113,6 +113,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     let words =
         ["--state-dir", state.to_str().unwrap(), "--json", "../report.json", "--html", "../page.html"];
     let before = files(&package.path(""));
+    // A run reads the user's files and changes none.
     let ran = package.mutate(&words).assert_code(0);
     assert_eq!(files(&package.path("")), before, "the user's files are only read");
     let mutants = package.mutants("../report.json");
@@ -167,6 +168,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     .map(|(name, status)| (name.to_owned(), status.to_owned()))
     .into();
     assert_eq!(statuses(&mutants), expected, "{ran}");
+    // Reports and output name the killing test, the reason and the covering tests.
     assert_killed_by(&mutants["is_low: a <= 2"], "package::tests::low", "is_low(1)");
     assert_killed_by(&mutants["greet: { String::new() }"], "package::it::greets", "hello a");
     let reason = |name: &str| mutants[name]["statusReason"].as_str().unwrap().to_owned();
@@ -518,6 +520,7 @@ fn features_and_packages_are_those_of_cargo() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
+    // Two packages with the same features; the tests of a feature kill its mutants.
     write("Cargo.toml", "[workspace]\nmembers = [\"one\", \"two\"]\nresolver = \"2\"\n");
     let test = |name: &str| format!("#[test]\nfn reaches() {{\n    assert!(!{name}(2) && {name}(1));\n}}\n");
     let low = |name: &str, head: &str| format!("{head}pub fn {name}(a: u8) -> bool {{\n    a < 2\n}}\n");
@@ -533,6 +536,7 @@ fn features_and_packages_are_those_of_cargo() {
         });
         write(&format!("{name}/src/lib.rs"), &parts.concat());
     }
+    // Returns the status that all mutants of a package and a feature have.
     let statuses = |words: &[&str]| {
         let mut command = world.heeler(&[&["mutate", "-j2", "--json", "../report.json"], words].concat());
         command.current_dir(&root);
@@ -555,6 +559,7 @@ fn features_and_packages_are_those_of_cargo() {
         };
         found.into_iter().map(|(name, statuses)| format!("{name}: {}", only(statuses))).collect::<Vec<_>>()
     };
+    // Packages and features select mutants as in Cargo.
     assert_eq!(
         statuses(&[]),
         ["one extra: Ignored", "one usual: Killed", "two extra: Ignored", "two usual: Killed"]
@@ -566,6 +571,7 @@ fn features_and_packages_are_those_of_cargo() {
         statuses(&["--package=one", "--no-default-features", "-Fextra"]),
         ["one extra: Killed", "one usual: Ignored"]
     );
+    // Unknown packages and features are errors.
     let unknown = |words: &[&str]| {
         let mut command = world.heeler(&[&["mutate"], words].concat());
         command.current_dir(&root);

@@ -62,7 +62,7 @@ fn is_shown(shown: &str, output: &str) -> bool {
     rest.is_empty() || shown.ends_with('…')
 }
 
-/// A directory in which a page's commands run.
+/// A directory where a page's commands run.
 struct Project {
     dir: PathBuf,
     variables: Vec<(&'static str, PathBuf)>,

@@ -116,8 +116,8 @@ fn report_covers_run_with_several_workers() {
     assert_eq!(ends(cases("live.xml")), ends(cases("again.xml")));
 }
 
-/// Returns a run in which the first test passed, the second failed, and the third was running when everything
-/// was killed.
+/// Returns a run whose first test passed, the second failed, and the third was running when everything was
+/// killed.
 fn killed_run(world: &TestWorld) -> Value {
     let meet = world.open_rendezvous();
     let mut child = start(world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*"]);

@@ -1,4 +1,4 @@
-//! What a run prints, when, and to which output.
+//! The output of a run: its contents, its order and its stream.
 
 use super::commands::SHORT;
 use crate::support::{terminal::TerminalCommand, world::TestWorld};

@@ -1,4 +1,4 @@
-//! Boost.Test programs over the protocol: every way in which a test case can end, and dependencies.
+//! Boost.Test programs over the protocol: every way a test case can end, and dependencies.
 
 use crate::{
     expected::ExpectedResult,

@@ -1,5 +1,5 @@
-//! Catch2 programs of both versions over the protocol: every way in which a test case can end, and names that
-//! are hard to select.
+//! Catch2 programs of both versions over the protocol: every way a test case can end, and names that are hard
+//! to select.
 
 use serde_json::json;
 

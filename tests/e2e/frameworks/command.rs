@@ -1,4 +1,4 @@
-//! Commands as tests: every way in which a script can end, by its exit code and by its report.
+//! Commands as tests: every way a script can end, by its exit code and by its report.
 
 use serde_json::json;
 

@@ -88,6 +88,7 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
     let mut expected = of_ctest(&world, folder);
     assert!(expected.len() > 60, "{expected:#?}");
     expected.extend(DIFFERENT.map(|(name, result)| (name.to_owned(), result.to_owned())));
+    // Heeler's results must equal CTest's.
     let nodes = listed(&world, &["--ctest", folder]);
     let ends = ends(&world, &["--ctest", folder]);
     let results: Results = ends
@@ -106,10 +107,12 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
     let differing: Vec<_> =
         expected.iter().filter(|(name, result)| results.get(*name) != Some(result)).collect();
     assert!(differing.is_empty() && results.len() == expected.len(), "{differing:#?}\nof {ends:#?}");
+    // Listings have locations and labels.
     assert!(nodes["unit::Math.Adds"]["location.file"].as_str().unwrap().ends_with("unit.cc"), "{nodes:#?}");
     let labels: Vec<_> = nodes["ctest::labels"]["traits"].as_array().unwrap().iter().collect();
     assert_eq!(labels.len(), 2, "{labels:?}");
     let of = |uid: &str| ends[uid].to_string();
+    // Messages name the reason of each failure.
     for (uid, text) in [
         ("ctest::fails", "exited with code 3"),
         ("ctest::required_file_missing", "no such file"),
@@ -141,6 +144,7 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
         let coded = nodes.keys().find(|uid| uid.ends_with("::skips with a code")).unwrap();
         assert_eq!(ends[coded]["event"], "ignored", "{}", of(coded));
     }
+    // Attached files are reported, those for failures only if the test fails.
     let attached = ["attached", "attached_on_fail"].map(|name| of(&format!("ctest::{name}")));
     assert!(attached[0].contains("attached.txt") && attached[1].contains("of_failure.txt"), "{attached:?}");
     assert!(!of("ctest::attached_on_fail_passes").contains("CMakeCache.txt"));

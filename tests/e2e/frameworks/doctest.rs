@@ -1,5 +1,4 @@
-//! doctest programs over the protocol: every way in which a test case can end, and names that are hard to
-//! select.
+//! doctest programs over the protocol: every way a test case can end, and names that are hard to select.
 
 use serde_json::json;
 

@@ -57,7 +57,7 @@ impl Toolchain {
     }
 }
 
-/// Returns a shared build cache, so that Go compiles its library once for all tests.
+/// Returns a shared build cache. With it, Go compiles its library once for all tests.
 pub(super) fn go_cache() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go")
 }

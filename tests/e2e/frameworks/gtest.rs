@@ -1,4 +1,4 @@
-//! GoogleTest programs over the protocol: every way in which a test can end, selections, and many tests.
+//! GoogleTest programs over the protocol: every way a test can end, selections, and many tests.
 
 use serde_json::{Value, json};
 

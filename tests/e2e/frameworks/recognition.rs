@@ -68,12 +68,14 @@ fn recognition_finds_googletest_however_it_is_linked() {
         ("static", &["-static"]),
         ("static-stripped", &["-static", "-s"]),
     ];
+    // Link the program with the static library in five ways.
     for (name, flags) in variants {
         let flags = flags.iter().map(|flag| flag as &dyn AsRef<std::ffi::OsStr>);
         let words: Vec<_> =
             [&object as &dyn AsRef<std::ffi::OsStr>].into_iter().chain(both).chain(flags).collect();
         link(&world, name, &words);
     }
+    // Link the program with a shared library.
     let library = built("recognition-libgtest.so", &[&object], |target| {
         let mut compiler = Command::new("g++");
         compiler.args([

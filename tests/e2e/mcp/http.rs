@@ -252,6 +252,7 @@ pub(super) fn json_response(status: &str, body: &str) -> String {
 fn what_goes_wrong_on_the_way_is_an_error_of_the_tool() {
     let world = TestWorld::new();
     world.write("heeler.toml", "[profile.default]\ndumps = \"off\"\n");
+    // Each tool but the last gets a response that breaks the protocol.
     let (url, requests) = recording_server(|request| {
         let id = if request.contains("\"id\":") {
             request.split("\"id\":").nth(1).unwrap().split([',', '}']).next().unwrap().to_owned()
@@ -290,6 +291,7 @@ fn what_goes_wrong_on_the_way_is_an_error_of_the_tool() {
         }
     });
     let run = world.run(&["run", "--mcp", &url]);
+    // Every failure is reported with its cause, and the last test passes.
     for text in [
         "expected status 200 OK, got 500 Internal Server Error: out of order",
         "the event stream ended before the answer",
@@ -300,6 +302,7 @@ fn what_goes_wrong_on_the_way_is_an_error_of_the_tool() {
         assert!(run.stdout.contains(text), "{text}\n{run}");
     }
     assert!(run.stdout.contains(&format!("heeler run --mcp {url} -E")), "{run}");
+    // The call repeats its version, method and name in headers.
     let requests: Vec<_> = requests.try_iter().collect();
     let call = requests.iter().find(|request| request.contains("e.passes\"")).unwrap().to_lowercase();
     for header in

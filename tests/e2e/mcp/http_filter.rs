@@ -107,6 +107,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
     let world = TestWorld::new();
     let (url, requests) = page_server();
     let filter = filter_of(&world, &url);
+    // Encodings of a call that a server could decode.
     let utf16le = encoded(CALL, |unit| unit.to_le_bytes().to_vec());
     let utf16be = encoded(CALL, |unit| unit.to_be_bytes().to_vec());
     let utf32 = encoded(CALL, |unit| u32::from(unit).to_le_bytes().to_vec());
@@ -115,6 +116,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
     let list = LIST.as_bytes();
     let json = ("Content-Type", "application/json");
     let with_charset = |value: &'static str| vec![("Content-Type", value)];
+    // Compressed bodies and other charsets are rejected.
     for (headers, body) in [
         (vec![("Content-Encoding", "gzip")], list),
         (vec![("Content-Encoding", "deflate")], list),
@@ -169,6 +171,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
         assert!(is_refused, "{line} {headers:?} {body}: {refused:?}");
     }
     assert_eq!(requests.try_iter().count(), 0, "nothing of that has reached the server");
+    // UTF-8 without compression is allowed.
     let allowed = with_charset("Application/JSON; charset=\"UTF-8\"");
     assert_eq!(filter.send("POST /mcp", &[allowed[0], ("Content-Encoding", "identity")], LIST).status, 200);
     let request = requests.recv().unwrap();

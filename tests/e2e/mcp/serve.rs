@@ -27,6 +27,7 @@ fn modern(arguments: Value) -> Value {
 fn garbage_is_refused_and_the_session_goes_on() {
     let world = TestWorld::with_fake("json-lines");
     let mut server = served(&world, &["json-lines"]);
+    // Lines that are not requests, and lines in the wrong encoding or too long.
     for (line, code) in [
         ("{", -32700),
         ("\u{1}", -32700),
@@ -50,6 +51,7 @@ fn garbage_is_refused_and_the_session_goes_on() {
     server.write(&[vec![b'x'; (16 << 20) + 1], b"\n".to_vec()].concat());
     let too_long = server.response(&Value::Null);
     assert_eq!(too_long["error"]["message"], "expected a line of at most 16777216 bytes");
+    // Requests with wrong methods or parameters.
     for (method, params, code) in [
         ("no/such", json!({}), -32601),
         ("tools/call", json!([]), -32602),
@@ -67,7 +69,7 @@ fn garbage_is_refused_and_the_session_goes_on() {
             "{method} {params}"
         );
     }
-    // These messages answer no request and name unknown ids.
+    // The server ignores responses and notifications that match no open request.
     server.send(&json!({ "jsonrpc": "2.0", "id": 9, "result": {} }));
     server.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "none" } }),
@@ -220,6 +222,7 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
     let discovered = server.request(json!(0), "server/discover", with_tasks(json!({})));
     let extensions = &discovered["result"]["capabilities"]["extensions"];
     assert_eq!(*extensions, json!({ "io.modelcontextprotocol/tasks": {} }), "{discovered}");
+    // Calls the tool to start a task; returns the task's id.
     let call = |server: &mut LineProcess, filter: &str| {
         let call = json!({ "name": "run_tests", "arguments": { "filter": filter } });
         let created = server.request(json!("run"), "tools/call", with_tasks(call))["result"].clone();
@@ -239,6 +242,7 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
     assert_eq!(ended["status"], "completed", "{ended}");
     assert_eq!(ended["result"]["structuredContent"]["state"], "completed", "{ended}");
     assert_eq!(ended_task(&mut server, &short)["result"], ended["result"], "it is kept");
+    // The endless task works until it is cancelled.
     let working =
         server.request(json!(1), "tasks/get", with_tasks(json!({ "taskId": endless })))["result"].clone();
     assert_eq!((&working["status"], &working["result"]), (&json!("working"), &json!(null)), "{working}");
@@ -247,6 +251,7 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
         assert_eq!(server.request(json!(2), method, params)["result"], json!({ "resultType": "complete" }));
     }
     assert_eq!(ended_task(&mut server, &endless)["status"], "cancelled");
+    // Unknown tasks, and clients of the legacy era, get an error.
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         let unknown = server.request(json!(3), method, with_tasks(json!({ "taskId": "none" })));
         assert_eq!(unknown["error"]["code"], -32602, "{method}: {unknown}");

@@ -305,6 +305,7 @@ fn check_files_of_crash(victim: Victim, is_listening: bool) {
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     let guest = crash_first(&meet, &server);
+    // The first test has crashed: its files come on the same connection as its result.
     let is_result = |event: &&RecordedEvent| {
         let changes = event.params(UPDATES).and_then(|params| params["changes"].as_array());
         changes.into_iter().flatten().any(|change| change["node"]["execution-state"] == "error")
@@ -315,12 +316,14 @@ fn check_files_of_crash(victim: Victim, is_listening: bool) {
     let result = events.iter().find(is_result).unwrap();
     let files = events.iter().find(|event| event.params(STREAM).is_some()).unwrap();
     assert_eq!(result.on, files.on, "a file comes with its test's result");
+    // Kill the victim while the second test runs.
     if let Victim::Process(role) = victim {
         signal(server.processes(role)[0], "KILL");
         guest.wait_gone();
     } else {
         guest.release();
     }
+    // Every file is sent once, and the response names all of them.
     server.release_tests_until_done(&meet, &[&run]);
     let books = server.finish_as(&run, &selected, ExpectedDelivery::Once);
     let events = server.recorder.events();

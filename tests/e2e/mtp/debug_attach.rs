@@ -1,4 +1,4 @@
-//! Tests to which the client attaches a debugger: they are handed over before their first instruction, and
+//! Tests that the client attaches a debugger to: they are handed over before their first instruction, and
 //! every response of the client has its effect.
 
 use std::{

@@ -38,7 +38,7 @@ fn null_members_of_initialize_are_absent() {
             "debuggerProvider": false,
             "batchLoggingSupport": false,
             "attachmentsSupport": true,
-            // A null port means that there is no provider.
+            // A null port means: no provider.
             "callbackProvider": {"port": null, "token": null},
         }},
         "protocolVersions": ["1.0.0"],

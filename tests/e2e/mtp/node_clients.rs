@@ -52,7 +52,7 @@ fn slow_handler_has_handled_everything_before_completion() {
     );
 }
 
-/// Runs a scenario with 2,000 tests in which the client is busy once.
+/// Runs a scenario with 2,000 tests and a client that is busy once.
 #[track_caller]
 fn run_busy_scenario(name: &str) {
     let world = TestWorld::with_gtest("big");

@@ -166,7 +166,9 @@ fn replay_server(name: &str, connection: &str) -> ReplayedSession {
             completion_limit: Duration::from_millis(300),
             ..ClientOptions::default()
         };
+        // Play the server on one end of a pipe.
         let play = replay_server_side(far, lines);
+        // Repeat the recorded client's requests with our library on the other end.
         let ask = async {
             let (client, mut events) = Client::connect(near, options).await.unwrap();
             let mut answers = Vec::new();

@@ -134,7 +134,7 @@ fn has_role(server: &TestServer<'_>, role: ProcessRole) -> bool {
     !processes_of_role(server.pid(), role).is_empty()
 }
 
-/// The signs, roughly in the order in which they appear.
+/// Signs of progress, roughly in order.
 const SIGNS: [(&str, ProgressSign); 9] = [
     ("the request is sent", |_, _| true),
     ("a watchdog", |server, _| has_role(server, ProcessRole::Watchdog)),

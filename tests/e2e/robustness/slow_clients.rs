@@ -41,7 +41,7 @@ fn world() -> (TestWorld, Vec<String>) {
     (world, selected)
 }
 
-/// The two routes by which results reach the client.
+/// Routes of results to the client.
 #[derive(Debug, Clone, Copy)]
 enum ResultRoute {
     Main,

@@ -168,6 +168,7 @@ fn hostile_bytes_end_one_connection_and_no_server() {
         // The server closes the connection; unread bytes make the close a reset.
         stream.read_to_end(&mut answers).ok();
     }
+    // The server still runs tests for the next client.
     let mut client = server.connect();
     client.start("deaths", json!({}));
     client.wait_state("deaths", 4);

@@ -147,6 +147,7 @@ fn latest_is_never_a_copy() {
 
 #[test]
 fn mark_is_valid_for_its_manifest_and_place_only() {
+    // Two runs of this user: neither is a copy.
     let world = TestWorld::with_gtest("kinds");
     world.run(&["run", "kinds", "-E", "Math.*"]).assert_code(2);
     let own = newest_run(&world);

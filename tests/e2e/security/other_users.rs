@@ -1,5 +1,5 @@
-//! What another user of the machine can read, inject, kill or fill up in a running Heeler. Each attack runs
-//! as another user, against a user's Heeler and against root's.
+//! Another user of the machine tries to read, inject, kill or fill up parts of a running Heeler. Each attack
+//! runs as another user, against a user's Heeler and against root's.
 
 use std::{
     fs,
@@ -45,6 +45,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn other_user_cannot_read_write_or_kill_run() {
     for user in attacked_users() {
+        // A test is running, and its server belongs to `user`.
         let mut world = TestWorld::new();
         world.gtest("meet");
         let meet = world.open_rendezvous();
@@ -55,6 +56,7 @@ fn other_user_cannot_read_write_or_kill_run() {
         let run = server.run(Some(&[&selected[0]]));
         let guest = meet.next_test();
         let mut intruder = OtherUser::new();
+        // The intruder cannot use any file of the run.
         for dir in [world.path("run"), world.path(".heeler")] {
             let below = all_below(&dir);
             assert!(!below.is_empty(), "{}", dir.display());
@@ -71,6 +73,7 @@ fn other_user_cannot_read_write_or_kill_run() {
                 intruder.assert_denied(&["rename", text(path), text(&path.with_extension("away"))]);
             }
         }
+        // The intruder can neither signal nor inspect any of its processes.
         let mut family = vec![server.pid(), guest.pid];
         family.extend(
             heeler_sys::process::descendants(heeler_sys::process::Pid(server.pid().cast_signed()))
@@ -85,6 +88,7 @@ fn other_user_cannot_read_write_or_kill_run() {
                 assert_eq!(tried, Err("PermissionDenied".to_owned()), "{path}");
             }
         }
+        // The run is not disturbed.
         guest.release();
         server.finish(&run, &selected).assert_all("passed");
         assert_eq!(server.exit(), Some(0));
@@ -200,7 +204,7 @@ fn sockets_of(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Returns the addresses on which a process listens.
+/// Returns a process's listening addresses.
 fn ports_of(pid: u32) -> Vec<String> {
     let inodes = sockets_of(pid);
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();

@@ -27,7 +27,7 @@ pub(crate) enum ExpectedDelivery {
     Orphaned,
 }
 
-/// What a client knows at the end of a run.
+/// A client's view of a finished run.
 #[derive(Debug)]
 pub(crate) struct CheckedRun {
     /// The last node of each test, by uid.

@@ -1,4 +1,4 @@
-//! Checks the order in which a client handled a run over all its connections. The checks hold for every
+//! Checks how a client ordered the handling of a run over all its connections. The checks hold for every
 //! client that answers a barrier after everything before it, whichever of Heeler's processes die.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::{
 
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// What a client has handled of a run.
+/// The part of a run that a client has handled.
 #[derive(Debug, Default)]
 struct HandledRun<'a> {
     completions: usize,

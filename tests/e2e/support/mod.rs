@@ -1,4 +1,4 @@
-//! What all tests share: fixtures, a world for each test, the real program, and a client written from the
+//! Shared by all tests: fixtures, a world for each test, the real program, and a client written from the
 //! specification without Heeler's code.
 
 use std::path::{Path, PathBuf};

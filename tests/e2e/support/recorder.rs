@@ -1,5 +1,4 @@
-//! Records everything that happens on all connections of one client, in the order in which the client sees
-//! it.
+//! Records all events on all connections of one client, in the order that the client sees.
 
 use std::{
     sync::{Arc, Condvar, Mutex},

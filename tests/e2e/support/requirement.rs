@@ -1,6 +1,5 @@
-//! What some tests require of the machine: tools that `scripts/test` installs, and privileges. If something
-//! is missing, the test, or a part of it, is skipped and counted. With `HEELER_TESTS_REQUIRE=all` it fails
-//! instead.
+//! Requirements of some tests: tools that `scripts/test` installs, and privileges. If something is missing,
+//! the test, or a part of it, is skipped and counted. With `HEELER_TESTS_REQUIRE=all` it fails instead.
 
 use std::{backtrace::Backtrace, fs::OpenOptions, io::Write as _, path::PathBuf};
 

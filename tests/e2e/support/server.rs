@@ -122,12 +122,14 @@ impl<'w> TestServer<'w> {
         listener: &TcpListener,
         handling: Option<MessageHandling>,
     ) -> Self {
+        // Start the server.
         let mut command = world.heeler(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
         let recorder = TrafficRecorder::default();
         let address = (transport == ServerTransport::Listen).then(|| announced_address(&errors));
+        // Open the main connection.
         let (from, to, disconnect) = match transport {
             ServerTransport::Stdio => {
                 let (from, to) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
@@ -145,6 +147,7 @@ impl<'w> TestServer<'w> {
             }
         };
         let to: ResponseWriter = Arc::new(Mutex::new(to));
+        // Read it, with handlers or without.
         let handlers = handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
         match &handlers {
             Some(handlers) => handlers.read_main(from, Arc::clone(&to)),
@@ -321,7 +324,7 @@ impl<'w> TestServer<'w> {
         self.finish_as(run, selected, ExpectedDelivery::Once)
     }
 
-    /// Waits like [`TestServer::finish`], for runs in which results may arrive twice.
+    /// Waits like [`TestServer::finish`], for runs that may repeat results.
     pub(crate) fn finish_as(
         &self,
         run: &RequestedRun,
