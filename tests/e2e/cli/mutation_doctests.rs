@@ -50,7 +50,7 @@ impl Package {
         MutantReport(serde_json::from_str(&text).unwrap())
     }
 
-    /// Returns the names under which Cargo lists the documentation tests, with lines of the user's sources.
+    /// Returns Cargo's names of the documentation tests, with lines of the user's sources.
     fn names_of_cargo(&self) -> BTreeSet<String> {
         let mut command = Command::new("cargo");
         command.args(["test", "--doc", "--quiet", "--target-dir"]).arg(self.world.path("target"));

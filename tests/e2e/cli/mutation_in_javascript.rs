@@ -349,7 +349,7 @@ fn verdicts_before_the_death_of_the_server_are_kept_and_none_is_invented() {
 
 /// Waits until mutants are being tested; returns all processes below the command.
 fn wait_for_busy_tests(command: &Child) -> Vec<StartedProcess> {
-    // Find a test runner in a copy of the package that has used more CPU time than its start needs.
+    // A test runner works in a copy of the package and has used more CPU time than its start needs.
     let is_busy = |(pid, _): &StartedProcess| {
         let directory = working_directory(*pid).unwrap_or_default();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -42,7 +42,7 @@ def count(n):
 /// Code outside functions has a mutant, too.
 const STATIC: &str = "SIZE = 5 + 1\n";
 
-/// Records which processes import this module and which processes run a test.
+/// Tests that record which processes import them and which processes run a test.
 const TESTS: &str = r#"
 import os
 import threading

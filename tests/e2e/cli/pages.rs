@@ -165,7 +165,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Follows a page's instructions: writes the files named behind the language of a block, and executes the
+/// Follows a page's instructions: writes the files named after the language of a block, and executes the
 /// commands in terminal blocks.
 #[track_caller]
 fn follow(page: &str) {

@@ -140,8 +140,8 @@ fn start(world: &TestWorld, words: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Kills the command line, which is the coordinator. Its watchdog and workers are stopped before, so none of
-/// them can react.
+/// Kills the command line, which is the coordinator. First stops its watchdog and workers, so none of them
+/// can react.
 fn kill_all(child: &mut Child) {
     let coordinator = child.id();
     let all: Vec<u32> =

@@ -191,7 +191,8 @@ const NAMES: [&str; 48] = [
     "last",
 ];
 
-/// Indices of names that Catch2 2 rejects because it allows no two tests of the same name.
+/// Numbers of names that Catch2 2 rejects because it allows no two tests of the same name. Numbers begin at
+/// 1.
 const ONLY_VERSION_3: [usize; 2] = [45, 46];
 
 #[test]

@@ -35,7 +35,7 @@ const FAULTS: [(&str, &str); 25] = [
     ("fences-one-output", "fence"),
     ("exits-with-3", "stop"),
 ];
-/// Faults, with their rules, for which the check waits until its timeout.
+/// Faults, with their rules, that make the check wait until its timeout.
 const SILENT_FAULTS: [(&str, &str); 8] = [
     ("writes-elsewhere", "carrier"),
     ("writes-late", "at-once"),

@@ -24,6 +24,7 @@ struct ServerRun {
     command: FinishedCommand,
     /// Uids of the tests, in the order of their ends.
     order: Vec<String>,
+    /// Last event of each test, by its uid.
     ends: BTreeMap<String, Value>,
 }
 

@@ -208,7 +208,7 @@ fn run_with_kill(variables: &[(&str, &str)]) -> ApplicationRun {
 
 #[test]
 fn application_that_is_killed_at_any_message_costs_one_test_at_most() {
-    // A message for each of six tests, the telemetry, the completion and the response.
+    // Nine messages: one for each of six tests, the telemetry, the completion and the response.
     for message in 0..9 {
         let number = message.to_string();
         let mut variables = vec![("APPLICATION_DIES_AFTER", number.as_str())];

@@ -217,8 +217,8 @@ const HANGS: [(&str, &str); 5] = [
     ("LeavesChild", "passed"),
 ];
 
-/// Returns an application's dangerous tests. In the gate, they are one test for each way to end for MSTest
-/// and fewer for the others, because all three use the same platform to report tests.
+/// Returns an application's dangerous tests. The gate runs one MSTest test for each way to end, and fewer
+/// tests of the others, because all three use the same platform to report tests.
 fn armed(name: &str, all: &'static [(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
     let is_there = |(test, _): &&(&str, &str)| match name {
         _ if has_long_forms() => true,

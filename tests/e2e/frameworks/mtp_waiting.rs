@@ -55,8 +55,8 @@ fn process_that_has_listed_the_tests_runs_them() {
 #[test]
 fn process_that_ends_while_it_waits_is_replaced() {
     let (starts, run) = run_noted("exits-after-listing", "", &["-j1"]);
-    // If Heeler notices the process's end only after it requested tests, it retries the tests that might have
-    // been running separately.
+    // If Heeler notices the process's end only after it requested tests, it runs the tests that might have
+    // been running apart from the others.
     assert!((2..=3).contains(&starts.len()), "{}", run.command);
     assert_eq!(starts[0].run, starts[1].run, "both know the run");
 }

@@ -20,7 +20,7 @@ fn steps_of(list: &Value, outcome: &str, message: impl Fn(&Value) -> Value) -> S
 }
 
 /// Reads the steps of one test from each report, live and from the record, and compares them with the
-/// expected.
+/// expected steps.
 #[track_caller]
 fn check_reports(world: &TestWorld, words: &[&str], test: &str, expected: &[(&str, &str, &str)]) {
     let expected: Steps = expected

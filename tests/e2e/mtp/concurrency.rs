@@ -30,7 +30,7 @@ fn run(server: &mut TestServer<'_>, cases: &[&'static str]) -> RequestedRun {
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Waits until all earlier requests have begun: a discovery is answered after them, at once.
+/// Waits until all earlier requests have begun: the server answers a discovery at once, but in order.
 fn wait_begun(server: &mut TestServer<'_>, number: u64) {
     let answer = server.request_and_wait("testing/discoverTests", json!({"runId": run_id(number)}));
     assert!(answer.get("error").is_none(), "{answer}");

@@ -26,7 +26,7 @@ fn end(server: &TestServer<'_>) {
     server.wait_gone();
 }
 
-/// Waits until all earlier requests have begun: a discovery is answered after them, at once.
+/// Waits until all earlier requests have begun: the server answers a discovery at once, but in order.
 fn wait_begun(server: &mut TestServer<'_>) {
     let answer = server.request_and_wait("testing/discoverTests", json!({"runId": run_id(901)}));
     assert!(answer.get("error").is_none(), "{answer}");

@@ -170,7 +170,8 @@ fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_h
     let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Worker);
     server.release_tests_until_done(&meet, &[&run]);
     server.finish(&run, &uids("meet", CASES)).assert_all("passed");
-    // On the main connection, the completion would be lost with the queue of a coordinator killed now.
+    // On the main connection, the completion would be lost if the coordinator were killed with messages in
+    // its queue.
     let events = server.recorder.events();
     let completions = events.iter().filter(|event| event.is_completion_of(&run.run_id));
     let connections: Vec<_> = completions.map(|event| event.on).collect();

@@ -104,7 +104,7 @@ impl MisbehavingSession {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
             Ok(_) => {}
-            // The server closed the connection before it had read all data.
+            // The server closed the connection before it had read everything.
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
         }
     }

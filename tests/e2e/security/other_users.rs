@@ -73,7 +73,7 @@ fn other_user_cannot_read_write_or_kill_run() {
                 intruder.assert_denied(&["rename", text(path), text(&path.with_extension("away"))]);
             }
         }
-        // The intruder can neither signal nor inspect any of its processes.
+        // The intruder can neither signal nor inspect any process of the run.
         let mut family = vec![server.pid(), guest.pid];
         family.extend(
             heeler_sys::process::descendants(heeler_sys::process::Pid(server.pid().cast_signed()))

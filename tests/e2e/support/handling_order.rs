@@ -1,5 +1,5 @@
-//! Checks how a client ordered the handling of a run over all its connections. The checks hold for every
-//! client that answers a barrier after everything before it, whichever of Heeler's processes die.
+//! Checks the order of a run as its client handled it, over all connections. The checks hold for every client
+//! that answers a barrier after everything before it, whichever of Heeler's processes die.
 
 use std::collections::BTreeMap;
 
@@ -53,8 +53,8 @@ fn is_open(state: &str) -> bool {
     ["in-progress", "discovered"].contains(&state)
 }
 
-/// Panics unless the completion came once, nothing was handled after it, and every test's last state is
-/// terminal. A test may end more than once only if `delivery` allows it.
+/// Panics if the completion came twice, a change was handled after it, or a test was still open. Without a
+/// completion, tests may stay open. A test may end more than once only if `delivery` allows it.
 #[track_caller]
 pub(crate) fn check(events: &[RecordedEvent], run: &RequestedRun, delivery: ExpectedDelivery) {
     let handled = HandledRun::read(events, run);

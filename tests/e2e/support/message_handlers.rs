@@ -21,7 +21,7 @@ use super::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// Notifications for which the client has handlers. StreamJsonRpc passes requests of these methods to them,
+/// Notifications that the client has handlers for. StreamJsonRpc passes requests of these methods to them,
 /// too.
 const HANDLED: [&str; 4] = [UPDATES, "testing/testUpdates/attachments", "client/log", "telemetry/update"];
 

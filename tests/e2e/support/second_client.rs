@@ -70,7 +70,7 @@ impl SecondClient {
         RequestedRun { run_id, request }
     }
 
-    /// Waits until all earlier requests have begun: a discovery is answered after them, at once.
+    /// Waits until all earlier requests have begun: the server answers a discovery at once, but in order.
     pub(crate) fn wait_begun(&mut self, number: u64) {
         let id = self.request("testing/discoverTests", json!({"runId": run_id(number)}));
         assert!(self.wait_response(id).get("error").is_none());
