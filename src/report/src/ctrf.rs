@@ -347,14 +347,14 @@ fn whole_ms(duration: std::time::Duration) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use heeler_core::{
-        DiagnosticsFile, ExitReason, NotRunReason, OsText, Outcome, TestDiagnostics, TestResult,
-    };
+    use heeler_core::{DiagnosticsFile, NotRunReason, OsText, Outcome, TestResult};
 
     use super::*;
     use crate::{
         UnavailableDetails,
-        sample_reports::{failed, failure, located_report, reason_report, report, result_report, unequal},
+        sample_reports::{
+            crashed, failed, failure, flaky, located_report, reason_report, report, result_report, unequal,
+        },
     };
 
     /// Returns the report, validated by the format's own schema.
@@ -382,17 +382,6 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_status() {
-        let died = |signal: &str| Some(ExitReason { signal: Some(signal.into()), ..ExitReason::default() });
-        let attempt = Attempt {
-            outcome: Outcome::Crashed,
-            message: "died".into(),
-            exit_reason: died("SIGABRT"),
-            stdout: "o".into(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 2000,
-        };
         let output = DiagnosticsFile { path: OsText::from("/tmp/out.txt"), description: "output".into() };
         let fails = TestResult {
             stdout: "one\ntwo\n".into(),
@@ -400,23 +389,16 @@ mod tests {
             attached: vec![output],
             ..TestResult::with_reason(Outcome::Failed, "1 < 2")
         };
-        let stack = TestDiagnostics { stack: "#0 main".into(), ..TestDiagnostics::default() };
-        let crashes = TestResult {
-            exit_reason: died("SIGSEGV"),
-            worker: Some(2),
-            diagnostics: Some(Box::new(stack)),
-            ..TestResult::new(Outcome::Crashed)
-        };
         let changes = [
             report("adds", Outcome::Passed),
             located_report("fails", Some(("src/a.rs", 7)), fails),
-            result_report("crashes", crashes),
+            result_report("crashes", crashed()),
             report("hangs", Outcome::TimedOut),
             report("broken", Outcome::Failed),
             reason_report("ignored", Outcome::Skipped, "needs net"),
             report("waits", Outcome::NotRun(NotRunReason::Unrunnable)),
             report("stopped", Outcome::Cancelled),
-            result_report("flaky", TestResult { attempts: vec![attempt], ..TestResult::new(Outcome::Flaky) }),
+            result_report("flaky", flaky()),
         ];
         let report = valid_report(&changes);
         let tests = report["results"]["tests"].as_array().unwrap();

@@ -422,14 +422,14 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{
-        Attempt, ExitReason, Failure, IsolatedRerun, NotRunReason, TestDiagnostics, TestResult,
-    };
+    use heeler_core::{ExitReason, Failure, IsolatedRerun, NotRunReason, TestResult};
 
     use super::*;
     use crate::{
         ReportRunInfo, UnavailableDetails,
-        sample_reports::{failed, failure, located_report, reason_report, report, result_report, unequal},
+        sample_reports::{
+            crashed, failed, failure, flaky, located_report, reason_report, report, result_report, unequal,
+        },
     };
 
     fn xml(reports: &[TestReport]) -> String {
@@ -458,32 +458,12 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_element() {
-        let died = |signal: &str| Some(ExitReason { signal: Some(signal.into()), ..ExitReason::default() });
-        let attempt = Attempt {
-            outcome: Outcome::Crashed,
-            message: "died".into(),
-            exit_reason: died("SIGABRT"),
-            stdout: "o".into(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 2000,
-        };
         let fails = TestResult {
             stdout: "out \u{1b}[31mred\u{1b}[0m\u{0}\tx".into(),
             reproduce: Some("./core --exact fails".into()),
             ..TestResult::with_reason(Outcome::Failed, "1 < 2 & \"so\"\n  left: 3")
         };
-        let crashes = TestResult {
-            exit_reason: died("SIGSEGV"),
-            diagnostics: Some(Box::new(TestDiagnostics {
-                stack: "#0 main".into(),
-                ..TestDiagnostics::default()
-            })),
-            isolated_rerun: Some(IsolatedRerun::Crashes),
-            worker: Some(2),
-            ..TestResult::with_reason(Outcome::Crashed, "killed by SIGSEGV")
-        };
+        let crashes = TestResult { isolated_rerun: Some(IsolatedRerun::Crashes), ..crashed() };
         let leaves = TestResult {
             exit_reason: Some(ExitReason { code: Some(0), ..ExitReason::default() }),
             ..TestResult::new(Outcome::ExitedEarly)
@@ -497,7 +477,7 @@ mod tests {
             report("hangs", Outcome::TimedOut),
             reason_report("ignored", Outcome::Skipped, "needs net"),
             reason_report("waits", Outcome::NotRun(NotRunReason::Unrunnable), "gone"),
-            result_report("flaky", TestResult { attempts: vec![attempt], ..TestResult::new(Outcome::Flaky) }),
+            result_report("flaky", flaky()),
         ];
         insta::assert_snapshot!(xml(&changes), @r#"
         <?xml version="1.0" encoding="UTF-8"?>

@@ -479,11 +479,11 @@ fn word_of(outcome: Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{ExitReason, Failure, NotRunReason, ProgramFailure, TestResult};
+    use heeler_core::{Failure, NotRunReason, ProgramFailure, TestResult};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::sample_reports::{failed, failure, report, result_report, unequal};
+    use crate::sample_reports::{crashed, failed, failure, report, result_report, unequal};
 
     fn schema() -> Value {
         let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
@@ -543,16 +543,12 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_event() {
-        let crashed = TestResult {
-            exit_reason: Some(ExitReason { signal: Some("SIGSEGV".into()), ..ExitReason::default() }),
-            ..TestResult::new(Outcome::Crashed)
-        };
         let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
         for (result, expected) in [
             (TestResult::new(Outcome::Flaky), ["ok", "flaky"]),
             (TestResult::new(Outcome::Skipped), ["ignored", "skipped"]),
             (TestResult::new(Outcome::TimedOut), ["failed", "timed-out"]),
-            (crashed, ["failed", "crashed"]),
+            (crashed(), ["failed", "crashed"]),
             (TestResult::new(not_run), ["not_run", "not-run"]),
             (TestResult::new(Outcome::Cancelled), ["cancelled", "cancelled"]),
         ] {

@@ -1,7 +1,7 @@
 //! Sample reports of tests in the suite `core`, for the tests of this crate.
 #![cfg(test)]
 
-use heeler_core::{Failure, Outcome, TestResult};
+use heeler_core::{Attempt, ExitReason, Failure, Outcome, TestDiagnostics, TestResult};
 use heeler_protocol::mtp::NodeDescription;
 
 use crate::TestReport;
@@ -52,4 +52,35 @@ pub(super) fn unequal() -> Failure {
 
 pub(super) fn failed(failures: Vec<Failure>) -> TestResult {
     TestResult { failures, ..TestResult::new(Outcome::Failed) }
+}
+
+/// Returns the exit reason of a process that a signal killed.
+pub(super) fn killed_by(signal: &str) -> Option<ExitReason> {
+    Some(ExitReason { signal: Some(signal.into()), ..ExitReason::default() })
+}
+
+/// Returns the result of a crash with a stack, in worker 2.
+pub(super) fn crashed() -> TestResult {
+    let stack = TestDiagnostics { stack: "#0 main".into(), ..TestDiagnostics::default() };
+    TestResult {
+        exit_reason: killed_by("SIGSEGV"),
+        diagnostics: Some(Box::new(stack)),
+        worker: Some(2),
+        ..TestResult::with_reason(Outcome::Crashed, "killed by SIGSEGV")
+    }
+}
+
+/// Returns the result of a test that passed after a crash.
+pub(super) fn flaky() -> TestResult {
+    let attempt = Attempt {
+        outcome: Outcome::Crashed,
+        message: "died".into(),
+        exit_reason: killed_by("SIGABRT"),
+        stdout: "o".into(),
+        stderr: String::new(),
+        diagnostics: None,
+        attached: Vec::new(),
+        duration_us: 2000,
+    };
+    TestResult { attempts: vec![attempt], ..TestResult::new(Outcome::Flaky) }
 }
