@@ -1,4 +1,4 @@
-//! The judge: writes cases, reads answers, and does what faults want of it.
+//! The judge: writes cases, reads answers, and carries out the faults that affect the client side.
 
 use std::{
     io::{BufReader, Write as _},
@@ -29,10 +29,10 @@ pub(crate) struct Judge {
     pub(crate) process: HeelerProcess,
     pub(crate) record: Arc<TrafficRecord<CaseAnswer>>,
     stdin: Mutex<Option<ChildStdin>>,
-    /// The relay itself, if the judge is a process of its own.
+    /// Process id of the relay; the judge may be a separate process.
     relay: u32,
     has_process: bool,
-    /// The judge does not read any more.
+    /// Set when the judge stops reading.
     is_gone: Arc<AtomicBool>,
 }
 
@@ -64,7 +64,7 @@ impl Judge {
         Self { process, record, stdin: Mutex::new(stdin), relay, has_process, is_gone }
     }
 
-    /// Writes cases at once. A relay that is gone does not receive them, which other checks detect.
+    /// Writes several cases at once. Other checks detect a relay that is gone.
     pub(crate) fn ask<'a>(&self, names: impl Iterator<Item = &'a str>) {
         let requests: Vec<u8> = names.flat_map(request).collect();
         let Some(mut stdin) = self.stdin.lock().unwrap().take() else { return };
@@ -78,13 +78,13 @@ impl Judge {
         self.relay
     }
 
-    /// Ends the output of the judge: there are no further cases.
+    /// Closes the judge's output: no further cases follow.
     pub(crate) fn close_output(&self) {
         drop(self.stdin.lock().unwrap().take());
     }
 }
 
-/// Returns a reader of answers, which closes its stream at the first one after the judge is gone.
+/// Returns a reader of answers. After the judge is gone, the reader closes its stream at the next answer.
 fn reader_of_answers(
     from: ChildStdout,
     is_gone: Arc<AtomicBool>,
@@ -99,7 +99,7 @@ fn reader_of_answers(
     }
 }
 
-/// Returns a command that starts another in a process of its own, whose streams both have.
+/// Wraps a command in a shell process that shares its streams.
 fn below_a_shell(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$@\"; exit $?", "judge"]).arg(command.get_program()).args(command.get_args());
@@ -118,7 +118,7 @@ impl RoundClient for Judge {
     }
 
     fn has_completed_run(&self) -> bool {
-        // The judge hears of no run.
+        // The judge is not told about runs.
         false
     }
 
@@ -140,7 +140,7 @@ impl RoundClient for Judge {
                 self.record.leave();
                 signal_if_there(self.process.pid, "KILL").then(|| "the judge's process".to_owned())
             }
-            // No such fault is drawn for this protocol, or it needs no judge.
+            // Not drawn for this protocol, or needs no judge.
             _ => None,
         }
     }

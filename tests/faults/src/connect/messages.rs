@@ -1,5 +1,4 @@
-//! Requests and answers, implemented independently from the specification: none of Heeler's code is used on
-//! this side.
+//! Requests and answers, implemented from the specification without any of Heeler's code.
 
 use std::{
     fmt,
@@ -7,11 +6,11 @@ use std::{
     time::Instant,
 };
 
-/// What a client has answered to a case, and when.
+/// A client's answer to a case, and its arrival time.
 #[derive(Debug, Clone)]
 pub(crate) struct CaseAnswer {
     pub(crate) name: String,
-    /// `None` for a response, the text of an error otherwise.
+    /// `None` for a response, otherwise the error text.
     pub(crate) error: Option<String>,
     pub(crate) at: Instant,
 }
@@ -22,7 +21,7 @@ impl fmt::Display for CaseAnswer {
     }
 }
 
-/// Returns a request for a case over HTTP/2, with the gRPC protocol, and its length in front.
+/// Returns a length-prefixed request for a case over HTTP/2 with gRPC.
 pub(super) fn request(name: &str) -> Vec<u8> {
     let message = [&[0x0a][..], &varint(name.len()), name.as_bytes(), &[0x10, 2, 0x18, 2]].concat();
     [&u32::try_from(message.len()).expect("requests are small").to_be_bytes()[..], &message].concat()
@@ -38,7 +37,7 @@ fn varint(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads the next answer; `None` at the end, whole or in the middle of one.
+/// Reads the next answer; `None` at the end of the stream, even in the middle of an answer.
 pub(super) fn read_answer(from: &mut impl Read) -> Option<CaseAnswer> {
     let message = read_message(from).ok()?;
     let (number, name, rest) = field(&message);
@@ -61,7 +60,7 @@ fn read_message(from: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// Takes a field with a length: its number, its bytes and what follows.
+/// Splits off a length-delimited field: its number, its bytes, and the rest.
 fn field(message: &[u8]) -> (u8, &[u8], &[u8]) {
     assert_eq!(message[0] & 7, 2, "a field with a length");
     let end = message[1..].iter().position(|byte| *byte < 0x80).expect("lengths end") + 2;

@@ -1,11 +1,11 @@
 //! Rounds on the protocol of Connect's conformance suite: the harness is the judge, a fake is the client
-//! under test, and `heeler connect relay` stands between them.
+//! under test, and `heeler connect relay` connects the two.
 //!
-//! - `plan`: the cases, and what the judge does; all of it is drawn.
+//! - `plan`: the cases and the judge's actions, all drawn at random.
 //! - `messages`: requests and answers.
 //! - `client_program`: the client under test.
 //! - `judge`: the judge.
-//! - `round`: one round, and what must hold of every case.
+//! - `round`: one round and its checks.
 
 mod client_program;
 mod judge;

@@ -1,4 +1,4 @@
-//! The plan of a round: its cases, what the judge does, and the faults.
+//! The plan of a round: its cases, the judge's actions, and the faults.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::{
     suites::{PlannedSettings, draw_settings},
 };
 
-/// Sets the random numbers of these rounds apart from those of other protocols.
+/// Keeps the random numbers of this protocol separate from other protocols.
 const CONNECT: u64 = 0x00c0_22ec_7000;
 
 /// The plan of a round.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectPlan {
     pub(crate) seed: u64,
-    /// The cases, as many at a time as the judge writes at once, and the pause behind them.
+    /// Cases written in one go, each group followed by a pause.
     pub(crate) writes: Vec<(Vec<PlannedCase>, Duration)>,
     pub(crate) settings: PlannedSettings,
     /// Time limit of a case.
@@ -28,35 +28,35 @@ pub(crate) struct ConnectPlan {
 
 #[derive(Debug, Clone)]
 pub(crate) struct JudgePlan {
-    /// The judge is a process of its own, which starts the relay and may die.
+    /// The judge is a separate process that starts the relay and may die.
     pub(crate) is_process: bool,
-    /// Time that the judge takes for each answer.
+    /// Time that the judge spends on each answer.
     pub(crate) per_answer: Duration,
-    /// The judge ends its output only when it has all answers.
+    /// The judge closes its output only after the last answer.
     pub(crate) waits_for_answers: bool,
-    /// The judge ends the relay with `SIGTERM` instead of the end of its output.
+    /// The judge stops the relay with `SIGTERM` instead of closing its output.
     pub(crate) terminates: bool,
 }
 
-/// A case, and what its client does.
+/// A case and its client's behaviour.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedCase {
     pub(crate) name: String,
     pub(crate) answer: ExpectedAnswer,
 }
 
-/// The answer without faults.
+/// The expected answer if no fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpectedAnswer {
-    /// The response of the client.
+    /// The client's response.
     Response,
-    /// The error that the client itself answers.
+    /// An error that the client itself sends.
     OwnError,
-    /// The error that becomes of a case without an answer.
+    /// The error that Heeler reports for a case without an answer.
     Failure,
 }
 
-/// What clients do with a case, with weights.
+/// Client behaviours with their weights.
 const BEHAVIOURS: [(usize, (&str, ExpectedAnswer)); 10] = [
     (20, ("answers-twice", ExpectedAnswer::Response)),
     (20, ("exits-after-answer", ExpectedAnswer::Response)),
@@ -94,7 +94,7 @@ impl ConnectPlan {
             seed,
             writes,
             settings: PlannedSettings { jobs: draws.between(1, 6), ..draw_settings(draws, false) },
-            // Long enough that a case that only waits for CPU time does not reach it.
+            // Long enough that a case waiting only for CPU time does not time out.
             timeout: Duration::from_millis(draws.between(4000, 6000) as u64),
             judge: JudgePlan {
                 is_process,
@@ -115,7 +115,7 @@ impl ConnectPlan {
         self.writes.iter().flat_map(|(cases, _)| cases)
     }
 
-    /// Returns what the totals count beside the faults.
+    /// Returns the properties of the round that are counted in the totals besides its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let JudgePlan { per_answer, terminates, is_process, .. } = self.judge;
         let all = [
@@ -128,8 +128,7 @@ impl ConnectPlan {
     }
 }
 
-/// How many more cases of a round may have clients that misbehave: each takes the time of a process start,
-/// and of a dump or a time limit.
+/// Limits the misbehaving clients of a round: each costs a process start, and a dump or a timeout.
 struct LeftBehaviours {
     bad: usize,
     hanging: usize,

@@ -1,5 +1,5 @@
-//! One round: the judge's cases, and what must hold of each: one answer, by its name and in time, and that of
-//! its client unless a fault took the client.
+//! One round and its checks: every case gets exactly one answer, by name and in time. The answer must come
+//! from the case's client unless a fault killed the client.
 
 use std::{
     collections::BTreeMap,
@@ -23,9 +23,9 @@ use crate::{
     traffic_record::Traffic,
 };
 
-/// The real judge ends its run when it has read nothing for this time.
+/// The real judge aborts its run after reading nothing for this long.
 const JUDGE_PATIENCE: Duration = Duration::from_secs(20);
-/// Beginning of the error that becomes of a case without an answer.
+/// Start of the error that Heeler reports for a case without an answer.
 const FAILURE: &str = "the client under test";
 
 /// Plays a round.
@@ -47,7 +47,7 @@ pub(crate) fn play(plan: &ConnectPlan, round: &mut FaultRound<'_>) {
     }
 }
 
-/// Plays the judge until the relay has exited; returns when cases were written.
+/// Plays the judge until the relay has exited; returns the times at which cases were written.
 fn run_session(
     plan: &ConnectPlan,
     judge: &Judge,
@@ -81,7 +81,7 @@ fn run_session(
     asked
 }
 
-/// Checks every guarantee; panics at the first that is broken.
+/// Checks every guarantee; panics at the first broken one.
 fn check_guarantees(plan: &ConnectPlan, judge: &Judge, asked: &[Instant], round: &FaultRound<'_>) {
     round.check_nothing_left();
     let errors = judge.process.errors();
@@ -119,7 +119,7 @@ fn check_guarantees(plan: &ConnectPlan, judge: &Judge, asked: &[Instant], round:
     round.check_peaks();
 }
 
-/// Checks the answers that have come.
+/// Checks the received answers.
 fn check_answers(plan: &ConnectPlan, answers: &BTreeMap<&String, &CaseAnswer>, losses: &PermittedLosses) {
     let mut lost = Vec::new();
     for case in plan.cases() {
@@ -141,7 +141,7 @@ fn check_answers(plan: &ConnectPlan, answers: &BTreeMap<&String, &CaseAnswer>, l
     );
 }
 
-/// Checks that the judge never had to wait as long as it is patient, while cases were open.
+/// Checks that, while cases were open, the judge never waited longer than its patience.
 fn check_silence(received: &[&CaseAnswer], asked: &[Instant], round: &FaultRound<'_>) {
     let pauses: Duration = round
         .hits()
