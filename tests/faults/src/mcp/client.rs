@@ -1,4 +1,4 @@
-//! The client: lines of JSON on the server's standard streams, and what faults want of it.
+//! The client: JSON lines on the server's standard streams, and the faults that affect the client.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -17,7 +17,7 @@ use crate::{
     traffic_record::{Traffic, TrafficRecord},
 };
 
-/// The client and the server that it has started.
+/// The client and the server that it started.
 pub(crate) struct McpClient {
     pub(crate) process: HeelerProcess,
     pub(crate) record: Arc<TrafficRecord<Value>>,
@@ -52,7 +52,7 @@ impl McpClient {
             *next += 1;
             *next - 1
         };
-        // Ids of both kinds.
+        // Use both kinds of ids.
         let id = if number.is_multiple_of(3) { json!(format!("call {number}")) } else { json!(number) };
         let is_handshake = ["initialize", "server/discover"].contains(&method);
         if method == "server/discover"
@@ -76,12 +76,12 @@ impl McpClient {
         self.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
     }
 
-    /// Writes a message. A server that is gone does not receive it, which other checks detect.
+    /// Writes a message. Other checks detect a server that is gone.
     pub(crate) fn send(&self, message: Value) {
         let mut stdin = self.stdin.lock().unwrap();
         let Some(stdin) = &mut *stdin else { return };
         let line = match &message {
-            // A line that is no message.
+            // A line that is not a message.
             Value::String(text) => format!("{text}\n"),
             message => format!("{message}\n"),
         };
@@ -89,13 +89,13 @@ impl McpClient {
         stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).ok();
     }
 
-    /// Ends the standard input of the server.
+    /// Closes the server's standard input.
     pub(crate) fn close_input(&self) {
         self.record.leave();
         drop(self.stdin.lock().unwrap().take());
     }
 
-    /// Waits for a response; `None` if the output ends before.
+    /// Waits for a response; `None` if the output ends first.
     pub(crate) fn wait_response(&self, id: &Value) -> Option<Value> {
         self.record.wait(&format!("the response to {id}"), |traffic| {
             traffic.iter().find_map(|one| match one {
@@ -107,7 +107,7 @@ impl McpClient {
         })
     }
 
-    /// Returns the latest call of `run_tests` without an answer that was not cancelled.
+    /// Returns the latest `run_tests` call that is neither answered nor cancelled.
     pub(crate) fn open_run(&self) -> Option<Value> {
         self.record.look(|traffic| open_runs(traffic).pop())
     }
@@ -123,7 +123,7 @@ impl McpClient {
     }
 }
 
-/// Returns the calls of `run_tests` that are neither answered nor cancelled.
+/// Returns the `run_tests` calls that are neither answered nor cancelled.
 pub(super) fn open_runs(traffic: &[Traffic<Value>]) -> Vec<Value> {
     let mut open: Vec<Value> = Vec::new();
     for one in traffic {
@@ -143,7 +143,7 @@ pub(super) fn open_runs(traffic: &[Traffic<Value>]) -> Vec<Value> {
     open
 }
 
-/// Returns a reader of lines, of which each must be JSON. A killed server may leave the beginning of one.
+/// Returns a reader of lines, each of which must be JSON. A killed server may leave an incomplete line.
 fn reader_of_lines(from: impl Read + Send + 'static) -> impl FnMut() -> Option<Value> + Send + 'static {
     let mut from = BufReader::new(from);
     move || {
@@ -182,7 +182,7 @@ impl RoundClient for McpClient {
                 self.record.set_paused(false);
             }
             InjectedAction::Disconnect => self.close_input(),
-            // No such fault is drawn for this protocol, or it needs no client.
+            // Not drawn for this protocol, or needs no client.
             _ => return None,
         }
         Some("the client".to_owned())

@@ -1,5 +1,5 @@
-//! What must hold of every call, whatever faults were injected: it has one answer, or at most one if it was
-//! cancelled; its progress rises and ends before the answer; the counts of a run add up to its tests.
+//! Guarantees for every call, whatever faults were injected: exactly one answer, or at most one if cancelled;
+//! rising progress that ends before the answer; counts of a run that add up to its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use crate::{
     traffic_record::Traffic,
 };
 
-/// How a session has ended.
+/// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionEnd {
-    /// The client has waited for all answers.
+    /// The client received all answers.
     Answered,
-    /// The client was answered, because the server was told to exit.
+    /// Calls were answered because the server was told to exit.
     Terminated,
-    /// The client, or the death of the server, has left calls without an answer.
+    /// Calls remain unanswered because the client left or the server died.
     Early,
 }
 
-/// What a session has shown.
+/// Observations from a session.
 #[derive(Debug, Default)]
 pub(super) struct CheckedSession {
     pub(super) runs: Vec<ReceivedRun>,
-    /// Number of tests with another result than without faults.
+    /// Number of tests whose results differ from a run without faults.
     pub(super) lost: usize,
 }
 
@@ -42,18 +42,18 @@ struct OpenRequest {
 struct SessionReplay<'a> {
     plan: &'a McpPlan,
     losses: &'a PermittedLosses,
-    /// By the text of the id.
+    /// Open requests by the text of their ids.
     open: BTreeMap<String, OpenRequest>,
-    /// Number of lines that are no message, and have no answer yet.
+    /// Number of unanswered lines that are not messages.
     garbage: usize,
-    /// Runs may end as cancelled ones.
+    /// A run was cancelled, so runs may end as cancelled.
     has_cancelled_run: bool,
-    /// The failures on the pages of each run.
+    /// Failures on the pages of each run.
     pages: BTreeMap<String, BTreeSet<String>>,
     checked: CheckedSession,
 }
 
-/// Checks a session; panics at the first guarantee that is broken.
+/// Checks a session; panics at the first broken guarantee.
 pub(super) fn check(
     plan: &McpPlan,
     traffic: &[Traffic<Value>],
@@ -81,7 +81,7 @@ pub(super) fn check(
     replay.checked
 }
 
-/// Returns the answer of a tool; null if the message has none, or one that is no JSON.
+/// Returns a tool's answer; null if the message has none or its text is not JSON.
 pub(super) fn answer_of(message: &Value) -> Value {
     let text = message["result"]["content"][0]["text"].as_str().unwrap_or_default();
     serde_json::from_str(text).unwrap_or_default()
@@ -123,7 +123,8 @@ impl SessionReplay<'_> {
         }
         assert!(message.get("error").is_none(), "{}: {message}", request.message);
         let answer = answer_of(message);
-        // What was on its way when the call was cancelled may arrive, but no answer to the cancellation.
+        // A message sent before the cancellation may still arrive, but the cancellation itself gets no
+        // answer.
         let is_of_cancellation = answer["state"] == "cancelled" && !self.has_cancelled_run;
         assert!(!request.is_cancelled || !is_of_cancellation, "a cancelled call is answered: {message}");
         let is_modern =
@@ -185,8 +186,8 @@ impl SessionReplay<'_> {
         assert!(failures.len() == total || (failures.len() < total && is_paged), "{answer}");
         let mut labels = labels_of(failures);
         assert_eq!(labels.len(), failures.len(), "a test fails twice: {answer}");
-        // A program that could not be listed takes the place of its tests; one that died outside its tests
-        // is a failure beside theirs.
+        // A program that could not be listed is reported in place of its tests. A program that died outside
+        // its tests is an additional failure.
         let of_programs: Vec<_> =
             self.plan.suites.iter().filter_map(|suite| labels.remove(&suite.name)).collect();
         let has_hidden = of_programs.iter().any(|label| label == "not run");
@@ -217,7 +218,7 @@ impl SessionReplay<'_> {
         assert!(is_cancelled || unfinished == 0 || self.losses.tests > 0, "{answer}");
     }
 
-    /// Takes a page of failures.
+    /// Records a page of failures.
     fn on_failures(&mut self, answer: &Value) {
         if answer["state"] == "running" {
             return;

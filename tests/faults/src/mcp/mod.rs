@@ -1,9 +1,9 @@
 //! Rounds on the Model Context Protocol: a client of both eras lists, runs, cancels and reads.
 //!
-//! - `plan`: what the client does; all of it is drawn.
+//! - `plan`: the client's actions, all drawn at random.
 //! - `client`: the client, on standard streams.
 //! - `round`: one round.
-//! - `guarantees`: what must hold of every call.
+//! - `guarantees`: the checks of every call.
 
 mod client;
 mod guarantees;

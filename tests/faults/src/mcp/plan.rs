@@ -1,4 +1,4 @@
-//! The plan of a round: its suites, what the client does, and the faults.
+//! The plan of a round: its suites, the client's actions, and the faults.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
-/// Sets the random numbers of these rounds apart from those of other protocols.
+/// Keeps the random numbers of this protocol separate from other protocols.
 const MCP: u64 = 0x0000_0a9e_2775;
 
 /// The plan of a round.
@@ -21,7 +21,7 @@ pub(crate) struct McpPlan {
     /// The era of each request, cyclically.
     pub(crate) eras: Vec<ProtocolEra>,
     pub(crate) steps: Vec<McpStep>,
-    /// Time that the client takes for each message.
+    /// Time that the client spends on each message.
     pub(crate) per_message: Duration,
     pub(crate) end: McpEnding,
     pub(crate) faults: Vec<PlannedFault>,
@@ -31,34 +31,34 @@ pub(crate) struct McpPlan {
 /// The form of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtocolEra {
-    /// After a handshake.
+    /// A handshake precedes the requests.
     Legacy,
-    /// With the version in each request.
+    /// Each request names the version.
     Modern,
 }
 
-/// Something that the client does.
+/// A client action.
 #[derive(Debug, Clone)]
 pub(crate) enum McpStep {
-    /// Lists all pages of the tests.
+    /// Lists all pages of tests.
     ListTests,
     ListTools,
     /// Calls `run_tests`.
     Run(PlannedRun),
-    /// Cancels the call of the latest run that has no answer, with a notification.
+    /// Cancels the latest unanswered run call with a notification.
     CancelCall,
-    /// Cancels the latest run whose id is known, with the tool.
+    /// Cancels the latest run with a known id through the cancel tool.
     CancelRun,
-    /// Reads all pages of failures of the latest run that was answered, and the output of one of them.
+    /// Reads all failure pages of the latest answered run, and the output of one failure.
     ReadFailures,
-    /// Writes a line that is no message.
+    /// Writes a line that is not a message.
     Garbage,
     /// Calls a tool that does not exist.
     UnknownTool,
-    /// Has the server test itself.
+    /// Asks the server to test itself.
     SelfTest,
     Pause(Duration),
-    /// Waits for the answers to all calls.
+    /// Waits until all calls are answered.
     AwaitAnswers,
 }
 
@@ -68,18 +68,18 @@ pub(crate) struct PlannedRun {
     pub(crate) tests: Option<Vec<String>>,
     pub(crate) has_progress: bool,
     pub(crate) repeat: Option<usize>,
-    /// Selects the failed tests of the latest run as well.
+    /// Also selects the failed tests of the latest run.
     pub(crate) reruns_failed: bool,
 }
 
 /// How the client ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum McpEnding {
-    /// The end of standard input when all calls are answered.
+    /// Closes standard input after all calls are answered.
     CloseInput,
-    /// The end of standard input whatever is open.
+    /// Closes standard input while calls may be open.
     LeaveCalls,
-    /// `SIGTERM` to the server.
+    /// Sends `SIGTERM` to the server.
     Terminate,
 }
 
@@ -115,7 +115,7 @@ impl McpPlan {
         }
     }
 
-    /// Returns what the totals count beside the faults.
+    /// Returns the properties of the round that are counted in the totals besides its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let slow = (!self.per_message.is_zero()).then(|| Peculiarity::new("slow client"));
         let clock = (!self.clock.is_empty()).then(|| Peculiarity::new("clock jumps"));
@@ -127,7 +127,7 @@ impl McpPlan {
         slow.into_iter().chain(clock).chain([Peculiarity::new(end)]).collect()
     }
 
-    /// Returns the tests that are selected, with their states without faults.
+    /// Returns the selected tests with their states without faults.
     pub(crate) fn expected(&self, tests: Option<&[String]>) -> BTreeMap<String, &'static str> {
         let all = self.suites.iter().flat_map(PlannedSuite::tests);
         all.filter(|(uid, _)| tests.is_none_or(|tests| tests.contains(uid))).collect()
@@ -176,7 +176,7 @@ fn draw_fault(draws: &mut SeededRandom) -> PlannedFault {
     let fault = draw_process_fault(draws);
     let is_of_client = draws.with_probability(20);
     let action = if is_of_client { of_client } else { fault.action };
-    // There are few messages.
+    // This protocol has few messages.
     let when = match fault.when {
         FaultMoment::Updates(count) => FaultMoment::Updates(1 + count % 8),
         FaultMoment::Launched(_) if is_of_client => FaultMoment::Requested(draws.duration_below(SPAN)),

@@ -1,4 +1,4 @@
-//! One round: the calls of the client, and what must hold afterwards.
+//! One round: the client's calls and the checks afterwards.
 
 use std::{
     fs,
@@ -50,7 +50,7 @@ fn run_session(plan: &McpPlan, client: &McpClient, round: &mut FaultRound<'_>, p
     if plan.end == McpEnding::CloseInput {
         await_answers(client);
     } else if plan.end == McpEnding::Terminate {
-        // Everything before it has been read when this is answered.
+        // An answer to this request proves that everything before it was read.
         let id = client.request("tools/list", json!({}));
         let _closed = client.wait_response(&id);
         signal_if_there(client.process.pid, "TERM");
@@ -75,7 +75,7 @@ fn open_session(plan: &McpPlan, client: &McpClient) -> Option<()> {
     Some(())
 }
 
-/// Takes one step; `None` if the output has ended.
+/// Takes one step; `None` if the output ended.
 fn take_step(step: &McpStep, client: &McpClient) -> Option<()> {
     match step {
         McpStep::Run(run) => call_run(run, client),
@@ -136,7 +136,7 @@ fn call_run(run: &PlannedRun, client: &McpClient) {
     client.request("tools/call", params);
 }
 
-/// Calls a tool until it names no further page; `None` if the output ends.
+/// Calls a tool for each page until there is no further page; `None` if the output ends.
 fn read_pages(client: &McpClient, tool: &str, arguments: &Value) -> Option<()> {
     let mut arguments = arguments.clone();
     loop {
@@ -149,12 +149,12 @@ fn read_pages(client: &McpClient, tool: &str, arguments: &Value) -> Option<()> {
     }
 }
 
-/// Waits until no run is open, or the output ends.
+/// Waits until all runs are answered or cancelled, or the output ends.
 fn await_answers(client: &McpClient) {
     client.record.wait("the answers to all calls", |traffic| open_runs(traffic).is_empty().then_some(()));
 }
 
-/// Checks every guarantee; panics at the first that is broken.
+/// Checks every guarantee; panics at the first broken one.
 fn check_guarantees(plan: &McpPlan, client: &McpClient, round: &FaultRound<'_>) {
     round.check_nothing_left();
     let errors = client.process.errors();
