@@ -1,4 +1,4 @@
-//! The client of a round: starts the real program, records everything, and tolerates its death.
+//! The client of a round: starts the real program, records all traffic, and tolerates the program's death.
 
 use std::{
     io::{Read, Write},
@@ -36,16 +36,16 @@ const UPDATES: &str = "testing/testUpdates/tests";
 pub(crate) struct FaultClient {
     pub(crate) process: HeelerProcess,
     pub(crate) recorder: TrafficRecorder,
-    /// The control group that counts the round's processes, if there is one.
+    /// Control group that counts the round's processes, if available.
     pub(crate) counted: Option<RoundCgroup>,
     to: ResponseWriter,
-    /// ServerStreams the connection from this side.
+    /// Closes the connection from the client's side.
     disconnect: Box<dyn Fn() + Send + Sync>,
-    /// The client has ended the connection, or is dead.
+    /// The client closed the connection or is dead.
     is_gone: AtomicBool,
     listener: Mutex<Option<RecordingListener>>,
     port: Option<u16>,
-    /// The process that the client gives as its own in `initialize`.
+    /// The process that the client names as its own in `initialize`.
     named_process: Option<Mutex<Child>>,
     /// Standard output of a command line client.
     output: Arc<Mutex<String>>,
@@ -55,9 +55,9 @@ pub(crate) struct FaultClient {
 }
 
 impl FaultClient {
-    /// Starts the program; `None` if it exited before it connected to its client.
+    /// Starts the program; `None` if it exited before connecting to its client.
     ///
-    /// `words` are further arguments of the command line.
+    /// `words` are further command line arguments.
     pub(crate) fn start(round: &MtpPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
         let plan = &round.client;
         let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -125,7 +125,7 @@ impl FaultClient {
         })
     }
 
-    /// Sends a message. A dead program does not receive it, which other checks detect.
+    /// Sends a message. Other checks detect a dead program.
     fn send(&self, message: &Value) {
         framing::write_message(&mut **self.to.lock().unwrap(), message).ok();
     }
@@ -179,14 +179,14 @@ impl FaultClient {
         self.runs.lock().unwrap().clone()
     }
 
-    /// ServerStreams the connection without `exit`.
+    /// Closes the connection without `exit`.
     pub(crate) fn disconnect(&self) {
         self.is_gone.store(true, Ordering::SeqCst);
         *self.to.lock().unwrap() = Box::new(std::io::sink());
         (self.disconnect)();
     }
 
-    /// Kills the process that the client gave as its own; returns false if that is the client itself.
+    /// Kills the process that the client named as its own; returns false if the client named itself.
     pub(crate) fn kill_named(&self) -> bool {
         let Some(named) = &self.named_process else { return false };
         self.is_gone.store(true, Ordering::SeqCst);
@@ -196,12 +196,12 @@ impl FaultClient {
         true
     }
 
-    /// Returns whether the client ended the connection without `exit`.
+    /// Returns whether the client closed the connection without `exit`.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Reads the remaining messages on all connections, whose writers have exited.
+    /// Reads the remaining messages on all connections after their writers have exited.
     pub(crate) fn read_to_the_end(&self) {
         self.recorder.resume();
         drop(self.listener.lock().unwrap().take());
@@ -262,7 +262,7 @@ impl RoundClient for FaultClient {
             InjectedAction::KillClient => {
                 return self.kill_named().then(|| "the client's process".to_owned());
             }
-            // They need no client.
+            // These faults need no client.
             InjectedAction::Kill(_)
             | InjectedAction::Stop(..)
             | InjectedAction::StopForGood(_)
@@ -276,7 +276,7 @@ impl RoundClient for FaultClient {
 
 impl Drop for FaultClient {
     fn drop(&mut self) {
-        // PausedConnections readers would never reach the end.
+        // Paused readers would never reach the end.
         self.recorder.resume();
         if let Some(named) = &self.named_process {
             let mut named = named.lock().unwrap();
@@ -290,7 +290,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Waits for the program to connect; `None` if it exited before.
+/// Waits for the program to connect; `None` if it exits first.
 fn accept(listener: &TcpListener, process: &HeelerProcess) -> Option<TcpStream> {
     listener.set_nonblocking(true).unwrap();
     let until = Instant::now() + DEADLINE;
@@ -315,12 +315,12 @@ fn tcp(stream: TcpStream) -> ClientStreams {
     (Box::new(from), Box::new(stream), Box::new(hang_up))
 }
 
-/// Records the end of a command line's output, which is not a protocol.
+/// Records the output of the command line, which is text rather than a protocol.
 fn record_lines(mut from: Box<dyn Read + Send>, recorder: TrafficRecorder, output: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
         recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
         let mut text = Vec::new();
-        // The output of a killed process is read as well.
+        // Keep the output of a killed process as well.
         from.read_to_end(&mut text).ok();
         output.lock().unwrap().push_str(&String::from_utf8_lossy(&text));
         recorder.record(ClientConnection::Main, RecordedEventKind::Closed);

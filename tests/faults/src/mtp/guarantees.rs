@@ -22,39 +22,40 @@ use crate::{
 const UPDATES: &str = "testing/testUpdates/tests";
 const TERMINAL: [&str; 6] = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
 
-/// Effects that the faults of a round, those that took effect, permit.
+/// The effects permitted by the faults that took effect in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PermittedEffects {
     pub(crate) is_coordinator_killed: bool,
     pub(crate) is_watchdog_killed: bool,
     pub(crate) is_client_gone: bool,
     pub(crate) is_cancelled: bool,
-    /// An error of the system may have lost tests, or the whole request.
+    /// A system error may have lost tests or the whole request.
     pub(crate) has_lost_tests: bool,
     pub(crate) has_lost_request: bool,
     /// A process ran out of files, memory or processes.
     pub(crate) is_starved: bool,
     /// Journals may be missing.
     pub(crate) has_lost_journals: bool,
-    /// A process was stopped, and deadlines may have passed.
+    /// A process was stopped, so deadlines may have passed.
     pub(crate) is_stopped: bool,
-    /// A test process was stopped for good; it may have been one that lists its tests, until its time limit.
+    /// A test process was stopped for good. The process may have been listing tests, which blocks the listing
+    /// until its timeout.
     is_test_stopped: bool,
     /// Number of faults that may each lose the running test.
     pub(crate) lost_tests: usize,
-    /// Worker or watchdog: what they ran is run again, unless they die under it twice.
+    /// Number of workers and watchdogs that died. Their tests are rerun unless a second process dies as well.
     pub(crate) replaced: usize,
-    /// Whether results may come more than once.
+    /// Whether results may arrive more than once.
     pub(crate) delivery: ExpectedDelivery,
-    /// The client proves what it has handled, and no fault prevents that: the order of handling holds over
-    /// all connections, whichever processes die.
+    /// The client proves handling and no fault prevents the proof. Handling order then holds across all
+    /// connections, whichever processes die.
     pub(crate) is_handling_proven: bool,
 }
 
 impl PermittedEffects {
     pub(crate) fn new(plan: &MtpPlan, injected: &[InjectedFault], is_client_gone: bool) -> Self {
         let hits: Vec<_> = injected.iter().filter(|one| one.hit.is_some()).collect();
-        // A fault after the completion cannot have lost anything.
+        // A fault after the completion cannot lose anything.
         let count = |is_meant: fn(InjectedAction) -> bool| {
             let early = hits.iter().filter(|hit| hit.stage <= RoundStage::Requested);
             early.filter(|hit| is_meant(hit.fault.action.equivalent())).count()
@@ -112,8 +113,8 @@ impl PermittedEffects {
     }
 }
 
-/// Returns whether a fault may leave Heeler without a proof of what the client has handled: the client reads
-/// nothing for a while or is gone, or a process has no file for a further connection.
+/// Returns whether a fault may leave Heeler without proof of handling: the client stops reading or is gone,
+/// or a process cannot open another file for a connection.
 fn may_hide_handling(action: InjectedAction) -> bool {
     matches!(
         action,
@@ -128,28 +129,28 @@ fn may_hide_handling(action: InjectedAction) -> bool {
 }
 
 impl PermittedEffects {
-    /// Returns whether only the dead coordinator knew what the client has, because there is no journal: a
-    /// limit that the README names.
+    /// Returns whether only the dead coordinator knew the client's results because there is no journal. The
+    /// README documents this limit.
     fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
         let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
-    /// Returns whether a hostile test may truly pass: its attack may need memory, processes or files that it
-    /// did not get.
+    /// Returns whether a hostile test may legitimately pass because its attack lacked memory, processes or
+    /// files.
     pub(crate) fn may_foil_attack(&self, uid: &str) -> bool {
         self.is_starved && uid.starts_with(hostile::SUITE_PREFIX)
     }
 
-    /// Returns how often a client that proves its handling may get a result: once, whichever processes die,
-    /// unless nothing knows how far the dead ones were.
+    /// Returns how often a client that proves handling may receive a result: once whichever processes die,
+    /// unless the progress of dead processes is unknown.
     fn repetition(&self) -> ExpectedDelivery {
         let is_unknown = self.has_lost_journals;
         if is_unknown { self.delivery } else { ExpectedDelivery::Once }
     }
 
-    /// Returns whether faults may prevent a listing: it is tried twice, and a process that dies each time
-    /// hides its program's tests, which is reported.
+    /// Returns whether faults may prevent a listing. A listing is tried twice; if its process dies both
+    /// times, the program's tests are hidden and a failure is reported.
     pub(crate) fn may_hide_a_program(&self) -> bool {
         self.lost_tests.saturating_add(self.replaced) >= 2
             || self.is_cancelled
@@ -160,7 +161,7 @@ impl PermittedEffects {
     }
 }
 
-/// Checks the record of a round's runs; panics if a guarantee is broken.
+/// Checks the record of a round's runs; panics at the first broken guarantee.
 pub(crate) fn check(
     plan: &MtpPlan,
     client: &FaultClient,
@@ -181,7 +182,7 @@ pub(crate) fn check(
             check_results(plan, &books.tests, licence);
             check_response(&books, licence, injected);
         } else if licence.is_client_gone {
-            // Messages that a client did not read are not guaranteed to it.
+            // Messages that a client did not read are not guaranteed to arrive.
         } else if licence.is_coordinator_killed {
             check_orphaned(plan, &events, &run, licence);
         } else {
@@ -204,7 +205,7 @@ fn check_record(
     // A run that ends before its programs are listed is empty.
     let has_no_run = licence.is_cancelled || licence.has_lost_request || licence.is_starved;
     let is_unbegun = has_no_run && plan.selection.is_none() && nodes(events, run).next().is_none();
-    // Of a program that could not be listed, only the explicitly selected tests are known.
+    // For a program that could not be listed, only explicitly selected tests are known.
     let is_known = |uid: &String| {
         !is_unbegun
             && (plan.selection.is_some()
@@ -218,7 +219,7 @@ fn check_record(
     }
 }
 
-/// Returns the suites whose programs are reported as impossible to list.
+/// Returns the suites whose programs are reported as unlistable.
 fn unlisted_suites(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<String> {
     nodes(events, run)
         .filter(|node| node["outcome-kind"] == "not-run" && node["heeler.suite"] == node["uid"])
@@ -235,7 +236,7 @@ fn nodes<'e>(events: &'e [RecordedEvent], run: &'e RequestedRun) -> impl Iterato
         .map(|change| &change["node"])
 }
 
-/// Checks that the response is a empty_result, or an error that the run was cancelled.
+/// Checks that the response is a result, or a permitted error such as cancellation.
 fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[InjectedFault]) {
     let Some(error) = books.response.get("error") else { return };
     let may_be_refused = licence.is_starved || licence.has_lost_request;
@@ -246,8 +247,8 @@ fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[In
     assert_eq!(error["code"], -32800, "{error}; {injected:?}");
 }
 
-/// Checks a run whose coordinator died before it responded. If the watchdog has a connection of its own, it
-/// sends the client the results all the same.
+/// Checks a run whose coordinator died before responding. A watchdog with its own connection still sends the
+/// results to the client.
 fn check_orphaned(plan: &MtpPlan, events: &[RecordedEvent], run: &RequestedRun, licence: &PermittedEffects) {
     let is_reachable = plan.client.callback.as_ref().is_some_and(|callback| callback.is_good());
     let has_begun = events.iter().any(|event| {
@@ -280,15 +281,15 @@ pub(crate) fn received_results(events: &[RecordedEvent], run: &RequestedRun) -> 
         .collect()
 }
 
-/// Checks the invariants of the record of any run, complete or not: no test ends in two ways; nothing follows
-/// the completion on its connection, nor does a new test on another connection.
+/// Checks the invariants of any run's record, complete or not: no test ends in two ways, nothing follows the
+/// completion on its connection, and no new test follows on another connection.
 fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &PermittedEffects) {
     let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut completed: BTreeSet<ClientConnection> = BTreeSet::new();
     for event in events {
         if matches!(event.what, RecordedEventKind::Closed) {
-            // A client that closes instead of proving receipt may be sent everything again on another
-            // connection, and then the completion.
+            // A client that closes the connection instead of proving receipt may be sent everything again on
+            // another connection, followed by the completion.
             completed.remove(&event.on);
         }
         let Some(params) = event.params(UPDATES) else { continue };
@@ -307,7 +308,7 @@ fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &Permitted
             }
             let uid = node["uid"].as_str().unwrap();
             let is_new = ended.insert(uid, node).is_none_or(|earlier| {
-                // A result that was in no journal is sent again without its details.
+                // A result missing from all journals is sent again without its details.
                 let is_bare =
                     licence.has_lost_journals && earlier["execution-state"] == node["execution-state"];
                 earlier == node || is_bare || licence.is_unknown_to_the_watchdog(node)
@@ -317,8 +318,8 @@ fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &Permitted
     }
 }
 
-/// Checks that no test is reported better or worse than it was, and that no more of them are affected than
-/// the faults explain.
+/// Checks that no test is reported better or worse than its actual result, and that the faults explain all
+/// affected tests.
 fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &PermittedEffects) {
     let expected: BTreeMap<_, _> = plan.expected().into_iter().collect();
     let mut lost = Vec::new();
@@ -333,7 +334,7 @@ fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &Perm
             !is_better || licence.may_foil_attack(uid),
             "{uid} is {expected} and is reported better: {node}"
         );
-        // A command that can't start a program of its own has failed.
+        // A command fails if it cannot start its own subprocess.
         let stderr = node["standardError"].as_str().unwrap_or_default();
         if state == "failed" && plan.counts_processes() && stderr.contains("Cannot fork") {
             continue;
@@ -341,7 +342,7 @@ fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &Perm
         assert!(state != "failed", "{uid} is {expected} and is reported as failed: {node}");
         lost.push((uid, node));
     }
-    // A program that is hidden hides all of its tests.
+    // A hidden program hides all of its tests.
     let all = if licence.may_hide_a_program() { tests.len() } else { 0 };
     let is_exempt =
         licence.is_starved || licence.is_stopped || licence.is_cancelled || licence.lost_tests == usize::MAX;

@@ -1,5 +1,5 @@
-//! Rounds with a program that attacks what Heeler relies on, or a process that is stopped for good: drawn
-//! apart from the others of a round, because such rounds are slow or need programs of their own.
+//! Rounds with a program that attacks Heeler's assumptions, or a process that is stopped for good. Such
+//! rounds are slow or need special programs, so they are drawn separately.
 
 use std::time::Duration;
 
@@ -12,21 +12,20 @@ use crate::{
     support::process::ProcessRole,
 };
 
-/// Sets the random numbers of hostile rounds apart from the others of a round, which are the same without
-/// them.
+/// Keeps the random numbers of hostile rounds separate, so that other rounds do not change.
 const HOSTILE: u64 = 0x0bad_c0de;
-/// Rounds in a thousand with a process that is stopped for good: each takes ten seconds and more.
+/// Rounds per thousand with a process that is stopped for good: each takes at least ten seconds.
 const STOPS_PER_MILLE: usize = 25;
-/// Rounds in a hundred with a hostile program beside the others.
+/// Percentage of rounds with an additional hostile program.
 const PROGRAM_PERCENT: usize = 8;
-/// Time limit of the tests where a test process is stopped: nothing else ends it.
+/// Timeout of the tests in rounds that stop a test process: nothing else ends it.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Within this time after the request, a process is stopped.
+/// A process is stopped within this time after the request.
 const SPAN: Duration = Duration::from_millis(400);
 /// Name of the suite of a hostile program.
 const SUITE: &str = "hostile";
 
-/// Adds what a hostile round has to the plan of one: with a small probability, or always if `is_certain`.
+/// Adds hostility to a plan: with a small probability, or always if `is_certain`.
 pub(crate) fn make_hostile(plan: &mut MtpPlan, is_certain: bool) {
     if is_hostile(plan) {
         return;
@@ -38,7 +37,7 @@ pub(crate) fn make_hostile(plan: &mut MtpPlan, is_certain: bool) {
     if has_program || (is_certain && kind > 0) {
         add_program(plan, &mut draws);
     }
-    // Coordinator and watchdog continue each other: where one is killed, nothing continues the other.
+    // Coordinator and watchdog resume each other: if one is killed, nothing resumes the other.
     let loses_coordinator = plan.faults.iter().any(|fault| fault.action.may_kill(FaultTarget::Coordinator));
     if !loses_coordinator && (has_stop || (is_certain && kind == 0)) {
         let stop = draw_stop(&mut draws, plan.client.transport);
@@ -61,7 +60,7 @@ fn is_hostile(plan: &MtpPlan) -> bool {
 
 fn add_program(plan: &mut MtpPlan, draws: &mut SeededRandom) {
     let program = draws.pick(&PROGRAMS);
-    // A failure of the program changes the exit code of the command line, and no test.
+    // A failing program changes the command line's exit code but no test result.
     if program.fails_itself && plan.client.transport == PlannedTransport::CommandLine {
         return;
     }
@@ -88,10 +87,10 @@ fn draw_stop(draws: &mut SeededRandom, transport: PlannedTransport) -> PlannedFa
     let updates = FaultMoment::Updates(draws.between(1, 12));
     let leaving = FaultMoment::Leaving(draws.duration_below(SPAN / 4));
     let when = match transport {
-        // The command line's updates are not seen.
+        // Updates of the command line are not visible.
         PlannedTransport::CommandLine => requested,
-        // Its watchdog, which would continue it, may be gone then, and no test is there that could stop it.
-        // Nor does anything continue a watchdog whose coordinator has left.
+        // While leaving, the coordinator's watchdog may already be gone, so nothing resumes the coordinator,
+        // and no running test could stop it. Nor does anything resume a watchdog whose coordinator has left.
         _ if [FaultTarget::Coordinator, FaultTarget::ProcessRole(ProcessRole::Watchdog)]
             .contains(&target) =>
         {

@@ -1,4 +1,4 @@
-//! The plan of one round: its programs, its configuration, its client, and its faults. All of it is drawn.
+//! The plan of one round: its programs, configuration, client and faults, all drawn at random.
 
 use std::{path::Path, time::Duration};
 
@@ -32,11 +32,11 @@ pub(crate) struct MtpPlan {
     /// The explicitly selected tests; `None` for all.
     pub(crate) selection: Option<Vec<String>>,
     pub(crate) is_discovered_first: bool,
-    /// Runs of the same selection, one after the other or concurrent.
+    /// Runs of the same selection, sequential or concurrent.
     pub(crate) runs: RunPattern,
     pub(crate) faults: Vec<PlannedFault>,
     pub(crate) end: SessionEnding,
-    /// Offsets of the wall clock in seconds, one for each call.
+    /// Wall clock offsets in seconds, one for each call.
     pub(crate) clock: Vec<i64>,
     /// The disk of the state directory.
     pub(crate) disk: StateDisk,
@@ -47,23 +47,23 @@ pub(crate) struct ClientPlan {
     pub(crate) transport: PlannedTransport,
     pub(crate) callback: Option<PlannedCallback>,
     pub(crate) has_attachments: bool,
-    /// The client gives another process as its own.
+    /// The client names another process as its own.
     pub(crate) names_process: bool,
-    /// The way in which the client handles what it has read; `None` if handlers take no time.
+    /// How the client handles messages; `None` if handling takes no time.
     pub(crate) handling: Option<MessageHandling>,
 }
 
 impl ClientPlan {
-    /// Returns whether the client responds to barriers, and handles messages in the order of each connection:
-    /// what it has handled at the completion can then be proven, whatever dies.
+    /// Returns whether the client responds to barriers and handles messages in order per connection. Handling
+    /// up to the completion can then be proven, whichever process dies.
     pub(crate) fn proves_handling(&self) -> bool {
         let is_silent = self.handling.is_some_and(|handling| handling.responses == ResponseRule::Never);
         self.callback.as_ref().is_some_and(PlannedCallback::is_good) && !is_silent
     }
 
-    /// Returns whether a part of the client's runs may go over the main connection: the client is busy during
-    /// the first probe, or never answers log requests. After the death of the coordinator, no process can ask
-    /// there which messages the client has handled.
+    /// Returns whether some of the client's runs may use the main connection: the client is busy during the
+    /// first probe, or never answers log requests. After the coordinator's death, no process can ask for
+    /// proof of handling there.
     pub(crate) fn may_use_main(&self) -> bool {
         self.handling.is_some_and(|handling| {
             handling.busy_once.is_some() || handling.responses == ResponseRule::NoneForLog
@@ -75,14 +75,14 @@ impl ClientPlan {
 pub(crate) enum PlannedTransport {
     Stdio,
     Dial,
-    /// The command line, which is its own client.
+    /// The command line, which acts as its own client.
     CommandLine,
 }
 
 /// The listener on the callback port.
 #[derive(Debug, Clone)]
 pub(crate) enum PlannedCallback {
-    /// ListenerBehaviour by the number of the connection; the last one applies to all further ones.
+    /// Behaviour by connection number; the last entry applies to all further connections.
     Open(Vec<ListenerBehaviour>),
     /// No process listens.
     Refused,
@@ -101,7 +101,7 @@ pub(crate) enum RunPattern {
     Concurrent,
 }
 
-/// The way in which the client ends the session.
+/// How the client ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEnding {
     Exit,
@@ -175,8 +175,8 @@ impl MtpPlan {
         plan
     }
 
-    /// Draws the round of a seed with a single fault at one point: the number selects from all possible
-    /// actions at all points, cyclically: first the death at each point, then all errors, then all pauses.
+    /// Draws the round of a seed with a single fault at one point. `number` cycles through all actions at all
+    /// points: first the death at each point, then all errors, then all pauses.
     pub(crate) fn at_point(seed: u64, number: usize) -> Self {
         let pause = Duration::from_millis(300);
         let errors = POINTS.iter().filter(|point| point.error.is_some());
@@ -193,13 +193,13 @@ impl MtpPlan {
         Self { faults: vec![fault], clock: Vec::new(), disk: StateDisk::Unlimited, ..Self::draw(seed) }
     }
 
-    /// Returns the uids of the tests to run, with their state without faults.
+    /// Returns the uids of the tests to run, with their states without faults.
     pub(crate) fn expected(&self) -> Vec<(String, &'static str)> {
         let all = self.suites.iter().flat_map(PlannedSuite::tests);
         all.filter(|(uid, _)| self.selection.as_ref().is_none_or(|chosen| chosen.contains(uid))).collect()
     }
 
-    /// Returns what the totals count beside the faults.
+    /// Returns the properties of the round that are counted in the totals besides its faults.
     pub(crate) fn peculiarities(&self, has_disk: bool) -> Vec<Peculiarity> {
         let disk = match self.disk {
             StateDisk::Unlimited => None,
@@ -224,8 +224,8 @@ impl MtpPlan {
         hostile.chain(disk).chain(clock).chain(client).collect()
     }
 
-    /// Returns whether an error of the system may make the request impossible: the response is an error, and
-    /// the command line exits with 10.
+    /// Returns whether a system error may make the request impossible. The response is then an error, and the
+    /// command line exits with 10.
     pub(crate) fn may_lose_a_request(&self) -> bool {
         self.faults.iter().any(|fault| match fault.action {
             InjectedAction::At(point, _, PointAction::Error(_)) => point.error == Some(PossibleLoss::Request),
@@ -236,7 +236,7 @@ impl MtpPlan {
         })
     }
 
-    /// Returns whether the process that the client names is killed.
+    /// Returns whether the process named by the client is killed.
     pub(crate) fn kills_client(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.action, InjectedAction::KillClient))
     }
@@ -339,7 +339,7 @@ fn draw_fault(draws: &mut SeededRandom, client: &ClientPlan) -> PlannedFault {
         (6, few),
         (6, few_processes),
     ];
-    // The effect on a test is not checked.
+    // The effect on a test process is not checked.
     if target != FaultTarget::Test {
         actions.push((6, InjectedAction::LimitMemory(target, draws.below(3000))));
     }

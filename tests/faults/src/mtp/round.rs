@@ -37,7 +37,7 @@ pub(crate) fn play(plan: &MtpPlan, round: &mut FaultRound<'_>) {
         _ => Vec::new(),
     };
     let client = FaultClient::start(plan, round.dir, &round.mark, &words);
-    // Only a fault at a named point can be that early.
+    // Only a fault at a named point can happen this early.
     let Some(client) = client else { return };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut round = MtpRound { plan, round };
@@ -64,7 +64,7 @@ impl MtpRound<'_, '_> {
         self.check_guarantees(client);
     }
 
-    /// Exchanges messages with the program until it has exited.
+    /// Exchanges messages with the program until it exits.
     fn run_session(&mut self, client: &FaultClient, progress: &RoundProgress) {
         if self.plan.client.transport == PlannedTransport::CommandLine {
             progress.reach(RoundStage::Requested);
@@ -88,12 +88,12 @@ impl MtpRound<'_, '_> {
         );
     }
 
-    /// Requests all runs of the round and waits for their responses; `None` if the connection ended before.
+    /// Requests all runs of the round and waits for their responses; `None` if the connection ends first.
     fn request_runs(&self, client: &FaultClient, progress: &RoundProgress) -> Option<()> {
         let initialized = client.initialize(&self.plan.client);
         let answer = wait_response(client, initialized)?;
         if self.plan.kills_client() && answer["error"]["code"] == -32602 {
-            // Its process was dead before the request was read.
+            // The process died before the request was read.
             return None;
         }
         assert!(answer.get("error").is_none(), "{answer}");
@@ -118,12 +118,12 @@ impl MtpRound<'_, '_> {
         }
     }
 
-    /// Checks every guarantee; panics at the first that is broken.
+    /// Checks every guarantee; panics at the first broken one.
     fn check_guarantees(&mut self, client: &FaultClient) {
         self.round.check_nothing_left();
         client.read_to_the_end();
         let errors = client.process.errors();
-        // A process that reaches its limit before it has begun cannot create its runtime, which panics.
+        // A process that hits its file limit during start-up cannot create its runtime, and panics.
         let is_too_early = errors.contains("Too many open files") && self.plan.may_lose_a_request();
         // A process without memory aborts at any allocation.
         let has_little = |one: &InjectedFault| {
@@ -143,7 +143,7 @@ impl MtpRound<'_, '_> {
             _ if self.round.is_killed(FaultTarget::Coordinator) => {}
             PlannedTransport::CommandLine => self.check_report(code),
             _ if is_gone => assert!(code.is_some(), "the coordinator died of a signal"),
-            // It could not begin, and printed an error.
+            // The program could not start, and printed an error.
             _ if self.plan.may_lose_a_request() && matches!(code, Some(4 | 10 | 101)) => {
                 assert!(errors.contains("failed to"))
             }
@@ -157,7 +157,7 @@ impl MtpRound<'_, '_> {
         self.round.check_peaks();
     }
 
-    /// Returns whether faults may prevent that a program is listed, in two attempts or within its limit.
+    /// Returns whether faults may prevent the listing of a program, by two failed attempts or a timeout.
     fn may_hide_a_program(&self) -> bool {
         let stop = InjectedAction::StopForGood(FaultTarget::Test);
         let is_stopped = self
@@ -192,7 +192,7 @@ impl MtpRound<'_, '_> {
             assert!(!is_bad, "a run with bad tests has passed\n{report}");
         }
         let cases = report.matches("<testcase ").count();
-        // A program that could not be listed takes the place of its tests.
+        // A program that could not be listed is reported in place of its tests.
         let may_hide = self.may_hide_a_program() || self.plan.may_lose_a_request();
         let is_whole = cases >= expected.len() || (may_hide && code == Some(2));
         assert!(is_whole, "{cases} tests are reported of {}\n{report}", expected.len());
@@ -216,7 +216,7 @@ fn save_record(dir: &Path, client: &FaultClient) {
     fs::write(dir.join("stdout.txt"), client.output()).ok();
 }
 
-/// Returns the arguments that select these tests on the command line.
+/// Returns the command line arguments that select these tests.
 fn selection_arguments(uids: &[String]) -> Vec<String> {
     if uids.is_empty() {
         return vec!["-E".to_owned(), "none()".to_owned()];
@@ -224,7 +224,7 @@ fn selection_arguments(uids: &[String]) -> Vec<String> {
     uids.iter().flat_map(|uid| ["-E".to_owned(), format!("test(={uid})")]).collect()
 }
 
-/// Waits for a response; `None` if the connection ends before.
+/// Waits for a response; `None` if the connection ends first.
 fn wait_response(client: &FaultClient, id: u64) -> Option<Value> {
     client.recorder.wait(&format!("the answer to {id}"), |events| {
         let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;

@@ -1,4 +1,4 @@
-//! Checks of a round's run directories when all processes have exited: the true state of each run, and every
+//! Checks a round's run directories after all processes have exited: the true state of each run, and every
 //! result that the client received.
 
 use std::{collections::BTreeMap, path::Path};
@@ -18,7 +18,7 @@ use crate::{
     planned_faults::{InjectedAction, PointAction},
 };
 
-/// Checks the run directories of a round; panics if they differ from the facts.
+/// Checks the run directories of a round; panics if they differ from the received results.
 pub(crate) fn check(
     plan: &MtpPlan,
     dir: &Path,
@@ -38,7 +38,7 @@ pub(crate) fn check(
         let seen = guarantees::received_results(&events, &asked);
         let is_it = |run: &&EarlierRun| run.head.as_ref().is_some_and(|head| head.run == asked.run_id);
         let Some(run) = all.iter().find(is_it) else {
-            // A run that ends while its programs are listed has not begun.
+            // A run that ends while listing its programs has not begun.
             let has_begun =
                 |node: &Value| node["execution-state"] != "cancelled" && node["outcome-kind"] != "not-run";
             let of_it = seen.values().find(|node| has_begun(node));
@@ -67,7 +67,7 @@ pub(crate) fn check(
     }
 }
 
-/// Returns whether the journals may have been moved elsewhere, or the run has no manifest.
+/// Returns whether the journals may have moved elsewhere, or the run has no manifest.
 fn has_lost_place(one: &InjectedFault) -> bool {
     let InjectedAction::At(point, _, PointAction::Error(_)) = one.fault.action else { return false };
     one.hit.is_some() && ["run.dir", "run.manifest"].contains(&point.name)

@@ -1,4 +1,4 @@
-//! Clients that handle slowly what they read, or read one of their connections slowly.
+//! Clients that handle messages slowly, or read one of their connections slowly.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use crate::{
     system_limits::StateDisk,
 };
 
-/// Sets the random numbers of slow clients apart from the others of a round, which are the same without them.
+/// Keeps the random numbers of slow clients separate, so that other rounds do not change.
 const SLOW_CLIENTS: u64 = 0x510c_11e2;
-/// Longest handling of a notification.
+/// Longest handling time of a notification.
 const SLOWEST: Duration = Duration::from_millis(20);
-/// Longest handling of a change: a notification has all changes of a short round.
+/// Longest handling time of a change. One notification may hold all changes of a short round.
 const SLOWEST_CHANGE: Duration = Duration::from_millis(4);
-/// Longest time for which the handlers of a client are busy once.
+/// Longest time for which a client's handlers are busy once.
 const LONG_BUSY: Duration = Duration::from_secs(4);
-/// Longer than a slow client takes for all that can be unanswered at a time.
+/// Longer than a slow client takes to handle everything that can be unanswered at once.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A fixed load whose results a slow client must have handled at the completion.
+/// A fixed load. The slow client must have handled all results at the completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum SlowClientLoad {
     /// 20,000 tests, 0.3 ms for each change.
     ManyTests,
     /// 2,000 tests, 2 ms for each change.
     SlowChanges,
-    /// One connection of three is throttled; tests crash and are retried.
+    /// One of three connections is throttled; tests crash and are retried.
     ThrottledStream,
 }
 
@@ -49,7 +49,7 @@ impl SlowClientLoad {
         }
     }
 
-    /// Returns the number of rounds in which nothing may be handled after the completion.
+    /// Returns the number of rounds to play. Nothing may be handled after the completion in any of them.
     pub(crate) fn rounds(self) -> u64 {
         match self {
             Self::ManyTests | Self::SlowChanges => 50,
@@ -57,8 +57,8 @@ impl SlowClientLoad {
         }
     }
 
-    /// Returns the round of a seed. Nothing is injected; half of the clients handle as StreamJsonRpc does,
-    /// and half as vscode-jsonrpc does.
+    /// Returns the round of a seed. Nothing is injected; half of the clients handle messages like
+    /// StreamJsonRpc, half like vscode-jsonrpc.
     pub(crate) fn plan(self, seed: u64) -> MtpPlan {
         let mut draws = SeededRandom::new(seed ^ SLOW_CLIENTS);
         let (script, time) = match self {
@@ -135,7 +135,7 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
         (10, ResponseRule::NoneForLog),
         (10, ResponseRule::Never),
     ]);
-    // A breakpoint, a cold start, a busy thread of an editor: once, longer than the limit for a first answer.
+    // A breakpoint, a cold start or a busy editor thread: once, for longer than the limit for a first answer.
     let is_busy = draws.with_probability(25);
     let busy_once =
         is_busy.then(|| (draws.below(12), LONG_BUSY.mul_f64(draws.between(10, 100) as f64 / 100.0)));
@@ -153,7 +153,7 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
     }
 }
 
-/// Adds tests that pass, so that the client's queues are long when a fault takes effect.
+/// Adds passing tests, so that the client's queues are long when a fault takes effect.
 fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     let mut scripts = plan.suites.iter_mut().filter_map(|suite| match &mut suite.program {
         PlannedProgram::Gtest(script) => Some(script),
@@ -170,8 +170,8 @@ fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     }
 }
 
-/// Draws three connections, one of which is read slowly: at 1 MB/s, or so slowly that a few results take
-/// longer than the rest of the run.
+/// Draws three connections. One is read slowly: at 1 MB/s, or so slowly that a few results take longer than
+/// the rest of the run.
 fn draw_connections(draws: &mut SeededRandom) -> Vec<ListenerBehaviour> {
     let pause = Duration::from_millis(draws.between(2, 20) as u64);
     let bytes = draws.pick(&[1 << 10, 4 << 10]);
@@ -180,11 +180,11 @@ fn draw_connections(draws: &mut SeededRandom) -> Vec<ListenerBehaviour> {
         _ if number == throttled => ListenerBehaviour::ReadsAtRate(bytes, pause),
         _ => ListenerBehaviour::Normal,
     };
-    // Further connections are read as fast as the last of these.
+    // Further connections behave like the last one, which is read at full speed.
     (0..3).map(behaviour).chain([ListenerBehaviour::Normal]).collect()
 }
 
-/// Draws tests of which some crash: enough that a slow connection is behind when they do.
+/// Draws tests with enough crashes that a slow connection lags behind when they happen.
 fn draw_crashing_script(draws: &mut SeededRandom) -> String {
     let letters = [(930, 'p'), (20, 'w'), (20, 'f'), (10, 'c'), (10, 'a'), (10, 'k')];
     (0..draws.between(200, 600)).map(|_| draws.pick_weighted(&letters)).collect()
