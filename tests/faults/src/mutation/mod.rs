@@ -1,8 +1,8 @@
-//! Rounds of mutation testing: a small project in C, whose verdicts are known from a run without faults.
+//! Rounds of mutation testing on a small C project whose verdicts are known from a run without faults.
 //!
-//! - `project`: the project, and its verdicts.
-//! - `plan`: what the user does, and the faults; all of it is drawn.
-//! - `round`: one round, and what must hold of every verdict.
+//! - `project`: the project and its verdicts.
+//! - `plan`: the user's actions and the faults, all drawn at random.
+//! - `round`: one round, and the checks of every verdict.
 
 mod plan;
 mod project;

@@ -1,4 +1,4 @@
-//! The plan of a round: the project, what the user does, and the faults.
+//! The plan of a round: the project, the user's actions, and the faults.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     suites::{PlannedSettings, draw_settings},
 };
 
-/// Sets the random numbers of these rounds apart from those of other protocols.
+/// Keeps the random numbers of mutation rounds separate from other protocols.
 const MUTATION: u64 = 0x0000_3247_a707;
 /// Expected length of a run; faults are drawn within it.
 const RUN: Duration = Duration::from_millis(2500);
@@ -23,7 +23,7 @@ pub(crate) struct MutationPlan {
     /// Number of functions of the project.
     pub(crate) functions: usize,
     pub(crate) settings: PlannedSettings,
-    /// When the user ends the run, if so.
+    /// When the user interrupts the run, if at all.
     pub(crate) interrupted: Option<Duration>,
     pub(crate) faults: Vec<PlannedFault>,
     pub(crate) clock: Vec<i64>,
@@ -45,7 +45,7 @@ impl MutationPlan {
         }
     }
 
-    /// Returns what the totals count beside the faults.
+    /// Returns the properties of the round that are counted in the totals besides its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let clock = (!self.clock.is_empty()).then(|| Peculiarity::new("clock jumps"));
         let interrupted = self.interrupted.map(|_| Peculiarity::new("SIGINT"));
@@ -53,8 +53,8 @@ impl MutationPlan {
     }
 }
 
-/// Draws a fault of one of our processes. A test process that is killed from outside has failed: it says
-/// nothing of Heeler.
+/// Draws a fault of a Heeler process. Test processes are excluded: one killed from outside just fails, which
+/// tests nothing in Heeler.
 fn draw_fault(draws: &mut SeededRandom) -> PlannedFault {
     let mut fault = draw_process_fault(draws);
     if !matches!(fault.action, InjectedAction::At(..)) {

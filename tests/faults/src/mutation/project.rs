@@ -1,4 +1,4 @@
-//! The project: functions in C whose mutants are killed, survive, do not end or are not reached.
+//! The project: C functions whose mutants are killed, survive, hang or are not reached.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command, sync::Mutex};
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::heeler_process::heeler;
 
-/// The status of each mutant, by its place and replacement.
+/// The status of each mutant, by place and replacement.
 pub(crate) type Verdicts = BTreeMap<String, String>;
 
-/// The verdicts of projects without faults, by their number of functions.
+/// Verdicts without faults, by the project's number of functions.
 static KNOWN: Mutex<BTreeMap<usize, Verdicts>> = Mutex::new(BTreeMap::new());
 
 /// Writes the project.
@@ -64,7 +64,7 @@ pub(crate) fn verdicts_without_faults(functions: usize) -> Verdicts {
     verdicts
 }
 
-/// Reads the verdicts of a report; `None` without one.
+/// Reads the verdicts of a report; `None` if there is no report.
 pub(crate) fn read(path: &Path) -> Option<Verdicts> {
     let report: Value = serde_json::from_slice(&fs::read(path).ok()?).expect("a report is whole");
     let mut verdicts = Verdicts::new();

@@ -1,4 +1,4 @@
-//! One round: a run with faults, and one without them that goes on where it was.
+//! One round: a run with faults, then a run without faults that continues the first.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::{
     support::process::signal_if_there,
 };
 
-/// The exit code of a run that was cancelled.
+/// Exit code of a cancelled run.
 const CANCELLED: i32 = 3;
 
 /// The user at the command line.
@@ -39,7 +39,7 @@ impl RoundClient for User {
     }
 
     fn act(&self, _action: InjectedAction, _progress: &RoundProgress) -> Option<String> {
-        // No such fault is drawn.
+        // Not drawn for mutation testing.
         None
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn play(plan: &MutationPlan, round: &mut FaultRound<'_>) {
     }
 }
 
-/// Checks the run with faults: what it says is true, and what it does not know it says.
+/// Checks the run with faults: reported verdicts are correct, and unknown verdicts are reported as pending.
 fn check_first_run(
     plan: &MutationPlan,
     process: &HeelerProcess,
@@ -96,7 +96,7 @@ fn check_first_run(
     round.check_peaks();
 }
 
-/// Runs it again, without faults: every verdict is that of a project that nothing has happened to.
+/// Runs again without faults: every verdict must equal a run that was never disturbed.
 fn check_second_run(plan: &MutationPlan, round: &FaultRound<'_>, expected: &Verdicts) {
     let mut command = project::mutate(round.dir, &round.mark, plan.settings.jobs, "second.json");
     let output = command.output().unwrap();
@@ -118,7 +118,7 @@ fn check_verdicts(found: &Verdicts, expected: &Verdicts, are_all_known: bool, er
     assert_eq!(found.len(), expected.len(), "mutants are missing\n{errors}");
 }
 
-/// The user's sources are only read.
+/// Checks that the user's sources are unchanged.
 fn assert_no_sources_changed(dir: &Path, functions: usize) {
     let fresh = tempfile::tempdir().unwrap();
     project::write(fresh.path(), functions);

@@ -1,4 +1,4 @@
-//! The client: its connections, one after the other, and what faults want of it.
+//! The client: its consecutive connections, and the faults that affect the client.
 
 use std::{
     net::{Shutdown, TcpStream},
@@ -22,7 +22,7 @@ use crate::{
     traffic_record::{Traffic, TrafficRecord},
 };
 
-/// The client and the server that it has started.
+/// The client and the server that it started.
 pub(crate) struct RspClient {
     pub(crate) process: HeelerProcess,
     per_message: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct RspClient {
 pub(crate) struct RspConnection {
     pub(crate) record: Arc<TrafficRecord<Value>>,
     stream: Arc<Mutex<TcpStream>>,
-    /// Ends the connection while another thread writes.
+    /// Closes the connection while another thread writes.
     end: Arc<TcpStream>,
 }
 
@@ -52,8 +52,8 @@ impl RspClient {
         }
     }
 
-    /// Connects; `None` if the server is gone before it serves this connection. A server that still clears up
-    /// after the connection before closes further ones.
+    /// Connects; `None` if the server is gone before it serves this connection. A server that is still
+    /// clearing up after the previous connection closes new ones.
     pub(crate) fn connect(&self) -> Option<RspConnection> {
         let until = Instant::now() + DEADLINE;
         loop {
@@ -101,7 +101,7 @@ impl RspClient {
 }
 
 impl RspConnection {
-    /// Sends a message. A server that is gone does not receive it, which other checks detect.
+    /// Sends a message. Other checks detect a server that is gone.
     pub(crate) fn send(&self, message: Value) {
         assert_eq!(rsp_client_schema_violation(&message), None, "{message}");
         // Requests of several threads are sent in the order of the record.
@@ -110,7 +110,7 @@ impl RspConnection {
         framing::write_message(&mut *stream, &message).ok();
     }
 
-    /// Waits for a response; `None` if the connection ends before.
+    /// Waits for a response; `None` if the connection ends first.
     pub(crate) fn wait_response(&self, id: u64) -> Option<Value> {
         self.record.wait(&format!("the response to {id}"), |traffic| {
             traffic.iter().find_map(|one| match one {
@@ -122,7 +122,7 @@ impl RspConnection {
         })
     }
 
-    /// Ends the connection without a word.
+    /// Closes the connection without notice.
     pub(crate) fn hang_up(&self) {
         self.record.leave();
         self.end.shutdown(Shutdown::Both).ok();
@@ -158,14 +158,14 @@ impl RoundClient for RspClient {
                 connection.record.set_paused(false);
             }
             InjectedAction::Disconnect => connection.hang_up(),
-            // No such fault is drawn for this protocol, or it needs no client.
+            // Not drawn for this protocol, or needs no client.
             _ => return None,
         }
         Some("the client".to_owned())
     }
 }
 
-/// Returns the parameters of a start of a suite.
+/// Returns the parameters for starting a suite.
 pub(super) fn start_params(suite: &str, filter: Option<&str>) -> Value {
     let attributes = filter.map_or_else(|| json!({}), |filter| json!({"filter": filter}));
     json!({"mode": "run", "params": {"serverType": "heeler.suite", "id": suite, "attributes": attributes}})

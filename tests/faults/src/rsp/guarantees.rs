@@ -1,5 +1,5 @@
-//! What must hold on each connection, whatever faults were injected: every started run has the states of one
-//! run, in order, and one end; nothing follows it; percentages never fall; every test has one line.
+//! Guarantees on each connection, whatever faults were injected: every started run passes through a run's
+//! states in order and ends once; nothing follows its end; percentages never fall; every test has one line.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,35 +20,35 @@ const STOPPED: u64 = 4;
 const OK: u64 = 0;
 const CANCEL: u64 = 8;
 
-/// Who has ended a connection.
+/// Who closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnder {
-    /// The client, which is sent nothing more of its runs.
+    /// The client, which then receives nothing more about its runs.
     Client,
-    /// The server, which has ended all runs before.
+    /// The server, after ending all runs.
     Server,
     /// A fault that killed the server, perhaps while it was ending its runs.
     Killer { is_terminated: bool },
 }
 
-/// What a connection has shown.
+/// Observations from a connection.
 #[derive(Debug, Default)]
 pub(super) struct CheckedConnection {
     pub(super) runs: Vec<ReceivedRun>,
-    /// Number of tests with another result than without faults.
+    /// Number of tests whose results differ from a run without faults.
     pub(super) lost: usize,
 }
 
 /// A run in progress.
 #[derive(Debug, Default)]
 struct SuiteRun {
-    /// The selected tests, with their states without faults.
+    /// The selected tests with their states without faults.
     expected: BTreeMap<String, &'static str>,
     job: Option<Value>,
     /// The last state; 0 before the first.
     state: u64,
     has_process: bool,
-    /// The status of the job, once it is removed.
+    /// The status of the job after its removal.
     status: Option<Value>,
     is_terminated: bool,
     percent: u64,
@@ -61,14 +61,14 @@ struct ConnectionReplay<'a> {
     /// Requests without a response.
     open: VecDeque<Value>,
     runs: BTreeMap<String, SuiteRun>,
-    /// Number of states by suite that follow refused starts, and stops of suites that do not run.
+    /// Number of expected repeated states by suite, caused by refused starts and stops of idle suites.
     repeated_states: BTreeMap<String, usize>,
-    /// A fault or a step has asked for the end of a run.
+    /// A fault or a step has requested the end of a run.
     has_asked_for_end: bool,
     checked: CheckedConnection,
 }
 
-/// Checks a connection; panics at the first guarantee that is broken.
+/// Checks a connection; panics at the first broken guarantee.
 pub(super) fn check(
     plan: &RspPlan,
     traffic: &[Traffic<Value>],
@@ -96,7 +96,7 @@ pub(super) fn check(
     }
     if end == ConnectionEnder::Server {
         assert!(replay.runs.is_empty(), "runs have no end: {:?}", replay.runs);
-        // What was read before SIGTERM is answered; what was not is not.
+        // Requests read before SIGTERM are answered; unread ones are not.
     }
     for run in std::mem::take(&mut replay.runs).into_values() {
         replay.add(run);
@@ -180,7 +180,7 @@ impl ConnectionReplay<'_> {
         self.runs.insert(suite.to_owned(), SuiteRun { expected, ..SuiteRun::default() });
     }
 
-    /// Expects the present state of a suite to be sent again.
+    /// Expects a suite's current state to be sent again.
     fn repeat_state(&mut self, suite: &str) {
         *self.repeated_states.entry(suite.to_owned()).or_default() += 1;
     }
@@ -239,7 +239,7 @@ impl ConnectionReplay<'_> {
         });
         let is_program = |uid: &String| self.plan.suites.iter().any(|suite| suite.name == *uid);
         let mut labels = run.labels;
-        // A program that could not be listed takes the place of its tests.
+        // A program that could not be listed is reported in place of its tests.
         let hidden = labels.keys().filter(|uid| is_program(uid)).count();
         assert!(hidden == 0 || self.losses.may_hide_a_program(), "a program could not be listed: {labels:?}");
         labels.retain(|uid, _| !is_program(uid));
@@ -291,7 +291,7 @@ impl SuiteRun {
         self.percent = percent;
     }
 
-    /// Takes the line of a test: a text of its own, with the outcome in front, and at most one for each test.
+    /// Records a test's line: a separate message that starts with the outcome, at most one per test.
     fn on_output(&mut self, params: &Value) {
         let text = params["text"].as_str().unwrap();
         let suite = params["server"]["id"].as_str().unwrap();
@@ -326,8 +326,8 @@ const LABELS: [&str; 13] = [
     "not run",
 ];
 
-/// Reads the summary of a run: the number of its results, of its selected tests, and the sum of the counts;
-/// `None` if no test ran.
+/// Reads the summary of a run: the number of results, of selected tests, and the sum of the counts; `None` if
+/// no test ran.
 fn counts_of(message: &str) -> Option<(usize, usize, usize)> {
     let (_suite, message) = message.split_once(": ")?;
     let (head, rest) = message.split_once(": ")?;

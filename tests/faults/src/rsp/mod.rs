@@ -1,9 +1,9 @@
-//! Rounds on the Runtime Server Protocol: a client starts and stops suites, disconnects and comes again.
+//! Rounds on the Runtime Server Protocol: a client starts and stops suites, disconnects and reconnects.
 //!
-//! - `plan`: what the client does; all of it is drawn.
-//! - `client`: the connections of the client, one after the other.
+//! - `plan`: the client's actions, all drawn at random.
+//! - `client`: the client's consecutive connections.
 //! - `round`: one round.
-//! - `guarantees`: what must hold on each connection.
+//! - `guarantees`: the checks of each connection.
 
 mod client;
 mod guarantees;

@@ -1,4 +1,4 @@
-//! The plan of a round: its suites, what the client does on each of its connections, and the faults.
+//! The plan of a round: its suites, the client's actions on each connection, and the faults.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,9 +9,9 @@ use crate::{
     suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
-/// Sets the random numbers of these rounds apart from those of other protocols.
+/// Keeps the random numbers of this protocol separate from other protocols.
 const RSP: u64 = 0x0005_e4f1_ce55;
-/// Longer than any client of a round does not read.
+/// Longer than any client of a round pauses reading.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The plan of a round.
@@ -20,9 +20,9 @@ pub(crate) struct RspPlan {
     pub(crate) seed: u64,
     pub(crate) suites: Vec<PlannedSuite>,
     pub(crate) settings: PlannedSettings,
-    /// The connections, one after the other; the last one ends the server.
+    /// The consecutive connections; the last one ends the server.
     pub(crate) connections: Vec<PlannedConnection>,
-    /// Time that the client takes for each message.
+    /// Time that the client spends on each message.
     pub(crate) per_message: Duration,
     pub(crate) faults: Vec<PlannedFault>,
     pub(crate) clock: Vec<i64>,
@@ -34,21 +34,21 @@ pub(crate) struct PlannedConnection {
     pub(crate) end: ConnectionEnding,
 }
 
-/// Something that the client does.
+/// A client action.
 #[derive(Debug, Clone)]
 pub(crate) enum RspStep {
-    /// Starts a suite; `tests` are those it selects, `None` for all.
+    /// Starts a suite with the selected `tests`; `None` for all.
     Start {
         suite: usize,
         tests: Option<Vec<String>>,
     },
-    /// Starts a suite with an attribute that is refused, or that does not exist.
+    /// Starts a suite with an invalid or unknown attribute.
     StartRefused,
     Stop {
         suite: usize,
         is_forced: bool,
     },
-    /// Cancels all jobs that the server names.
+    /// Cancels all jobs that the server lists.
     CancelJobs,
     AskJobs,
     AskState {
@@ -66,7 +66,7 @@ pub(crate) enum RspStep {
 pub(crate) enum ConnectionEnding {
     /// `server/disconnectClient`.
     Disconnect,
-    /// The end of the stream, without a word.
+    /// The stream ends without notice.
     HangUp,
     /// `server/shutdown`, which also ends the server.
     Shutdown,
@@ -98,7 +98,7 @@ impl RspPlan {
         }
     }
 
-    /// Returns what the totals count beside the faults.
+    /// Returns the properties of the round that are counted in the totals besides its faults.
     pub(crate) fn peculiarities(&self) -> Vec<Peculiarity> {
         let slow = (!self.per_message.is_zero()).then(|| Peculiarity::new("slow client"));
         let clock = (!self.clock.is_empty()).then(|| Peculiarity::new("clock jumps"));
@@ -111,8 +111,7 @@ impl RspPlan {
             .collect()
     }
 
-    /// Returns the tests of a suite, or those of its tests that are selected, with their states without
-    /// faults.
+    /// Returns the tests of a suite, or the selected ones, with their states without faults.
     pub(crate) fn expected(&self, suite: &str, tests: Option<&[String]>) -> BTreeMap<String, &'static str> {
         let all = self.suites.iter().filter(|one| one.name == suite).flat_map(PlannedSuite::tests);
         all.filter(|(uid, _)| tests.is_none_or(|tests| tests.contains(uid))).collect()
@@ -132,7 +131,7 @@ impl ConnectionEnding {
 
 fn draw_connection(draws: &mut SeededRandom, suites: &[PlannedSuite], is_last: bool) -> PlannedConnection {
     let mut steps: Vec<_> = (0..draws.between(1, 7)).map(|_| draw_step(draws, suites)).collect();
-    // Most connections wait for what they have started.
+    // Most connections wait for the suites that they started.
     if draws.with_probability(70) {
         steps.extend((0..suites.len()).map(|suite| RspStep::AwaitEnd { suite }));
         steps.push(RspStep::AskJobs);

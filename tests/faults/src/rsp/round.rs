@@ -1,4 +1,4 @@
-//! One round: the connections of the client, one after the other, and what must hold afterwards.
+//! One round: the client's consecutive connections and the checks afterwards.
 
 use std::{
     collections::BTreeSet,
@@ -63,7 +63,7 @@ fn run_sessions(plan: &RspPlan, client: &RspClient, round: &mut FaultRound<'_>, 
     assert!(client.process.wait_gone(), "processes of Heeler's own are left\n{}", client.process.errors());
 }
 
-/// Takes one step; `None` if the connection has ended.
+/// Takes one step; `None` if the connection ended.
 fn take_step(plan: &RspPlan, step: &RspStep, client: &RspClient, connection: &RspConnection) -> Option<()> {
     let ask = |method: &str, params: Value| {
         let id = client.request(connection, method, params);
@@ -100,7 +100,7 @@ fn take_step(plan: &RspPlan, step: &RspStep, client: &RspClient, connection: &Rs
     Some(())
 }
 
-/// Waits until a suite is stopped, or was not started; `None` if the connection ends before.
+/// Waits until a suite is stopped or was not started; `None` if the connection ends first.
 fn await_end(suite: &str, connection: &RspConnection) -> Option<()> {
     connection.record.wait(&format!("state 4 of {suite}"), |traffic| {
         let mut starts = BTreeSet::new();
@@ -138,7 +138,7 @@ fn end_connection(planned: &PlannedConnection, client: &RspClient, connection: &
     }
 }
 
-/// Has the server exit; again on a further connection if a fault has ended this one before.
+/// Shuts the server down; retries on a new connection if a fault closed this one.
 fn shut_down(client: &RspClient, mut connection: RspConnection) {
     loop {
         connection.record.leave();
@@ -151,7 +151,7 @@ fn shut_down(client: &RspClient, mut connection: RspConnection) {
     }
 }
 
-/// Checks every guarantee; panics at the first that is broken.
+/// Checks every guarantee; panics at the first broken one.
 fn check_guarantees(plan: &RspPlan, client: &RspClient, round: &FaultRound<'_>) {
     round.check_nothing_left();
     let errors = client.process.errors();
