@@ -1,4 +1,4 @@
-//! The named points of the program, the process that passes each, and the possible actions there.
+//! The program's named fault points, the process that passes each, and the actions possible there.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::{planned_faults::FaultTarget, support::process::ProcessRole};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct FaultPoint {
     pub(crate) name: &'static str,
-    /// The process that passes it.
+    /// The process that passes the point.
     pub(crate) role: FaultTarget,
-    /// The possible loss by a system error at this point, if one can be injected.
+    /// The possible loss from a system error here; `None` if no error can be injected.
     pub(crate) error: Option<PossibleLoss>,
 }
 
-/// The possible loss by a system error at a point.
+/// The possible loss from a system error at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PossibleLoss {
-    /// Nothing that a client sees except a log message.
+    /// Clients see only a log message.
     Nothing,
-    /// The journal of a worker: its unproven results are lost if it dies as well, or the client breaks its
+    /// A worker's journal: unproven results are lost if the worker also dies or the client breaks its
     /// connection.
     Journal,
-    /// The tests of one lease, which are reported so.
+    /// The tests of one lease, which are reported as lost.
     Tests,
-    /// The whole request, whose response is an error after its completion.
+    /// The whole request, which is answered with an error after its completion.
     Request,
 }
 
@@ -81,7 +81,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     fallible("pool.watchdog", COORDINATOR, PossibleLoss::Request),
 ];
 
-/// Panics if these differ from the program's own points.
+/// Panics if this list differs from the program's own points.
 pub(crate) fn compare() {
     let of_program: BTreeMap<_, _> = heeler_sys::fail::POINTS.into_iter().collect();
     let here: BTreeMap<_, _> = POINTS.iter().map(|point| (point.name, point.error.is_some())).collect();

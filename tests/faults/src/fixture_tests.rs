@@ -1,6 +1,6 @@
 //! Tests of the fixtures that rounds run, with their final states.
 
-/// Tests of the libtest fixture, with their final state.
+/// Tests of the libtest fixture with their final states.
 pub(crate) const LIBTEST: [(&str, &str); 14] = [
     ("a_adds", "passed"),
     ("b_prints", "passed"),
@@ -18,7 +18,7 @@ pub(crate) const LIBTEST: [(&str, &str); 14] = [
     ("z_is_last", "passed"),
 ];
 
-/// Tests of `tests/fixtures/pytest/test_faults.py` beside its twelve cases, with their final state.
+/// Tests of `tests/fixtures/pytest/test_faults.py` with their final states, without its parameterized cases.
 pub(crate) const PYTEST: [(&str, &str); 6] = [
     ("test_faults.py::test_fails", "failed"),
     ("test_faults.py::test_skips", "skipped"),
@@ -28,11 +28,11 @@ pub(crate) const PYTEST: [(&str, &str); 6] = [
     ("test_faults.py::test_is_last", "passed"),
 ];
 
-/// Number of cases of its parameterized test, which pass.
+/// Number of parameterized cases in the pytest fixture, all of which pass.
 pub(crate) const PYTEST_CASES: usize = 12;
 
-/// Quirks of the server of `tests/fixtures/mtp`, with the final state of its test `t3`. The other tests pass,
-/// but for the last one, which fails.
+/// Quirks of the server in `tests/fixtures/mtp`, with the final state of its test `t3`. The last test fails;
+/// all others pass.
 pub(crate) const MTP_QUIRKS: [(&str, &str); 6] = [
     ("plain", "passed"),
     ("both-states", "passed"),
@@ -42,7 +42,7 @@ pub(crate) const MTP_QUIRKS: [(&str, &str); 6] = [
     ("exits-before-response", "error"),
 ];
 
-/// Tests of the Go fixture, with their final state.
+/// Tests of the Go fixture with their final states.
 pub(crate) const GO: [(&str, &str); 27] = [
     ("TestPasses", "passed"),
     ("TestLogs", "passed"),
@@ -73,7 +73,7 @@ pub(crate) const GO: [(&str, &str); 27] = [
     ("Example_panics", "error"),
 ];
 
-/// Tools of the fixture server, with their final state.
+/// Tools of the fixture server with their final states.
 pub(crate) const MCP: [(&str, &str); 11] = [
     ("mcp.test.capabilities", "passed"),
     ("mcp.test.protocol.basic", "passed"),

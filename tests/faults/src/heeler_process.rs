@@ -1,4 +1,4 @@
-//! The program under test, as a round starts it.
+//! The program under test, as started by a round.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -12,10 +12,10 @@ use std::{
 
 use crate::support::recorder::DEADLINE;
 
-/// Environment variable that marks the processes of a round, and all their descendants, with the round's id.
+/// Environment variable that marks a round's processes and their descendants with the round's id.
 pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
 
-/// A running program; it is killed on drop.
+/// A running program; killed on drop.
 pub(crate) struct HeelerProcess {
     pub(crate) child: Mutex<Child>,
     pub(crate) pid: u32,
@@ -24,7 +24,7 @@ pub(crate) struct HeelerProcess {
 }
 
 impl HeelerProcess {
-    /// Starts a command, whose standard streams are pipes.
+    /// Starts a command with pipes as its standard streams.
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -32,8 +32,7 @@ impl HeelerProcess {
         Self { pid: child.id(), child: Mutex::new(child), errors, all_gone: Mutex::new(all_gone) }
     }
 
-    /// Waits until no process holds the standard error that all of Heeler's processes inherit; returns
-    /// whether that happened.
+    /// Waits until every Heeler process has closed the inherited standard error; returns false on timeout.
     pub(crate) fn wait_gone(&self) -> bool {
         self.all_gone.lock().unwrap().recv_timeout(DEADLINE).is_ok()
     }

@@ -1,26 +1,26 @@
-//! Programs that attack what Heeler relies on, with their tests.
+//! Test programs that attack Heeler's assumptions, with their tests.
 
-/// Beginning of the uids of its tests.
+/// Prefix of the uids of hostile tests.
 pub(crate) const SUITE_PREFIX: &str = "hostile::";
 
-/// A program of the end-to-end tests, the variable that selects its attack, and what becomes of its tests.
+/// A program of the end-to-end tests, the variable that selects its attack, and the states of its tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostileProgram {
-    /// Name of its source.
+    /// Name of the source file.
     pub(crate) fixture: &'static str,
     /// Name and value of the variable.
     pub(crate) attack: (&'static str, &'static str),
     tests: HostileTests,
-    /// The tests that do not pass: the beginning of their names, and their state.
+    /// Tests that do not pass: their name prefix and state.
     charged: (&'static str, &'static str),
-    /// The program itself fails, too.
+    /// The program itself also fails.
     pub(crate) fails_itself: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HostileTests {
     Named(&'static [&'static str]),
-    /// Tests, and the cases of a parameterised one.
+    /// Plain tests, and the cases of a parameterized test.
     WithCases(&'static [&'static str], &'static str, usize),
 }
 
@@ -64,7 +64,7 @@ const fn suites(
 }
 
 const NONE: (&str, &str) = ("none", "");
-/// An attack that only a time limit ends.
+/// An attack that ends only by timeout.
 pub(crate) const HANGING: &str = "fork, hang both";
 
 /// Every hostile program.
@@ -97,7 +97,7 @@ pub(crate) const PROGRAMS: [HostileProgram; 19] = [
 ];
 
 impl HostileProgram {
-    /// Returns the names of its tests, with their states without faults.
+    /// Returns the test names with their states without faults.
     pub(crate) fn tests(self) -> Vec<(String, &'static str)> {
         let names: Vec<String> = match self.tests {
             HostileTests::Named(names) => names.iter().map(|name| (*name).to_owned()).collect(),

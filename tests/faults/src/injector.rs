@@ -1,4 +1,4 @@
-//! Injects the faults of a round at their moments, each in its own thread.
+//! Injects a round's faults at their moments, each on its own thread.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use crate::{
     system_limits::{limit_files, limit_memory},
 };
 
-/// Polling interval for levels that cause no event.
+/// Polling interval for conditions that cause no event.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The stage of a round.
@@ -28,7 +28,7 @@ pub(crate) enum RoundStage {
     Over,
 }
 
-/// The stage of the round, shared with all threads that wait for it.
+/// The stage of the round, shared with all waiting threads.
 pub(crate) struct RoundProgress {
     start: Instant,
     stage: Mutex<(RoundStage, Vec<(RoundStage, Instant)>)>,
@@ -39,9 +39,9 @@ pub(crate) struct RoundProgress {
 #[derive(Debug, Clone)]
 pub(crate) struct InjectedFault {
     pub(crate) fault: PlannedFault,
-    /// Time since the round's start, and the target; `None` if there was no target, or the moment never came.
+    /// Time since the round's start, and the target; `None` if there was no target or the moment never came.
     pub(crate) hit: Option<(Duration, String)>,
-    /// The stage at that time.
+    /// The stage at the time of the fault.
     pub(crate) stage: RoundStage,
 }
 
@@ -60,14 +60,14 @@ impl RoundProgress {
         self.changed.notify_all();
     }
 
-    /// Waits for this time, or until the round's end.
+    /// Waits for this duration or until the round's end.
     pub(crate) fn wait_for(&self, pause: Duration) {
         let until = Instant::now() + pause;
         self.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
     }
 
-    /// Waits until `delay` after a stage and until `holds` returns true; returns whether that happened before
-    /// the round's end.
+    /// Waits until `delay` after a stage, and then until `holds` returns true. Returns false if the round
+    /// ends first.
     fn wait(&self, stage: RoundStage, delay: Duration, holds: impl Fn(RoundStage) -> bool) -> bool {
         let mut now = self.stage.lock().unwrap();
         loop {
@@ -85,18 +85,18 @@ impl RoundProgress {
     }
 }
 
-/// The client of a round, as far as faults concern it.
+/// The operations that faults need from a round's client.
 pub(crate) trait RoundClient: Sync {
-    /// Returns the process that the client has started.
+    /// Returns the process that the client started.
     fn coordinator(&self) -> u32;
 
-    /// Returns the number of messages about runs so far.
+    /// Returns the number of run messages received so far.
     fn updates(&self) -> usize;
 
-    /// Returns whether the client knows of the end of a run.
+    /// Returns whether the client has seen a run end.
     fn has_completed_run(&self) -> bool;
 
-    /// Does what an action wants of the client itself; returns what was affected, `None` if nothing was.
+    /// Carries out an action that affects the client itself; returns a description of the target, if any.
     fn act(&self, action: InjectedAction, progress: &RoundProgress) -> Option<String>;
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn inject(
     if !is_due {
         return missed(RoundStage::Over);
     }
-    // Processes of some roles are short-lived: the first one that exists is the target.
+    // Processes of some roles are short-lived, so the target is the first one that exists.
     let hit = RefCell::new(None);
     progress.wait(RoundStage::Launched, Duration::ZERO, |stage| {
         let at = progress.start.elapsed();
@@ -140,7 +140,7 @@ pub(crate) fn inject(
     }
 }
 
-/// Waits until the point has been passed, which the program notes in a file; resumes a process that was
+/// Waits until the program has noted in a file that it passed the point. Resumes the process if it was
 /// stopped there.
 fn wait_for_point(
     fault: &PlannedFault,
@@ -158,7 +158,7 @@ fn wait_for_point(
     let at = progress.start.elapsed();
     if let (Some(pid), PointAction::Stop(pause)) = (pid(), doing) {
         progress.wait_for(pause);
-        // The program writes the note before it stops, however long that takes.
+        // The program writes the note before it stops, however long the stop takes.
         progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
             if state(pid) == Some('T') {
                 signal_if_there(pid, "CONT");
@@ -166,7 +166,7 @@ fn wait_for_point(
             false
         });
     }
-    // The process may have reached the point while it exited.
+    // The process may have reached the point while exiting.
     let hit = pid().map(|pid| (at, format!("process {pid}")));
     let stage = if hit.is_some() && *stage.borrow() == RoundStage::Over {
         RoundStage::Leaving
@@ -183,7 +183,7 @@ fn target_process(action: InjectedAction, stage: RoundStage, coordinator: u32, d
         | InjectedAction::Stop(target, _)
         | InjectedAction::LimitFiles(target, _)
         | InjectedAction::LimitMemory(target, _) => find_process(target, coordinator, dir),
-        // Only a watchdog continues a coordinator, and the watchdog leaves first.
+        // Only a watchdog resumes a coordinator, and the watchdog leaves first.
         InjectedAction::StopForGood(FaultTarget::Coordinator) if stage >= RoundStage::Leaving => None,
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
             processes_of_role(coordinator, ProcessRole::Watchdog).first().map(|_| coordinator)
@@ -211,7 +211,7 @@ fn apply_action(
         }
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
             let is_stopped = signal_if_there(pid, "STOP");
-            // At the end of a session the watchdog leaves first, and then nothing but a user continues its
+            // At the end of a session the watchdog leaves first. After that only a user resumes its
             // coordinator.
             let is_left_alone = progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
                 state(pid) != Some('T') || processes_of_role(pid, ProcessRole::Watchdog).is_empty()
@@ -224,7 +224,7 @@ fn apply_action(
         InjectedAction::StopForGood(_) => signal_if_there(pid, "STOP").then(|| format!("process {pid}")),
         InjectedAction::LimitFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
         InjectedAction::LimitMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
-        // The program injects it itself.
+        // The program injects this fault itself.
         InjectedAction::At(..) => None,
         InjectedAction::LimitProcesses(..)
         | InjectedAction::Cancel
@@ -235,7 +235,7 @@ fn apply_action(
     }
 }
 
-/// Returns a process in the role of a fault's target. The lowest number is the oldest; any will do.
+/// Returns the oldest process in the role of a fault's target (lowest process id). Any would do.
 fn find_process(target: FaultTarget, coordinator: u32, dir: &Path) -> Option<u32> {
     match target {
         FaultTarget::Coordinator => Some(coordinator),

@@ -1,4 +1,4 @@
-//! Resources that remain after a round: processes, sockets, files, mounts.
+//! Detects resources that remain after a round: processes, sockets, files, mounts.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 
 use crate::heeler_process::MARK;
 
-/// One second is guaranteed; a machine that is busy with many rounds gets more.
+/// Heeler guarantees one second; a machine that is busy with many rounds gets more.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Waits until nothing of a round is left; returns the leftovers. `has_owner` is false if no process survived
-/// to remove files.
+/// Waits until nothing of a round is left; returns the leftovers at the timeout. `has_owner` is false if no
+/// process survived to remove files.
 pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String> {
     let until = Instant::now() + GONE_WITHIN;
     let mut pause = Duration::from_millis(2);
@@ -31,7 +31,7 @@ pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String>
     }
 }
 
-/// Returns the processes that carry the mark, or whose working directory is the round's directory.
+/// Returns processes that carry the mark or whose working directory is the round's directory.
 fn processes(dir: &Path, mark: &str) -> Vec<String> {
     let wanted = format!("{MARK}={mark}");
     let is_of_round = |process: &Path| {
@@ -63,9 +63,8 @@ fn files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the path is a temporary file of a C compiler or of the linker that it starts, such as
-/// `ccXXXXXX.s`, `.o`, `.res` or `.cdtor.c`: one that is killed with the build below a killed coordinator
-/// cannot remove it.
+/// Returns whether the path is a temporary file of a C compiler or linker, such as `ccXXXXXX.s`, `.o`, `.res`
+/// or `.cdtor.c`. A compiler that dies with its killed coordinator cannot remove its files.
 fn is_of_compiler(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, extension) = name.split_once('.').unwrap_or_default();
@@ -73,9 +72,9 @@ fn is_of_compiler(path: &Path) -> bool {
     is_part && stem.len() == "ccXXXXXX".len() && stem.starts_with("cc")
 }
 
-/// Returns whether the path is the directory of journals that have no place in the state directory; the
-/// client is informed of it, and they are kept. A process that is killed just after it created the directory
-/// leaves it empty.
+/// Returns whether the path is the directory for journals that could not be stored in the state directory.
+/// These journals are kept, and the client is told about them. A process killed just after it created the
+/// directory leaves it empty.
 fn is_for_journals(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_named = name == format!("heeler-{}", heeler_sys::process::effective_uid());
@@ -86,12 +85,12 @@ fn is_for_journals(path: &Path) -> bool {
 fn mounts(dir: &Path) -> Vec<String> {
     let dir = dir.to_string_lossy();
     let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    // The round's disk is a mount of the harness.
+    // The round's own disk is mounted by the harness.
     let is_left = |line: &&str| line.contains(&*dir) && !line.starts_with("heeler-faults ");
     table.lines().filter(is_left).map(|line| format!("mount {line}")).collect()
 }
 
-/// Returns leftovers in the places that all rounds share: our control groups and shared memory.
+/// Returns leftovers in places shared by all rounds: our control groups and shared memory.
 pub(crate) fn shared_leftovers() -> Vec<String> {
     let mut left = Vec::new();
     let mut waiting = vec![Path::new("/sys/fs/cgroup").to_owned()];
@@ -101,7 +100,7 @@ pub(crate) fn shared_leftovers() -> Vec<String> {
             let name = entry.file_name();
             let leaf = name.to_str().and_then(|name| name.strip_prefix("heeler-leaf-"));
             if let Some(leaf) = leaf {
-                // It belongs to another owner that is still running.
+                // The owner of this group is still running.
                 let owner = leaf.split('-').next().unwrap_or_default();
                 if Path::new("/proc").join(owner).exists() {
                     continue;

@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     let arguments = HarnessArguments::parse();
     panic_messages::capture();
     fault_points::compare();
-    // Built before the rounds, which would otherwise wait for each other.
+    // Build fixtures first; otherwise the rounds would wait for each other's builds.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
     connect::client_program();
@@ -146,8 +146,8 @@ fn play_loads(arguments: &HarnessArguments) -> ExitCode {
     if has_findings { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Plays rounds of consecutive seeds, several at a time. `mode` are the options that play the same rounds
-/// again.
+/// Plays rounds of consecutive seeds, several at a time. `mode` holds the options that replay the same
+/// rounds.
 fn play(
     arguments: &HarnessArguments,
     rounds: u64,

@@ -1,5 +1,5 @@
-//! Programs of Catch2, doctest and Boost.Test, and scripts, with their tests and what becomes of them. Each
-//! has every kind of end but a hang.
+//! Programs of Catch2, doctest and Boost.Test, and scripts, with their tests' final states. Each program has
+//! every kind of test ending except a hang.
 
 use std::{
     fs,
@@ -12,20 +12,20 @@ use crate::{
     support::fixtures::{self, Catch2Version},
 };
 
-/// The kinds of such programs.
+/// Kinds of native programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NativeProgram {
     Catch2Version2,
     Catch2Version3,
     Doctest,
     Boost,
-    /// Scripts that are judged by their exit codes.
+    /// Scripts judged by their exit codes.
     Commands,
     /// Scripts that report in the Test Anything Protocol.
     Tap,
 }
 
-/// Cases of the fixtures of Catch2 and doctest, which differ in one name.
+/// Cases of the Catch2 and doctest fixtures, which differ in one name.
 const CATCH2: [(&str, &str); 13] = [
     ("a passes", "passed"),
     ("b waits", "passed"),
@@ -59,7 +59,7 @@ const BOOST: [(&str, &str); 14] = [
     ("z_is_last", "passed"),
 ];
 
-/// Scripts, what they do, and their states.
+/// Scripts: name, command and final state.
 const COMMANDS: [(&str, &str, &str); 7] = [
     ("a", "exit 0", "passed"),
     ("b", "sleep 0.02; echo waited", "passed"),
@@ -82,7 +82,7 @@ const TAP: [(&str, &str, &str); 8] = [
 ];
 
 impl NativeProgram {
-    /// Draws one; Catch2 3 only where it is installed.
+    /// Draws a program kind; Catch2 3 only if it is installed.
     pub(crate) fn draw(draws: &mut SeededRandom) -> Self {
         let catch2 = match std::env::var_os("HEELER_CATCH2_V3") {
             Some(_) => Self::Catch2Version3,
@@ -92,7 +92,7 @@ impl NativeProgram {
         draws.pick(&all)
     }
 
-    /// Returns the name of its suite.
+    /// Returns the suite name.
     pub(crate) fn suite(self) -> &'static str {
         match self {
             Self::Catch2Version2 => "catch2-v2",
@@ -104,7 +104,7 @@ impl NativeProgram {
         }
     }
 
-    /// Returns the names of its tests with their states without faults.
+    /// Returns the test names with their states without faults.
     pub(crate) fn tests(self) -> Vec<(String, &'static str)> {
         let owned = |tests: &[(&str, &'static str)]| {
             tests.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
@@ -125,7 +125,7 @@ impl NativeProgram {
         }
     }
 
-    /// Puts it into the directory of a round.
+    /// Puts the program into a round's directory.
     pub(crate) fn prepare(self, dir: &Path) {
         let program = match self {
             Self::Catch2Version2 => fixtures::catch2("faults", Catch2Version::Two).unwrap(),
@@ -148,7 +148,7 @@ impl NativeProgram {
         }
     }
 
-    /// Returns the lines of its suite in the configuration, after its name.
+    /// Returns the lines of the suite in the configuration, after its name.
     pub(crate) fn config(self) -> String {
         let name = self.suite();
         match self {

@@ -1,4 +1,5 @@
-//! A failed check panics, as in any test; the panic's message is kept for the finding instead of printed.
+//! Keeps panic messages for the report of a finding instead of printing them. A failed check panics, as in
+//! any test.
 
 use std::{cell::RefCell, panic};
 

@@ -1,4 +1,4 @@
-//! The faults of a round: what happens to which process, and when. All of it is drawn.
+//! The faults of a round: action, target process and moment, all drawn at random.
 
 use std::{path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 /// Expected length of a round; faults are drawn within it.
 pub(crate) const SPAN: Duration = Duration::from_millis(400);
 
-/// Clock faults: an hour ahead, a day back, to and fro, to the epoch and far ahead.
+/// Clock faults: an hour ahead, a day back, back and forth, to the epoch, and far ahead.
 pub(crate) const JUMPS: [&[i64]; 5] =
     [&[3600], &[-86_400], &[0, 3600, -3600], &[0, -1_790_000_000, 1], &[0, 4_000_000_000]];
 
@@ -25,27 +25,27 @@ pub(crate) struct PlannedFault {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum InjectedAction {
     Kill(FaultTarget),
-    /// Stop the process, and resume it after a while.
+    /// Stop the process, and resume it after this time.
     Stop(FaultTarget, Duration),
-    /// Stop the process; Heeler itself is to continue it or to do without it.
+    /// Stop the process for good; Heeler must resume it or do without it.
     StopForGood(FaultTarget),
     /// The client cancels its run.
     Cancel,
-    /// The client does not read its first connection for a while.
+    /// The client stops reading its first connection for this time.
     StopReadingMain(Duration),
-    /// The client does not read its further connections for a while.
+    /// The client stops reading its further connections for this time.
     StopReadingCallbacks(Duration),
     /// The client disconnects without `exit`.
     Disconnect,
-    /// The process that the client gave as its own dies.
+    /// The process that the client named as its own dies.
     KillClient,
-    /// Limits a process to this number of files above those it has open.
+    /// Limits a process to this number of files above those already open.
     LimitFiles(FaultTarget, usize),
-    /// Limits a process and its descendants to this number of KiB above what it has mapped.
+    /// Limits a process and its descendants to this number of KiB above the currently mapped memory.
     LimitMemory(FaultTarget, usize),
-    /// Limits the round for a while to this number of processes and threads above the existing ones.
+    /// Limits the round for this time to this number of processes and threads above the existing ones.
     LimitProcesses(usize, Duration),
-    /// At the n-th pass of a named point of the program.
+    /// At the nth pass of a named point of the program.
     At(&'static FaultPoint, usize, PointAction),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum PointAction {
     Kill,
     Stop(Duration),
     Sleep(Duration),
-    /// An error of the system, by its name.
+    /// A system error, by name.
     Error(&'static str),
 }
 
@@ -63,34 +63,34 @@ pub(crate) enum PointAction {
 pub(crate) enum FaultTarget {
     Coordinator,
     ProcessRole(ProcessRole),
-    /// A test process, or one below it.
+    /// A test process or a descendant.
     Test,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultMoment {
-    /// This time after the process was started.
+    /// This time after the process start.
     Launched(Duration),
-    /// This time after the run was requested.
+    /// This time after the run request.
     Requested(Duration),
     /// After this number of updates.
     Updates(usize),
-    /// After the completion of a run was received.
+    /// After the client received a run's completion.
     Completed,
     /// This time after the client began to leave.
     Leaving(Duration),
 }
 
 impl InjectedAction {
-    /// Returns whether the fault may kill its target: a process that runs out of memory aborts.
+    /// Returns whether the fault may kill its target: for example, a process without memory aborts.
     pub(crate) fn may_kill(self, target: FaultTarget) -> bool {
         self.equivalent() == Self::Kill(target)
             || matches!(self, Self::LimitMemory(of, _) if of == target)
-            // A process that stays silent is replaced; nothing replaces a coordinator.
+            // A silent process is replaced, except for the coordinator.
             || (self == Self::StopForGood(target) && target != FaultTarget::Coordinator)
     }
 
-    /// Returns the equivalent of a fault at a named point.
+    /// Returns the general fault that a fault at a named point amounts to.
     pub(crate) fn equivalent(self) -> Self {
         match self {
             Self::At(point, _, PointAction::Kill) => Self::Kill(point.role),
@@ -152,8 +152,8 @@ pub(crate) fn draw_point_fault(draws: &mut SeededRandom) -> PlannedFault {
     }
 }
 
-/// Draws a fault of a process: it is killed, or stopped for a while, at any instant or at a named point. No
-/// system error is among them, nor a limit.
+/// Draws a process fault: a kill or a temporary stop, at any instant or at a named point. System errors and
+/// limits are excluded.
 pub(crate) fn draw_process_fault(draws: &mut SeededRandom) -> PlannedFault {
     let pause = Duration::from_millis(draws.between(1, 1500) as u64);
     if draws.with_probability(30) {

@@ -11,26 +11,26 @@ use crate::{
     suites::config_of,
 };
 
-/// Sets the random number of the protocol apart from the others of a round, which are the same without it.
+/// Keeps the choice of protocol separate from a round's other random numbers.
 const PROTOCOL: u64 = 0x0007_0c01;
 
 /// A protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum RoundProtocol {
-    /// The main protocol, and the command line.
+    /// The main protocol and the command line.
     Mtp,
     /// The Runtime Server Protocol.
     Rsp,
     /// The Model Context Protocol, with Heeler as the server.
     Mcp,
-    /// Connect's conformance suite, with Heeler's relay.
+    /// Connect's conformance suite with Heeler's relay.
     Connect,
-    /// Mutation testing on the command line; no round draws it unless it is named.
+    /// Mutation testing on the command line; drawn only if named explicitly.
     Mutation,
 }
 
 impl RoundProtocol {
-    /// Draws the protocol of a seed; most rounds are played on the main one.
+    /// Draws the protocol of a seed; most rounds use the main protocol.
     fn draw(seed: u64) -> Self {
         let weights = [(55, Self::Mtp), (15, Self::Rsp), (15, Self::Mcp), (15, Self::Connect)];
         SeededRandom::new(seed ^ PROTOCOL).pick_weighted(&weights)
@@ -42,11 +42,11 @@ impl RoundProtocol {
     }
 }
 
-/// Something about a round that the totals count.
+/// A property of a round that is counted in the totals.
 #[derive(Debug)]
 pub(crate) struct Peculiarity {
     pub(crate) name: String,
-    /// Whether it could be provided.
+    /// Whether the machine could provide it.
     pub(crate) is_there: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum RoundPlan {
 }
 
 impl RoundPlan {
-    /// Draws the round of a seed, on this protocol if one is named.
+    /// Draws the round of a seed, on the given protocol if any.
     pub(crate) fn draw(seed: u64, protocol: Option<RoundProtocol>) -> Self {
         match protocol.unwrap_or_else(|| RoundProtocol::draw(seed)) {
             RoundProtocol::Mtp => Self::Mtp(Box::new(MtpPlan::draw(seed))),
@@ -109,7 +109,7 @@ impl RoundPlan {
         }
     }
 
-    /// Returns what the totals count beside the faults.
+    /// Returns the properties of the round that are counted in the totals besides its faults.
     pub(crate) fn peculiarities(&self, has_disk: bool) -> Vec<Peculiarity> {
         match self {
             Self::Mtp(plan) => plan.peculiarities(has_disk),

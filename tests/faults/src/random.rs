@@ -1,8 +1,8 @@
-//! Random numbers from one seed: everything of a round is drawn here, so that its seed repeats it.
+//! Random numbers from one seed. All random choices of a round are made here, so its seed replays it.
 
 use std::time::Duration;
 
-/// A small random generator (splitmix64): good enough to choose faults, and the same on every machine.
+/// A small random generator (splitmix64): good enough to choose faults, and identical on every machine.
 #[derive(Debug, Clone)]
 pub(crate) struct SeededRandom(u64);
 
@@ -22,12 +22,12 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `wait_exit`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).expect("it is below a usize")
     }
 
-    /// Returns a number from `first` to `last`.
+    /// Returns a number from `first` to `last`, inclusive.
     pub(crate) fn between(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
@@ -54,7 +54,7 @@ impl SeededRandom {
         unreachable!("the number is below the sum")
     }
 
-    /// Returns a random time up to the limit, log-uniform: short times are as likely as long ones.
+    /// Returns a log-uniform random time up to the limit: short times are as likely as long ones.
     pub(crate) fn duration_below(&mut self, limit: Duration) -> Duration {
         let limit_us = usize::try_from(limit.as_micros()).expect("limits are short");
         let within = (limit_us >> self.below(8)).max(1);

@@ -1,4 +1,4 @@
-//! One round of any protocol, from its programs to its leftovers: what all protocols have in common.
+//! One round of any protocol, from its programs to its leftovers: the steps shared by all protocols.
 
 use std::{
     collections::BTreeMap,
@@ -18,20 +18,20 @@ use crate::{
     support::process::{ProcessRole, processes_of_role},
 };
 
-/// Peak memory limit of a process of ours, including the pages of the harness's own image.
+/// Peak memory limit of a Heeler process, including the pages of the harness's own image.
 const PEAK_MIB: u64 = 100;
 
 /// The result of a round.
 pub(crate) struct RoundResult {
     pub(crate) injected: Vec<InjectedFault>,
-    /// The peak memory of the coordinator, watchdog and workers, in MiB.
+    /// Peak memory of the coordinator, watchdog and workers, in MiB.
     pub(crate) peaks: BTreeMap<&'static str, u64>,
     pub(crate) took: Duration,
     /// Standard error of the program.
     pub(crate) errors: String,
     /// Whether the drawn disk was available.
     pub(crate) has_disk: bool,
-    /// The broken guarantee, and the directory where everything of the round is kept.
+    /// The broken guarantee, and the directory with the round's files.
     pub(crate) finding: Option<RoundFinding>,
 }
 
@@ -102,7 +102,7 @@ impl FaultRound<'_> {
         });
     }
 
-    /// Records the memory of our processes.
+    /// Records the memory of Heeler's processes.
     pub(crate) fn measure(&mut self, coordinator: u32) {
         let roles = [("watchdog", ProcessRole::Watchdog), ("worker", ProcessRole::Worker)];
         let below = roles.iter().flat_map(|(name, role)| {
@@ -133,21 +133,21 @@ impl FaultRound<'_> {
         let has_no_owner = self.is_killed(FaultTarget::Coordinator) || self.hits().any(is_starved);
         let mut left = leftovers::wait_clean(self.dir, &self.mark, !has_no_owner);
         if has_no_owner {
-            // A coordinator that is killed before or together with its watchdog, or that cannot open a
-            // directory to clear it, leaves its own to the next start.
+            // The next start clears up after a coordinator that was killed before or with its watchdog, or
+            // that could not open a directory to clear it.
             left.extend(self.left_to_the_next_start());
         }
         assert!(left.is_empty(), "left behind: {left:#?}");
     }
 
-    /// Checks that our processes have used little memory.
+    /// Checks the peak memory of Heeler's processes.
     pub(crate) fn check_peaks(&self) {
         for (name, peak) in &self.peaks {
             assert!(*peak <= PEAK_MIB, "the {name} took {peak} MiB, and at most {PEAK_MIB} are allowed");
         }
     }
 
-    /// Returns the entries of the directories for sockets and temporary files that outlive a further start.
+    /// Returns socket and temporary directory entries that another start of Heeler does not remove.
     fn left_to_the_next_start(&self) -> Vec<String> {
         let left = leftovers::wait_clean(self.dir, &self.mark, true);
         if left.is_empty() {
@@ -161,8 +161,7 @@ impl FaultRound<'_> {
     }
 }
 
-/// Returns whether a line of standard error is a panic of our own. The outputs of tests, which the display of
-/// the command line repeats, are indented.
+/// Returns whether a line of standard error is a panic of Heeler itself. Repeated test output is indented.
 pub(crate) fn is_own_panic(line: &str) -> bool {
     line.contains("panicked at") && !line.starts_with(' ')
 }

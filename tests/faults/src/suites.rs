@@ -1,4 +1,4 @@
-//! The test programs of a round and their settings. All of it is drawn.
+//! The test programs of a round and their settings, all drawn at random.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ pub(crate) enum PlannedProgram {
     /// One letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
-    /// A Go program; drawn where Go is installed.
+    /// A Go program; drawn only if Go is installed.
     Go,
     /// The fixture server of the Model Context Protocol.
     Mcp,
@@ -54,7 +54,7 @@ pub(crate) struct PlannedSettings {
 /// The package of the Go fixtures that rounds run.
 const GO_PACKAGE: &str = "kinds";
 
-/// Letters of cases that run into their time limit.
+/// Letters of cases that run into their timeout.
 const HANGING: [char; 3] = ['h', 'd', 'H'];
 
 impl PlannedSuite {
@@ -71,8 +71,8 @@ impl PlannedSuite {
         }
     }
 
-    /// Returns whether its program has tests that are not among [`Self::tests`], so that a round names those
-    /// that it runs.
+    /// Returns whether the program has tests outside [`Self::tests`], so that a round must select its tests
+    /// by name.
     pub(crate) fn has_other_tests(&self) -> bool {
         matches!(self.program, PlannedProgram::Libtest | PlannedProgram::Go)
     }
@@ -85,9 +85,9 @@ impl PlannedSuite {
                 .enumerate()
                 .map(|(number, letter)| (uid(&format!("N/Fault.Case/{number}")), state_of(letter)))
                 .collect(),
-            // The two tests that are missing overflow their stack, or hang.
+            // The two omitted tests overflow their stack or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
-            // Those that are missing hang, or take long to overflow.
+            // The omitted tests hang or take long to overflow.
             PlannedProgram::Go => GO.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Native(native) => {
@@ -109,7 +109,7 @@ impl PlannedSuite {
     }
 }
 
-/// Writes the programs and the configuration of a round, and creates the directories of its environment.
+/// Writes a round's programs and configuration, and creates the directories of its environment.
 pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSettings) {
     for name in ["tmp", "run", "home", "points"] {
         fs::create_dir(dir.join(name)).unwrap();
@@ -197,7 +197,7 @@ fn state_of(letter: char) -> &'static str {
     }
 }
 
-/// Returns the Go program, which can be drawn where Go is installed.
+/// Returns the Go program, which needs an installed Go.
 pub(crate) fn go_suite() -> PlannedSuite {
     PlannedSuite { name: "go".to_owned(), program: PlannedProgram::Go }
 }
@@ -220,7 +220,7 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         let native = NativeProgram::draw(draws);
         suites[0] = PlannedSuite { name: native.suite().to_owned(), program: PlannedProgram::Native(native) };
     }
-    // Beside the others: what these programs do to their leases is theirs alone.
+    // Drawn in addition to the others, since these programs affect only their own leases.
     if draws.with_probability(12) {
         let (quirk, state) = draws.pick(&MTP_QUIRKS);
         let program = PlannedProgram::Mtp(quirk, state);
@@ -234,8 +234,7 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
     suites
 }
 
-/// Returns the interpreter with pytest that `scripts/test` installs below the target directory, if it is
-/// there.
+/// Returns the interpreter with pytest that `scripts/test` installs below the target directory, if present.
 fn python_with_pytest() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let environments = own.ancestors().map(|directory| directory.join("tmp/pytest"));
@@ -243,8 +242,8 @@ fn python_with_pytest() -> Option<PathBuf> {
     Some(found.join("bin/python"))
 }
 
-/// Draws suites and settings of a round with many runs: in most of these rounds no test runs into its time
-/// limit, which would take its time in each run.
+/// Draws suites and settings of a round with many runs. Few of these rounds have a test that times out, since
+/// the timeout would be spent in each run.
 pub(crate) fn draw_suites_of_many_runs(draws: &mut SeededRandom) -> (Vec<PlannedSuite>, PlannedSettings) {
     let mut suites = draw_suites(draws);
     if draws.with_probability(80) {
@@ -262,7 +261,7 @@ pub(crate) fn draw_suites_of_many_runs(draws: &mut SeededRandom) -> (Vec<Planned
     (suites, settings)
 }
 
-/// Draws the actions of a program's cases: most of them pass, and a few misbehave.
+/// Draws the actions of a program's cases: most pass, and a few misbehave.
 fn draw_script(draws: &mut SeededRandom) -> String {
     let length = draws.between(4, 24);
     let bad = draws.pick_weighted(&[(40, 0), (40, 8), (20, 20)]);
@@ -299,7 +298,7 @@ pub(crate) fn draw_settings(draws: &mut SeededRandom, has_hang: bool) -> Planned
         jobs: draws.between(1, 3),
         is_isolated: draws.with_probability(15),
         retries: draws.pick_weighted(&[(85, 0), (15, 1)]),
-        // Long enough that a test that only waits for CPU time does not reach it.
+        // Long enough that a test waiting only for CPU time does not time out.
         timeout: has_hang.then(|| Duration::from_millis(draws.between(2000, 4000) as u64)),
         is_history_kept: draws.with_probability(40),
         has_memory_limit: draws.with_probability(10),

@@ -1,6 +1,6 @@
-//! Modules shared with the other tests: the client's side of the protocol, written from the specification,
-//! and the checks of a run's record. They are in `tests/e2e/support`; this module provides what they require
-//! of their parent.
+//! Modules shared with the other tests: the client side of the protocol, written from the specification, and
+//! the checks of a run's record. The shared modules are in `tests/e2e/support`; this module provides the
+//! items that they expect in their parent.
 #![expect(dead_code, reason = "the harness needs a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Returns the directory of built fixtures: beside the harness itself.
+/// Returns the directory of built fixtures, next to the harness.
 fn cache() -> PathBuf {
     let own = std::env::current_exe().expect("a process knows its program");
     own.parent().expect("a program is in a directory").join("fault-fixtures")

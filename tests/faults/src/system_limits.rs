@@ -1,6 +1,6 @@
-//! Failures of the real system: a state directory on a full or read-only disk, and limits on files, memory
-//! and processes. Mounting and process limits require root; without it these faults are skipped, and `points`
-//! has equivalents.
+//! Real system failures: a state directory on a full or read-only disk, and limits on files, memory and
+//! processes. Mounting and process limits require root. Without root these faults are skipped; `points` has
+//! equivalents.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ pub(crate) enum StateDisk {
     ReadOnly,
 }
 
-/// A disk mounted below a round's directory; it is unmounted on drop.
+/// A disk mounted below a round's directory; unmounted on drop.
 pub(crate) struct MountedDisk<'a>(Option<&'a Path>);
 
 impl<'a> MountedDisk<'a> {
@@ -50,15 +50,15 @@ impl Drop for MountedDisk<'_> {
     }
 }
 
-/// Limits a process to `more` files above those it has open; returns whether that succeeded.
+/// Limits a process to `more` files above those already open; returns false on failure.
 pub(crate) fn limit_files(pid: u32, more: usize) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let limit = format!("--nofile={0}:{0}", open + more);
     open > 0 && is_done("prlimit", &["--pid", &pid.to_string(), &limit])
 }
 
-/// Limits a process, and its future descendants, to `more` KiB above what it has mapped; returns whether that
-/// succeeded.
+/// Limits a process and its future descendants to `more` KiB above the currently mapped memory; returns false
+/// on failure.
 pub(crate) fn limit_memory(pid: u32, more: usize) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
@@ -69,7 +69,7 @@ pub(crate) fn limit_memory(pid: u32, more: usize) -> bool {
     is_done("prlimit", &["--pid", &pid.to_string(), &limit])
 }
 
-/// A control group that counts the processes and threads of a round; it is removed on drop.
+/// A control group that counts a round's processes and threads; removed on drop.
 pub(crate) struct RoundCgroup(PathBuf);
 
 impl RoundCgroup {
@@ -85,13 +85,13 @@ impl RoundCgroup {
         })
     }
 
-    /// Adds a process, before it has started any other.
+    /// Adds a process before it starts any other.
     pub(crate) fn add_process(&self, pid: u32) {
         // A process that is gone needs no group.
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).ok();
     }
 
-    /// Limits the group to `more` processes above the existing ones; returns whether that succeeded.
+    /// Limits the group to `more` processes above the existing ones; returns false on failure.
     pub(crate) fn limit(&self, more: usize) -> bool {
         let current = fs::read_to_string(self.0.join("pids.current")).unwrap_or_default();
         let current = current.trim().parse::<usize>().unwrap_or(0);
@@ -106,7 +106,7 @@ impl RoundCgroup {
 
 impl Drop for RoundCgroup {
     fn drop(&mut self) {
-        // A group that still has processes is a separate finding.
+        // A group that still has processes is reported separately.
         fs::remove_dir(&self.0).ok();
     }
 }

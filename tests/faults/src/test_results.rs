@@ -1,5 +1,5 @@
-//! The results of tests as protocols with labels report them, against the tests' true states: no test is
-//! reported better or worse than it was, and no more of them are affected than the faults explain.
+//! Compares the results that protocols with labels report with the tests' true states: no test is reported
+//! better or worse than its actual result, and the faults explain all affected tests.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,14 +12,14 @@ use crate::{
     support::process::ProcessRole,
 };
 
-/// What the faults of a round, those that took effect, may have done to the results of its tests.
+/// The losses permitted by the faults that took effect in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PermittedLosses {
     /// Number of faults that may each lose the running test.
     pub(crate) tests: usize,
-    /// Number of workers and watchdogs that died: what they ran is run again, unless they die under it twice.
+    /// Number of workers and watchdogs that died. Their tests are rerun unless a second process dies as well.
     pub(crate) replaced: usize,
-    /// A process was stopped, and deadlines may have passed.
+    /// A process was stopped, so deadlines may have passed.
     pub(crate) is_stopped: bool,
 }
 
@@ -40,23 +40,21 @@ impl PermittedLosses {
         }
     }
 
-    /// Returns whether faults may prevent a listing: it is tried twice, and a process that dies each time
-    /// hides its program's tests, which is reported.
+    /// Returns whether faults may prevent a listing. A listing is tried twice; if its process dies both
+    /// times, the program's tests are hidden and a failure is reported.
     pub(crate) fn may_hide_a_program(&self) -> bool {
         self.tests + self.replaced >= 2
     }
 
-    /// Returns whether faults may end a process outside its tests, which is reported as a failure of its
-    /// program.
+    /// Returns whether faults may end a process outside its tests, which is reported as a program failure.
     pub(crate) fn may_fail_a_program(&self) -> bool {
         self.tests > 0 || self.may_hide_a_program()
     }
 
-    /// Checks the labels of the tests of one run against their states without faults. Returns the number of
-    /// tests that the faults have lost.
+    /// Checks the labels of one run's tests against their states without faults. Returns the number of tests
+    /// lost to faults.
     ///
-    /// # Panics
-    /// A test is reported better than it was, or as failed by itself.
+    /// # Panics A test is reported better than its actual result, or as failing by itself.
     pub(crate) fn check(
         &self,
         expected: &BTreeMap<String, &'static str>,
@@ -88,18 +86,18 @@ fn state_of_label(label: &str) -> &str {
     }
 }
 
-/// The results of a run that its client has received.
+/// The results of a run as received by its client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReceivedRun {
     pub(crate) run_id: String,
-    /// The labels by uid.
+    /// Labels by uid.
     pub(crate) labels: BTreeMap<String, String>,
-    /// The client knows that the run is over, and that tests were run.
+    /// The client has seen the run end with tests run.
     pub(crate) is_over: bool,
 }
 
-/// Checks the run directories when all processes are gone: every run is over, and has the results that the
-/// client received.
+/// Checks the run directories after all processes have exited: every run is over and holds the results that
+/// the client received.
 pub(crate) fn check_run_files(dir: &Path, received: &[ReceivedRun]) {
     let all = list_runs(&dir.join(".heeler"));
     for run in &all {

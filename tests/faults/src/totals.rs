@@ -19,13 +19,13 @@ const PROGRESS_INTERVAL: u64 = 500;
 /// Totals of all rounds.
 pub(crate) struct RoundTotals {
     start: Instant,
-    /// Options that play the same rounds again, beside the protocol and the seed.
+    /// Options besides protocol and seed that replay the same rounds.
     mode: String,
     rounds: u64,
     findings: u64,
-    /// Number of times each fault was drawn and took effect.
+    /// How often each fault was drawn and took effect.
     faults: BTreeMap<String, (u64, u64)>,
-    /// Number of rounds by the number of faults that took effect.
+    /// Number of rounds, by the number of faults that took effect.
     hits: BTreeMap<usize, u64>,
     peaks: BTreeMap<&'static str, u64>,
     slowest: Option<(Duration, u64)>,
@@ -49,7 +49,7 @@ impl RoundTotals {
         }
     }
 
-    /// Adds a round; prints a finding at once.
+    /// Adds a round; prints a finding immediately.
     pub(crate) fn add(&mut self, plan: &RoundPlan, played: RoundResult) {
         self.rounds += 1;
         for Peculiarity { name, is_there } in plan.peculiarities(played.has_disk) {
@@ -86,12 +86,12 @@ impl RoundTotals {
         }
     }
 
-    /// Returns the options that play a round of this kind again.
+    /// Returns the options that replay a round of this kind.
     fn mode_of(&self, plan: &RoundPlan) -> String {
         format!("--protocol {} {}", plan.protocol().name(), self.mode)
     }
 
-    /// Adds the leftovers in the places that all rounds share.
+    /// Adds leftovers in the places shared by all rounds.
     pub(crate) fn end(&mut self, left: Vec<String>) {
         self.left = left;
     }

@@ -1,5 +1,5 @@
-//! The record of one connection of a client that speaks no callback connections: what was sent and received,
-//! in the order in which the client sees it.
+//! The record of one connection of a client without callback connections: sent and received messages in the
+//! order in which the client sees them.
 
 use std::{
     fmt,
@@ -9,17 +9,17 @@ use std::{
 
 use crate::support::recorder::DEADLINE;
 
-/// Something on a connection.
+/// An event on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Traffic<M> {
     /// A message that the client is about to send.
     Sent(M),
     Received(M),
-    /// Nothing more comes from the program.
+    /// The program closed the connection.
     Closed,
 }
 
-/// The record of a connection, shared by its reader, its writer and the faults of the round.
+/// The record of a connection, shared by its reader, its writer and the round's faults.
 pub(crate) struct TrafficRecord<M> {
     state: Mutex<RecordState<M>>,
     changed: Condvar,
@@ -29,14 +29,14 @@ struct RecordState<M> {
     traffic: Vec<Traffic<M>>,
     received: usize,
     is_closed: bool,
-    /// The client does not read at the moment.
+    /// The client has paused reading.
     is_paused: bool,
-    /// The client has left, whatever is still received.
+    /// The client has left, though messages may still arrive.
     is_left: bool,
 }
 
 impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
-    /// Records all messages of a reader, in a thread of its own; the client takes this time for each.
+    /// Records all messages of a reader on a separate thread; the client spends this time on each.
     pub(crate) fn of_reader(
         mut next: impl FnMut() -> Option<M> + Send + 'static,
         per_message: Duration,
@@ -73,17 +73,17 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
     /// Records a message that the client is about to send.
     pub(crate) fn send(&self, message: M) {
         self.state.lock().unwrap().traffic.push(Traffic::Sent(message));
-        // A cancelled call, for example, is not waited for any more.
+        // A waiter may depend on sent messages: a cancelled call, for example, is no longer awaited.
         self.changed.notify_all();
     }
 
-    /// Stops reading, or reads on.
+    /// Pauses or resumes reading.
     pub(crate) fn set_paused(&self, is_paused: bool) {
         self.state.lock().unwrap().is_paused = is_paused;
         self.changed.notify_all();
     }
 
-    /// Records that the client has left; what is still there is read at once.
+    /// Records that the client has left; remaining messages are read without delay.
     pub(crate) fn leave(&self) {
         let mut state = self.state.lock().unwrap();
         (state.is_left, state.is_paused) = (true, false);
@@ -105,18 +105,18 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
         self.look(|traffic| traffic.iter().filter(|one| matches!(one, Traffic::Sent(_))).count())
     }
 
-    /// Returns whether a received message has this property.
+    /// Returns whether a received message satisfies the predicate.
     pub(crate) fn has_received(&self, is_meant: impl Fn(&M) -> bool) -> bool {
         let state = self.state.lock().unwrap();
         state.traffic.iter().any(|one| matches!(one, Traffic::Received(message) if is_meant(message)))
     }
 
-    /// Looks at everything so far.
+    /// Passes everything recorded so far to `look`.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&[Traffic<M>]) -> T) -> T {
         look(&self.state.lock().unwrap().traffic)
     }
 
-    /// Returns the last received message with this property.
+    /// Returns the last received message that satisfies the predicate.
     pub(crate) fn last_received(&self, is_meant: impl Fn(&M) -> bool) -> Option<M>
     where
         M: Clone,
@@ -128,10 +128,10 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
         })
     }
 
-    /// Waits until `find` finds something in the record; `None` if the connection is closed without it.
+    /// Waits until `find` finds something in the record; `None` if the connection closes first.
     ///
-    /// # Panics
-    /// Neither happens, and nothing is received until the deadline: a round with many runs may take its time.
+    /// # Panics Nothing was found, closed or received until the deadline. Each received message extends the
+    /// deadline, since a round with many runs may take long.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[Traffic<M>]) -> Option<T>) -> Option<T> {
         let mut until = Instant::now() + DEADLINE;
         let mut state = self.state.lock().unwrap();
@@ -158,7 +158,7 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
         }
     }
 
-    /// Waits for the end of the connection; returns everything.
+    /// Waits for the end of the connection; returns all traffic.
     pub(crate) fn wait_closed(&self) -> Vec<Traffic<M>>
     where
         M: Clone,
@@ -168,7 +168,7 @@ impl<M: Send + fmt::Display + 'static> TrafficRecord<M> {
         self.state.lock().unwrap().traffic.clone()
     }
 
-    /// Returns everything as text, for the directory of a finding.
+    /// Returns all traffic as text, for the directory of a finding.
     pub(crate) fn text(&self) -> String {
         lines(&self.state.lock().unwrap().traffic)
     }

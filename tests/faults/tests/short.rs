@@ -1,5 +1,5 @@
-//! The short form of the harness: the death of the process and the error of the system at each named point,
-//! once, and a few rounds of each kind. The weekly workflow plays the long form.
+//! The short form of the harness: process death and system error at each named point once, and a few rounds
+//! of each kind. The weekly workflow plays the long form.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,
