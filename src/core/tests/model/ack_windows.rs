@@ -1,5 +1,5 @@
-//! Every order of what happens to the windows of one stream: frames, the client's handling, its answers on
-//! their way, the opening, final barriers.
+//! Every interleaving of one stream's window events: frames, handling, answers in flight, opening, final
+//! barriers.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,7 +9,7 @@ use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerModel {
     Always,
-    /// Any answer may be lost on its way.
+    /// Any answer may be lost in flight.
     MayBeLost,
     Never,
 }
@@ -22,19 +22,19 @@ enum StreamItem {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WindowStep {
-    /// The opening barrier is sent.
+    /// Send the opening barrier.
     Open,
-    /// A frame with this number of changes and bytes is sent.
+    /// Send a frame with this number of changes and bytes.
     Frame(usize, usize),
     FinalBarrier,
-    /// The client handles what is next.
+    /// The client handles the next message.
     Handle,
-    /// The oldest answer under way arrives.
+    /// The oldest answer in flight arrives.
     Answer,
     LoseAnswer,
-    /// Updates are sent whether the client answers or not.
+    /// Start sending updates without waiting for answers.
     SendUnopened,
-    /// An answer arrives that nothing has asked for.
+    /// An unrequested answer arrives.
     StrayAnswer,
 }
 
@@ -42,9 +42,9 @@ enum WindowStep {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct WindowedStream {
     window: AckWindow,
-    /// Sent and not handled, oldest first.
+    /// Messages sent and not yet handled, oldest first.
     queue: VecDeque<StreamItem>,
-    /// Answers under way.
+    /// Answers in flight.
     answers: VecDeque<u64>,
     sent: u64,
     handled: u64,
@@ -175,7 +175,7 @@ impl WindowedStream {
             window.handled_frames() == self.sent,
             "all is not all that was sent"
         );
-        // A final barrier is sent whatever is open: nothing else could prove the last frames.
+        // A final barrier is sent even if others are open: nothing else could prove the last frames.
         let most = LIMITS.open + usize::from(self.final_barriers);
         assert!(self.open.len() <= most, "{} barriers are open", self.open.len());
         if window.answers() == AnswerState::Answering {
@@ -185,20 +185,20 @@ impl WindowedStream {
         let is_awaited =
             self.queue.iter().any(|item| matches!(item, StreamItem::Barrier(_))) || !self.answers.is_empty();
         let may_wait = answers == AnswerModel::MayBeLost || !self.is_dialled;
-        // An opening that is not answered is given up by its time limit, which is not modelled.
+        // An unanswered opening ends by timeout, which is not modelled.
         let is_unanswered = answers == AnswerModel::Never && !self.is_unopened;
         assert!(!self.is_blocked() || is_awaited || may_wait || is_unanswered, "blocked for ever");
         let is_waited_for = self.is_blocked() && self.is_unopened && answers == AnswerModel::Never;
         assert!(!is_waited_for, "a client without answers is waited for");
         let is_opened = self.first_answered_at.is_some() || self.is_unopened;
         assert!(self.sent == 0 || is_opened, "a frame is sent before the stream is opened");
-        // Where updates are sent without answers, nothing is bounded before the first one.
+        // When updates are sent without answers, nothing limits the frames before the first answer.
         let in_windows = self.sent - self.handled.max(self.first_answered_at.unwrap_or(self.sent));
         let most = (LIMITS.open * LIMITS.changes) as u64;
         assert!(in_windows <= most, "{in_windows} frames are sent in windows and not handled");
     }
 
-    /// Checks a stream on which nothing is under way: one more final barrier proves what is not proven.
+    /// Checks a stream with nothing in flight: one more final barrier proves everything unproven.
     fn check_end(mut self, answers: AnswerModel) {
         assert_eq!(self.sent, FRAMES, "the last frames are not sent");
         self.take(answers, WindowStep::FinalBarrier);
@@ -225,8 +225,7 @@ fn search_windows(answers: AnswerModel) -> usize {
     let mut open = vec![first];
     while let Some(stream) = open.pop() {
         let steps = stream.steps(answers);
-        // Where an answer was lost, its sender may wait: for the time limit of a later answer, which is not
-        // modelled.
+        // After a lost answer, the sender may wait for the timeout of a later answer, which is not modelled.
         let has_ended = steps.iter().all(|step| *step == WindowStep::FinalBarrier);
         if has_ended && (answers != AnswerModel::MayBeLost || !stream.is_blocked()) {
             stream.clone().check_end(answers);

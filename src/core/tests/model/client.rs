@@ -1,10 +1,11 @@
-//! The client: what was sent to it, on which connection, and what must never be sent.
+//! The client: the frames sent to it, their connections, and frames that must never be sent.
 //!
-//! It may read each connection at its own time, so the rules are checked where frames are sent: a frame on
-//! one connection after the completion on another one would be read too late. What is only on a connection of
-//! its own, not on the main one, counts as read once that is proven, and as lost if it is not.
+//! The client may read each connection at its own pace, so the rules are checked at sending: a frame on one
+//! connection after the completion on another would be read too late. Frames on a connection other than the
+//! main one count as read once proven, and as lost otherwise.
 //!
-//! Where it has queues of its own (`streams`), the rules about what it handles are checked as it handles it.
+//! For a client with its own queues (`streams`), the rules about handling are checked when it handles a
+//! message.
 
 use std::collections::BTreeSet;
 
@@ -21,23 +22,24 @@ use crate::{
 pub(crate) enum CompletionState {
     None,
     Sent,
-    /// The client has it, or it is on its main connection, before anything that follows there.
+    /// The client has the completion, or will read it on its main connection before anything that follows
+    /// there.
     Here,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SimClient {
-    /// For each test, the one result that was ever sent to it.
+    /// For each test, the only result ever sent to the client.
     results: Vec<Option<ResultSource>>,
     has: BTreeSet<TestId>,
     pub(crate) completion: CompletionState,
     pub(crate) has_response: bool,
-    /// It has refused or reset the watchdog's connection.
+    /// The client refused or reset the watchdog's connection.
     pub(crate) has_cut_watchdog: bool,
-    /// What it has received and handled, if it has queues of its own. What is written then counts as
-    /// received, which is all that is promised to a client without answers.
+    /// The client's own queues, if modelled. Written messages then count as received, since a client without
+    /// answers is promised no more.
     pub(crate) queues: Option<ClientQueues>,
-    /// The first rule that was broken, by whichever process.
+    /// The first broken rule, whichever process broke it.
     pub(crate) broken: Option<BrokenRule>,
 }
 
@@ -63,7 +65,7 @@ impl SimClient {
         self.send(frame, StreamOwner::Main, None);
     }
 
-    /// Sends a frame; `line` holds what is on the same connection and not proven, `None` is the main
+    /// Sends a frame. `line` holds the unproven results on the same connection; `None` is the main
     /// connection.
     pub(crate) fn send(&mut self, frame: &SimFrame, owner: StreamOwner, line: Option<&mut BTreeSet<TestId>>) {
         self.check_sent(frame, line);
@@ -72,7 +74,7 @@ impl SimClient {
         }
     }
 
-    /// Sends a message on another than the main connection, to a client with queues of its own.
+    /// Sends a message on a connection other than the main one, to a client with its own queues.
     pub(crate) fn send_message(&mut self, owner: StreamOwner, message: SimMessage) {
         if let SimMessage::Frame(frame) = &message {
             self.check_sent(frame, Some(&mut BTreeSet::new()));
@@ -80,12 +82,12 @@ impl SimClient {
         self.queues.iter_mut().for_each(|queues| queues.write(owner, message.clone()));
     }
 
-    /// The client resets a stream.
+    /// Resets a stream on behalf of the client.
     pub(crate) fn reset_stream(&mut self, owner: StreamOwner) {
         self.queues.iter_mut().for_each(|queues| queues.reset(owner));
     }
 
-    /// The message that was cut on a stream is completed.
+    /// Completes the cut message of a stream.
     pub(crate) fn complete_cut(&mut self, owner: StreamOwner) {
         let message = self.queues.as_mut().and_then(|queues| queues.complete_cut(owner));
         if let Some(SimMessage::Frame(frame)) = message {
@@ -126,12 +128,12 @@ impl SimClient {
         }
     }
 
-    /// The client is proven to have read everything on a connection.
+    /// Records that the client provably read everything on a connection.
     pub(crate) fn read(&mut self, line: &mut BTreeSet<TestId>) {
         self.has.append(line);
     }
 
-    /// Receives the response to its request.
+    /// Records the response to the client's request.
     pub(crate) fn respond(&mut self) {
         if self.completion != CompletionState::Here {
             self.fail(RESPONSE, "the response precedes the completion".to_owned());

@@ -1,5 +1,5 @@
-//! What the client handles: every path of small scenarios with a client that has queues of its own, and
-//! handles one message of any connection at any time.
+//! Handling by the client: every path of small scenarios with a client that has its own queues and handles
+//! one message of any connection at any time.
 
 use crate::{
     exhaustive::{deaths, faults, has_long_form, search_all},
@@ -95,7 +95,7 @@ fn client_without_answers_handles_everything_once_before_the_completion() {
 #[test]
 fn results_on_the_main_connection_and_on_others_do_not_overtake_each_other() {
     let queues = QueueModel { may_refuse: true, ..QueueModel::default() };
-    // One fault at most: nobody can ask on the main connection when the coordinator is dead.
+    // One fault at most: once the coordinator is dead, no process can ask on the main connection.
     let retried = plan(&[0], |_, test| test.retries.count = 1);
     search_all(with_queues(queues, queues_scenario(retried, 2, faults(1, 1, 0))));
     search_all(with_queues(queues, queues_scenario(plan(&[0, 1], |_, _| {}), 2, faults(1, 0, 0))));

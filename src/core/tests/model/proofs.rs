@@ -1,6 +1,6 @@
-//! Proofs over the connections of dead processes, to a client with queues of its own. Whoever holds a
-//! duplicate of the socket completes the message that was cut, asks with a barrier of its own, and takes what
-//! the dead process had published for handled when the client answers.
+//! Proofs over the connections of dead processes, for a client with its own queues. The holder of a
+//! duplicated socket completes the cut message, sends a barrier of its own, and treats everything that the
+//! dead process published as handled once the client answers.
 
 use heeler_core::{
     WorkerId,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl ModelWorld {
-    /// Returns whether the holder of a duplicate has something to ask for.
+    /// Returns whether the holder of a duplicated socket needs to ask for proof.
     pub(crate) fn is_provable(&self, scenario: &ModelScenario, owner: StreamOwner) -> bool {
         let queues = self.client.queues.as_ref();
         scenario.queues.has_answers && queues.is_some_and(|queues| queues.is_provable(owner))
@@ -25,7 +25,7 @@ impl ModelWorld {
         self.client.queues.as_ref().map_or(0, |queues| queues.published(owner))
     }
 
-    /// The holder of a duplicate completes the message that was cut, and sends a barrier.
+    /// Completes the cut message and sends a barrier, as the holder of a duplicated socket.
     fn ask(&mut self, scenario: &ModelScenario, owner: StreamOwner, holder: BarrierId) {
         self.complete_cut(scenario, owner);
         self.client.send_message(owner, SimMessage::Barrier(holder));
@@ -44,12 +44,12 @@ impl ModelWorld {
         }
     }
 
-    /// The coordinator asks over the connection of a dead worker, before anything else becomes of it.
+    /// Asks for proof over a dead worker's connection, before the coordinator does anything else about it.
     /// `relayed` is the number of its results that went over the main connection.
     pub(crate) fn ask_of_worker(&mut self, scenario: &ModelScenario, worker: WorkerId, relayed: u64) {
         let owner = StreamOwner::Worker(worker);
         if !self.is_provable(scenario, owner) {
-            // Of a client that answers nothing, what its kernel has acknowledged is taken for received.
+            // For a client that never answers, data acknowledged by its kernel counts as received.
             self.complete_cut(scenario, owner);
             return self.request_journal(worker, relayed.max(self.published(owner)));
         }
@@ -61,7 +61,7 @@ impl ModelWorld {
         }
     }
 
-    /// The coordinator dies in its barrier.
+    /// Kills the coordinator while it writes a barrier.
     pub(crate) fn die_in_barrier(&mut self, worker: WorkerId) {
         let owner = StreamOwner::Worker(worker);
         self.client.complete_cut(owner);
@@ -70,8 +70,8 @@ impl ModelWorld {
         self.kill_coordinator();
     }
 
-    /// Returns whether the coordinator does not yet see the end of a dead watchdog: it waits for proof of its
-    /// stream and, if it has to finish the run itself, of all streams.
+    /// Returns whether the coordinator postpones the handling of a dead watchdog. It waits for proof of the
+    /// watchdog's stream and, if it has to finish the run itself, of all streams.
     pub(crate) fn awaits_proof(&self, scenario: &ModelScenario, coordinator: &SimCoordinator) -> bool {
         let finisher = StreamOwner::Finisher(coordinator.watchdogs);
         let is_last = coordinator.watchdogs == 1 && scenario.has_queues();
@@ -80,8 +80,8 @@ impl ModelWorld {
         is_awaiting || (is_last && !self.from_workers.is_empty())
     }
 
-    /// The coordinator asks over the connection of a dead watchdog. Returns `false` if there is nothing to
-    /// ask for, or it has the answer.
+    /// Asks for proof over a dead watchdog's connection. Returns `false` if there is nothing to ask for, or
+    /// the coordinator has the answer.
     pub(crate) fn ask_of_finisher(&mut self, scenario: &ModelScenario) -> bool {
         let Some(coordinator) = &mut self.coordinator else { return false };
         let owner = StreamOwner::Finisher(coordinator.watchdogs);
@@ -112,8 +112,8 @@ impl ModelWorld {
         }
     }
 
-    /// A watchdog without a coordinator asks over the connections of all workers, which are dead. Returns
-    /// `false` if there is nothing to ask for.
+    /// Asks for proof over the connections of all workers, which are dead, as a watchdog without a
+    /// coordinator. Returns `false` if there is nothing to ask for.
     pub(crate) fn ask_of_all_workers(&mut self, scenario: &ModelScenario) -> bool {
         let workers = self.journals.keys().map(|worker| StreamOwner::Worker(*worker));
         for owner in workers.collect::<Vec<_>>() {
@@ -127,14 +127,14 @@ impl ModelWorld {
         self.watchdog.as_ref().is_some_and(|watchdog| !watchdog.asked.is_empty())
     }
 
-    /// Leaves out what the client has handled of the results that are to be sent again.
+    /// Removes results that the client has handled from those to send again.
     pub(crate) fn skip_proven(&self, scenario: &ModelScenario, resend: &mut [(WorkerId, u64)]) {
         if scenario.has_queues() && scenario.mistake != PlantedMistake::ResentFromZero {
             resend.iter_mut().for_each(|(worker, from)| *from = self.published(StreamOwner::Worker(*worker)));
         }
     }
 
-    /// A barrier on a stream is answered.
+    /// Records the answer to a barrier on a stream.
     pub(crate) fn on_answer(&mut self, scenario: &ModelScenario, owner: StreamOwner, barrier: BarrierId) {
         match (barrier, owner) {
             (BarrierId::Owner(number), StreamOwner::Worker(worker)) => {
@@ -178,7 +178,7 @@ impl ModelWorld {
         }
     }
 
-    /// The holder of a duplicate waits for its answer no more: nothing of the stream is proven.
+    /// Stops waiting for an answer on a duplicated socket: nothing of the stream is proven.
     pub(crate) fn give_up_proof(&mut self, scenario: &ModelScenario, owner: StreamOwner) {
         self.client.reset_stream(owner);
         if self.coordinator.is_some() {
@@ -233,7 +233,7 @@ impl ModelWorld {
         }
     }
 
-    /// Sends the next of the frames that are due, if the watchdog is about to; returns whether it was.
+    /// Sends the next due frame if the watchdog is about to; returns whether it did.
     pub(crate) fn send_finish_frame(&mut self, scenario: &ModelScenario, went: StepResult) -> bool {
         let frame = self.next_finish_frame(scenario).filter(|frame| *frame != SimFrame::Completion);
         let (Some(frame), Some(watchdog), StepResult::Ok) = (frame, &mut self.watchdog, went) else {
@@ -245,7 +245,7 @@ impl ModelWorld {
         true
     }
 
-    /// The watchdog dies in its next frame.
+    /// Kills the watchdog while it writes its next frame.
     pub(crate) fn kill_watchdog_writing(&mut self, scenario: &ModelScenario, is_begun: bool) {
         let (Some(frame), Some(watchdog)) = (self.next_finish_frame(scenario), &self.watchdog) else {
             return;

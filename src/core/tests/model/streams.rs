@@ -1,13 +1,15 @@
-//! The client's own queues: what is written on a stream is read at some time, and handled at some later time,
-//! one message of any stream after the other. The promise is about what it handles.
+//! The client's own queues. The client reads written messages at some time, and handles them at a later time,
+//! one message of any stream after the other. The guarantees are about handling.
 //!
 //! ```text
 //! written ──► read ──► handled ──► a barrier is answered
-//!    │ the sender dies in a message: the rest is written over a duplicate of its socket, or nothing is readable
 //! ```
 //!
-//! An answer is known to its receiver as soon as the barrier is handled. A later arrival would delay only
-//! what waits for it, and everything that happens may be delayed anyway.
+//! If the sender dies while writing a message, the rest is written over a duplicate of its socket, or nothing
+//! more is readable.
+//!
+//! The receiver of an answer has it as soon as the client handles the barrier. A later arrival would only delay
+//! the waiting process, and every step may be delayed anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +31,7 @@ pub(crate) enum StreamOwner {
     /// The main connection.
     Main,
     Worker(WorkerId),
-    /// A watchdog, by the number of those that could be started when it was.
+    /// A watchdog, by the number of watchdogs that could still be started when it started.
     Finisher(u8),
 }
 
@@ -38,11 +40,11 @@ pub(crate) enum StreamOwner {
 pub(crate) enum BarrierId {
     /// The process that opened the connection.
     Owner(u64),
-    /// On the main connection, for a worker whose updates the coordinator forwards there.
+    /// The coordinator, for a worker whose updates it forwards on the main connection.
     Relayed(WorkerId),
-    /// A holder of a duplicate of its socket.
+    /// The coordinator, on a duplicate of a dead process's socket.
     Coordinator,
-    /// A holder of a duplicate when the coordinator is dead.
+    /// The watchdog, on a duplicate after the coordinator's death.
     Watchdog,
 }
 
@@ -53,39 +55,39 @@ pub(crate) enum SimMessage {
     Response,
 }
 
-/// A message that its sender published and did not write as a whole before it died.
+/// A message that its sender published but did not write completely before it died.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CutMessage {
     pub(crate) message: SimMessage,
-    /// A part of it is written; otherwise nothing is.
+    /// Part of the message is written; otherwise nothing is.
     pub(crate) is_begun: bool,
 }
 
 /// A connection, from its sender to the client's handlers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct SimStream {
-    /// Written and not handled, oldest first.
+    /// Messages written and not yet handled, oldest first.
     queue: VecDeque<SimMessage>,
-    /// Number of them that the client has read.
+    /// Number of queued messages that the client has read.
     read: usize,
     cut: Option<CutMessage>,
     /// Number of frames with results that the sender has published.
     published: u64,
     has_completion: bool,
-    /// Something follows a part of a message: nothing more can be read.
+    /// Something follows a partial message, so nothing more can be read.
     is_garbled: bool,
-    /// The client has reset it: it may handle what it has read, and receives nothing more.
+    /// The client has reset the stream: it may still handle messages already read, and receives nothing more.
     is_reset: bool,
 }
 
-/// All connections of the client, and what it has handled.
+/// All connections of the client, and the results that it has handled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ClientQueues {
     streams: BTreeMap<StreamOwner, SimStream>,
-    /// For each test, the stream on which its first result was handled.
+    /// For each test, the stream that carried its first handled result.
     handled: Vec<Option<StreamOwner>>,
     pub(crate) has_handled_completion: bool,
-    /// The stream on which the completion was handled.
+    /// The stream that carried the handled completion.
     completion_on: Option<StreamOwner>,
     has_handled_response: bool,
     is_read_at_once: bool,
@@ -103,7 +105,7 @@ impl ClientQueues {
         }
     }
 
-    /// Writes a message as a whole.
+    /// Writes a complete message.
     pub(crate) fn write(&mut self, owner: StreamOwner, message: SimMessage) {
         let stream = self.streams.entry(owner).or_default();
         stream.publish(&message);
@@ -119,14 +121,14 @@ impl ClientQueues {
         }
     }
 
-    /// The sender dies before it has written the message as a whole.
+    /// Records that the sender died before it had written the complete message.
     pub(crate) fn cut(&mut self, owner: StreamOwner, message: SimMessage, is_begun: bool) {
         let stream = self.streams.entry(owner).or_default();
         stream.publish(&message);
         stream.cut = (!stream.is_reset).then_some(CutMessage { message, is_begun });
     }
 
-    /// A holder of a duplicate completes the message that was cut; returns it.
+    /// Completes the cut message, as a holder of a duplicated socket; returns the message.
     pub(crate) fn complete_cut(&mut self, owner: StreamOwner) -> Option<SimMessage> {
         let message = self.streams.get_mut(&owner)?.cut.take()?.message;
         self.receive(owner, message.clone());
@@ -137,13 +139,13 @@ impl ClientQueues {
         self.streams.get(&owner)?.cut.as_ref()
     }
 
-    /// Returns whether there is a stream on which its holder can ask for proof.
+    /// Returns whether the stream exists and its holder can ask for proof.
     pub(crate) fn is_provable(&self, owner: StreamOwner) -> bool {
         self.streams.get(&owner).is_some_and(|stream| !stream.is_reset)
     }
 
-    /// Returns the position that the sender has published: the number of its frames with results. Of a stream
-    /// that the client has reset, nothing is known.
+    /// Returns the sender's published position: the number of its frames with results. Nothing is known about
+    /// a stream that the client has reset.
     pub(crate) fn published(&self, owner: StreamOwner) -> u64 {
         self.streams.get(&owner).filter(|stream| !stream.is_reset).map_or(0, |stream| stream.published)
     }
@@ -163,7 +165,7 @@ impl ClientQueues {
         self.streams.get(&owner).is_some_and(|stream| stream.is_reset)
     }
 
-    /// Lists what the client may do now.
+    /// Lists the client's possible steps.
     fn steps(&self, steps: &mut Vec<ModelStep>) {
         for (owner, stream) in &self.streams {
             steps.extend((stream.read < stream.queue.len()).then_some(ModelStep::Read(*owner)));
@@ -173,21 +175,21 @@ impl ClientQueues {
         }
     }
 
-    /// Reads the next message; returns it.
+    /// Reads and returns the next message.
     fn read(&mut self, owner: StreamOwner) -> Option<&SimMessage> {
         let stream = self.streams.get_mut(&owner)?;
         stream.read += 1;
         stream.queue.get(stream.read - 1)
     }
 
-    /// Takes the next message that is read.
+    /// Takes the next message already read.
     fn take(&mut self, owner: StreamOwner) -> Option<SimMessage> {
         let stream = self.streams.get_mut(&owner).filter(|stream| stream.read > 0)?;
         stream.read -= 1;
         stream.queue.pop_front()
     }
 
-    /// Handles a frame. What the client handles of a stream that it has reset is its own affair.
+    /// Handles a frame. No rule applies to frames of a stream that the client has reset.
     fn handle(&mut self, owner: StreamOwner, message: &SimMessage) -> CheckResult {
         if self.is_reset(owner) {
             if let SimMessage::Frame(SimFrame::Results(results)) = message {
@@ -246,12 +248,12 @@ impl SimStream {
 }
 
 impl ModelWorld {
-    /// Lists what the client may do now.
+    /// Lists the client's possible steps.
     pub(crate) fn client_steps(&self, steps: &mut Vec<ModelStep>) {
         self.client.queues.iter().for_each(|queues| queues.steps(steps));
     }
 
-    /// The client reads the next message of a stream.
+    /// Reads the next message of a stream.
     pub(crate) fn read_next(&mut self, scenario: &ModelScenario, owner: StreamOwner) {
         let message = self.client.queues.as_mut().and_then(|queues| queues.read(owner));
         let barrier = match message {
@@ -263,7 +265,7 @@ impl ModelWorld {
         }
     }
 
-    /// The client handles the next message of a stream.
+    /// Handles the next message of a stream.
     pub(crate) fn handle_next(&mut self, scenario: &ModelScenario, owner: StreamOwner) {
         let Some(queues) = &mut self.client.queues else { return };
         let Some(message) = queues.take(owner) else { return };
@@ -276,7 +278,7 @@ impl ModelWorld {
         }
     }
 
-    /// The client drops what it has not handled of a stream that it has reset.
+    /// Drops the client's unhandled messages of a stream that it reset.
     pub(crate) fn forget(&mut self, owner: StreamOwner) {
         let stream = self.client.queues.as_mut().and_then(|queues| queues.streams.get_mut(&owner));
         if let Some(stream) = stream {

@@ -1,4 +1,4 @@
-//! A worker's writing to a client with queues of its own: windows, barriers, and what waits for their
+//! How a worker writes to a client with its own queues: windows, barriers, and the steps that wait for
 //! answers.
 
 use std::cmp::Ordering;
@@ -20,12 +20,12 @@ impl SimWorker {
         matches!(self.route, SimRoute::NotDialled | SimRoute::Open)
     }
 
-    /// Returns whether its next update may be written.
+    /// Returns whether the worker may write its next update.
     pub(crate) fn has_room(&self) -> bool {
         !self.has_stream() || self.window.as_ref().is_none_or(|window| window.has_room())
     }
 
-    /// Returns whether the client has handled everything of its stream, or can't be waited for.
+    /// Returns whether the client has handled the whole stream, or cannot be waited for.
     pub(crate) fn is_all_handled(&self) -> bool {
         let is_handled =
             |window: &AckWindow| window.is_all_handled() || window.answers() == AnswerState::Silent;
@@ -36,13 +36,13 @@ impl SimWorker {
         }
     }
 
-    /// Returns whether its connection is to be opened, by the answer to a barrier.
+    /// Returns whether the connection still has to be opened by the answer to a barrier.
     pub(crate) fn awaits_opening(&self) -> bool {
         let is_unknown = |window: &AckWindow| window.answers() == AnswerState::Unknown;
         self.route == SimRoute::Open && self.window.as_ref().is_some_and(is_unknown)
     }
 
-    /// Returns the messages that writing a frame takes: it, and the barrier behind it.
+    /// Returns the messages for writing a frame: the frame, and any barrier after it.
     pub(crate) fn write_update(&mut self, frame: SimFrame) -> Vec<SimMessage> {
         let frame = SimMessage::Frame(frame);
         let Some(window) = &mut self.window else { return vec![frame] };
@@ -52,7 +52,7 @@ impl SimWorker {
 }
 
 impl ModelWorld {
-    /// Dials the client, and asks it to open the connection.
+    /// Dials the client and asks it to open the connection.
     pub(crate) fn dial(&mut self, scenario: &ModelScenario, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.route = SimRoute::Open;
@@ -64,14 +64,14 @@ impl ModelWorld {
         opening.into_iter().for_each(|barrier| self.client.send_message(StreamOwner::Worker(id), barrier));
     }
 
-    /// The client has not opened the connection in time: the worker gives it up, and its updates go over the
-    /// main connection.
+    /// Gives up a connection that the client has not opened in time; the worker's updates then use the main
+    /// connection.
     pub(crate) fn give_opening_up(&mut self, id: WorkerId) {
         self.client.reset_stream(StreamOwner::Worker(id));
         self.workers.get_mut(&id).into_iter().for_each(|worker| worker.route = SimRoute::Relay);
     }
 
-    /// Writes a frame to a worker's stream, between its barriers.
+    /// Writes a frame to a worker's stream, with its barriers.
     pub(crate) fn write_update(&mut self, id: WorkerId, frame: SimFrame) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.route == SimRoute::Relay {
@@ -87,8 +87,8 @@ impl ModelWorld {
         }
     }
 
-    /// A worker dies in a message of the next update: the earlier ones are written, and of this one a part or
-    /// nothing.
+    /// Kills a worker while it writes a message of the next update. Earlier messages are written; this one is
+    /// written in part or not at all.
     pub(crate) fn die_writing(&mut self, id: WorkerId, frame: SimFrame, place: usize, is_begun: bool) {
         let Some(mut worker) = self.workers.remove(&id) else { return };
         let owner = StreamOwner::Worker(id);
@@ -106,7 +106,7 @@ impl ModelWorld {
         }
     }
 
-    /// Writes the barrier that proves everything, if no open one does.
+    /// Writes the barrier that proves everything, unless an open barrier already does.
     pub(crate) fn write_final_barrier(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.route != SimRoute::Open {
@@ -118,15 +118,15 @@ impl ModelWorld {
         }
     }
 
-    /// A provisional result waits until everything before it is handled: the test will run again elsewhere.
-    /// Returns whether it waits.
+    /// Makes a provisional result wait until everything before it is handled, because the test will run again
+    /// elsewhere. Returns whether it waits.
     pub(crate) fn awaits_handling(&mut self, scenario: &ModelScenario, id: WorkerId) -> bool {
         if !scenario.has_queues() || scenario.mistake == PlantedMistake::RerunNotAwaited {
             return false;
         }
         self.write_final_barrier(id);
-        // Other workers may have connections of their own, which overtake the main one.
-        // Of a client without answers all updates are on the main one.
+        // Other workers may have their own connections, which overtake the main one. A client without answers
+        // receives all updates on the main connection.
         let is_mixed = scenario.has_callback()
             && scenario.queues.has_answers
             && scenario.mistake != PlantedMistake::RelayNotAwaited;
@@ -138,7 +138,7 @@ impl ModelWorld {
         !self.workers[&id].is_all_handled()
     }
 
-    /// Returns the frame that a worker's process writes with its next step, if the worker has a stream.
+    /// Returns the frame that a worker's process writes in its next step, if the worker has a stream.
     pub(crate) fn next_update(&self, scenario: &ModelScenario, id: WorkerId) -> Option<SimFrame> {
         let worker = self.workers.get(&id).filter(|worker| scenario.has_queues() && worker.has_stream())?;
         let process = worker.process.as_ref()?;
