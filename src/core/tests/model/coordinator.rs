@@ -1,5 +1,5 @@
-//! The coordinator: it passes what it receives to the run as events, and carries out the run's actions. Every
-//! decision is the run's.
+//! The coordinator: it passes received messages to the run as events and carries out the run's actions. The
+//! run makes every decision.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -21,14 +21,14 @@ use crate::{
 };
 
 impl ModelWorld {
-    /// Passes an event to the run, carries out its actions, and grants it the idle workers that it then
+    /// Passes an event to the run, carries out its actions, and then grants the idle workers that the run
     /// wants.
     pub(crate) fn feed(&mut self, scenario: &ModelScenario, event: RunEvent) {
         self.handle(scenario, event);
         self.grant_idle_workers(scenario);
     }
 
-    /// Returns the workers that the pool takes for alive and idle.
+    /// Returns the workers that the pool considers alive and idle.
     pub(crate) fn idle_workers(&self) -> Vec<WorkerId> {
         let is_idle = |worker: &WorkerId| {
             let coordinator = self.coordinator.as_ref();
@@ -37,7 +37,7 @@ impl ModelWorld {
         self.from_workers.keys().copied().filter(is_idle).collect()
     }
 
-    /// The pool grants idle workers for as long as the run is below its share and wants more leases.
+    /// Grants idle workers while the run is below its share and wants more leases.
     pub(crate) fn grant_idle_workers(&mut self, scenario: &ModelScenario) {
         while self.client.broken.is_none()
             && let Some(coordinator) = &self.coordinator
@@ -53,7 +53,7 @@ impl ModelWorld {
         }
     }
 
-    /// Grants a worker. One that is granted for the first time may have listed the first program before.
+    /// Grants a worker. A worker granted for the first time may already have listed the first program.
     pub(crate) fn grant(&mut self, scenario: &ModelScenario, worker: WorkerId) {
         let is_known = self.coordinator.as_ref().is_none_or(|one| one.observer.workers.contains_key(&worker));
         if scenario.has_waiting_processes && !is_known {
@@ -84,8 +84,8 @@ impl ModelWorld {
         }
     }
 
-    /// Checks the run's actions, and carries them out. A mistake is shown to the checks only where no client
-    /// is modelled that would be harmed by it.
+    /// Checks the run's actions and carries them out. In an abstract scenario no modelled client can notice a
+    /// planted mistake, so there the checks see it.
     pub(crate) fn execute(&mut self, scenario: &ModelScenario, mut actions: Vec<RunAction>) {
         if scenario.is_abstract() {
             self.make_mistake(scenario, &mut actions);
@@ -114,14 +114,14 @@ impl ModelWorld {
             | RunAction::LimitSetUp { .. }
             | RunAction::ReturnTests { .. }
             | RunAction::DelayStarts { .. } => {}
-            // What is sent to a dead worker is lost; its death will be noticed.
+            // A message to a dead worker is lost; its death will be noticed.
             RunAction::Lease(lease) => {
                 if let Some(worker) = self.workers.get_mut(&lease.worker) {
                     worker.cancel_mode = None;
                     worker.process = Some((*lease).into());
                 }
             }
-            // What comes after the process has ended is too late.
+            // An extension after the end of the process is too late.
             RunAction::ExtendLease(lease) => {
                 if let Some(process) = self.process_of(lease.worker).filter(|one| one.is_of(lease.lease)) {
                     *process = (*lease).into();
@@ -221,7 +221,7 @@ impl ModelWorld {
         }
     }
 
-    /// A worker is dead, and all its messages are read: its journal is requested.
+    /// Requests the journal of a dead worker after all its messages are read.
     pub(crate) fn worker_gone(&mut self, scenario: &ModelScenario, worker: WorkerId) {
         self.from_workers.remove(&worker);
         let Some(coordinator) = &mut self.coordinator else { return };
@@ -236,7 +236,7 @@ impl ModelWorld {
         }
     }
 
-    /// Requests the journal of a dead worker, of whose results this number is proven.
+    /// Requests the journal of a dead worker that has this number of proven results.
     pub(crate) fn request_journal(&mut self, worker: WorkerId, proven: u64) {
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.journal_requests.insert(worker, proven);
@@ -245,7 +245,7 @@ impl ModelWorld {
         }
     }
 
-    /// A dead worker's journal is read.
+    /// Records that a dead worker's journal is read.
     pub(crate) fn journal_read(&mut self, scenario: &ModelScenario, worker: WorkerId) {
         let Some(coordinator) = &mut self.coordinator else { return };
         if let Some(proven) = coordinator.journal_requests.remove(&worker) {
@@ -253,7 +253,7 @@ impl ModelWorld {
         }
     }
 
-    /// Passes the loss of a worker to the run, whose results up to a position are proven.
+    /// Tells the run that a worker is lost, with its results proven up to a position.
     pub(crate) fn lose_worker(&mut self, scenario: &ModelScenario, worker: WorkerId, proven: u64) {
         let settled = match scenario.mistake {
             PlantedMistake::JournalNotRead => Vec::new(),
@@ -280,7 +280,7 @@ impl ModelWorld {
             SimWatchdogMessage::Relayed(frame) => {
                 let is_held = scenario.mistake != PlantedMistake::CompletionNotHeld;
                 let frame = if is_held { coordinator.held.hold(frame) } else { Some(frame) };
-                // What it has forwarded is not sent again by another finisher.
+                // Frames forwarded by the watchdog are not sent again by another finisher.
                 let is_counted = scenario.mistake != PlantedMistake::FinisherStreamAbandoned;
                 let is_counted = scenario.has_queues() && frame.is_some() && is_counted;
                 coordinator.finish_frames += usize::from(is_counted);
@@ -299,7 +299,7 @@ impl ModelWorld {
         }
     }
 
-    /// The watchdog is dead, and all its messages are read.
+    /// Handles the death of the watchdog after all its messages are read.
     pub(crate) fn watchdog_gone(&mut self, scenario: &ModelScenario) {
         if self.ask_of_finisher(scenario) {
             return;
@@ -375,7 +375,7 @@ impl ModelWorld {
         }
     }
 
-    /// The finish takes longer than it may.
+    /// Handles a finish that exceeds its deadline.
     pub(crate) fn finish_is_late(&mut self, scenario: &ModelScenario) {
         if scenario.mistake == PlantedMistake::CompletionByBoth {
             self.finish_ourselves(scenario);
@@ -391,8 +391,8 @@ impl ModelWorld {
 }
 
 impl SimCoordinator {
-    /// Returns whether the finish goes over the main connection: a completion on another one would overtake
-    /// what was forwarded there.
+    /// Returns whether the finish uses the main connection: a completion on another connection would overtake
+    /// the frames forwarded there.
     fn is_finish_relayed(&self, scenario: &ModelScenario) -> bool {
         self.has_relayed && scenario.mistake != PlantedMistake::RelayOvertaken
     }

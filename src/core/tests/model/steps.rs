@@ -1,4 +1,4 @@
-//! What can happen next, what it costs the adversary, and what it does.
+//! The possible next steps, their cost to the adversary, and their effects.
 
 use heeler_core::{
     Outcome, ProgramId, Slots, TestId, WorkerId,
@@ -19,20 +19,20 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ModelStep {
     Worker(WorkerId, WorkerStep),
-    /// A requested worker has started, and is granted to the run.
+    /// A requested worker has started and is granted to the run.
     WorkerStarts,
     WorkerNotStarted,
-    /// The delay of a test's retry is over.
+    /// A test's retry delay is over.
     RetryDue(TestId),
     /// Further processes of a program may start.
     StartsDue(ProgramId),
     /// The coordinator reads a worker's next message.
     Hear(WorkerId),
-    /// It sees the end of a dead worker's connection.
+    /// The coordinator sees the end of a dead worker's connection.
     WorkerGone(WorkerId),
-    /// Without connections: a worker dies, with this number of results proven; its messages are lost.
+    /// Abstract scenarios only: a worker dies with this number of results proven; its messages are lost.
     WorkerLost(WorkerId, usize),
-    /// Without connections: a worker has drained, with this number of results proven.
+    /// Abstract scenarios only: a worker has drained with this number of results proven.
     Drained(WorkerId, usize),
     HearWatchdog,
     WatchdogGone,
@@ -40,48 +40,48 @@ pub(crate) enum ModelStep {
     ReadJournal(WorkerId),
     /// The watchdog carries out the next step of its finish.
     Deliver(StepResult),
-    /// It reports that it has finished.
+    /// The watchdog reports that it has finished.
     ReportFinished,
     /// Without a watchdog: the run is finished.
     Finished,
     /// The watchdog sees the coordinator's death.
     CoordinatorGone,
     Cancel,
-    /// An idle worker serves another run.
+    /// An idle worker is lent to another run.
     Lend(WorkerId),
-    /// It comes back.
+    /// A lent worker returns.
     GiveBack(WorkerId),
-    /// The run may have this number of leases at once.
+    /// The run's share changes to this number of leases at once.
     Share(usize),
-    /// This number of slots can be used by no run.
+    /// This number of slots becomes unusable by any run.
     Spare(usize),
     /// A test is added to the open run.
     AddTest,
-    /// No further one is.
+    /// No further test will be added.
     NoMoreTests,
     KillCoordinator,
     KillWatchdog,
     ResetWatchdog,
     /// The deadline of the finish passes.
     FinishLate,
-    /// The deadline for reading a journal passes: the coordinator reads it itself.
+    /// The deadline for reading a journal passes, so the coordinator reads it itself.
     JournalLate(WorkerId),
     /// The client reads the next message of a stream into its queue.
     Read(StreamOwner),
-    /// It handles the next message of a queue.
+    /// The client handles the next message of a queue.
     Handle(StreamOwner),
-    /// It drops what it has not handled of a stream that it has reset.
+    /// The client drops its unhandled messages of a stream that it reset.
     Forget(StreamOwner),
-    /// The client answers nothing on the connection of a dead process for too long: it counts as reset.
+    /// The client leaves a dead process's connection unanswered for too long: the connection counts as reset.
     GiveUpProof(StreamOwner),
-    /// The coordinator dies in the barrier that it writes on a dead worker's connection.
+    /// The coordinator dies while writing a barrier on a dead worker's connection.
     DieInBarrier(WorkerId),
-    /// The watchdog dies in the next frame of its finish, and has written a part of it or nothing.
+    /// The watchdog dies while writing the next frame of its finish, with part of it written or nothing.
     KillWatchdogWriting(bool),
 }
 
 impl ModelFaults {
-    /// Returns the budget that a step is paid from; `None` if it is no fault.
+    /// Returns the budget that pays for a step; `None` if the step is not a fault.
     fn budget(&mut self, world: &ModelWorld, step: ModelStep) -> Option<&mut u8> {
         match step {
             ModelStep::Worker(id, step) => match step {
@@ -94,7 +94,7 @@ impl ModelFaults {
                 | WorkerStep::Unanswered
                 | WorkerStep::Reset
                 | WorkerStep::Die => Some(&mut self.deaths),
-                // The watchdog kills the workers when the coordinator is dead.
+                // The watchdog kills the workers once the coordinator is dead.
                 WorkerStep::DieWriting(..) => world.coordinator.as_ref().map(|_| &mut self.deaths),
                 _ => world.workers[&id].is_process_fault(step).then_some(&mut self.deaths),
             },
@@ -118,7 +118,7 @@ impl ModelFaults {
             | ModelStep::JournalLate(_) => Some(&mut self.deaths),
             ModelStep::Cancel => Some(&mut self.cancels),
             ModelStep::Lend(_) | ModelStep::Spare(_) => Some(&mut self.loans),
-            // No run is left without a share forever.
+            // No run stays without a share forever.
             ModelStep::Share(share) => {
                 let observer = &world.coordinator.as_ref()?.observer;
                 (observer.share > 0 || share < observer.slots).then_some(&mut self.loans)
@@ -147,18 +147,18 @@ impl ModelFaults {
 }
 
 impl ModelWorld {
-    /// Returns whether a step is a fault, which its budget pays.
+    /// Returns whether a step is a fault that a budget pays for.
     pub(crate) fn is_fault(&self, step: ModelStep) -> bool {
         { self.faults }.budget(self, step).is_some()
     }
 
-    /// Returns whether the coordinator has something to read, which is a step in any case.
+    /// Returns whether the coordinator has a message to read, which is always a possible step.
     pub(crate) fn can_hear(&self) -> bool {
         let is_over = self.client.broken.is_some() || self.client.has_response;
         self.coordinator.is_some() && !is_over && self.from_workers.values().any(|outbox| !outbox.is_empty())
     }
 
-    /// Lists everything that can happen now.
+    /// Lists all steps possible now.
     pub(crate) fn steps(&self, scenario: &ModelScenario, steps: &mut Vec<ModelStep>) {
         if self.client.broken.is_some() {
             return;
@@ -204,7 +204,7 @@ impl ModelWorld {
         }
         steps.extend(own.into_iter().map(|step| ModelStep::Worker(id, step)));
         let count = self.journals.get(&id).map_or(0, |journal| journal.results.len());
-        // Where anything may die at any time, fewer cases are enough.
+        // If processes may die at any time, fewer cases are enough.
         let is_endless = self.faults.deaths == UNLIMITED;
         let mut proofs = vec![0, count.min(1), count].split_off(usize::from(is_endless));
         proofs.dedup();
@@ -306,7 +306,7 @@ impl ModelWorld {
         steps.push(ModelStep::KillWatchdog);
     }
 
-    /// Lets a step happen.
+    /// Carries out a step.
     pub(crate) fn take(&mut self, scenario: &ModelScenario, step: ModelStep) {
         let mut faults = self.faults;
         if let Some(left) = faults.budget(self, step).filter(|left| **left != UNLIMITED) {
@@ -386,14 +386,14 @@ impl ModelWorld {
         }
     }
 
-    /// Returns whether the completion can be reached no more: the coordinator is dead, and so is the watchdog
-    /// or its way to the client.
+    /// Returns whether the completion has become unreachable: the coordinator is dead, and so is the watchdog
+    /// or its connection to the client.
     fn is_beyond_promise(&self, scenario: &ModelScenario) -> bool {
         let has_watchdog_way = scenario.has_callback() && !self.client.has_cut_watchdog;
         self.coordinator.is_none() && (self.watchdog.is_none() || !has_watchdog_way)
     }
 
-    /// Returns whether a path may end here.
+    /// Returns whether a path may end in this state.
     pub(crate) fn has_ended_well(&self, scenario: &ModelScenario) -> bool {
         if scenario.is_abstract() {
             return self.coordinator.as_ref().is_some_and(|coordinator| coordinator.observer.is_completed);

@@ -1,5 +1,5 @@
-//! The watchdog: it reads journals, finishes the run as [`Delivery`] decides, and settles it when the
-//! coordinator has died.
+//! The watchdog: reads journals, finishes the run as [`Delivery`] decides, and settles the run after the
+//! coordinator's death.
 
 use heeler_core::{
     TestId, WorkerId,
@@ -14,17 +14,17 @@ use crate::{
 };
 
 impl SimWatchdog {
-    /// Returns the next step of its finish.
+    /// Returns the next step of the watchdog's finish.
     pub(crate) fn next_step(&self) -> Option<DeliveryStep> {
         self.delivery.as_ref()?.next_step().ok()
     }
 
-    /// Returns whether a finish is delivered, or can't be, and that is not reported yet.
+    /// Returns whether a finish is delivered or undeliverable, and not reported yet.
     pub(crate) fn has_finished(&self) -> bool {
         self.delivery.as_ref().is_some_and(|delivery| delivery.next_step().is_err())
     }
 
-    /// Returns whether a step on the own connection fails, whatever the client does now.
+    /// Returns whether a step on the watchdog's own connection fails whatever the client does now.
     pub(crate) fn must_fail(&self, step: DeliveryStep) -> bool {
         let is_own = matches!(
             step,
@@ -33,12 +33,12 @@ impl SimWatchdog {
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
                 | DeliveryStep::SendCompletion(DeliveryRoute::Direct)
         );
-        // A client without answers opens no connection, and there is another route.
+        // A client without answers opens no connection, but another route exists.
         let is_unopened = step == DeliveryStep::Dial && self.is_never_opened && !self.is_alone;
         (self.is_reset && is_own) || is_unopened
     }
 
-    /// Sends nothing on a connection of its own, if so.
+    /// Skips the watchdog's own connection if `is_relayed`.
     pub(crate) fn relay_if(&mut self, is_relayed: bool) {
         if is_relayed {
             self.line = FinisherConnection::Relayed;
@@ -63,8 +63,8 @@ impl ModelWorld {
             .collect()
     }
 
-    /// Returns the frames before the completion that no other finisher has sent; without a client that has
-    /// queues, the last one is sent even if it is empty.
+    /// Returns the frames before the completion that no other finisher has sent. For a client without queues,
+    /// the last frame is included even if it is empty.
     pub(crate) fn due_frames(&self, scenario: &ModelScenario, finish: &SimFinish) -> Vec<SimFrame> {
         let resend = finish.resend.iter().map(|(worker, proven)| self.results_after(*worker, *proven));
         let synthesized = finish.synthesized.iter().map(|test| (*test, ResultSource::Finisher)).collect();
@@ -81,7 +81,7 @@ impl ModelWorld {
         }
     }
 
-    /// Carries out the next step of the finish, with this result where the client decides.
+    /// Carries out the next step of the finish. `went` is the result where the client decides.
     pub(crate) fn deliver(&mut self, scenario: &ModelScenario, went: StepResult) {
         if scenario.has_queues() && self.send_finish_frame(scenario, went) {
             return;
@@ -100,7 +100,7 @@ impl ModelWorld {
         self.watchdog = Some(watchdog);
     }
 
-    /// The watchdog reports that it has finished, which is no part of the delivery.
+    /// Reports that the watchdog has finished; this step is not part of the delivery.
     pub(crate) fn report_finished(&mut self, scenario: &ModelScenario) {
         let Some(mut watchdog) = self.watchdog.take() else { return };
         watchdog.delivery = None;
@@ -133,7 +133,7 @@ impl ModelWorld {
             DeliveryStep::SendDue(way) => {
                 let mut frames = self.due_frames(scenario, finish);
                 if scenario.has_queues() && way == DeliveryRoute::Direct {
-                    // They are sent one by one.
+                    // The frames are sent one by one.
                     frames.clear();
                     self.send_finisher_barrier(watchdog);
                 }
@@ -152,7 +152,8 @@ impl ModelWorld {
                 }
                 self.client.has_cut_watchdog |= !is_ok;
                 if !is_ok && scenario.has_queues() {
-                    // It counts as broken by the client, whatever it handles of it later.
+                    // The connection counts as broken by the client, even if it handles some of the messages
+                    // later.
                     self.client.reset_stream(StreamOwner::Finisher(watchdog.generation));
                 }
                 is_ok
@@ -187,7 +188,7 @@ impl ModelWorld {
         true
     }
 
-    /// The watchdog sees that the coordinator is dead: it ends all workers, and finishes an open run.
+    /// Handles the coordinator's death: ends all workers and finishes an open run.
     pub(crate) fn on_coordinator_lost(&mut self, scenario: &ModelScenario) {
         self.workers.clear();
         let Some(watchdog) = &mut self.watchdog else { return };

@@ -1,5 +1,5 @@
-//! Workers and their test processes: they run their leases, and bring each result into the journal, to the
-//! client and to the coordinator, in this order.
+//! Workers and their test processes: they run their leases and pass each result to the journal, then the
+//! client, then the coordinator.
 
 use heeler_core::{
     GuardLoss, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, delivery::JournalMark,
@@ -13,22 +13,22 @@ use crate::{
     },
 };
 
-/// What a worker or its process does next.
+/// A step of a worker or its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum WorkerStep {
-    /// The test at this place of the batch begins.
+    /// The test at this index of the batch begins.
     Begin(usize),
     /// The test ends by itself or, with `TimedOut`, together with its process.
     End(Outcome),
     /// The process dies during its test.
     DieInTest,
-    /// The result is journalled, sent or reported.
+    /// The result is written to the journal, sent or reported.
     Settle,
-    /// The client is dialled, and asked to open the connection.
+    /// The worker dials the client and asks it to open the connection.
     Dial,
     /// The client refuses the connection for the result.
     Refused,
-    /// All tests of the process have ended, and it can be given others.
+    /// All tests of the process have ended, and it can take others.
     ReportIdle,
     /// The process exits outside any test.
     Leave(LeaseOutcome),
@@ -36,7 +36,7 @@ pub(crate) enum WorkerStep {
     LoseGuard,
     /// The process is ended because its lease is cancelled.
     EndCancelled,
-    /// The stream is proven, as far as it can be.
+    /// The stream is proven as far as possible.
     Drain,
     /// The client does not confirm the barrier.
     Unanswered,
@@ -44,13 +44,13 @@ pub(crate) enum WorkerStep {
     Reset,
     /// The worker dies.
     Die,
-    /// The client has handled everything before a provisional result, which is reported.
+    /// A provisional result is reported after the client has handled everything before it.
     ReportProvisional,
     /// The client opens the connection too late.
     OpenedLate,
-    /// The client answers nothing, and the time for opening the connection passes.
+    /// The client answers nothing until the timeout for opening the connection.
     NeverOpened,
-    /// The worker dies in this message of its next write, and has written a part of it or nothing.
+    /// The worker dies while writing this message of its next write, with part of it written or nothing.
     DieWriting(usize, bool),
 }
 
@@ -61,13 +61,13 @@ enum SettlingStep {
     Report,
 }
 
-/// How guards are lost.
+/// The way in which guards are lost.
 const LOST_GUARD: GuardLoss = GuardLoss::Killed { signal: 9 };
 
 const STEPS: [SettlingStep; 3] = [SettlingStep::Journal, SettlingStep::Send, SettlingStep::Report];
 const STEPS_MISTAKEN: [SettlingStep; 3] = [SettlingStep::Send, SettlingStep::Journal, SettlingStep::Report];
 
-/// Returns whether the step of this number sends a result.
+/// Returns whether the settling step with this number sends a result.
 pub(crate) fn is_sending(scenario: &ModelScenario, step: usize) -> bool {
     settling(scenario, step) == SettlingStep::Send
 }
@@ -78,7 +78,7 @@ fn settling(scenario: &ModelScenario, step: usize) -> SettlingStep {
 }
 
 impl SimWorker {
-    /// Lists what a worker on connections may do besides running its process and dying.
+    /// Lists a worker's possible steps on connections, other than running its process and dying.
     pub(crate) fn connection_steps(&self, scenario: &ModelScenario, steps: &mut Vec<WorkerStep>) {
         if self.route == SimRoute::Open && scenario.may_break() {
             steps.push(WorkerStep::Reset);
@@ -89,7 +89,7 @@ impl SimWorker {
         }
         if self.process.is_none() && self.is_to_drain {
             let is_awaited = scenario.has_queues() && self.is_draining && !self.is_all_handled();
-            // The client closes when it has read everything: whatever else it has to do.
+            // The client closes once it has read everything, even if it has more to do.
             let is_closed = scenario.mistake == PlantedMistake::CloseAsProof;
             steps.extend((!is_awaited || is_closed).then_some(WorkerStep::Drain));
             let may_be_unanswered = self.route == SimRoute::Open && !scenario.has_queues();
@@ -97,14 +97,14 @@ impl SimWorker {
         }
     }
 
-    /// Lists the places in its next write in which a worker may die.
+    /// Lists the messages of the next write during which a worker may die.
     pub(crate) fn writing_deaths(&self, update: SimFrame) -> impl Iterator<Item = WorkerStep> {
         let messages = if self.has_room() { self.clone().write_update(update).len() } else { 0 };
         let is_begun = [false, true];
         (0..messages).flat_map(move |place| is_begun.map(|is_begun| WorkerStep::DieWriting(place, is_begun)))
     }
 
-    /// Lists what the process may do.
+    /// Lists the possible steps of the process.
     pub(crate) fn process_steps(&self, scenario: &ModelScenario, steps: &mut Vec<WorkerStep>) {
         let Some(process) = &self.process else { return };
         let is_arbitrary = scenario.processes == ProcessModel::Arbitrary;
@@ -163,7 +163,7 @@ impl SimWorker {
         steps.extend((is_arbitrary && self.cancel_mode.is_some()).then_some(WorkerStep::EndCancelled));
     }
 
-    /// Returns whether the process needs a fault to do this.
+    /// Returns whether this step of the process is a fault.
     pub(crate) fn is_process_fault(&self, step: WorkerStep) -> bool {
         let Some(process) = &self.process else { return false };
         match step {
@@ -176,7 +176,7 @@ impl SimWorker {
 }
 
 impl ModelWorld {
-    /// Lets a worker do something.
+    /// Carries out a worker's step.
     pub(crate) fn work(&mut self, scenario: &ModelScenario, id: WorkerId, step: WorkerStep) {
         match step {
             WorkerStep::Begin(place) => {
@@ -402,7 +402,7 @@ impl ModelWorld {
             self.worker(id).is_draining = true;
             if scenario.mistake != PlantedMistake::CompletionBeforeProof {
                 self.write_final_barrier(id);
-                // That the client has read everything and closes says nothing about what it has handled.
+                // A client that reads everything and closes proves nothing about handling.
                 let is_close_proof = scenario.mistake == PlantedMistake::CloseAsProof;
                 if !self.worker(id).is_all_handled() && !is_close_proof {
                     return;

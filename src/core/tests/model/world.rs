@@ -1,5 +1,5 @@
-//! The processes and what lies between them: coordinator, watchdog, workers, control connections, journals,
-//! the client's connections. The program's own functions decide; the modules beside this one carry out.
+//! The processes and everything between them: coordinator, watchdog, workers, control connections, journals,
+//! the client's connections. The program's own functions decide; the sibling modules carry out the decisions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,20 +23,20 @@ use crate::{
 };
 
 pub(crate) const SHORT: Duration = Duration::from_millis(1);
-/// What a start takes after which further ones are delayed.
+/// Start duration above which further starts are delayed.
 pub(crate) const EXPENSIVE: Duration = Duration::from_millis(500);
 
-/// The state of everything.
+/// The complete state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ModelWorld {
-    /// `None`: it is dead.
+    /// `None` if dead.
     pub(crate) coordinator: Option<SimCoordinator>,
-    /// `None`: it is dead, or not modelled.
+    /// `None` if dead or not modelled.
     pub(crate) watchdog: Option<SimWatchdog>,
     /// Workers that are alive.
     pub(crate) workers: BTreeMap<WorkerId, SimWorker>,
     pub(crate) journals: BTreeMap<WorkerId, SimJournal>,
-    /// Messages that the coordinator has not read, of workers alive and dead.
+    /// Messages that the coordinator has not read, from workers alive or dead.
     pub(crate) from_workers: BTreeMap<WorkerId, VecDeque<SimWorkerMessage>>,
     pub(crate) from_watchdog: VecDeque<SimWatchdogMessage>,
     pub(crate) client: SimClient,
@@ -48,72 +48,72 @@ pub(crate) struct SimCoordinator {
     /// Shared by the worlds between two events of the run.
     pub(crate) run: Arc<RunState>,
     pub(crate) observer: Arc<RunObserver>,
-    /// Hash of the two.
+    /// Hash of `run` and `observer`.
     pub(crate) run_hash: u64,
     /// Number of results forwarded to the main connection, by worker.
     pub(crate) relayed: BTreeMap<WorkerId, u64>,
-    /// Dead workers whose journals are being read, with the number of their results that were forwarded.
+    /// Dead workers whose journals are being read, with the number of their forwarded results.
     pub(crate) journal_requests: BTreeMap<WorkerId, u64>,
-    /// Streams of dead processes whose last barrier is open.
+    /// Streams of dead processes whose last barrier is unanswered.
     pub(crate) asked: BTreeSet<StreamOwner>,
-    /// Streams of dead watchdogs that were asked for proof, or could not be.
+    /// Streams of dead watchdogs that were, or could not be, asked for proof.
     pub(crate) proven_finishers: BTreeSet<StreamOwner>,
-    /// Number of frames of the finish that dead watchdogs have sent and that are handled, or that it has
+    /// Number of finish frames of dead watchdogs that the client has handled or the coordinator has
     /// forwarded.
     pub(crate) finish_frames: usize,
-    /// Workers' updates were forwarded to the main connection.
+    /// Some workers' updates were forwarded to the main connection.
     pub(crate) has_relayed: bool,
-    /// A dead watchdog has sent the completion, and it is handled.
+    /// A dead watchdog sent the completion, and the client handled it.
     pub(crate) is_completion_handled: bool,
     pub(crate) held: LastRelayedFrame<SimFrame>,
     pub(crate) has_ordered_finish: bool,
-    /// Number of watchdogs that can still be started, including the present one.
+    /// Number of watchdogs that can still be started, including the current one.
     pub(crate) watchdogs: u8,
     pub(crate) next_worker: u32,
-    /// Workers that the pool has granted to another run.
+    /// Workers granted to another run by the pool.
     pub(crate) lent: BTreeSet<WorkerId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SimWatchdog {
-    /// It knows of the run, and must finish it if the coordinator dies.
+    /// The watchdog knows the run, and must finish it if the coordinator dies.
     pub(crate) has_open_run: bool,
-    /// Journals that it is to read.
+    /// Journals that the watchdog must read.
     pub(crate) journal_requests: BTreeSet<WorkerId>,
     pub(crate) finish: Option<SimFinish>,
     pub(crate) delivery: Option<Delivery>,
     pub(crate) line: FinisherConnection,
-    /// The client has reset the line, which is noticed with the next use.
+    /// The client has reset the connection; the watchdog notices at the next use.
     pub(crate) is_reset: bool,
-    /// The client answers nothing.
+    /// The client never opens the connection.
     pub(crate) is_never_opened: bool,
-    /// On the line, and not proven to be read.
+    /// Sent on the watchdog's connection and not proven to be read.
     pub(crate) unproven: BTreeSet<TestId>,
-    /// It has seen that the coordinator is dead.
+    /// The watchdog has seen the coordinator's death.
     pub(crate) is_alone: bool,
-    /// Number of watchdogs that could be started when it was.
+    /// Number of watchdogs that could be started when this one was.
     pub(crate) generation: u8,
-    /// Number of barriers on its own connection, and of the last one that is answered.
+    /// Barriers on the watchdog's own connection: number sent, and number of the last one answered.
     pub(crate) barriers: u64,
     pub(crate) answered: u64,
-    /// Streams of dead workers whose last barrier is open.
+    /// Streams of dead workers whose last barrier is unanswered.
     pub(crate) asked: BTreeSet<StreamOwner>,
 }
 
-/// What a finisher is to send.
+/// The messages that a finisher must send.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SimFinish {
     pub(crate) resend: Vec<(WorkerId, u64)>,
     pub(crate) synthesized: Vec<TestId>,
     /// Everything but the completion is proven.
     pub(crate) is_completion_only: bool,
-    /// Number of frames that other finishers have sent, and that are handled.
+    /// Number of frames that other finishers sent and the client handled.
     pub(crate) handled_frames: usize,
-    /// Number of frames sent by these and this one.
+    /// Number of frames sent by this finisher and the earlier ones.
     pub(crate) sent_frames: usize,
 }
 
-/// Where a result of a test is recorded: this makes it that result and no other.
+/// The record of a test's result, which identifies the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ResultSource {
     /// In a worker's journal, at a position from 1.
@@ -133,25 +133,25 @@ pub(crate) enum SimFrame {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SimJournal {
     pub(crate) records: Vec<(TestId, JournalMark)>,
-    /// The results, in the order of their records.
+    /// Results in the order of their records.
     pub(crate) results: Vec<(TestId, Outcome)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SimWorker {
     pub(crate) process: Option<SimProcess>,
-    /// Number of results put on its stream.
+    /// Number of results written to the worker's stream.
     pub(crate) position: u64,
     pub(crate) route: SimRoute,
-    /// On its own connection, and not proven to be read.
+    /// Sent on the worker's own connection and not proven to be read.
     pub(crate) unproven: BTreeSet<TestId>,
     pub(crate) cancel_mode: Option<CancelMode>,
     pub(crate) is_to_drain: bool,
-    /// Of its own connection to a client with queues of its own.
+    /// Window of the worker's own connection, for a client with its own queues.
     pub(crate) window: Option<AckWindow>,
-    /// Its last barrier is sent.
+    /// The last barrier is sent.
     pub(crate) is_draining: bool,
-    /// The coordinator forwards its updates, and a barrier behind them is open.
+    /// The coordinator forwards the worker's updates, and a barrier after them is unanswered.
     pub(crate) is_relay_asked: bool,
 }
 
@@ -159,43 +159,43 @@ pub(crate) struct SimWorker {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SimProcess {
     pub(crate) lease: BatchLease,
-    /// Place in the batch of the test that is next in order.
+    /// Index in the batch of the next test in order.
     pub(crate) next: usize,
     pub(crate) phase: ProcessPhase,
-    /// How the process ends after the result that is being settled, if it does.
+    /// How the process ends after the result being settled, if it ends.
     pub(crate) end: Option<LeaseOutcome>,
-    /// It has reported that its tests have ended, and waits for others.
+    /// The process has reported that its tests have ended, and waits for others.
     pub(crate) is_waiting: bool,
-    /// It was told that there are none.
+    /// The process was told that no tests follow.
     pub(crate) is_ending: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ProcessPhase {
     Idle,
-    /// The test at this place of the batch runs.
+    /// The test at this index of the batch runs.
     Running(usize),
-    /// Its result is journalled, sent and reported in this order; `step` is next.
+    /// The test's result is written to the journal, sent and reported in this order; `step` is the next one.
     Settling {
         place: usize,
         outcome: Outcome,
         step: usize,
     },
-    /// Its provisional result is reported when the client has handled everything before it.
+    /// The test's provisional result is reported once the client has handled everything before it.
     AwaitingHandling {
         place: usize,
         by: ProvisionalReason,
     },
 }
 
-/// A worker's way to the client.
+/// A worker's route to the client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum SimRoute {
     #[default]
     Relay,
     NotDialled,
     Open,
-    /// The client has reset it, which is not noticed yet.
+    /// The client has reset the connection; the worker has not noticed yet.
     Reset,
     Broken,
 }
@@ -221,7 +221,7 @@ pub(crate) enum SimWatchdogMessage {
 }
 
 impl ModelWorld {
-    /// Returns the state of everything when a run begins.
+    /// Returns the initial state of a scenario.
     pub(crate) fn new(scenario: &ModelScenario) -> Self {
         let mut world = Self {
             coordinator: None,
@@ -271,15 +271,15 @@ impl ModelWorld {
         self.from_workers.insert(worker, VecDeque::new());
     }
 
-    /// Messages to a dead coordinator are lost.
+    /// Kills the coordinator; messages to it are lost.
     pub(crate) fn kill_coordinator(&mut self) {
         self.coordinator = None;
         self.from_workers.clear();
         self.from_watchdog.clear();
     }
 
-    /// Kills the coordinator. Of a client without answers nobody can ask then what it has of its main
-    /// connection: it is sent again.
+    /// Kills the coordinator. For a client without answers, no process can then ask what arrived on the main
+    /// connection, so everything is sent again.
     pub(crate) fn kill_coordinator_of(&mut self, scenario: &ModelScenario) {
         self.kill_coordinator();
         if !scenario.queues.has_answers {
