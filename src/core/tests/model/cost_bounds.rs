@@ -1,4 +1,4 @@
-//! What processes and workers may cost, told by runs whose programs behave in one stated way.
+//! Upper bounds on the processes and workers of a run whose programs behave in one stated way.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use heeler_core::{
 
 use crate::{scenario::plan, world::SHORT};
 
-/// What a process does with its batch.
+/// How a process treats its batch.
 enum ProcessAction {
     Pass(TestId),
-    /// The process dies under it.
+    /// The process dies during this test.
     Die(TestId),
 }
 
-/// What became of a run.
+/// Totals of a run.
 #[derive(Debug, Default)]
 struct RunTally {
     run: Option<RunState>,
     leases: Vec<BatchLease>,
-    /// Tests in all leases together: what had to be named to processes.
+    /// Total number of tests in all leases, that is, of test names passed to processes.
     named: usize,
 }
 
@@ -50,13 +50,12 @@ impl RunTally {
     }
 }
 
-/// Grants workers to a run, and returns its actions.
+/// Grants workers to a run; returns the run's actions.
 fn grant(run: &mut RunState, workers: &[WorkerId]) -> Vec<RunAction> {
     workers.iter().flat_map(|worker| run.handle(RunEvent::WorkerGranted(*worker))).collect()
 }
 
-/// Grants the requested workers at once, of idle ones that are enough for all slots; returns the other
-/// actions.
+/// Grants requested workers immediately from enough idle workers for all slots; returns the other actions.
 fn grant_requested(run: &mut RunState, idle: &mut Vec<WorkerId>, actions: Vec<RunAction>) -> Vec<RunAction> {
     let (mut actions, mut others) = (VecDeque::from(actions), Vec::new());
     while let Some(action) = actions.pop_front() {
@@ -133,7 +132,7 @@ fn told(lease: &BatchLease, deed: ProcessAction, position: &mut u64) -> [RunEven
     [started, settled]
 }
 
-/// All tests pass, but these die.
+/// Processes that pass all tests except these, which kill their process.
 fn dying(
     is_dying: impl Fn(TestId) -> bool,
 ) -> impl FnMut(&BatchLease, &mut Vec<ProcessAction>) -> LeaseOutcome {
@@ -439,7 +438,7 @@ fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
     assert_eq!(run.stop_reason(), Some(NotRunReason::TooManyFailures));
 }
 
-/// A run of one test that has brought its result, up to its finish.
+/// Returns a run whose single test has its result, just before the finish.
 fn finishing() -> RunState {
     let worker = WorkerId(0);
     let mut run = RunState::new(plan(&[0], |_, _| {}));

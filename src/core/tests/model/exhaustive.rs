@@ -1,5 +1,5 @@
-//! Every path of small scenarios: of the run alone with arbitrary processes, and of all processes with the
-//! client's connections.
+//! Every path of small scenarios: the run alone with arbitrary processes, and all processes with the client's
+//! connections.
 
 use heeler_core::{
     RetryDelay, RetryPolicy, TestId,
@@ -21,7 +21,7 @@ pub(crate) fn search_all(scenario: ModelScenario) {
     }
 }
 
-/// Returns whether the largest scenarios are searched as well (`HEELER_LONG_FORMS`), which takes minutes.
+/// Returns whether to search the largest scenarios too (`HEELER_LONG_FORMS`), which takes minutes.
 pub(crate) fn has_long_form() -> bool {
     std::env::var_os("HEELER_LONG_FORMS").is_some()
 }
@@ -30,8 +30,7 @@ pub(crate) fn faults(deaths: u8, failures: u8, cancels: u8) -> ModelFaults {
     ModelFaults { deaths, failures, cancels, ..ModelFaults::default() }
 }
 
-/// Returns the deaths of a scenario and those that `HEELER_MODEL_DEATHS` adds. One more takes minutes and
-/// gigabytes.
+/// Returns the deaths of a scenario plus `HEELER_MODEL_DEATHS`. One more death takes minutes and gigabytes.
 pub(crate) fn deaths(usual: u8) -> u8 {
     usual + u8::try_from(number_from_env("HEELER_MODEL_DEATHS", 0)).expect("a small number")
 }
@@ -101,7 +100,7 @@ fn run_that_lets_its_tests_finish_can_be_cancelled_at_any_step() {
 #[test]
 fn test_begins_after_its_prerequisites_in_every_order() {
     let after = |test, must_succeed| Prerequisite { test: TestId(test), must_succeed };
-    // A set-up, a user, a clean-up, and a test that has nothing to do with them.
+    // A set-up, a test that uses it, a clean-up, and an unrelated test.
     let plan = plan(&[0, 1, 0, 1], |place, test| match place {
         1 => test.prerequisites = vec![after(0, true)],
         2 => test.prerequisites = vec![after(0, false), after(1, false)],
@@ -142,8 +141,8 @@ fn lent_workers_that_die_and_come_back_do_not_stop_the_run() {
     search_all(abstract_scenario(plan, 1, ModelFaults { loans, ..faults(2, 0, 0) }));
 }
 
-/// Returns a scenario of one program whose tests take much longer than expected, so that those that one
-/// process has not begun are taken back for the other slot.
+/// Returns a scenario of one program whose tests take much longer than expected. Tests that one process has
+/// not begun are taken back for the other slot.
 fn slow_scenario(client: ModelScenario, tests: usize) -> ModelScenario {
     let mut plan = plan(&vec![0; tests], |_, _| {});
     plan.programs[0].process.ends_between_tests = true;
@@ -159,7 +158,7 @@ fn tests_taken_back_run_once_whatever_dies() {
     search_all(slow_scenario(abstract_scenario(plan(&[], |_, _| {}), 2, loans), 5));
 }
 
-/// Returns a scenario of two programs, the processes of one of which can be given further tests.
+/// Returns a scenario of two programs; the processes of one program accept further tests.
 fn extensible_scenario(client: ModelScenario) -> ModelScenario {
     let mut plan = SchedulingPlan { batch_limit: Some(SHORT), ..plan(&[0, 0, 0, 1], |_, _| {}) };
     plan.programs[0].process.takes_more_tests = true;
@@ -197,7 +196,7 @@ fn processes_that_wait_are_used_and_further_ones_start_in_time() {
     search_all(retried(waiting(2, faults(u8::from(has_long_form()), 1, 0))));
 }
 
-/// Returns a scenario of a run to which tests are added.
+/// Returns a scenario that adds tests to a run in progress.
 fn open_scenario(workers: u32, faults: ModelFaults) -> ModelScenario {
     let mut plan = plan(&[0, 0, 0], |_, _| {});
     plan.is_open = true;

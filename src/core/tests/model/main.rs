@@ -1,15 +1,15 @@
 //! The model of a run: the program's own decisions (`heeler_core::run`, `ledger`, `delivery`) among processes
-//! that may die at any step, with test processes that may do anything, and connections that the client may
-//! refuse, reset or leave unanswered.
+//! that may die at any step, test processes that may do anything, and connections that the client may refuse,
+//! reset or leave unanswered.
 //!
-//! - `scenario`: what is tried: the plan, how much is modelled, faults, planted mistakes.
-//! - `world`: the processes and what lies between them.
-//! - `coordinator`, `watchdog`, `worker`, `client`: what each of them does.
-//! - `streams`, `uplink`, `proofs`: a client with queues of its own, what workers write to it, and what is
-//!   asked over a dead worker's connection.
-//! - `observer`, `rules`: what the run was informed of and has ordered, and the rules.
-//! - `steps`: what can happen next.
-//! - `search`: the search of all paths, and the walk along random ones.
+//! - `scenario`: the plan, the modelled parts, faults, planted mistakes.
+//! - `world`: the processes and the channels between them.
+//! - `coordinator`, `watchdog`, `worker`, `client`: the actions of each.
+//! - `streams`, `uplink`, `proofs`: a client with its own queues, the messages that workers write to it, and
+//!   proofs over a dead worker's connection.
+//! - `observer`, `rules`: an independent record of the run's events and actions, and the rules.
+//! - `steps`: the possible next steps.
+//! - `search`: the search of all paths, and random walks.
 //! - `ack_windows`: the windows of one stream, alone.
 //! - `exhaustive`, `handling`, `planted_mistakes`, `random_walks`: the scenarios.
 //! - `cost_bounds`: the number of processes that a run takes, outside the search.

@@ -1,5 +1,5 @@
-//! The books of an observer at the coordinator. They hold only the events that the run received, the actions
-//! that it returned, and what its ledger shows; never what the run decides inside.
+//! The records of an observer at the coordinator: received events, returned actions, and the ledger. The
+//! observer never looks at the run's internal decisions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +17,11 @@ use crate::{
     world::SimJournal,
 };
 
-/// Where a test is, as far as the run was informed.
+/// Location of a test, as far as the run was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ObservedPlace {
     Waiting,
-    /// It waits for the delay of its retry.
+    /// The test waits for its retry delay.
     Delayed,
     With(WorkerId),
     Running(WorkerId),
@@ -33,16 +33,16 @@ pub(crate) enum ObservedPlace {
 pub(crate) struct ObservedTest {
     pub(crate) place: ObservedPlace,
     pub(crate) attempts: u32,
-    /// It died among others, and its isolated rerun is due or in progress.
+    /// The test died together with others; its isolated rerun is due or in progress.
     pub(crate) is_rerun_due: bool,
-    /// Number of processes that ended with their guards and left it without a result.
+    /// Number of processes that ended with their guards and left the test without a result.
     pub(crate) guard_losses: u32,
 }
 
 const NEW_TEST: ObservedTest =
     ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false, guard_losses: 0 };
 
-/// A worker that the run takes for alive.
+/// A worker that the run considers alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ObservedWorker {
     pub(crate) lease: Option<BatchLease>,
@@ -50,18 +50,18 @@ pub(crate) struct ObservedWorker {
     pub(crate) cancel_mode: Option<CancelMode>,
     pub(crate) is_asked_to_drain: bool,
     pub(crate) is_drained: bool,
-    /// Its process waits for further tests.
+    /// The worker's process waits for further tests.
     pub(crate) is_idle: bool,
-    /// Its process was told that there are none.
+    /// The worker's process was told that no tests follow.
     pub(crate) is_ending: bool,
-    /// Its process has run tests before those of the lease's last batch.
+    /// The worker's process ran tests before the lease's last batch.
     pub(crate) is_extended: bool,
-    /// Its process had waited for the lease.
+    /// The worker's process was waiting for the lease.
     pub(crate) has_waited: bool,
 }
 
 impl ObservedWorker {
-    /// Returns whether its process can be expected to take further tests of this program.
+    /// Returns whether the worker's process is expected to take further tests of this program.
     pub(crate) fn is_ready(&self, program: ProgramId) -> bool {
         (self.is_extended || self.has_waited)
             && self.lease.as_ref().is_some_and(|lease| lease.batch.program == program)
@@ -75,32 +75,32 @@ pub(crate) struct RunObserver {
     pub(crate) slots: usize,
     pub(crate) workers: BTreeMap<WorkerId, ObservedWorker>,
     pub(crate) starting: usize,
-    /// The worker that was granted or has ended its lease, for which the run has no action yet.
+    /// The worker that was granted or ended its lease and has no action from the run yet.
     pub(crate) unanswered: Option<WorkerId>,
-    /// Number of leases that are allowed at once.
+    /// Number of leases allowed at once.
     pub(crate) share: usize,
-    /// Number of slots that no run can use.
+    /// Number of slots unusable by any run.
     pub(crate) spare_slots: usize,
-    /// Number of results that the client is proven to have, of each closed stream.
+    /// For each closed stream, the number of results that the client provably has.
     pub(crate) proven: BTreeMap<WorkerId, usize>,
     pub(crate) tests: Vec<ObservedTest>,
-    /// The program whose process waits at the worker that is granted next.
+    /// The program whose process waits at the next granted worker.
     waiting_process: Option<ProgramId>,
     /// Programs whose further processes are delayed.
     pub(crate) held: BTreeSet<ProgramId>,
-    /// Rests of dead batches, each due in one lease.
+    /// Remaining tests of dead batches, each due in one lease.
     pub(crate) rests: Vec<Vec<TestId>>,
-    /// By program: consecutive processes with one test and without any report.
+    /// By program: consecutive single-test processes that reported nothing.
     pub(crate) unproductive: Vec<u32>,
-    /// By program: from three on, its rests may be cut.
+    /// By program: at three, the remaining tests may be split into smaller batches.
     pub(crate) cuts: Vec<u8>,
-    /// Tests may be added.
+    /// Tests may still be added.
     pub(crate) is_open: bool,
     pub(crate) is_stopped: bool,
     pub(crate) is_finishing: bool,
     is_finisher_late: bool,
     pub(crate) is_completed: bool,
-    /// Nothing but guards can go wrong: every test that gets a result has passed.
+    /// Only guards can fail: every test with a result has passed.
     pub(crate) is_blameless: bool,
 }
 
@@ -109,7 +109,7 @@ impl ObservedPlace {
         self == Self::With(worker) || self == Self::Running(worker)
     }
 
-    /// Returns the outcome of a test that has its result.
+    /// Returns the outcome of a test that has a result.
     pub(crate) fn outcome(self) -> Option<Outcome> {
         match self {
             Self::Settled(outcome) => Some(outcome),
@@ -172,7 +172,7 @@ impl RunObserver {
                 worker.is_idle = worker.cancel_mode.is_none();
             }
             RunEvent::TestsAdded(added) => {
-                // A run that has stopped takes no more.
+                // A stopped run takes no more tests.
                 self.is_open &= !self.is_stopped;
                 let count = if self.is_open { added.len() } else { 0 };
                 self.tests.extend(std::iter::repeat_n(NEW_TEST, count));
@@ -223,7 +223,7 @@ impl RunObserver {
         }
     }
 
-    /// Records the results that a lost worker has left in its journal, and what is proven of its stream.
+    /// Records a lost worker's journal results and the proven part of its stream.
     fn settle_lost_worker(
         &mut self,
         plan: &SchedulingPlan,
@@ -239,7 +239,8 @@ impl RunObserver {
         // The proof of a drained stream is final.
         if !self.workers.get(&worker).is_some_and(|one| one.is_drained) {
             self.prove(worker, proven);
-            // What the client may lack is sent at the end, which must not wait for further tests.
+            // Results that the client may lack are sent at the end, so the run must not wait for further
+            // tests.
             self.is_open &= usize::try_from(proven).is_ok_and(|proven| proven >= settled.len());
         }
         self.lose_worker(worker);
@@ -288,7 +289,7 @@ impl RunObserver {
         self.workers.remove(&worker);
     }
 
-    /// What has begun runs alone, and the rest may be cut.
+    /// Records a lost guard: begun tests rerun alone, and the remaining tests may be split.
     fn lose_guard(&mut self, worker: WorkerId) {
         for test in self.put_back(worker) {
             self.tests[test.index()].guard_losses += 1;
@@ -306,7 +307,7 @@ impl RunObserver {
         if is_unproductive && rest.len() == 1 {
             self.unproductive[program] += 1;
         }
-        // A process without any test, or the third early end, may cut what follows.
+        // A process that ran no test, or the third early end, permits splitting the remaining tests.
         self.cuts[program] = (self.cuts[program] + if is_unproductive { 3 } else { 1 }).min(3);
         if !rest.is_empty() && !is_unproductive {
             self.rests.push(rest);
@@ -326,7 +327,7 @@ impl RunObserver {
         rest
     }
 
-    /// Records what the run has given up itself.
+    /// Records the tests that the run itself gave up.
     pub(crate) fn learn(&mut self, plan: &SchedulingPlan, run: &RunState) {
         let workers = &self.workers;
         self.held.retain(|program| workers.values().any(|one| one.is_ready(*program)));
@@ -334,7 +335,7 @@ impl RunObserver {
             let is_waiting = matches!(observed.place, ObservedPlace::Waiting | ObservedPlace::Delayed);
             if let (true, LedgerEntry::Synthesized(result)) = (is_waiting, entry) {
                 observed.place = ObservedPlace::Synthesized(*result);
-                // Such results are sent at the end, which must not wait for further tests.
+                // Synthesized results are sent at the end, so the run must not wait for further tests.
                 self.is_open = false;
             }
         }
@@ -350,7 +351,7 @@ impl RunObserver {
         self.is_stopped |= run.stop_reason() == Some(NotRunReason::NoWorker);
     }
 
-    /// Checks an action of the run, and records it.
+    /// Checks and records an action of the run.
     pub(crate) fn on_action(
         &mut self,
         plan: &SchedulingPlan,
@@ -379,7 +380,7 @@ impl RunObserver {
                 self.check_extension(plan, lease)?;
                 self.begin_lease(lease);
                 self.worker(lease.worker).is_extended = true;
-                // A delay that goes on is ordered again.
+                // A continuing delay is ordered again.
                 self.held.remove(&lease.batch.program);
             }
             RunAction::EndLease { worker, .. } => {

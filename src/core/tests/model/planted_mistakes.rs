@@ -1,4 +1,4 @@
-//! Planted mistakes: each must be found, by the rule that it breaks.
+//! Planted mistakes: the search must find each of them through the rule that it breaks.
 
 use crate::{
     rules::{
@@ -12,12 +12,12 @@ use crate::{
     search::search,
 };
 
-/// Searches for what the mistake breaks, and prints a path that shows it.
+/// Searches for the rule that the mistake breaks, and prints a path to the violation.
 fn find(scenario: &ModelScenario, rule: &str) -> String {
     find_one_of(scenario, &[rule])
 }
 
-/// Searches for what a mistake breaks that may break several rules.
+/// Searches for a mistake that may break several rules.
 fn find_one_of(scenario: &ModelScenario, rules: &[&str]) -> String {
     let mistake = scenario.mistake;
     let found = search(scenario).expect_err("the mistake must be found");
@@ -129,7 +129,7 @@ fn watchdog_alone_synthesizes_nothing() {
     find(&with(PlantedMistake::NothingDueAlone, 1), COMPLETE);
 }
 
-/// Returns a run of one test with a client that has queues of its own.
+/// Returns a run of one test with a client that has its own queues.
 fn queues_with(mistake: PlantedMistake, workers: u32, deaths: u8, failures: u8) -> ModelScenario {
     let plan = plan(&[0], |_, test| test.retries.count = u32::from(failures));
     let faults = ModelFaults { deaths, failures, ..ModelFaults::default() };
@@ -150,8 +150,8 @@ fn read_barrier_taken_for_handled() {
 
 #[test]
 fn connection_that_is_opened_late_taken_for_one_without_answers() {
-    // The worker of such a client does not wait for an answer at the end, so updates are handled behind the
-    // completion.
+    // The worker of such a client does not wait for an answer at the end, so the client handles updates after
+    // the completion.
     let rules = [HANDLED_COMPLETE, HANDLED_LAST];
     find_one_of(&queues_with(PlantedMistake::OpeningNotAwaited, 1, 0, 0), &rules);
 }
@@ -163,7 +163,7 @@ fn rerun_on_another_stream_not_awaited() {
 
 #[test]
 fn rerun_of_a_dead_workers_test_not_awaited() {
-    // What the dead worker sent is handled behind the result of the rerun, or behind the completion.
+    // The dead worker's messages are handled after the result of the rerun, or after the completion.
     let rules = [HANDLED_ORDER, HANDLED_COMPLETE, HANDLED_LAST, ONE_RESULT];
     find_one_of(&queues_with(PlantedMistake::LossNotAwaited, 2, 1, 0), &rules);
 }
@@ -182,7 +182,7 @@ fn response_before_the_proof_of_the_completion() {
 
 #[test]
 fn frame_written_behind_a_cut_one() {
-    // Nothing behind a part of a frame is read, and nothing answered.
+    // The client reads and answers nothing after a partial frame.
     find(&queues_with(PlantedMistake::WrittenBehindCut, 1, 1, 0), REACHED);
 }
 

@@ -1,7 +1,7 @@
 //! Random paths of larger scenarios, with arbitrary processes: plans of a fixed size, and random ones.
 //!
-//! `HEELER_MODEL_STEPS` is the number of steps to walk, `HEELER_MODEL_SEED` the seed; the same two give the
-//! same walk.
+//! `HEELER_MODEL_STEPS` is the number of steps, `HEELER_MODEL_SEED` the seed. The same values give the same
+//! walk.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn walks_of_runs_that_stop_at_a_failure() {
     });
 }
 
-/// Returns a scenario of up to 39 tests of three programs.
+/// Returns a scenario of up to 39 tests in three programs.
 fn random_scenario(random: &mut u64) -> ModelScenario {
     let mut below = |bound: usize| draw_below(random, bound);
     let count = below(40);

@@ -1,4 +1,4 @@
-//! The rules, and the checks of a run's actions against the observer's books.
+//! The rules, and the checks of a run's actions against the observer's records.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub(crate) const HANDLED_COMPLETION: &str =
 pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
-/// The rules that [`BrokenRule`] names.
+/// The rules named by [`BrokenRule`].
 pub(crate) const STEP_RULES: [&str; 21] = [
     ONE_RESULT,
     COMPLETE,
@@ -65,7 +65,7 @@ pub(crate) const STEP_RULES: [&str; 21] = [
     EXTENDED,
 ];
 
-/// A rule that a step has broken.
+/// A rule broken by a step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct BrokenRule {
     pub(crate) rule: &'static str,
@@ -98,7 +98,7 @@ impl RunObserver {
         self.check_batch(plan, lease)
     }
 
-    /// Starts are delayed only while a process takes the tests of the program.
+    /// Checks that starts are delayed only while a process takes the program's tests.
     pub(crate) fn check_delayed_starts(&self, plan: &SchedulingPlan, program: ProgramId) -> CheckResult {
         let is_ready = self.workers.values().any(|one| one.is_ready(program));
         let takes_more = plan.programs[program.index()].process.takes_more_tests;
@@ -107,7 +107,8 @@ impl RunObserver {
         })
     }
 
-    /// A process gets further tests when its own have ended, and none that are to be isolated.
+    /// Checks that a process gets further tests only after its own have ended, and never tests to be
+    /// isolated.
     pub(crate) fn check_extension(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
         let check = |holds: bool, what: &str| check(EXTENDED, holds, || format!("{what}: {lease:?}"));
         let worker = self.workers.get(&lease.worker).filter(|worker| worker.is_idle && !worker.is_ending);
@@ -123,7 +124,7 @@ impl RunObserver {
         self.check_batch(plan, lease)
     }
 
-    /// An idle process is ended when there is nothing for it, or its slot is needed.
+    /// Checks that an idle process is ended only if no tests are left for it, or its slot is needed.
     pub(crate) fn check_end_of_idle(&self, worker: WorkerId) -> CheckResult {
         let idle = self.workers.get(&worker).filter(|one| one.is_idle && !one.is_ending);
         check(EXTENDED, idle.is_some(), || format!("{worker:?} is not idle"))?;
@@ -166,7 +167,7 @@ impl RunObserver {
         check(ANSWERED, self.unanswered == Some(worker), || format!("{worker:?} is not granted"))
     }
 
-    /// Checks the books after all actions of an event.
+    /// Checks the observer's records after all actions of an event.
     pub(crate) fn check_answered(&self) -> CheckResult {
         check(ANSWERED, self.unanswered.is_none(), || format!("{:?} is kept", self.unanswered))?;
         let is_waiting = self.tests.iter().any(|test| test.place == ObservedPlace::Waiting);
@@ -195,8 +196,8 @@ impl RunObserver {
         check(CANCELLED, mode == CancelMode::Now || may_finish, || format!("{worker:?} is not cancelled now"))
     }
 
-    /// Tests are taken back from a process that may be ended between two of them, if it has not begun some
-    /// that a slot without work can run.
+    /// Checks that tests are taken back only from a process that may be ended between two tests, and only if
+    /// a slot without work can run some tests that the process has not begun.
     fn check_taken_back(&self, plan: &SchedulingPlan, worker: WorkerId, mode: CancelMode) -> CheckResult {
         let lease = self.workers[&worker].lease.as_ref();
         let is_allowed =
@@ -220,7 +221,7 @@ impl RunObserver {
         check(DRAINED, is_due, || format!("{worker:?} has nothing to drain"))
     }
 
-    /// Nothing runs, and nothing is to be run.
+    /// Checks that nothing runs and nothing remains to be run.
     fn check_quiet(&self, rule: &'static str) -> CheckResult {
         check(rule, !self.is_open || self.is_stopped, || "the run ends while it is open".to_owned())?;
         let is_open = |place: ObservedPlace| {
@@ -241,7 +242,8 @@ impl RunObserver {
         self.check_quiet(FINISHED)?;
         let open = self.workers.iter().find(|(_, worker)| worker.has_had_lease && !worker.is_drained);
         check(FINISHED, open.is_none(), || format!("{open:?} may still send results"))?;
-        // The client will have what is proven of each stream, what is sent again, and what is synthesized.
+        // The client will have the proven results of each stream, the resent results, and the synthesized
+        // ones.
         let mut had = vec![0; self.tests.len()];
         for (worker, journal) in journals {
             let (proven, sent) = (self.proven.get(worker).copied().unwrap_or(0), journal.results.len());
@@ -275,13 +277,13 @@ impl RunObserver {
         Ok(())
     }
 
-    /// Checks what the run has given up with the last event, before which the numbers of unproductive
-    /// processes were these.
+    /// Checks the tests that the run gave up at the last event. `before` holds the earlier numbers of
+    /// unproductive processes.
     pub(crate) fn check_given_up(&self, plan: &SchedulingPlan, before: &[u32]) -> CheckResult {
         let most = plan.max_startup_crashes.max(1);
         for (observed, scheduled) in self.tests.iter().zip(&plan.tests) {
             let program = scheduled.program.index();
-            // Later, other workers may return some of its tests.
+            // Other workers may return some of its tests later.
             let is_given_up =
                 self.unproductive[program] > before[program] && self.unproductive[program] >= most;
             check(GIVEN_UP, !is_given_up || observed.place != ObservedPlace::Waiting, || {
@@ -312,7 +314,7 @@ impl RunObserver {
     ) -> CheckResult {
         let again = RunEvent::WorkerLost { worker: dead, proven: 0, settled: Vec::new() };
         let mut events = vec![RunEvent::Drained { worker: dead, proven: 9 }, again];
-        // The pool grants no dead worker; one that never had a lease is not known to the run.
+        // The pool grants no dead worker, and the run does not know a worker that never had a lease.
         let is_known = run.ledger().streams().contains_key(&dead);
         events.extend(is_known.then_some(RunEvent::WorkerGranted(dead)));
         let (outcome, duration, position) = (Outcome::Failed, SHORT, 7);
@@ -322,7 +324,7 @@ impl RunObserver {
         check_ignored(run, events)
     }
 
-    /// Checks that repeated events, and those that nothing has caused, are ignored.
+    /// Checks that repeated and unprompted events are ignored.
     pub(crate) fn check_repeated(&self, run: &RunState) -> CheckResult {
         let mut events = Vec::new();
         if run.stage() != RunStage::Finishing {

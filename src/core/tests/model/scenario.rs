@@ -1,4 +1,4 @@
-//! What a search tries: a plan, the kind of client and of processes, what may go wrong, a planted mistake.
+//! The input of a search: a plan, the kind of client and of processes, possible faults, a planted mistake.
 
 use std::time::Duration;
 
@@ -10,60 +10,59 @@ use heeler_core::{
 
 use crate::world::SHORT;
 
-/// A budget that is never used up.
+/// A budget that never runs out.
 pub(crate) const UNLIMITED: u8 = u8::MAX;
 
-/// What a search tries.
+/// The input of a search.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelScenario {
     pub(crate) plan: SchedulingPlan,
-    /// Number of the plan's last tests that are added while the run is open, one by one.
+    /// Number of tests at the end of the plan that are added one by one while the run is open.
     pub(crate) added: usize,
-    /// Number of workers that the run begins with.
+    /// Number of workers at the start of the run.
     pub(crate) workers: u32,
     pub(crate) client: ClientModel,
-    /// Of a client with queues of its own.
+    /// Used if the client has its own queues.
     pub(crate) queues: QueueModel,
     pub(crate) processes: ProcessModel,
     pub(crate) faults: ModelFaults,
-    /// At each worker a process of the first program waits when it is granted for the first time.
+    /// A process of the first program waits at each worker granted for the first time.
     pub(crate) has_waiting_processes: bool,
-    /// What every test takes.
+    /// Duration of every test.
     pub(crate) test_duration: Duration,
-    /// Number of messages of a worker under way at which its process waits.
+    /// Number of a worker's messages in flight at which its process blocks.
     pub(crate) outbox: usize,
     /// Number of watchdogs that can be started, one after the other.
     pub(crate) watchdogs: u8,
     pub(crate) mistake: PlantedMistake,
 }
 
-/// How much of the way to the client is modelled.
+/// How much of the path to the client is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientModel {
-    /// Nothing of it: any part of a stream may be proven, and the finish is one step.
+    /// No client: any part of a stream may be proven, and the finish is one step.
     Abstract,
     /// Watchdog and main connection.
     MainConnection,
     /// Watchdog, main connection and callback connections.
     Callback,
-    /// The same, and the client's own queues behind each connection: what it handles counts, not what is
-    /// sent.
+    /// As `Callback`, plus the client's own queue behind each connection: handling counts instead of sending.
     Queues,
 }
 
-/// A client with queues of its own.
+/// A client with its own queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueModel {
-    /// It takes callback connections; otherwise everything is on the main connection.
+    /// The client accepts callback connections; otherwise everything uses the main connection.
     pub(crate) has_callback: bool,
-    /// Answers barriers. A client without answers receives everything over the main connection.
+    /// The client answers barriers. A client without answers receives everything over the main connection.
     pub(crate) has_answers: bool,
-    /// It reads what is sent at once, or some time later.
+    /// The client reads messages as soon as they are sent; otherwise some time later.
     pub(crate) is_read_at_once: bool,
-    /// It may refuse the watchdog's connection, and reset any.
+    /// The client may refuse the watchdog's connection and reset any connection.
     pub(crate) may_break: bool,
-    /// The client may refuse a worker's connection, or not open it in time: then the worker sends its updates
-    /// on the main connection.
+    /// The client may refuse a worker's connection or open it too late. The worker then sends its updates on
+    /// the main connection.
     pub(crate) may_refuse: bool,
     /// Number of changes in a window.
     pub(crate) window: usize,
@@ -85,29 +84,29 @@ impl Default for QueueModel {
 /// What test processes may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessModel {
-    /// They run their tests in order, and die in tests at most.
+    /// Test processes run their tests in order; the only failure is death during a test.
     InOrder,
-    /// They may also leave tests out, run into a time limit, exit at any place, and end when cancelled.
+    /// Test processes may also omit tests, time out, exit at any point, and end when cancelled.
     Arbitrary,
 }
 
-/// What may still go wrong.
+/// Remaining budgets of faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ModelFaults {
-    /// Deaths of any process, worker starts that fail, and connections that the client refuses, resets or
-    /// leaves unanswered.
+    /// Deaths of any process, failed worker starts, and connections that the client refuses, resets or leaves
+    /// unanswered.
     pub(crate) deaths: u8,
     /// Failing tests.
     pub(crate) failures: u8,
     /// Cancellations by the user.
     pub(crate) cancels: u8,
-    /// Idle workers that another run receives, and changes of the run's share.
+    /// Idle workers lent to another run, and changes of the run's share.
     pub(crate) loans: u8,
-    /// Guards that are lost with their processes.
+    /// Guards lost together with their processes.
     pub(crate) guards: u8,
 }
 
-/// A deliberate mistake, which the rules must find.
+/// A deliberate mistake that the rules must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum PlantedMistake {
     #[default]
@@ -118,55 +117,55 @@ pub(crate) enum PlantedMistake {
     FinishBeforeDrain,
     /// Results that streams may have lost are not sent again.
     NoResend,
-    /// The watchdog sends the due results again, after the completion.
+    /// The watchdog resends the due results after the completion.
     ResendAfterCompletion,
     /// The watchdog does not announce its completion.
     UnannouncedCompletion,
-    /// The coordinator completes a run whose watchdog is late and alive.
+    /// The coordinator completes a run whose watchdog is late but alive.
     CompletionByBoth,
     /// A worker sends a result before it is in the journal.
     JournalAfterSend,
     /// The coordinator forwards a completion before the watchdog reports that it has finished.
     CompletionNotHeld,
-    /// The coordinator responds when it orders the finish.
+    /// The coordinator responds as soon as it orders the finish.
     ResponseWithFinish,
-    /// The coordinator does not request a dead worker's journal, and waits for its lease forever.
+    /// The coordinator does not request a dead worker's journal, and waits forever for its lease.
     JournalNotRequested,
-    /// The coordinator gives a dead worker up without the results of its journal.
+    /// The coordinator gives up a dead worker without reading its journal.
     JournalNotRead,
-    /// A worker that the run releases stays with it.
+    /// A released worker stays with the run.
     WorkerKept,
-    /// The client's close, which it sends when it has read everything, is taken for proof.
+    /// The client's close, sent once it has read everything, counts as proof.
     CloseAsProof,
-    /// The client answers barriers as it reads them, and that is taken for proof that it has handled
+    /// The client answers barriers when reading them, which wrongly counts as proof that it has handled
     /// everything.
     BarrierAnsweredWhenRead,
-    /// Updates are sent on a connection that the client has not opened yet: one that is late counts as one
-    /// that answers nothing.
+    /// Updates are sent on a connection that the client has not opened yet. A client that opens late is
+    /// mistaken for a client that never answers.
     OpeningNotAwaited,
-    /// A provisional result is reported while updates of its test are not handled.
+    /// A provisional result is reported before all updates of its test are handled.
     RerunNotAwaited,
-    /// A dead worker's tests are leased again while its stream is not handled.
+    /// A dead worker's tests are leased again before its stream is handled.
     LossNotAwaited,
-    /// A worker takes its stream for proven when the barrier of its last whole window is answered.
+    /// A worker considers its stream proven at the answer to the barrier of its last full window.
     CompletionBeforeProof,
-    /// The coordinator responds when the completion is sent, and not proven.
+    /// The coordinator responds when the completion is sent but not proven.
     ResponseBeforeProof,
-    /// The holder of a dead worker's connection writes behind a cut frame.
+    /// The holder of a dead worker's connection writes after a cut frame.
     WrittenBehindCut,
-    /// A dead worker's results are sent again from the first.
+    /// All of a dead worker's results are sent again.
     ResentFromZero,
-    /// The holder of a dead worker's connection does not publish its barrier before it writes it.
+    /// The holder of a dead worker's connection writes its barrier without publishing it first.
     BarrierNotPublished,
-    /// The completion goes over another connection than results that were forwarded to the main one.
+    /// The completion uses a different connection than results forwarded to the main one.
     RelayOvertaken,
-    /// A worker whose updates are forwarded waits for no barrier before its test may run elsewhere.
+    /// A worker whose updates are forwarded does not wait for a barrier before its test may run elsewhere.
     RelayNotAwaited,
-    /// A process that ends with its guard counts as one that died in its test.
+    /// A process that ends with its guard counts as having died in its test.
     GuardLossBlamed,
-    /// The successor of a watchdog whose completion is handled sends another one.
+    /// The successor of a watchdog sends another completion although the first was handled.
     CompletionForgotten,
-    /// What a dead watchdog has sent is neither proven nor counted.
+    /// Frames sent by a dead watchdog are neither proven nor counted.
     FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
     NothingDueAlone,
@@ -182,19 +181,19 @@ impl ModelFaults {
 }
 
 impl ModelScenario {
-    /// Returns the plan with the tests that the run begins with.
+    /// Returns the plan without the tests that are added later.
     pub(crate) fn first_plan(&self) -> SchedulingPlan {
         let mut plan = self.plan.clone();
         plan.tests.truncate(plan.tests.len() - self.added);
         plan
     }
 
-    /// Returns whether processes of this program can be given further tests.
+    /// Returns whether processes of this program accept further tests.
     pub(crate) fn takes_more_tests(&self, program: ProgramId) -> bool {
         self.plan.programs[program.index()].process.takes_more_tests
     }
 
-    /// Returns the upper bound of the length of a path.
+    /// Returns an upper bound for the length of a path.
     pub(crate) fn longest_path(&self) -> usize {
         400 + 80 * self.plan.tests.len() + 20 * usize::from(self.faults.deaths)
     }
@@ -217,7 +216,7 @@ impl ModelScenario {
     }
 }
 
-/// Returns a plan of tests, given by their programs.
+/// Returns a plan with one test for each given program.
 pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest)) -> SchedulingPlan {
     let scheduled = |(place, program): (usize, &u32)| {
         let mut test = ScheduledTest {
@@ -244,7 +243,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
     }
 }
 
-/// Returns a run whose client and watchdog are left out, with processes that may do anything.
+/// Returns a run without client and watchdog, with processes that may do anything.
 pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: ModelFaults) -> ModelScenario {
     ModelScenario {
         plan,
@@ -280,7 +279,7 @@ pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
     }
 }
 
-/// Returns a run with all processes, and a client with queues of its own.
+/// Returns a run with all processes, and a client with its own queues.
 pub(crate) fn queues_scenario(plan: SchedulingPlan, workers: u32, faults: ModelFaults) -> ModelScenario {
     ModelScenario { plan, workers, client: ClientModel::Queues, faults, ..callback_scenario(0) }
 }

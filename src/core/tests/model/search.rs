@@ -1,4 +1,4 @@
-//! The search of all paths of a scenario with stateright, and the walk along random ones.
+//! The search of all paths of a scenario with stateright, and random walks.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,15 +16,15 @@ use crate::{
     world::ModelWorld,
 };
 
-/// Number of steps per fault of a walk, where there is a choice; otherwise all faults would come at the
-/// beginning.
+/// Average steps between two faults of a walk, where other steps are possible. Otherwise all faults would
+/// come at the beginning.
 const STEPS_PER_FAULT: u64 = 12;
 
-/// A world with its hash, which names it in the search.
+/// A world with its hash, which identifies it in the search.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModelState {
     pub(crate) world: ModelWorld,
-    /// Number of steps of a path to it.
+    /// Number of steps on the path to this state.
     steps: usize,
     hash: u64,
 }
@@ -35,16 +35,16 @@ impl Hash for ModelState {
     }
 }
 
-/// A scenario, as stateright takes it.
+/// A scenario as a stateright model.
 struct ScenarioModel {
     scenario: ModelScenario,
     /// The states before and after each step, by hash; `None` in a walk.
     transitions: Option<Mutex<Vec<(u64, u64)>>>,
-    /// Runs that ignore repeated events, by hash: many states have the same run.
+    /// Hashes of runs already checked to ignore repeated events: many states share a run.
     checked_runs: Mutex<HashSet<u64, BuildHasherDefault<FoldingHasher>>>,
 }
 
-/// A rule that does not hold, and a path that shows it.
+/// A broken rule with a path to the violation.
 #[derive(Debug)]
 pub(crate) struct ModelViolation {
     pub(crate) rule: &'static str,
@@ -59,12 +59,12 @@ impl ScenarioModel {
     }
 
     fn state(&self, world: ModelWorld, steps: usize) -> ModelState {
-        // In a walk no state is its own past: one that goes round in circles does not end.
+        // In a walk, the step count makes each state unique, so a walk in circles does not end early.
         let hash = hash(&(&world, self.transitions.is_none().then_some(steps)));
         ModelState { world, steps, hash }
     }
 
-    /// Returns what the run makes of events that it must ignore in this state.
+    /// Returns the run's reaction to events that it must ignore in this state, if there is any.
     fn repeated_event(&self, state: &ModelState) -> Option<String> {
         let is_over = state.world.client.has_response || state.world.client.broken.is_some();
         let coordinator = state.world.coordinator.as_ref().filter(|_| !is_over)?;
@@ -87,7 +87,7 @@ pub(crate) fn hash(value: &impl Hash) -> u64 {
     hasher.0
 }
 
-/// A quick hasher: most of the time goes into hashing.
+/// A fast hasher, because hashing takes most of the time.
 #[derive(Default)]
 struct FoldingHasher(u64);
 
@@ -208,7 +208,7 @@ pub(crate) fn search(scenario: &ModelScenario) -> Result<usize, ModelViolation> 
     Ok(states)
 }
 
-/// Walks along random paths, for at least this number of steps and at least to the end of one.
+/// Walks along random paths for at least this number of steps, and at least to the end of one path.
 pub(crate) fn walk(scenario: &ModelScenario, steps: usize, seed: u64) -> Result<usize, ModelViolation> {
     let model = ScenarioModel::new(scenario, true);
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).target_state_count(steps);
@@ -229,8 +229,8 @@ fn first_violation(checker: &impl Checker<ScenarioModel>) -> Result<(), ModelVio
     Err(ModelViolation { rule, what, path: path.into_actions() })
 }
 
-/// Returns whether a path leads back to a state of its own: then it need not end. Removes the states without
-/// a predecessor one after the other; the rest would be circles and what follows them.
+/// Returns whether some path leads back to one of its own states, so that it need not end. Repeatedly removes
+/// states without a predecessor; only circles and their successors remain.
 fn has_circle(mut transitions: Vec<(u64, u64)>) -> bool {
     transitions.sort_unstable();
     let mut predecessors: HashMap<u64, usize, BuildHasherDefault<FoldingHasher>> = HashMap::default();
@@ -259,11 +259,11 @@ pub(crate) fn number_from_env(name: &str, usual: usize) -> usize {
         .map_or(usual, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: no number")))
 }
 
-/// Chooses at random, faults seldom.
+/// Chooses steps at random, with rare faults.
 #[derive(Clone)]
 struct RareFaultChooser;
 
-/// Random numbers that no version of a library changes: splitmix64.
+/// Random numbers independent of library versions: splitmix64.
 pub(crate) fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
