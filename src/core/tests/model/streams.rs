@@ -8,8 +8,8 @@
 //! If the sender dies while writing a message, the rest is written over a duplicate of its socket, or nothing
 //! more is readable.
 //!
-//! The receiver of an answer has it as soon as the client handles the barrier. A later arrival would only delay
-//! the waiting process, and every step may be delayed anyway.
+//! The receiver of an answer has it once the client handles the barrier. A later arrival would only delay the
+//! waiting process, and every step may be delayed anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 
