@@ -1,6 +1,6 @@
-//! Cost of discovering 100,000 tests: the real program started as an editor starts it, a real GoogleTest
-//! program, and a client that reads every update. Measures the time from the request to the completion, and
-//! the growth of the coordinator's memory.
+//! Cost of discovering 100,000 tests in a real GoogleTest program. The real server is started as by an
+//! editor, and the client reads every update. Measures the time from the request to the completion, and the
+//! growth of the coordinator's memory.
 //!
 //! `cargo bench --bench discovery` (needs g++ and GoogleTest)
 
@@ -25,15 +25,15 @@ use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 const ROUNDS: usize = 5;
 const TESTS: usize = 100_000;
 
-/// Measurements of one round. Each round has its own server, because a second discovery would find the tests
-/// already known.
+/// Measurements of one round. Each round starts its own server, because a second discovery would find the
+/// tests already known.
 struct DiscoveryRound {
     took: Duration,
-    /// CPU time of all server processes, start and exit included, and of this client: the figure to compare
-    /// on a busy machine.
+    /// CPU time of all server processes, including start and exit, and of this client. Compare this figure on
+    /// a busy machine.
     server: Duration,
     client: Duration,
-    /// Resident memory of the coordinator in KiB: growth after the discovery, and growth at its peak.
+    /// Growth of the coordinator's resident memory in KiB: after the discovery, and at its peak.
     grown_kib: u64,
     peak_kib: u64,
 }

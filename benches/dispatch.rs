@@ -1,6 +1,5 @@
-//! Decoding and dispatch of small messages, compared with `lsp-server`: the same 100,000 messages of the test
-//! protocol, about 300 bytes each, from the same memory, each decoded into the type of its method's
-//! parameters.
+//! Decoding and dispatch of small messages, compared with `lsp-server`. Both read the same 100,000 test
+//! protocol messages of about 300 bytes from memory, and decode each into the parameter type of its method.
 //!
 //! `cargo bench --bench dispatch`
 
@@ -25,7 +24,7 @@ const ROUNDS: usize = 15;
 /// The read size of a connection.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Number of messages dispatched by kind; both sides must agree.
+/// Number of dispatched messages by kind; both sides must agree.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct DispatchCounts {
     runs: u64,
@@ -68,7 +67,7 @@ fn timed(side: fn(&[u8]) -> DispatchCounts, stream: &[u8]) -> Duration {
     took
 }
 
-/// Returns the CPU time of this thread, which other work on the machine does not affect.
+/// Returns the CPU time of this thread, which does not depend on other load on the machine.
 fn thread_cpu_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
@@ -172,7 +171,7 @@ fn dispatch_with_lsp_server(mut stream: &[u8]) -> DispatchCounts {
 
 type DecodeResult<T> = Result<T, serde_json::Error>;
 
-/// The handlers: each reads the parameters that it receives.
+/// Handlers that each read the parameters they receive.
 impl DispatchCounts {
     fn run(&mut self, params: DecodeResult<TestsParams>) {
         self.runs += black_box(params.unwrap()).tests.map_or(0, |tests| tests.len() as u64);

@@ -1,5 +1,5 @@
-//! Latency from the last result to the completion of a run as a client sees it: the real program, started as
-//! an editor starts it, over TCP, with results on callback connections.
+//! Latency from a run's last result to its completion, as seen by a client: the real program, started as by
+//! an editor, over TCP, with results on callback connections.
 //!
 //! `cargo bench --bench latency`
 

@@ -1,4 +1,4 @@
-//! Micro benchmarks of the pure crates: framing, batching, the decisions of a whole run, parsing of
+//! Micro benchmarks of the pure crates: framing, batching, the decisions of a whole run, and parsing of
 //! transcripts and listings.
 //!
 //! `cargo bench --bench micro`
@@ -30,7 +30,7 @@ fn main() {
     divan::main();
 }
 
-/// About 256 KiB, the size of a worker's chunks.
+/// Changes per chunk: about 256 KiB, the chunk size of a worker.
 const CHANGES: u32 = 600;
 
 fn changes() -> Vec<Vec<u8>> {
@@ -78,7 +78,7 @@ fn updates_encode(bencher: Bencher<'_, '_>) {
         .bench(|| updates_frame("run", black_box(&changes).iter().map(Vec::as_slice)));
 }
 
-/// Decodes a frame to nodes, as the client does.
+/// Decodes a frame to nodes, like the client.
 #[divan::bench]
 fn updates_decode(bencher: Bencher<'_, '_>) {
     let body = FrameDecoder::default().decode(&mut BytesMut::from(&frame()[..])).unwrap().unwrap();
@@ -123,7 +123,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Runs 20,000 tests on two workers in the model, from the plan to the end, without any process.
+/// Runs 20,000 tests on two simulated workers, from the plan to the end, without any process.
 #[divan::bench]
 fn run_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;
@@ -208,7 +208,7 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
     run
 }
 
-/// Parses the output of a GoogleTest process with 20,000 tests, in pieces of a pipe's size.
+/// Parses the output of a GoogleTest process with 20,000 tests, in pieces the size of a pipe buffer.
 #[divan::bench]
 fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;
@@ -241,14 +241,14 @@ fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
         });
 }
 
-/// Parses GoogleTest listings of 20,000 tests each: what a worker does for each program.
+/// Parses GoogleTest listings of 20,000 tests each, like a worker for each program.
 #[divan::bench(args = [1, 8])]
 fn listings_of_20_000_tests(bencher: Bencher<'_, '_>, programs: usize) {
     let outputs = listing_outputs(programs);
     bencher.bench(|| outputs.iter().map(read_listing).sum::<usize>());
 }
 
-/// The same in the pool, as if one process parsed the listings of all programs.
+/// As above, but in the thread pool, as if one process parsed the listings of all programs.
 #[divan::bench(args = [1, 8])]
 fn listings_of_20_000_tests_in_a_pool(bencher: Bencher<'_, '_>, programs: usize) {
     let outputs = listing_outputs(programs);

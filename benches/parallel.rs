@@ -1,5 +1,5 @@
-//! What the pool of threads brings: the record of a run of 200,000 results read from its journals, beside the
-//! same on one thread.
+//! Speedup from the thread pool: reads the record of a run with 200,000 results from its journals, compared
+//! with a single thread.
 //!
 //! `cargo bench -p heeler-run-store --bench parallel`
 
@@ -22,8 +22,7 @@ const TESTS: u32 = 200_000;
 const JOURNALS: u32 = 8;
 const ROUNDS: usize = 5;
 
-/// The environment variable that makes this program measure one configuration, in the directory that it
-/// names.
+/// Names a directory; makes this program measure one configuration there.
 const MEASURE_IN: &str = "HEELER_BENCH_PARALLEL_DIR";
 
 fn main() {
@@ -46,7 +45,7 @@ fn main() {
     }
 }
 
-/// Prints the times of reading the run, of its summary, and of its report.
+/// Prints the times for reading the run, its summary and its report.
 fn measure(dir: &Path) {
     let mut best = [f64::INFINITY; 3];
     for _ in 0..ROUNDS {
@@ -77,7 +76,7 @@ fn measure(dir: &Path) {
     println!("read {read:.3} s, summary {summarised:.3} s, CTRF {written:.3} s");
 }
 
-/// Writes the directory of a run as its processes do: the manifest, and the journals of the workers.
+/// Writes a run directory like a real run: the manifest, and the journals of the workers.
 fn write_run(dir: &Path) {
     let uid = |number: u32| format!("suite::Group{}.Case{number}", number / 100);
     let test = |number: u32| ManifestTest {

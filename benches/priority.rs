@@ -1,5 +1,5 @@
-//! How soon the test of a small run starts beside a big run of the same client: the real program, started as
-//! an editor starts it. The start of a test is the one that its result names.
+//! How soon the test of a small run starts while the same client has a big run in progress. The real program
+//! is started as by an editor; the start time comes from the test's result.
 //!
 //! `cargo bench --bench priority`
 
@@ -18,19 +18,19 @@ const BIG_TESTS: usize = 6_000;
 const BIG_TEST_MS: usize = 5;
 const SMALL: &str = "small::case_0";
 
-/// When a test ran.
+/// Start and end of a test.
 #[derive(Debug, Clone, Copy)]
 struct TestSpan {
     start: Timestamp,
     end: Timestamp,
 }
 
-/// What was measured of one small run, in milliseconds.
+/// Waiting times of one small run in milliseconds.
 #[derive(Debug, Clone, Copy)]
 struct SmallRunWait {
-    /// From the request to the start of its test.
+    /// From the request to the start of the run's test.
     start: f64,
-    /// From the end of the last test of the big run before it: the slot was free then. Known with one slot.
+    /// From the end of the big run's preceding test, when the slot became free. Known only with one slot.
     slot: f64,
 }
 
@@ -87,7 +87,7 @@ async fn bench(dir: &Path, programs: &[&Path], jobs: usize) -> Vec<SmallRunWait>
         let runs = async {
             let mut waits = Vec::new();
             for round in 0..SMALL_RUNS {
-                // Every phase of a batch is met.
+                // Spread the requests over all phases of a batch.
                 tokio::time::sleep(Duration::from_millis(100 + (round * 37 % 200) as u64)).await;
                 let requested = Timestamp::now();
                 client.run(TestRequest::for_uids([SMALL])).await.unwrap();

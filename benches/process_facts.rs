@@ -1,5 +1,5 @@
-//! Cost of a sample of a process and of its description: procfs read for single counters, as the sampling of
-//! running tests does it, beside `sysinfo`, which describes processes to people.
+//! Cost of sampling and describing a process: single counters read from procfs, as for running tests,
+//! compared with `sysinfo`, which describes processes in reports.
 //!
 //! `cargo bench -p heeler-sys --bench process_facts`
 
@@ -17,14 +17,13 @@ fn main() {
     divan::main();
 }
 
-/// Memory as the sampling reads it: the process and its descendants.
+/// Memory as read by the sampling: the process and its descendants.
 #[divan::bench]
 fn memory_by_procfs() -> Option<u64> {
     process::memory_above(black_box(Pid::own()), u64::MAX)
 }
 
-/// The same of one process, without looking for descendants, which `sysinfo` finds only by reading all
-/// processes.
+/// Memory of one process only. `sysinfo` finds descendants only by reading all processes.
 #[divan::bench]
 fn memory_by_sysinfo(bencher: Bencher<'_, '_>) {
     let mut system = System::new().unwrap();
@@ -36,7 +35,7 @@ fn memory_by_sysinfo(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// State, system call, CPU time and waiting time of a thread, most of which `sysinfo` does not have.
+/// State, system call, CPU time and waiting time of a thread; `sysinfo` lacks most of these.
 #[divan::bench]
 fn thread_state_by_procfs() {
     black_box(trace::read_syscall_state(Pid::own()));
@@ -60,13 +59,13 @@ fn cpu_time_by_sysinfo(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The first description in a process.
+/// First description with a new process table.
 #[divan::bench]
 fn first_description() {
     black_box(ProcessTable::new().unwrap().read(Pid::own()));
 }
 
-/// Each further description.
+/// Further descriptions with the same table.
 #[divan::bench]
 fn further_description(bencher: Bencher<'_, '_>) {
     let mut table = ProcessTable::new().unwrap();

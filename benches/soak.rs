@@ -1,5 +1,5 @@
-//! One million test executions in one session: memory and descriptors of the server's processes and the
-//! duration of runs, tenth by tenth. Fails if one of them grows.
+//! One million test executions in one session. Measures memory and descriptors of the server's processes and
+//! the duration of runs in each tenth; fails if any of them grows.
 //!
 //! `cargo bench --bench soak` (needs g++ and GoogleTest); `cargo bench --bench soak -- 200000` runs fewer.
 
@@ -21,20 +21,20 @@ use heeler_sys::{
 use tokio::net::TcpListener;
 
 const EXECUTIONS: usize = 1_000_000;
-/// Test cases of each of the two GoogleTest programs, and of the libtest program.
+/// Number of test cases in each of the two GoogleTest programs, and in the libtest program.
 const GTEST_CASES: usize = 4_000;
 const LIBTEST_CASES: usize = 2_000;
 const TESTS: usize = 2 * GTEST_CASES + LIBTEST_CASES;
-/// One case of each GoogleTest program crashes, in every run.
+/// One case of each GoogleTest program crashes in every run.
 const CRASHES: usize = 2;
 const CRASH_AT: usize = 137;
 const TENTHS: usize = 10;
-/// The accepted relative growth from the beginning to the end.
+/// Accepted relative growth from the beginning to the end.
 const TOLERANCE: f64 = 0.10;
-/// The time within which the resources of a finished run must be released.
+/// Time limit for releasing the resources of a finished run.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Resources of one of the server's processes.
+/// Resource usage of one server process.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerProcessUsage {
     resident_kib: u64,
@@ -134,7 +134,7 @@ fn start(dir: &Path, programs: &[PathBuf], port: u16) -> SpawnedChild {
     .unwrap()
 }
 
-/// Follows one run to its completion, by which every test must have its result.
+/// Follows one run to its completion, at which every test must have a result.
 async fn follow_run(events: &mut EventStream) {
     let mut tests = RunAggregate::default();
     loop {
@@ -152,7 +152,7 @@ async fn follow_run(events: &mut EventStream) {
     assert_eq!((counts.ended(), counts.passed), (TESTS, TESTS - CRASHES), "{counts:?}");
 }
 
-/// Waits until no process holds more descriptors than at the end of the first tenth; the cleanup after a run
+/// Waits until no process holds more descriptors than at the end of the first tenth: the cleanup after a run
 /// may take a moment.
 async fn wait_settled(server: Pid, first: Option<&SoakTenth>) -> BTreeMap<String, ServerProcessUsage> {
     let deadline = Instant::now() + SETTLE;
@@ -171,7 +171,7 @@ async fn wait_settled(server: Pid, first: Option<&SoakTenth>) -> BTreeMap<String
     }
 }
 
-/// Returns the resources of all processes of the server. Workers are distinguished by their numbers.
+/// Returns the resources of all server processes. Workers are distinguished by number.
 fn usage_by_role(server: Pid) -> BTreeMap<String, ServerProcessUsage> {
     let mut roles = BTreeMap::new();
     for pid in std::iter::once(server).chain(descendants(server)) {
@@ -203,7 +203,7 @@ fn show(number: usize, tenth: &SoakTenth) {
     println!("tenth {number}: median run {:.0?} · {}", tenth.median_run, roles.join(" · "));
 }
 
-/// Compares the end with the first tenth, and the last tenth's pace with the second's; returns the
+/// Compares the end with the first tenth, and the speed of the last tenth with the second. Returns the
 /// measurements that grew.
 fn find_growth(tenths: &[SoakTenth]) -> Vec<String> {
     let (first, second, last) = (&tenths[0], &tenths[1], &tenths[TENTHS - 1]);

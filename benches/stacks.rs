@@ -1,6 +1,6 @@
-//! What the pool of threads brings for a hang: a program of 64 threads in 64 functions of eight libraries
-//! with debug information, from its stopped threads to the text of their stacks; and four such programs at
-//! once. Beside the same on one thread.
+//! Speedup from the thread pool when reporting a hang. A program has 64 threads in 64 functions of eight
+//! libraries with debug information; measures the time from its stopped threads to the text of their stacks,
+//! for one program and for four at once, compared with a single thread.
 //!
 //! `cargo bench -p heeler-crash --bench stacks`. Builds its program with `g++` below the target directory.
 
@@ -24,12 +24,12 @@ use heeler_sys::process::Pid;
 
 const LIBRARIES: usize = 8;
 const FUNCTIONS: usize = 8;
-/// Types of each function: about two megabytes of debug information in each library.
+/// Types of each function, about two megabytes of debug information in each library.
 const TYPES: usize = 3;
 const PROGRAMS: usize = 4;
 const ROUNDS: usize = 15;
 
-/// The environment variable that makes this program measure one configuration: the ids of the hung processes.
+/// Holds the ids of the hung processes; makes this program measure one configuration.
 const MEASURED_PIDS: &str = "HEELER_BENCH_STACKS_PIDS";
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
         for threads in [1, cores] {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.env(MEASURED_PIDS, pids.join(" "));
-            // Set, so that the pool is used on a busy machine too.
+            // Set explicitly, so that the pool is used on a busy machine too.
             command.env("RAYON_NUM_THREADS", threads.to_string());
             print!("{count} programs, {threads} threads: ");
             std::io::stdout().flush().unwrap();
@@ -58,7 +58,7 @@ fn main() {
     }
 }
 
-/// Prints the times to unwind the threads of these processes, and to symbolize them.
+/// Prints the times for unwinding and symbolizing the threads of these processes.
 fn measure(pids: &[Pid]) {
     let dir = tempfile::tempdir().unwrap();
     let registers: Vec<_> = pids.iter().map(|pid| registers(*pid, dir.path())).collect();
@@ -91,7 +91,7 @@ fn measure(pids: &[Pid]) {
     println!("unwound {unwound:.1} ms, symbolized {symbolized:.1} ms");
 }
 
-/// Returns the registers of all threads, from a dump. A blocked thread has the same ones later.
+/// Returns the registers of all threads from a dump. Blocked threads keep their registers.
 fn registers(pid: Pid, dir: &Path) -> Vec<ThreadRegisters> {
     let path = dir.join(format!("{pid}.dmp"));
     let plan = DumpPlan {
@@ -108,7 +108,7 @@ fn registers(pid: Pid, dir: &Path) -> Vec<ThreadRegisters> {
         .collect()
 }
 
-/// A program whose threads wait, killed at the end.
+/// A program whose threads wait; killed on drop.
 struct HungProgram(Child);
 
 impl HungProgram {
@@ -128,7 +128,7 @@ impl Drop for HungProgram {
     }
 }
 
-/// Builds the program and its libraries, unless they exist.
+/// Builds the program and its libraries if they do not exist.
 fn build() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stacks");
     let program = dir.join("hang");
@@ -196,7 +196,7 @@ fn path_text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Returns the size of a library, most of which is debug information.
+/// Returns the size of a library, which is mostly debug information.
 fn debug_size(program: &Path) -> String {
     let bytes = fs::metadata(program.with_file_name("libpart0.so")).unwrap().len();
     format!("{:.1} MB", bytes as f64 / 1e6)

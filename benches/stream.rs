@@ -1,7 +1,6 @@
-//! Throughput of updates from two workers to one reading client: real worker processes and their guards, a
-//! test program that prints a GoogleTest transcript as fast as it can, real callback connections, the client
-//! library with its aggregate. Only the coordinator is simulated, because its only part in the stream is to
-//! receive reports.
+//! Throughput of updates from two workers to one reading client: real worker processes and guards, a test
+//! program that prints a GoogleTest transcript as fast as it can, real callback connections, and the client
+//! library with its aggregate. Only the coordinator is simulated, because it merely receives reports.
 //!
 //! `cargo bench --bench stream`
 
@@ -37,7 +36,7 @@ use tokio::{
 };
 
 const WORKERS: u32 = 2;
-/// Tests of each worker in each round. A test has two updates: in progress, passed.
+/// Tests of each worker in each round. Each test has two updates: in progress and passed.
 const TESTS: u32 = 50_000;
 const ROUNDS: u32 = 7;
 
@@ -75,7 +74,7 @@ fn bench() {
             });
         });
         is_bound.recv().unwrap();
-        // Started by this thread, because processes die with the thread that started them.
+        // Start workers on this thread, because processes die with the thread that started them.
         let workers: Vec<_> = (1..=WORKERS).map(|number| start(&socket, WorkerId(number))).collect();
         runtime().block_on(run_client(addresses, rounds));
         for mut worker in workers {
@@ -127,7 +126,7 @@ async fn run_client(addresses: oneshot::Sender<CallbackAddress>, rounds: mpsc::S
     drop((rounds, client));
 }
 
-/// Reads one round; the time runs from the first update to the last.
+/// Reads one round; the time runs from the first to the last update.
 async fn read_round(events: &mut EventStream) -> (usize, Duration) {
     let mut aggregate = RunAggregate::default();
     let mut began = None;
@@ -147,7 +146,8 @@ async fn read_round(events: &mut EventStream) -> (usize, Duration) {
     (updates, began.unwrap().elapsed())
 }
 
-/// The server's side of the main connection: responds to `initialize` and takes the callback port from it.
+/// The server's side of the main connection: responds to `initialize` and reads the callback port from its
+/// parameters.
 async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
     let (outbox, mut inbox, _task) = heeler_transport::open(stream, FrameDecoder::default());
     let body = inbox.next().await.unwrap().unwrap();
@@ -257,7 +257,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
     WorkerLease {
         lease: LeaseId(round),
         run: RunKey::new(ClientId(1), uuid::Uuid::from_u128(u128::from(round)).to_string()),
-        // The coordinator sets it.
+        // The coordinator sets the route.
         route: ClientRoute { callback: None, limits: DeliveryLimits::default(), ..ClientRoute::default() },
         run_dir: dir.into(),
         program: program.into(),

@@ -1,4 +1,4 @@
-//! What benches share that start the real program as an editor does.
+//! Helpers for benches that start the real program as an editor would.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 
-/// Builds a real Rust test program whose tests, `case_0` and so on, have these bodies.
+/// Builds a real Rust test program with tests `case_0`, `case_1` and so on, with the given bodies.
 pub(crate) fn build_program(dir: &Path, name: &str, bodies: impl Iterator<Item = String>) -> PathBuf {
     let (source, program) = (dir.join(format!("{name}.rs")), dir.join(name));
     let test = |(number, body)| format!("#[test] fn case_{number}() {{ {body} }}\n");
@@ -24,7 +24,7 @@ fn found_in_path(name: &str) -> PathBuf {
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.exists()).unwrap()
 }
 
-/// Starts a server that dials this port of its client.
+/// Starts a server that connects to this port of its client.
 pub(crate) fn start_server(heeler: &str, dir: &Path, programs: &[&Path], port: u16) -> SpawnedChild {
     let mut args: Vec<_> = programs.iter().map(|program| program.as_os_str().to_owned()).collect();
     let port = port.to_string();
