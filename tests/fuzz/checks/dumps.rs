@@ -1,4 +1,4 @@
-//! Minidumps: whatever the contents of a file, reading it terminates, with a summary or with one error.
+//! Minidumps: whatever the file contains, reading it terminates with a summary or one error.
 
 /// Checks the reader of `heeler dump`.
 pub fn minidump(bytes: &[u8]) {

@@ -1,5 +1,5 @@
-//! What StrykerJS says about mutants of a source: an answer to `discover`, and the text of the source behind
-//! a zero byte. Places are parts of the text, and ids tell mutants apart; everything else is refused.
+//! StrykerJS's report of mutants in a source: an answer to `discover`, and the source text after a zero byte.
+//! Accepted mutants lie within the text and have distinct ids; everything else is refused.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use heeler_protocol::mutation::{
 };
 use serde_json::value::RawValue;
 
-/// Checks an answer for each of its files, as if each had the same text.
+/// Checks each file of an answer as if every file had the same text.
 pub fn foreign_mutants(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (Some(answer), text) = (parts.next(), parts.next().unwrap_or_default()) else { return };
     let (Ok(answer), Ok(text)) = (str::from_utf8(answer), str::from_utf8(text)) else { return };
     let Ok(answer) = RawValue::from_string(answer.to_owned()) else { return };
-    // An answer to another request is refused or read as well, and nothing panics.
+    // Reading the answer as one to another request succeeds or fails, but never panics.
     let (Ok(_) | Err(_)) = read_result::<MutationTestResult>(Some(&answer));
     let Ok(found) = read_result::<DiscoverResult>(Some(&answer)) else { return };
     for (path, file) in found.files {

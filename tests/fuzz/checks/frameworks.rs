@@ -1,5 +1,5 @@
-//! Output of test programs. No bytes cause a panic, an event of a nonexistent test, or events that depend on
-//! how the bytes were split; and everything listed can be selected.
+//! Output of test programs. Whatever the bytes, parsers never panic, never report an event of a nonexistent
+//! test, and report the same events however the bytes are split. Every listed test can be selected.
 
 use std::path::Path;
 
@@ -37,8 +37,8 @@ pub fn doctest_transcript(bytes: &[u8]) {
     transcript("doctest", bytes);
 }
 
-/// Checks the parsers of a Go program's output, with and without frames, and of its standard error when it
-/// has died. Several tests may run at once.
+/// Checks the parsers of a Go program's output, with and without frames, and of its standard error after its
+/// death. Several tests may run at once.
 pub fn go_transcript(bytes: &[u8]) {
     for framework in ["go", "go-plain"] {
         let (whole, pieces) = pieces(bytes);
@@ -75,7 +75,7 @@ pub fn tap_transcript(bytes: &[u8]) {
     command_run("tap", None, bytes);
 }
 
-/// Checks the parser of a command's output. The first line is an expression for all of its rules.
+/// Checks the parser of a command's output. The first line is a regular expression used for all rules.
 pub fn command_transcript(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let expressions = vec![String::from_utf8_lossy(&bytes[..end]).into_owned()];
@@ -90,14 +90,14 @@ pub fn command_transcript(bytes: &[u8]) {
     command_run("command", Some(command.to_selector()), &bytes[end..]);
 }
 
-/// Checks the list of tests that CTest writes.
+/// Checks the parser of CTest's list of tests.
 pub fn ctest_listing(bytes: &[u8]) {
     if let Err(error) = read_ctest_listing(bytes) {
         assert!(error.to_string().len() < 1 << 16, "an error that nobody reads to its end");
     }
 }
 
-/// A command begins once, and ends once with its process, however its output is cut.
+/// Checks that a command begins once, and ends once with its process, however its output is split.
 fn command_run(framework: &str, selector: Option<String>, bytes: &[u8]) {
     let test = ListedTest { name: "c".to_owned(), selector, ..ListedTest::default() };
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
@@ -136,7 +136,7 @@ pub fn boost_transcript(bytes: &[u8]) {
     transcript("boost", bytes);
 }
 
-/// Checks the parsers of a Catch2 program's output during a run: of several tests, and of one.
+/// Checks the parsers of a Catch2 program's output during a run, for several tests and for one.
 pub fn catch2_transcript(bytes: &[u8]) {
     transcript("catch2", bytes);
     let test = ListedTest { name: NAMES[0].to_owned(), ..ListedTest::default() };
@@ -155,8 +155,8 @@ pub fn catch2_transcript(bytes: &[u8]) {
     assert_eq!(replay_one(&pieces), events, "cut otherwise");
 }
 
-/// Checks the parsers of reports as JSON lines, on a channel and on standard output. Several tests may run at
-/// once; each begins at most once, and ends at most once after that.
+/// Checks the parsers of JSON line reports, on a channel and on standard output. Several tests may run at
+/// once; each begins at most once and then ends at most once.
 pub fn json_lines_transcript(bytes: &[u8]) {
     for framework in ["json-lines", "json-lines-stdio"] {
         let (whole, pieces) = pieces(bytes);
@@ -183,8 +183,8 @@ pub fn json_lines_transcript(bytes: &[u8]) {
     }
 }
 
-/// Checks the parser of pytest's plugin. The first byte's bits say which of the three ways each piece takes:
-/// where the reports and the outputs are cut does not matter, as long as nothing waits for a fence.
+/// Checks the parser of pytest's plugin. The bits of the first byte select one of three inputs for each
+/// piece. The splitting of reports and outputs must not matter while nothing waits for a fence.
 pub fn pytest_transcript(bytes: &[u8]) {
     let Some((ways, bytes)) = bytes.split_first() else { return };
     let mut ends = [0; NAMES.len()];
@@ -209,7 +209,7 @@ pub fn pytest_transcript(bytes: &[u8]) {
             TranscriptEvent::Part { place, .. } => assert_eq!(ends[place], 0),
             TranscriptEvent::Ended { place, .. } => ends[place] += 1,
             TranscriptEvent::Output(bytes) | TranscriptEvent::ErrorOutput(bytes) => passed_on += bytes.len(),
-            // The plugin reports none, but the reports of its framework may have them.
+            // The plugin itself reports none of these, but its reports may contain them.
             TranscriptEvent::TestOutput { .. } | TranscriptEvent::File { .. } => {}
             TranscriptEvent::Paused { .. }
             | TranscriptEvent::Resumed { .. }
@@ -223,15 +223,15 @@ pub fn pytest_transcript(bytes: &[u8]) {
     );
 }
 
-/// Checks the parser of the answers of a conformance client, and the messages themselves. One case runs at a
-/// time, each begins once, and nothing is asked after the last.
+/// Checks the parser of a conformance client's answers, and the messages themselves. One case runs at a time,
+/// each begins once, and no request follows the last case.
 pub fn connect_client(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let (events, requests) = replay_dialogue("connect", &[whole]);
     let other = replay_dialogue("connect", &pieces);
     check_connect_dialogue(&events, &requests);
     check_connect_dialogue(&other.0, &other.1);
-    // Bytes behind an answer are wrong only if they come before the next case is asked.
+    // Bytes after an answer are an error only if they arrive before the next request.
     if !events.iter().any(is_unasked) {
         assert_eq!(other, (events, requests), "cut otherwise");
     }
@@ -274,8 +274,8 @@ fn check_connect_dialogue(events: &[TranscriptEvent], requests: &[u8]) {
     assert_eq!(requests.len(), 4 * begun, "a request for each case, and each is empty");
 }
 
-/// Checks the parser of the verdicts of a conformance suite: what is accepted is printed and parsed to the
-/// same verdicts, and is refused when its end is missing.
+/// Checks the parser of a conformance suite's verdicts: an accepted report is printed and parsed to the same
+/// verdicts, and is refused when its end is missing.
 pub fn judge_report(bytes: &[u8]) {
     let Ok(report) = parse_judge_report(&String::from_utf8_lossy(bytes)) else { return };
     let text = printed_report(&report);
@@ -400,7 +400,7 @@ fn replay(framework: &str, pieces: &[&[u8]]) -> Vec<TranscriptEvent> {
     merge(events)
 }
 
-/// Merges output events, because their splitting has no meaning.
+/// Merges output events, because their boundaries carry no meaning.
 fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     let mut merged: Vec<TranscriptEvent> = Vec::new();
     for event in events {
@@ -422,7 +422,7 @@ pub fn gtest_listing(bytes: &[u8]) {
     listing("gtest", &[printed(bytes)]);
 }
 
-/// Checks libtest's listings: JSON, and the two terse ones.
+/// Checks libtest's listings: JSON, and the two terse formats.
 pub fn libtest_listing(bytes: &[u8]) {
     let (_, pieces) = pieces(bytes);
     listing("libtest", &[printed(bytes)]);
@@ -440,12 +440,12 @@ pub fn go_listing(bytes: &[u8]) {
     listing("go", &[printed(bytes)]);
 }
 
-/// Checks Boost.Test's listing, which is on standard error.
+/// Checks Boost.Test's listing, which is printed on standard error.
 pub fn boost_listing(bytes: &[u8]) {
     listing("boost", &[ListingOutput { stderr: bytes.to_vec(), ..printed(b"") }]);
 }
 
-/// Checks Catch2's listings: JSON, XML, and the texts of version 2.
+/// Checks Catch2's listings: JSON, XML, and the text formats of version 2.
 pub fn catch2_listing(bytes: &[u8]) {
     listing("catch2", &[printed(bytes)]);
     listing("catch2", &[printed(b""), printed(bytes)]);
@@ -455,7 +455,7 @@ pub fn catch2_listing(bytes: &[u8]) {
     listing("catch2-v2", &[names, printed(pieces[pieces.len() - 1])]);
 }
 
-/// Checks listings as JSON lines, on a channel and on standard output.
+/// Checks JSON line listings, on a channel and on standard output.
 pub fn json_lines_listing(bytes: &[u8]) {
     listing("json-lines", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
     listing("json-lines-stdio", &[printed(bytes)]);
@@ -466,8 +466,8 @@ pub fn pytest_listing(bytes: &[u8]) {
     listing("pytest", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
 }
 
-/// Checks the dialogue of an MCP server's listing: what it asks does not depend on how the replies are cut,
-/// and it has an end.
+/// Checks the dialogue of an MCP server's listing: the requests do not depend on how replies are split, and
+/// they end.
 pub fn mcp_listing(bytes: &[u8]) {
     const MOST_REQUESTS: usize = 110;
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
@@ -487,8 +487,8 @@ pub fn mcp_listing(bytes: &[u8]) {
     listing("mcp", &[printed(bytes)]);
 }
 
-/// Checks the dialogue of an application's listing: it does not depend on how the messages are cut, and a
-/// listing is complete.
+/// Checks the dialogue of an application's listing: the result does not depend on how messages are split, and
+/// a listing is complete.
 pub fn mtp_listing(bytes: &[u8]) {
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
     let (whole, pieces) = pieces(bytes);
@@ -507,8 +507,8 @@ pub fn mtp_listing(bytes: &[u8]) {
     assert_eq!(ask(&pieces), (requests, is_open, listed), "cut otherwise");
 }
 
-/// Checks the dialogue of an application's run: it does not depend on how the messages are cut, tests end
-/// only after they have begun, and a run that is complete has an end of each test.
+/// Checks the dialogue of an application's run: the result does not depend on how messages are split, tests
+/// end only after they have begun, and a complete run ends each test.
 pub fn mtp_transcript(bytes: &[u8]) {
     let test = |number: usize| ListedTest {
         name: format!("t{number}"),
@@ -544,7 +544,7 @@ pub fn mtp_transcript(bytes: &[u8]) {
     assert_eq!(run(&pieces), found, "cut otherwise");
 }
 
-/// Returns whether a line is a request of ours, and no response to one of the server.
+/// Returns whether a line is a request by Heeler rather than a response to the server.
 fn is_request(line: &[u8]) -> bool {
     let message: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
     message["method"].is_string()

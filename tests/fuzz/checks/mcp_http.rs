@@ -55,7 +55,7 @@ fn decode(pieces: &[&[u8]]) -> (Vec<EventBlock>, Vec<u8>) {
     (blocks, buffer.to_vec())
 }
 
-/// Checks that only addresses of this machine are accepted, and stay what they are.
+/// Checks that only addresses of this machine are accepted, and that an address keeps its value.
 fn address(text: &str) {
     let Ok(url) = LocalUrl::parse(text) else { return };
     assert!(is_this_machine(url.host()), "{url}");
@@ -80,7 +80,7 @@ fn is_this_machine(host: &str) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Checks that the headers which repeat a message pass as such.
+/// Checks that headers generated from a message match the message.
 fn message(params: &RawValue) {
     for method in ["tools/call", "resources/read", "tools/list"] {
         let headers = mirrored_headers(method, Some(params));

@@ -25,8 +25,7 @@ pub fn envelope(bytes: &[u8]) {
     let read = rpc::parse(bytes);
     match (&read, rpc::parse_borrowed(bytes)) {
         (Ok(owned), Ok(borrowed)) => {
-            // One prints `Box` of a value where the other prints the value, and both serialize to the same
-            // text.
+            // One value is boxed and the other borrowed, but both print and serialize to the same text.
             assert_eq!(format!("{owned:?}"), format!("{borrowed:?}"));
         }
         (Err(one), Err(other)) => assert_eq!(*one, other),
@@ -51,7 +50,7 @@ pub fn envelope(bytes: &[u8]) {
     assert_eq!(frame, twice, "written again");
 }
 
-/// Checks every message of the test protocol and of our own.
+/// Checks every message of the test protocol and of Heeler's internal protocol.
 pub fn message(bytes: &[u8]) {
     let mtp: [RoundTripCheck; 21] = [
         check_round_trip::<AttachDebuggerParams>,
@@ -112,7 +111,7 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-/// Returns whether a text is a message between Heeler's processes. A seed that is none exercises nothing.
+/// Returns whether a text is a message between Heeler's processes. Any other seed tests nothing.
 pub fn is_control_message(bytes: &[u8]) -> bool {
     fn parses<T: DeserializeOwned>(bytes: &[u8]) -> bool {
         serde_json::from_slice::<T>(bytes).is_ok()

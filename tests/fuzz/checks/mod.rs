@@ -1,18 +1,17 @@
-//! Properties of any input bytes: one function for each fuzz target, which panics if the property is
-//! violated. The targets run them with libFuzzer's inputs, the integration tests with the seeds.
+//! Properties of arbitrary input bytes: one function for each fuzz target, which panics if the property is
+//! violated. The targets run the functions with libFuzzer's inputs, the integration tests with the seeds.
 //!
-//! - `unsafe_blocks`: bytes split at places that the bytes themselves determine.
+//! - `pieces`: bytes split at places that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.
-//! - `messages`: envelopes, and the messages in them.
-//! - `mcp`: the Model Context Protocol; `mcp_http`: what is added over HTTP.
+//! - `messages`: envelopes and the messages in them.
+//! - `mcp`: the Model Context Protocol; `mcp_http`: its HTTP transport.
 //! - `mutation_server`: messages of the Mutation Server Protocol.
 //! - `runtime_server`: messages of the Runtime Server Protocol.
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
-//! - `conformance`: suite files of Connect's conformance suite.
 //! - `dumps`: minidumps.
-//! - `mutants`: sources guarded with mutants.
-//! - `programs`: programs as stacks lead through them.
+//! - `mutants`: sources guarded with mutants; `foreign_mutants`: mutants that StrykerJS reports.
+//! - `programs`: executables that stack traces pass through.
 
 mod dumps;
 mod foreign_mutants;

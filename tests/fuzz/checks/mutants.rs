@@ -1,4 +1,4 @@
-//! Guarded sources: whatever a source contains, what is written can be parsed as far as the source could.
+//! Guarded sources: whatever a source contains, the guarded source parses as far as the original does.
 
 use heeler_mutant::{Configuration, MutatedSource, SourceFile};
 use heeler_mutant_model::Language;
@@ -25,7 +25,7 @@ pub fn guarded_source(bytes: &[u8]) {
         let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
         assert_eq!(written.contains(&index), !is_out, "{:?}", found.mutant);
     }
-    // All that it withdrew again, nothing more is withdrawn.
+    // Once those mutants are withdrawn, a second emission withdraws no more.
     let again = source.emit(1, &emitted.withdrawn);
     assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));
     let none = source.emit(1, &(0..source.mutants().len()).collect());

@@ -1,5 +1,5 @@
-//! Messages of the Mutation Server Protocol: what is accepted is a message or a batch of messages, refusals
-//! have the codes of JSON-RPC, and everything read can be written and reads as the same value again.
+//! Messages of the Mutation Server Protocol: accepted input is a message or a batch, refusals have JSON-RPC
+//! error codes, and everything read can be written and reads as the same value again.
 
 use heeler_protocol::{
     mutation::{
@@ -18,7 +18,7 @@ use heeler_protocol::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Checks a body, as an envelope, as parameters and as a version.
+/// Checks a body as an envelope, as parameters and as a version.
 pub fn mutation_message(bytes: &[u8]) {
     match read_body(bytes) {
         ClientBody::Message(message) => check_message(&message),

@@ -1,4 +1,4 @@
-//! Programs: whatever their files contain, their unwind tables and symbols are read to an end.
+//! Executables: whatever the files contain, reading their unwind tables and symbols terminates.
 
 /// Checks unwinding and symbolizing.
 pub fn program(bytes: &[u8]) {

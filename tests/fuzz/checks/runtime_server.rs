@@ -1,4 +1,4 @@
-//! Messages of the Runtime Server Protocol: what is accepted is a request, a notification or a response, and
+//! Messages of the Runtime Server Protocol: accepted input is a request, a notification or a response, and
 //! everything read can be written and reads as the same value again.
 
 use bytes::BytesMut;
@@ -14,7 +14,7 @@ use heeler_protocol::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Checks a body, as an envelope and as parameters.
+/// Checks a body as an envelope and as parameters.
 pub fn rsp_message(bytes: &[u8]) {
     check_envelope(bytes);
     let round_trips: [fn(&[u8]); 16] = [
@@ -63,11 +63,11 @@ fn check_envelope(bytes: &[u8]) {
     assert_eq!((id, method), (&again, &called));
 }
 
-/// Reads a frame that we wrote.
+/// Reads a frame written by Heeler.
 fn read_frame(frame: &[u8]) -> RpcMessage {
     let mut buffer = BytesMut::from(frame);
     let body = FrameDecoder::default().decode(&mut buffer).expect("a frame").expect("whole");
-    // The envelope of an error may have no id, which no request may.
+    // The envelope of an error may lack an id; a request may not.
     rpc::parse(&body).expect("what we write is a message")
 }
 

@@ -1,4 +1,4 @@
-//! Frames, packets and journals: the result does not depend on where the bytes are split, and everything
+//! Frames, packets and journals: the result does not depend on how the bytes are split, and everything
 //! written is read back.
 
 use bytes::BytesMut;
@@ -18,10 +18,10 @@ use heeler_protocol::{
 
 use super::pieces::pieces;
 
-/// Bodies above this size are refused, so that the fuzzer reaches the limit.
+/// Larger bodies are refused. The low limit lets the fuzzer reach it.
 const BODY_BYTES: usize = 4096;
 
-/// Feeds pieces one after the other; returns the decoded items, and the error that ended them.
+/// Feeds pieces one after the other; returns the decoded items and any final error.
 fn decode<D: StreamDecoder>(mut decoder: D, pieces: &[&[u8]]) -> (Vec<D::Item>, Option<String>) {
     let mut buffer = BytesMut::new();
     let mut items = Vec::new();
@@ -69,7 +69,7 @@ pub fn packet(bytes: &[u8]) {
     }
 }
 
-/// Checks journals: any bytes, and those of a worker that died in the middle of a record.
+/// Checks journals: arbitrary bytes, and the journal of a worker that died in the middle of a record.
 pub fn journal(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let JournalContent { records, .. } = journal::read(whole);
@@ -88,7 +88,7 @@ pub fn journal(bytes: &[u8]) {
     assert!(next.is_none_or(|end| end > cut), "every whole record is read");
 }
 
-/// Checks manifests: any bytes, and the reread of a manifest that was read once.
+/// Checks manifests: arbitrary bytes, and a second read of a valid manifest.
 pub fn manifest(bytes: &[u8]) {
     let head = ManifestHead::read(bytes);
     let Ok(read) = Manifest::read(bytes) else { return };

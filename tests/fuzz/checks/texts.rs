@@ -1,4 +1,4 @@
-//! Text input by users: everything accepted is printed and parsed to the same value, and errors carry a
+//! Text input by users: accepted text can be printed and parsed to the same value, and errors carry a
 //! position.
 
 use std::{borrow::Cow, path::Path, str::FromStr};
@@ -8,7 +8,7 @@ use heeler_config::{Config, ConfigError};
 use heeler_core::Outcome;
 use heeler_core::test_path::{NameNesting, TestPath};
 
-/// The full printed form may be longer than the input limit.
+/// The fully printed form may be longer than the input limit.
 const FILTER_BYTES: usize = 1024;
 
 /// Checks filter expressions.
@@ -53,7 +53,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| text.len() <= FILTER_BYTES)
 }
 
-/// Parses the printed form, which has more parentheses, possibly too many.
+/// Parses the printed form. Its additional parentheses may exceed the nesting limit.
 fn reparse<T>(written: &str) -> Option<T>
 where
     T: FromStr<Err = FilterError>,
