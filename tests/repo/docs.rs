@@ -1,5 +1,5 @@
-//! Rules of the documentation: links and paths lead to something, pages are wrapped in one way, and lists
-//! that repeat the code are equal to it.
+//! Rules of the documentation: links and paths exist, pages are wrapped alike, and lists that repeat the code
+//! match it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,11 +9,11 @@ use std::{
 
 use crate::source_rules::{files, root};
 
-/// Maximum number of columns of prose. Tables and code may be wider.
+/// Maximum columns of prose. Tables and code may be wider.
 const COLUMNS: usize = 120;
 const README_LINES: usize = 200;
 
-/// A line of prose, a heading or a table row, with its number from 1. Lines of code blocks are left out.
+/// A line of prose, a heading or a table row, with its number from 1. Code blocks are excluded.
 struct TextLine<'a> {
     number: usize,
     text: &'a str,
@@ -38,7 +38,7 @@ fn text_lines(page: &str) -> Vec<TextLine<'_>> {
     lines
 }
 
-/// Returns a line without its code spans, whose place an equal number of blanks takes.
+/// Returns a line with its code spans replaced by blanks.
 fn without_code_spans(line: &str) -> String {
     let mut is_code = false;
     let blanked = line.chars().map(|letter| {
@@ -77,7 +77,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns a path without `.` and `..`, or `None` if it leads out of the repository.
+/// Returns a path without `.` and `..`; `None` if it leaves the repository.
 fn normalized(path: &Path) -> Option<PathBuf> {
     let mut result = PathBuf::new();
     for component in path.components() {
@@ -91,7 +91,7 @@ fn normalized(path: &Path) -> Option<PathBuf> {
     Some(result)
 }
 
-/// Returns the reason for which a link of a page leads to nothing.
+/// Returns why a link of a page is broken, if it is.
 fn broken_link(page: &str, target: &str, pages: &BTreeMap<String, String>) -> Option<String> {
     let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
     let directory = Path::new(page).parent()?;
@@ -144,7 +144,7 @@ fn paths_named_in_pages_exist() {
     let starts =
         ["src/", "worker/", "watchdog/", "tests/", "benches/", "scripts/", "samples/", "examples/", "docs/"];
     let mut broken = Vec::new();
-    // A changelog names paths of the past; notes beside recorded files name those of other repositories.
+    // The changelog names old paths, and notes on recorded files name paths of other repositories.
     let is_ours = |page: &str| page != "CHANGELOG.md" && (page.starts_with("docs/") || !page.contains('/'));
     for (page, text) in pages().iter().filter(|(page, _)| is_ours(page)) {
         for line in text_lines(text) {
@@ -163,7 +163,7 @@ fn paths_named_in_pages_exist() {
 #[test]
 fn prose_is_wrapped() {
     let mut broken = Vec::new();
-    // Entries of the changelog are lines of any width, so that branches which add some can be merged.
+    // Changelog entries are single lines of any width, so that branches which add entries can be merged.
     for (page, text) in pages().iter().filter(|(page, _)| *page != "CHANGELOG.md") {
         for line in text_lines(text) {
             let width = line.text.chars().count();
@@ -192,7 +192,7 @@ fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
     rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
 }
 
-/// Returns the outcome kinds that product code writes or reads.
+/// Returns the outcome kinds that product code reads or writes.
 fn outcome_kinds_in_code() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("src/protocol/src/mtp/render.rs")).unwrap();
     let (_, module) = text.split_once("pub mod outcome_kind {").unwrap();
@@ -207,7 +207,7 @@ fn outcome_kinds_page_equals_code() {
     assert_eq!(documented, outcome_kinds_in_code(), "left: docs/reference/outcome-kinds.md, right: the code");
 }
 
-/// Returns the wire names of all members of test nodes; members of groups alone are left out.
+/// Returns the wire names of all members of test nodes, except members that only groups have.
 fn node_members_in_code() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("src/protocol/src/mtp/render.rs")).unwrap();
     let renames = text.split("rename = \"").skip(1).filter_map(|rest| rest.split('"').next());
@@ -227,7 +227,7 @@ fn node_members_page_equals_code() {
         "attachments.N.uri",
         "attachments.N.display-name",
         "attachments.N.description",
-        // Fields that need no other name on the wire.
+        // Fields with the same name on the wire.
         "uid",
         "traits",
     ];

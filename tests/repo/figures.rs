@@ -1,11 +1,11 @@
-//! Figures of the documentation: pages that repeat a figure have it from one place.
+//! Figures of the documentation: repeated figures must agree with their single source.
 
 use std::{collections::BTreeSet, fs};
 
 use crate::source_rules::root;
 
-/// Returns the rows of the tables below a heading, up to the next one: the first two columns, the CPU time
-/// and the last column. An empty first column repeats the one above.
+/// Returns the table rows below a heading, up to the next heading: the first two columns, the CPU time and
+/// the last column. An empty first column repeats the one above.
 fn rows(page: &str, heading: &str) -> BTreeSet<[String; 4]> {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let (_, text) = text.split_once(heading).unwrap_or_else(|| panic!("{page} has no {heading}"));
@@ -20,7 +20,7 @@ fn rows(page: &str, heading: &str) -> BTreeSet<[String; 4]> {
         }
         rows.insert([what.clone(), cells[1].clone(), cells[2].clone(), cells[cells.len() - 1].clone()]);
     }
-    // The two lines of the head.
+    // Drop the two header lines.
     rows.retain(|row| row[2].starts_with(|letter: char| letter.is_ascii_digit()));
     rows
 }

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, run through the same checks that the fuzzer drives: findings stay fixed.
+//! Runs the seeds of the fuzz targets through the fuzzer's own checks, so that findings stay fixed.
 
 #[path = "../fuzz/checks/mod.rs"]
 #[expect(unreachable_pub, reason = "the fuzz targets' own crate shares these files")]
@@ -6,11 +6,10 @@ mod checks;
 
 use std::{fs, path::Path};
 
-/// A check for any bytes.
+/// A check of arbitrary bytes.
 type FuzzCheck = fn(&[u8]);
 
-/// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
-/// target.
+/// Each target with its check. A target without seeds fails, and so does a seed directory without a target.
 const CHECKS: [(&str, FuzzCheck); 43] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
@@ -76,7 +75,7 @@ fn every_fuzz_seed_passes_its_check() {
         for seed in seeds {
             let bytes = fs::read(fuzz.join("seeds").join(target).join(&seed)).unwrap();
             assert!(bytes.len() < 1 << 14, "{target}/{seed} is no small seed");
-            // The output of a failed test names the seed.
+            // Printed only if the test fails: names the seed.
             eprintln!("{target}/{seed}");
             check(&bytes);
             if target == "message" && seed.starts_with("control_") {

@@ -1,5 +1,5 @@
-//! Rules of this repository that a machine can check: sources, dependencies, the list of unsafe blocks, fuzz
-//! seeds, documentation, packages, structure.
+//! Machine-checked rules of this repository: sources, dependencies, the list of unsafe blocks, fuzz seeds,
+//! documentation, packages, structure.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! What `scripts/package` makes is what the manifest and the install page name. The packages themselves take
-//! a release build; `tests/packages/run` tests them.
+//! Checks that `scripts/package` makes the packages named by the manifest and the install page. Building the
+//! packages takes a release build; `tests/packages/run` tests them.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

@@ -1,5 +1,5 @@
-//! Commands of the documentation: every block is executed by `tests/e2e/cli/pages.rs`, or says above itself
-//! why not.
+//! Commands of the documentation: `tests/e2e/cli/pages.rs` executes every block, unless a note above the
+//! block says why not.
 
 use std::{collections::BTreeSet, fs};
 
@@ -8,7 +8,7 @@ use crate::{
     source_rules::{files, root},
 };
 
-/// What a page says of its blocks of commands.
+/// Result of checking a page's command blocks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
     executed: usize,

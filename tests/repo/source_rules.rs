@@ -1,5 +1,4 @@
-//! Source rules that a machine can check: the first line of files, their length, the dependencies between
-//! crates.
+//! Machine-checked source rules: the first line of files, their length, and the dependencies between crates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,13 +6,13 @@ use std::{
     path::PathBuf,
 };
 
-/// Maximum number of lines of a file.
+/// Maximum lines of a file.
 const LINES: usize = 600;
-/// Maximum number of columns of a comment, as `rustfmt.toml` has it for code.
+/// Maximum columns of a comment, as in `rustfmt.toml` for code.
 const COLUMNS: usize = 110;
 
-/// Dependencies that Cargo would accept and that must not be: each crate with those it may not reach, however
-/// indirectly. Everything else is held by Cargo itself, which refuses cycles.
+/// Forbidden dependencies that Cargo would accept: each crate with the crates that it must not depend on,
+/// even indirectly. Cargo itself rejects cycles.
 const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 14] = [
     ("heeler-core", &["heeler-protocol", "heeler-sys", "tokio"]),
     ("heeler-protocol", &["heeler-sys", "tokio"]),
@@ -54,7 +53,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns all files of ours with this extension, by their path below the root.
+/// Returns all of our files with this extension, by path below the root.
 pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![root()];
@@ -62,8 +61,8 @@ pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             let path = entry.path();
             let name = entry.file_name().into_string().unwrap();
-            // Transcripts are recorded from other programs, sources included; Node packages are third-party
-            // too.
+            // Transcripts are recorded from other programs, including sources, and Node packages are
+            // third-party.
             let is_foreign = ["target", "transcripts", "node_modules"].contains(&name.as_str());
             if path.is_dir() && !is_foreign && !name.starts_with('.') {
                 waiting.push(path);
@@ -76,14 +75,14 @@ pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns all sources of ours, by their path below the root.
+/// Returns all of our sources, by path below the root.
 pub(crate) fn rust_files() -> BTreeMap<String, String> {
     let files = files("rs");
     assert!(files.len() > 50, "the sources are found");
     files
 }
 
-/// Panics with every file for which the rule returns a violation.
+/// Panics with every file that violates the rule.
 #[track_caller]
 fn check(rule: impl Fn(&str, &str) -> Option<String>) {
     let broken: Vec<_> = rust_files()
@@ -113,7 +112,7 @@ fn every_file_is_within_line_limit() {
     });
 }
 
-/// Returns the first comment line that is too long, outside of code blocks and without an address.
+/// Returns the first comment line that is too long, except in code blocks and lines with an address.
 fn long_comment(text: &str) -> Option<String> {
     let mut is_in_block = false;
     for (number, line) in text.lines().enumerate() {
@@ -146,7 +145,7 @@ fn comments_are_within_column_limit() {
 
 #[test]
 fn json_field_names_are_only_in_wire() {
-    // Assembled, so that this file does not match itself.
+    // Built at run time, so that this file does not match itself.
     let derives = ["Serialize", "Deserialize"].map(|word| format!("derive({word}"));
     let inside = ["Serialize", "Deserialize"].map(|word| format!(", {word}"));
     check(|path, text| {
@@ -175,7 +174,7 @@ fn tests_do_not_sleep() {
 #[test]
 fn tests_are_neither_ignored_nor_should_panic() {
     let words = [concat!("#[", "ignore"), concat!("#[", "should_panic")];
-    // `scripts/test --peers` runs these, and a workflow runs that.
+    // `scripts/test --peers` runs these tests, and a workflow runs the script.
     let of_peers = concat!("#[", "ignore = \"a peer: scripts/test --peers\"]");
     check(|path, text| {
         let is_sample = path.starts_with("samples/") || path.starts_with("tests/fixtures/");
@@ -198,8 +197,8 @@ fn files_refer_to_no_outside_paths() {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// Returns the normal dependencies of every package in the lock file's graph, as `cargo metadata` resolves
-/// them.
+/// Returns the normal dependencies of every package in the lock file's graph, as resolved by `cargo
+/// metadata`.
 fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = cargo(&["metadata", "--format-version", "1", "--filter-platform", HOST]);
     let metadata: serde_json::Value = serde_json::from_slice(&output).unwrap();
@@ -225,7 +224,7 @@ fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// Returns the output of a command of cargo.
+/// Returns the output of a cargo command.
 fn cargo(words: &[&str]) -> Vec<u8> {
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let output = cargo.args(words).args(["--offline", "--locked"]).current_dir(root()).output().unwrap();
@@ -233,7 +232,7 @@ fn cargo(words: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Returns all packages that a package depends on, directly or not.
+/// Returns all direct and indirect dependencies of a package.
 fn reachable(package: &str, graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![package.to_owned()];
@@ -260,8 +259,8 @@ fn crates_reach_no_forbidden_dependency() {
 #[test]
 fn client_depends_on_few_packages() {
     let count = reachable("heeler-client", &resolved_dependencies()).len();
-    // Five of them only seem to be: the features that a build script of `tree-sitter` needs are counted for
-    // all.
+    // Five of these are not real dependencies: Cargo counts the features for a build script of `tree-sitter`
+    // for every crate.
     assert!(count <= 66, "heeler-client depends on {count} packages, at most 66");
 }
 

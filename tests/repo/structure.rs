@@ -1,4 +1,4 @@
-//! Limits of the structure of the product's sources, which `scripts/structure` measures.
+//! Limits on the structure of the product's sources, as measured by `scripts/structure`.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::source_rules::root;
 
-/// Maximum number of methods of a type, and of files that have its impl blocks.
+/// Maximum number of methods of a type, and of files with its impl blocks.
 const METHODS: u64 = 40;
 const FILES: u64 = 2;
-/// Maximum number of files in the largest circle of imports, and in all circles.
+/// Maximum number of files in the largest import cycle, and in all cycles.
 const LARGEST_CIRCLE: usize = 5;
 const FILES_IN_CIRCLES: usize = 120;
-/// Maximum share of the type names that several types have.
+/// Maximum percentage of type names that several types share.
 const SHARED_NAMES_PERCENT: f64 = 3.0;
-/// Maximum share of the public items that no other crate names.
+/// Maximum percentage of public items that no other crate names.
 const UNUSED_PUBLIC_PERCENT: f64 = 5.0;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Supply chain checks without a network: the sources of packages and their licences. `deny.toml` has the
-//! rules; `scripts/audit` checks all of them, known vulnerabilities too.
+//! Supply chain checks without a network: package sources and licences. `deny.toml` has the rules;
+//! `scripts/audit` checks all of them, including known vulnerabilities.
 
 use std::{fs, process::Command};
 
@@ -14,8 +14,8 @@ fn allowed_licences() -> Vec<String> {
     allowed.iter().map(|licence| licence.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns whether the allowed licences satisfy a licence expression. `and` binds before `or`; old packages
-/// write `/`.
+/// Returns whether the allowed licences satisfy a licence expression. `and` binds tighter than `or`; old
+/// packages write `/` for `or`.
 fn is_licence_allowed(expression: &str, allowed: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let mut words = expression.split_inclusive(['(', ')']).flat_map(|part| {
@@ -25,7 +25,7 @@ fn is_licence_allowed(expression: &str, allowed: &[String]) -> bool {
     evaluate_licences(&mut words, allowed)
 }
 
-/// Evaluates to the closing parenthesis. A part beside a parenthesis begins or ends with its own operator.
+/// Evaluates up to the closing parenthesis. Text next to a parenthesis begins or ends with its operator.
 fn evaluate_licences<'a>(words: &mut impl Iterator<Item = &'a str>, allowed: &[String]) -> bool {
     // One boolean for each alternative.
     let mut alternatives = vec![true];
@@ -78,7 +78,7 @@ fn licence_expressions_are_parsed() {
 fn every_built_package_has_allowed_licence() {
     let allowed = allowed_licences();
     let mut cargo = Command::new(env!("CARGO"));
-    // Packages of other platforms may not be on this machine; `scripts/audit` checks them.
+    // Packages for other platforms may be missing on this machine; `scripts/audit` checks them.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     cargo.args([
         "metadata",

@@ -1,13 +1,13 @@
 //! A committed list of every unsafe block with its reason: `tests/unsafe.txt`. A new block changes the list,
-//! so that it is seen in review; `UPDATE_GOLDEN=1 cargo test --test repo unsafe_list` rewrites it.
+//! which makes it visible in review. `UPDATE_GOLDEN=1 cargo test --test repo unsafe_list` rewrites the list.
 
 use std::{fmt::Write as _, fs};
 
 use crate::source_rules::{root, rust_files};
 
-/// Directories of Heeler's own unsafe code.
+/// Directories that may contain Heeler's unsafe code.
 const PLACES: [&str; 2] = ["src/sys/src/", "watchdog/guard/src/"];
-/// Programs under test: they misbehave, or hang, on purpose, and none of them is shipped.
+/// Programs under test, which misbehave or hang on purpose. None of them is shipped.
 const UNDER_TEST: [&str; 3] = ["samples/", "tests/fixtures/", "watchdog/tests/fixtures/"];
 const LIST: &str = "tests/unsafe.txt";
 
@@ -35,7 +35,7 @@ fn code(line: &str) -> String {
             _ => code.push(letter),
         }
     }
-    // A quotation mark in a character literal begins no string.
+    // A quotation mark in a character literal does not start a string.
     if is_text { line.split("//").next().unwrap_or_default().to_owned() } else { code }
 }
 
@@ -68,7 +68,7 @@ fn function(code: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns the reason above a line's statement, which may have begun some lines before.
+/// Returns the reason above a line's statement, which may begin some lines earlier.
 fn reason(lines: &[&str], line: usize) -> Option<String> {
     let is_comment = |line: &str| line.trim_start().starts_with("//");
     let mark = |line: &str| line.contains("// SAFETY:") || line.contains("/// # Safety");
