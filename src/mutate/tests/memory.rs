@@ -1,5 +1,5 @@
-//! What a mutant costs while it is found, built and tested: at most a kibibyte. A binary with one test, so
-//! that nothing else allocates meanwhile.
+//! Memory cost of a mutant while it is found, built and tested: at most one kibibyte. This binary has a
+//! single test, so that nothing else allocates at the same time.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test ends it")]
 
 use std::{
@@ -21,10 +21,10 @@ const LIMIT_BYTES: usize = 1024;
 const SOURCES: usize = 20;
 const FUNCTIONS: usize = 20;
 const TESTS: usize = 200;
-/// Tests that reach a function.
+/// Number of tests that reach a function.
 const COVERING: usize = 12;
 
-/// A function as people write them: with a comment, a loop and conditions.
+/// A typical function: with a comment, a loop and conditions.
 fn function(text: &mut String, number: usize) {
     let code = "/// Adds up what lies between both ends, twice, and reports each step.
 pub fn sum_between_N(low: u32, high: u32, list: &[u32]) -> u32 {
@@ -57,7 +57,7 @@ fn source(number: usize) -> ProjectSource {
     ProjectSource { source, selected }
 }
 
-/// A program with tests, of which each function is reached by some.
+/// A program whose functions are each reached by some of its tests.
 fn baseline(built: &BuiltProject) -> Baseline {
     let program = BaselineProgram {
         names: (0..TESTS).map(|test| format!("sums::tests::part_{test}_adds_up")).collect(),
@@ -80,7 +80,8 @@ fn baseline(built: &BuiltProject) -> Baseline {
     baseline
 }
 
-/// Tests all mutants: the first test that reaches one fails. Returns what is held at the end.
+/// Tests all mutants: the first test that reaches a mutant fails. Returns everything still in memory at the
+/// end.
 fn run(built: &BuiltProject, baseline: &Baseline) -> impl Sized {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("verdicts.json");
@@ -133,7 +134,7 @@ fn run(built: &BuiltProject, baseline: &Baseline) -> impl Sized {
 #[test]
 fn mutant_takes_at_most_a_kibibyte_in_every_phase() {
     let allocated = || allocated_bytes().expect("the tests run with glibc");
-    // The tables of the languages and what else is made once.
+    // Allocate language tables and other one-time data before measuring.
     drop(source(0));
     let before = allocated();
     let sources: Vec<ProjectSource> = (0..SOURCES).map(source).collect();

@@ -1,5 +1,5 @@
-//! The runtime of guarded sources in Rust, compiled as users' machines compile it, in a program that calls it
-//! from odd places.
+//! The runtime of guarded Rust sources, compiled as on users' machines, in a program that calls it from
+//! unusual places.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test ends it")]
 #![expect(clippy::disallowed_methods, reason = "the compiler and its programs run beside the tests")]
 
@@ -11,7 +11,7 @@ use std::{
 
 use heeler_mutate::{GuardMode, coverage_file_bytes, guard_environment};
 
-/// Its allocator has the mutant 1, and its other code the mutant 2.
+/// A program with mutant 1 in its allocator and mutant 2 in its other code.
 const PROGRAM: &str = include_str!("../../../tests/fixtures/mutation/allocator.rs");
 
 struct GuardedProgram {
@@ -51,7 +51,7 @@ impl GuardedProgram {
         command.status().unwrap()
     }
 
-    /// Runs it while it counts; returns how often both mutants were reached, at least.
+    /// Runs the program in counting mode; returns minimum counts of how often each mutant was reached.
     fn counted(&self, words: &[&str]) -> (u32, u32) {
         let file = self.dir.path().join("counts");
         fs::write(&file, coverage_file_bytes(2)).unwrap();

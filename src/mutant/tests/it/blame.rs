@@ -1,4 +1,4 @@
-//! Errors of the real compilers, and the mutants behind them.
+//! Errors of the real compilers, and the mutants that cause them.
 
 use crate::{rust, search};
 use heeler_mutant::{
@@ -8,7 +8,7 @@ use heeler_mutant::{
 use heeler_mutant_model::Language;
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-/// Compiles a guarded source of Rust; returns the errors. The runtime is a module of the source.
+/// Compiles a guarded Rust source; returns the errors. The runtime is a module of the source.
 fn rustc(directory: &Path, text: &str) -> Vec<CompilerError> {
     fs::write(directory.join("heeler_guard.rs"), "pub fn at(_: u32, _: u32) -> u32 { 0 }").unwrap();
     fs::write(directory.join("lib.rs"), text).unwrap();
@@ -41,7 +41,7 @@ fn gcc(directory: &Path, text: &str) -> Vec<CompilerError> {
     String::from_utf8(output.stderr).unwrap().lines().flat_map(compiler::gcc::errors_of_line).collect()
 }
 
-/// Compiles until it compiles; returns the original code of the mutants that do not.
+/// Withdraws mutants until the source compiles; returns the original code of the withdrawn mutants.
 fn withdrawn(source: &MutatedSource, compile: fn(&Path, &str) -> Vec<CompilerError>) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let keys = source.mutants().iter().enumerate();
@@ -140,7 +140,7 @@ fn macro_at_the_end_of_a_block_is_blamed_without_halving() {
 
 #[test]
 fn left_out_end_of_a_branch_is_found_by_halves() {
-    // The compiler points at the function's type, where no mutant is.
+    // The compiler points at the function's type, which has no mutant.
     let source = rust(
         "fn end() -> ! { std::process::exit(1) }\npub fn f(a: u8) -> u8 {\n    if a > 1 { return a + 1; }\n    end();\n}\n",
     );

@@ -1,4 +1,4 @@
-//! C++: which mutants its sources have, and that guarded sources do what the originals do.
+//! C++: the mutants of its sources, and checks that guarded sources behave like the originals.
 
 use crate::{lines, search};
 use heeler_mutant::{
@@ -76,7 +76,7 @@ fn functions_return_values_of_their_types() {
             source.mutants().iter().map(|found| found.mutant.replacement().into_owned()).collect();
         assert_eq!(found, values, "{head}");
     }
-    // What the function returns anyway is no change.
+    // Replacing a value by the one already returned is not a mutant.
     assert_eq!(lines(&cpp("A *f() { return 0; } A g() { return {}; } void h() {}")), [""; 0]);
     let conversion = cpp("struct A { explicit operator bool() const { return b; } };");
     assert_eq!(conversion.mutants().len(), 2);
@@ -124,7 +124,7 @@ fn constants_are_computed_by_the_program_unless_the_compiler_needs_them() {
         ("void f() { const int a = 1 + 2; constexpr int b = a; }", true),
         ("void f() { const int a = 1 + 2; if constexpr (a > 2) g(); }", true),
         ("void f() { const int a = 1 + 2; const int b = a; int c[b]; }", true),
-        // It captures nothing, and may use constants only.
+        // This lambda captures nothing, so it may use only constants.
         ("void f() { const int a = 1 + 2; g([] { h(a); }); }", true),
     ] {
         let source = cpp(text);
@@ -134,7 +134,7 @@ fn constants_are_computed_by_the_program_unless_the_compiler_needs_them() {
         let emitted = source.emit(1, &BTreeSet::new()).text;
         assert_eq!(emitted.contains("(__hg_at("), !is_needed, "{emitted}");
     }
-    // The compiler may run this function, and reads what does not depend on its arguments.
+    // The compiler may evaluate this function, and needs the values that do not depend on its arguments.
     let emitted = cpp("constexpr int f(int a) { const int b = a + 2; return b; }").emit(1, &BTreeSet::new());
     assert!(!emitted.text.contains("__hg_at("), "{}", emitted.text);
 }
@@ -148,7 +148,7 @@ fn shifts_have_mutants_where_they_are_no_streams() {
         ("auto f() { return a << b << c; }", 0),
         ("auto f() { return a << \"b\"; }", 0),
         ("auto f() { return this->stream_ << a; }", 0),
-        // The statement can be left out.
+        // The statement can be deleted.
         ("auto f() { a << b; }", 1),
         // The condition can be false.
         ("auto f() { while (a >> b) {} }", 1),
@@ -183,7 +183,7 @@ fn runtime() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../mutate/src/c/heeler_guard.h")
 }
 
-/// Compiles a program; returns what the compiler says.
+/// Compiles a program; returns the compiler's output.
 fn compile(directory: &Path, compiler: &str, source: &str, text: &str, options: &[&str]) -> Output {
     fs::write(directory.join(source), text).unwrap();
     let traps = ["-fsanitize=return", "-fsanitize-undefined-trap-on-error"];
@@ -204,7 +204,7 @@ fn errors(output: &Output) -> Vec<CompilerError> {
     compiler::gnu::errors(&String::from_utf8_lossy(&output.stderr))
 }
 
-/// Compiles until it compiles; returns the mutants that do not, and the number of rounds.
+/// Withdraws mutants until the source compiles; returns the withdrawn mutants and the number of rounds.
 fn withdrawn(source: &MutatedSource, directory: &Path, options: &[&str]) -> (BTreeSet<usize>, u32) {
     let keys = source.mutants().iter().enumerate();
     let mut rollback =
@@ -259,7 +259,7 @@ fn guarded_program_does_what_the_original_does_and_mutants_do_not() {
         assert!(original.status.success(), "{}", String::from_utf8_lossy(&original.stderr));
         let run = |program: &str, mutant: Option<usize>| {
             let mut command = Command::new(directory.path().join(program));
-            // Endless loops end at their limits.
+            // Limits end endless loops.
             command.env("HEELER_MUTANT_HITS", "100000").env("HEELER_MUTANT_STEPS", "1000000");
             if let Some(mutant) = mutant {
                 command.env("HEELER_MUTANT", (mutant + 1).to_string());
@@ -283,7 +283,8 @@ fn guarded_program_does_what_the_original_does_and_mutants_do_not() {
         }
         let tested = source.mutants().len() - withdrawn.len();
         assert!(unnoticed.len() * 4 < tested, "{} of {tested}: {unnoticed:#?}", unnoticed.len());
-        // Without it, the function has no end: what an optimising compiler makes of that is up to it.
+        // These mutants leave the function without an end, which an optimizing compiler may treat as it
+        // likes.
         for noticed in ["StatementDeletion fail(); → ", "ConditionalExpression true → false"] {
             assert!(!unnoticed.contains_key(noticed), "{noticed}");
         }

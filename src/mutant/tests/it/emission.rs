@@ -6,7 +6,7 @@ use heeler_mutant_model::Language;
 use proptest::prelude::*;
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Returns the guarded source, after checking what holds for all.
+/// Returns the guarded source after checking the properties of every guarded source.
 fn emit(source: &MutatedSource) -> String {
     let emitted = source.emit(1, &BTreeSet::new());
     let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
@@ -53,7 +53,7 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
             "(match heeler_guard::at(1,2) { 1 => { ((((-1)))  as u8) } 2 => { (!(((1)))  as u8) } _ => { (!(-1)\n as u8) } })",
         ),
         ("-a as i64", "(match heeler_guard::at(1,1) { 1 => { ((a)) } _ => { (-a) } }) as i64"),
-        // The compiler makes a static value of what is made of literals.
+        // The compiler makes a value of literals static, so the whole expression must stay one.
         ("g(&-1)", "g((match heeler_guard::at(1,1) { 1 => { (&((1))) } _ => { (&-1) } }))"),
         (
             "&[1 << 2, 3]",
@@ -70,7 +70,7 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
         let body = text.split_once(" heeler_guard::at(").unwrap().1.split_once(";  ").unwrap().1;
         assert_eq!(body, format!("{expected} }}"), "{code}");
     }
-    // Each mutant would hold a copy of a long one.
+    // Each mutant would hold a copy of a long expression.
     let long = format!("&[{}true]", "1, ".repeat(100));
     let text = emit(&rust(&format!("fn f() -> impl Y {{ {long} }}")));
     assert!(
@@ -81,8 +81,7 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
 
 #[test]
 fn what_the_parser_does_not_understand_withdraws_no_mutant() {
-    // The macros make the function one that the parser does not know, and a guard changes what it makes of
-    // them.
+    // The macros keep the parser from recognizing the function, and a guard changes how they are parsed.
     let text = "\tLIST__FN list_of_text& list_of_text::operator=(list_of_text&& rhs) LIST_API_NOEXCEPT_IF_NOT_ATOMIC\n\t{\n\t\tif (this == &rhs) return *this;\n\t}\n";
     let source = search(Language::Cpp, text);
     let emitted = source.emit(1, &BTreeSet::new());
@@ -139,7 +138,8 @@ fn rounds_of_loops_are_counted() {
 
 #[test]
 fn mutants_that_break_the_syntax_are_withdrawn() {
-    // Where an operand ends with a comment, it would swallow its parenthesis: the parser keeps it out.
+    // If an operand ended with a comment, the comment would hide the closing parenthesis. The parser keeps
+    // the comment out of the operand.
     let source = rust("fn f(a: u8) -> ! { g(a // one\n + 1); loop {} }");
     let text = emit(&source);
     assert!(text.contains("{ ((a) - (1)) }"), "{text}");
@@ -147,7 +147,7 @@ fn mutants_that_break_the_syntax_are_withdrawn() {
 
 #[test]
 fn functions_that_are_not_understood_alone_are_guarded_as_well() {
-    // The parser finds an error in the macro before the function, whatever is written into it.
+    // The parser reports an error in the macro before the function, whatever the guards are.
     let source = search(
         Language::C,
         "API(int *) f(int a)\n{\n    if (a < 1) { return g(a + 1); }\n    return 0;\n}\n",
@@ -156,7 +156,7 @@ fn functions_that_are_not_understood_alone_are_guarded_as_well() {
     assert!(emitted.withdrawn.is_empty(), "{}", emitted.text);
     assert_eq!(emitted.arms.len(), 5, "{}", emitted.text);
     emit(&source);
-    // Code outside of functions, and a method without its class.
+    // Code outside functions, and a method without its class.
     let source = search(
         Language::Python,
         "n = 1 + 2\nclass A:\n    def f(self, a=1 + 1):\n        return a < n\n\n    def g(self):\n        self.n -= 1",
@@ -164,7 +164,7 @@ fn functions_that_are_not_understood_alone_are_guarded_as_well() {
     assert!(source.emit(1, &BTreeSet::new()).withdrawn.is_empty());
 }
 
-/// Returns the sources of this repository below a directory.
+/// Returns this repository's sources below a directory.
 fn sources(directory: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let path = entry.path();
@@ -194,7 +194,7 @@ fn real_sources_are_guarded_without_withdrawal() {
     assert!(texts.len() > 50 && count > 2000, "{} sources, {count} mutants", texts.len());
 }
 
-/// Expressions of Rust, with comments and line breaks between their parts.
+/// Rust expressions with comments and line breaks between their parts.
 fn expression() -> impl Strategy<Value = String> {
     let leaf =
         prop::sample::select(vec!["a", "1", "true", "f()", "x as u64", "-1", "s.b[0]", "\"é𝄞\"", "'\\''"]);

@@ -1,4 +1,4 @@
-//! Mutants of sources, from outside of the crate.
+//! Tests of the public interface: mutants of sources.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test ends it")]
 #![expect(clippy::disallowed_methods, reason = "the tests compile what is written")]
 
@@ -13,7 +13,7 @@ mod rust_program;
 use heeler_mutant::{Configuration, MutatedSource, SourceFile};
 use heeler_mutant_model::Language;
 
-/// Searches a text for mutants, for the configuration of a Linux machine with the feature `std`.
+/// Searches a text for mutants, as configured on a Linux machine with the feature `std`.
 fn search(language: Language, text: &str) -> MutatedSource {
     let mut configuration = Configuration::of_rustc("unix\ntarget_os=\"linux\"");
     configuration.add_feature("std");
@@ -32,7 +32,7 @@ fn rust(text: &str) -> MutatedSource {
     search(Language::Rust, text)
 }
 
-/// Returns the mutants as lines: line and column, mutator, original and replacement.
+/// Returns one line for each mutant: line and column, mutator, original and replacement.
 fn lines(source: &MutatedSource) -> Vec<String> {
     let line = |found: &heeler_mutant::FoundMutant| {
         let mutant = &found.mutant;

@@ -1,4 +1,4 @@
-//! Which mutants a source has, and where.
+//! The mutants of a source and their positions.
 
 use crate::{lines, rust, search};
 use heeler_mutant::{Configuration, MutatedSource, SourceFile};
@@ -123,7 +123,8 @@ fn functions_return_values_of_their_types() {
             source.mutants().iter().map(|found| found.mutant.replacement().into_owned()).collect();
         assert_eq!(found, values, "{returned}");
     }
-    // What the function returns anyway is no change, and neither is what calls itself.
+    // Replacing a value by the one already returned is not a mutant. Neither is a replacement that calls the
+    // function itself.
     assert_eq!(lines(&rust("fn f() -> bool { false }")).len(), 2);
     assert_eq!(lines(&rust("impl Default for A { fn default() -> Self { A::new() } }")), [""; 0]);
     assert_eq!(lines(&rust("fn main() { g() }")), ["1:11 FunctionValue { g() } → {}"]);
@@ -153,7 +154,7 @@ fn mutants_share_the_text_of_their_source() {
     for found in source.mutants() {
         assert!(std::sync::Arc::ptr_eq(&found.mutant.source, source.file()), "{:?}", found.mutant);
     }
-    // Of this one, nothing is held beside the source.
+    // This replacement borrows from the source.
     let dropped = source.mutants().iter().find(|found| found.mutant.mutator.name() == "UnaryOperator");
     let dropped = &dropped.unwrap().mutant;
     assert_eq!((dropped.original(), &*dropped.replacement()), ("!g(a)", "g(a)"));
@@ -248,7 +249,7 @@ fn jumps_of_loops_are_exchanged_where_both_can_be() {
     for (language, text, expected) in [
         (Language::Rust, "loop { if a { break; } continue; }", vec!["break → continue", "continue → break"]),
         (Language::Rust, "'a: for b in c { for d in e { continue 'a; } }", vec!["continue 'a → break 'a"]),
-        // A block has no next round, and `break` alone has no value.
+        // A block has no next iteration, and `break` alone has no value.
         (Language::Rust, "while a { 'b: { break 'b; } }", vec![]),
         (Language::Rust, "g(loop { if a { continue; } break 3; })", vec![]),
         (Language::Rust, "while a { if b { continue; } g(loop { break 3; }) }", vec!["continue → break"]),
@@ -258,7 +259,7 @@ fn jumps_of_loops_are_exchanged_where_both_can_be() {
             vec!["break; → continue;", "continue; → break;"],
         ),
         (Language::C, "do { if (b) break; } while (c);", vec!["break; → continue;"]),
-        // A `switch` has no next round either, and a loop that runs once ends with both.
+        // A `switch` has no next iteration either, and a loop that runs once ends with both.
         (Language::C, "for (;;) { switch (a) { case 1: break; case 2: continue; } }", vec![]),
         (Language::C, "do { if (b) break; } while (0);", vec![]),
         (Language::C, "switch (a) { case 1: while (b) { break; } }", vec!["break; → continue;"]),
@@ -378,7 +379,7 @@ fn code_that_is_not_compiled_or_suppressed_is_ignored_with_reason() {
             assert!(given.contains(reason), "{text}: {given}");
         }
     }
-    // The next item is not.
+    // The next item is not ignored.
     let source = rust("#[cfg(windows)] fn f() -> u8 { g() }\nfn f() -> u8 { g() }");
     let ignored: Vec<_> = source.mutants().iter().map(|found| found.ignored.is_some()).collect();
     assert_eq!(ignored, [true, true, false, false]);
@@ -407,7 +408,7 @@ fn positions_hold_with_carriage_returns_tabs_and_wide_characters() {
     let source = rust("fn f() -> ! {\r\n\tlet s = \"é𝄞\"; g(s + 1);\r\n\tloop {}\r\n}\r\n");
     let found = &source.mutants()[1].mutant;
     assert_eq!(found.original(), "s + 1");
-    // Tab, and two UTF-16 units for the second character of the string.
+    // A tab, and a character of two UTF-16 units in the string.
     assert_eq!(found.start(), Position { line: 2, column: 19 });
     assert_eq!(found.end(), Position { line: 2, column: 24 });
     assert_eq!(&source.file().text[found.bytes()], "s + 1");
@@ -421,7 +422,7 @@ fn ids_stay_when_code_around_changes_and_differ_for_equal_mutants() {
     assert_eq!(before, after);
     assert_eq!(before.iter().collect::<HashSet<_>>().len(), before.len());
     assert_ne!(before[0], ids("fn h() -> ! { g(a + 1); loop {} }")[0]);
-    // Stored by caches and dashboards: they are those of every version.
+    // Caches and dashboards store these ids, so they must never change between versions.
     assert_eq!(before[0].to_string(), "6448a1eb59bb15a5");
     assert_eq!(before[0].to_string().parse(), Ok(before[0]));
 }

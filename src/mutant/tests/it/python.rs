@@ -1,4 +1,4 @@
-//! Python: its mutants, its guarded sources, and what a real interpreter makes of them.
+//! Python: its mutants and guarded sources, run by a real interpreter.
 
 use crate::{lines, search};
 use heeler_mutant::MutatedSource;
@@ -20,7 +20,7 @@ fn emit(source: &MutatedSource) -> String {
     emitted.text
 }
 
-/// Returns the mutants of a text without their places.
+/// Returns the mutants of a text without their positions.
 fn mutants(text: &str) -> Vec<String> {
     lines(&python(text)).iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
 }
@@ -84,11 +84,11 @@ fn functions_return_values_of_their_annotations() {
         ("def f() -> Thing:", "g()", vec!["return None"]),
         ("def f() -> NoReturn:", "g()", vec![]),
         ("async def f() -> int:", "await g()", vec!["return 0", "return 1"]),
-        // An early return of a generator ends it.
+        // An early return ends a generator.
         ("def f() -> Iterator[int]:", "yield from g()", vec!["return"]),
         ("async def f():", "yield 1", vec!["return"]),
         ("def f():", "return lambda: (yield)", vec!["return None"]),
-        // What is returned anyway, and what has no body.
+        // Values already returned, and functions without a body.
         ("def f() -> bool:", "return False", vec!["return True"]),
         ("def f():", "return", vec![]),
         ("def f():", "pass", vec![]),
@@ -143,7 +143,7 @@ fn statements_on_lines_of_their_own_can_be_left_out() {
             vec!["await g() → ", "yield 1 → ", "del a[1] → "],
         ),
         ("a.b = 1\na[1] = 2\n", vec!["a.b = 1 → ", "a[1] = 2 → "]),
-        // Without the first assignment of a name there is nothing.
+        // Without its first assignment a name does not exist.
         ("x = 1\ny = 2\nx = 3\n", vec!["x = 3 → "]),
         ("x: int = 1\nx: int\n", vec![]),
         ("__all__ = ['a']\n__all__ += ['b']\n__slots__ = ()\n", vec![]),
@@ -189,7 +189,7 @@ fn what_is_no_code_of_the_product_has_no_mutants() {
             "EqualityOperator x > 1 → x <= 1",
         ]
     );
-    // What a name would be bound by, and a literal that has a mutant already.
+    // A condition that binds a name, and a literal that already has a mutant.
     assert_eq!(mutants("if (n := f()): pass\nwhile True: pass\n"), ["BooleanLiteral True → False"]);
 }
 
@@ -248,7 +248,7 @@ fn expressions_that_are_nested_too_deeply_are_ignored() {
     emit(&source);
 }
 
-/// Executes programs one after the other, and writes a line behind the output of each.
+/// Executes programs one after the other, and prints a line after the output of each.
 const RUNNER: &str = "import runpy, sys\nfor number in range(int(sys.argv[1])):\n    runpy.run_path(f'program-{number}.py', run_name='__main__')\n    print('# End.')\n";
 
 /// Runs Python programs in one interpreter; returns the output of each.
@@ -265,9 +265,9 @@ fn run(directory: &Path, texts: &[String]) -> Vec<String> {
     outputs
 }
 
-/// A runtime in which one mutant is on, as a source before others.
+/// A runtime that enables one mutant, prepended to other sources.
 const RUNTIME: &str = include_str!("python_runtime.py");
-/// A program with every form of Python, which prints what it computes.
+/// A program that uses every construct of Python and prints its results.
 const PROGRAM: &str = include_str!("python_program.py");
 
 #[test]
@@ -285,7 +285,7 @@ fn guarded_program_does_what_the_original_does() {
     let original = &outputs[0];
     assert_eq!(outputs[1], *original);
     assert!(original.lines().count() > 30, "{original}");
-    // The lines that the program says it is in are those of the original.
+    // The program prints its own line numbers, which must be those of the original.
     assert!(original.contains("line "), "{original}");
 }
 

@@ -11,7 +11,8 @@ const fn key(mutant: usize) -> MutantKey {
     MutantKey { source: 0, mutant }
 }
 
-/// A compiler of one source with functions of ten mutants: it finds what is wrong in what is in.
+/// Simulates a compiler of one source whose functions have ten mutants each: reports the guilty mutants that
+/// are not left out.
 fn compile(left_out: &BTreeSet<usize>, guilty: &BTreeSet<usize>, is_vague: bool) -> Blame {
     let mut blame = Blame::default();
     for &mutant in guilty.difference(left_out) {

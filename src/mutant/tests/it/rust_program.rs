@@ -1,10 +1,9 @@
-//! Rust: that each guarded mutant does what its text says, in a program of both.
+//! Rust: checks in one program that each guarded mutant behaves like a source with the mutant's text.
 
 use crate::rust;
 use std::{collections::BTreeSet, fs, process::Command};
 
-/// Runtime of the guards, and the comparison of each mutant with a source that contains the text of the
-/// mutant.
+/// Runtime of the guards, and the comparison of each mutant with a source that contains its text.
 const MAIN: &str = r#"
 pub mod heeler_guard {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,7 +27,7 @@ fn check(mutant: u32, changed: Vec<(&str, Vec<String>)>) {
 }
 "#;
 
-/// One of the items of a source, which empty lines separate. The program compares the public functions.
+/// An item of a source; empty lines separate items. The program compares the public functions.
 #[derive(Clone, Copy)]
 struct SourceItem<'a> {
     text: &'a str,
@@ -41,13 +40,13 @@ impl<'a> SourceItem<'a> {
         texts.map(|text| Self { text, start: text.as_ptr().addr() - source.as_ptr().addr() }).collect()
     }
 
-    /// Returns the name of a public function.
+    /// Returns the name if the item is a public function.
     fn function(self) -> Option<&'a str> {
         Some(self.text.strip_prefix("pub fn ")?.split_once('(')?.0)
     }
 }
 
-/// Returns an expression with the results of functions of a module.
+/// Returns an expression with the results of a module's functions.
 fn results_of(module: &str, functions: &[&str]) -> String {
     let results = functions.iter().map(|name| format!("({name:?}, crate::results({module}::{name}))"));
     format!("vec![{}]", results.collect::<Vec<_>>().join(", "))
@@ -74,7 +73,7 @@ fn every_mutant_of_rust_does_what_its_text_says() {
     for (index, found) in source.mutants().iter().enumerate() {
         let (mutant, number) = (&found.mutant, index + 1);
         let item = *items.iter().rfind(|item| item.start <= mutant.bytes().start).unwrap();
-        // All functions may use a changed helper, and no function uses another one.
+        // Every function may use a changed helper, but no function uses another function.
         let (mut changed, start, functions) = match item.function() {
             Some(function) => (item.text.to_owned(), item.start, vec![function]),
             None => (text.to_owned(), 0, functions.clone()),
