@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets for journals and manifests, in the versions of today: whole, and damaged.
+//! The fuzz seeds for journals and manifests in their current versions, whole and damaged.
 
 use heeler_core::{
     Failure, LeaseId, LogLine, Outcome, ProcessStart, RunRecord, TestId, TestResult, TestStart,

@@ -1,5 +1,5 @@
-//! Golden files: each message equals its golden file, byte for byte except for white space, and is read back
-//! as the same value. A golden file changes only together with its line of the page of messages, which
+//! Golden files: each message equals its golden file byte for byte except for white space, and is read back
+//! as the same value. A golden file changes only together with its line on the page of messages, which
 //! contains its hash.
 
 use std::collections::BTreeSet;
@@ -87,7 +87,7 @@ fn check_page(ProtocolSamples { directory, page, source, samples }: &ProtocolSam
     );
 }
 
-/// Breaks JSON into lines without changing the order of its members or its values.
+/// Breaks JSON into lines without changing its values or the order of members.
 fn pretty(json: &str) -> String {
     let mut out = String::new();
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);

@@ -1,5 +1,5 @@
-//! Tests of the protocol's messages as peers see them: one golden file for each, the page that lists them,
-//! and the schema.
+//! Tests of the protocol's messages as peers see them: a golden file for each message, the page that lists
+//! them, and the schema.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 
 mod fuzz_seeds;

@@ -30,7 +30,7 @@ fn sample(
 ) -> MessageSample {
     let line = String::from_utf8(line.to_vec()).unwrap();
     let body = line.strip_suffix('\n').unwrap();
-    // The samples do not change with each release.
+    // Keeps the sample unchanged across releases.
     let own = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
     let body = body.replace(&own, "\"version\":\"0.1.0\"");
     let read_back = move |text: &str| {
@@ -100,7 +100,7 @@ pub(crate) fn samples() -> Vec<MessageSample> {
     ]
 }
 
-/// Raw values are equal if their texts are.
+/// Raw values are equal if their texts are equal.
 fn tools_list() -> MessageSample {
     let line = encode_result(&id(), &EraResult::new(list_of_tools(), Era::Modern, ResultCaching::Stable));
     sample("mcp-tools-list-answer", &line, |message| match message {
@@ -170,7 +170,7 @@ fn unsupported_version() -> MessageSample {
     error("mcp-version-error", &encode_error(&id(), &refused), refused)
 }
 
-/// The answer of the filter in place of the server.
+/// The filter's answer in place of the server's.
 fn refused_call() -> MessageSample {
     let mut out = FilterOutput::default();
     let call = b"{\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.protocol\"}}\n";

@@ -1,4 +1,4 @@
-//! Sample of each message, both directions, with every member that it can have.
+//! Samples of each message in both directions, with every possible member.
 
 use std::fmt::Debug;
 
@@ -76,7 +76,7 @@ where
     encoded_notification(name, method, &frame, params)
 }
 
-/// Returns the sample of a notification with an encoder of its own.
+/// Returns the sample of a notification with its own encoder.
 fn encoded_notification<P>(
     name: &'static str,
     method: &'static str,
@@ -213,7 +213,7 @@ fn launch() -> LaunchDebuggerParams {
 
 fn responses() -> Vec<MessageSample> {
     let mut initialized = InitializeResult::of_heeler(40123);
-    // The sample does not change with each release.
+    // Keeps the sample unchanged across releases.
     initialized.server_info.product_version = Some("0.1.0".to_owned());
     let left = LeakedProcessInfo {
         pid: 4711,
@@ -351,7 +351,7 @@ fn updates() -> Vec<MessageSample> {
     ]
 }
 
-/// Returns a node with every member that a node can have.
+/// Returns a node with every possible member.
 fn node() -> TestNode {
     let some = |text: &str| Some(text.to_owned());
     let mut node = TestNode {

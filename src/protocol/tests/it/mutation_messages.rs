@@ -1,5 +1,5 @@
-//! Sample of each message of the Mutation Server Protocol, in both versions and directions, with every member
-//! that it can have.
+//! Samples of each message of the Mutation Server Protocol, in both versions and directions, with every
+//! possible member.
 
 use heeler_protocol::{
     mutation::{

@@ -45,7 +45,7 @@ fn expected_node(state: ExecutionState) -> TestNode {
         location_type: Some("A".into()),
         location_method: Some("b".into()),
         start_utc: Some("1970-01-01T00:00:01.000Z".into()),
-        // A display name stands on one line.
+        // A display name is a single line.
         ..TestNode::test("s::A.b", "b\\n\u{1}ü", state)
     };
     node.members.insert("x.y".into(), serde_json::json!([1.0]));
@@ -153,7 +153,7 @@ fn several_failures_are_listed() {
     let node = rendered(&description(&[]), &result);
     assert_eq!(node.error_message.as_deref(), Some("bad\nx.cc:9: not equal"));
     assert_eq!(node.error_stacktrace.as_deref(), Some("x.cc:4\nx.cc:9"));
-    // The compared values are those of the first failure, whose message stands first: it has none.
+    // Actual and expected values belong to the first failure, which has none.
     assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (None, None));
     let expected = serde_json::json!([
         {"message": "bad", "file": "x.cc", "line": 4},

@@ -1,5 +1,4 @@
-//! Sample of each message of the Runtime Server Protocol, both directions, with every member that it can
-//! have.
+//! Samples of each message of the Runtime Server Protocol in both directions, with every possible member.
 
 use heeler_protocol::{
     rpc::{self, RpcError, RpcMessage, code},

@@ -1,5 +1,5 @@
-//! Tests that the schema against which all traffic of the tests is validated is the one that the types
-//! generate.
+//! Checks that the committed schema, which validates all traffic of the tests, equals the one generated from
+//! the types.
 
 use crate::check_file;
 

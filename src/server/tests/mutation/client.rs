@@ -1,4 +1,4 @@
-//! A client on a stream with `Content-Length`. Whatever it receives is held against the schema.
+//! A client on a stream with `Content-Length`. All received messages are checked against the schema.
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub(crate) fn check_schema(message: &Value) {
 
 pub(crate) struct TestClient<S> {
     stream: BufReader<S>,
-    /// Notifications that came before a response.
+    /// Notifications received before a response.
     pub(crate) notifications: Vec<Value>,
 }
 
@@ -85,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TestClient<S> {
         Some(message)
     }
 
-    /// Returns the next response; what comes before it is kept.
+    /// Returns the next response; earlier notifications are kept.
     pub(crate) async fn response(&mut self) -> Value {
         loop {
             let message = self.next().await.expect("a response");
@@ -122,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TestClient<S> {
         );
     }
 
-    /// Ends the writing direction.
+    /// Closes the writing direction.
     pub(crate) async fn half_close(&mut self) {
         self.stream.shutdown().await.unwrap();
     }

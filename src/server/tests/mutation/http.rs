@@ -1,4 +1,4 @@
-//! Plain HTTP: a session of all clients, progress as events, and requests that are refused.
+//! Plain HTTP: one session for all clients, progress as events, and refused requests.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -12,7 +12,7 @@ use crate::{
     service::{DEADLINE, MUTANTS, TestServer},
 };
 
-/// A request of HTTP, whose connection is closed after it.
+/// Sends an HTTP request whose connection closes afterwards.
 async fn begin(port: u16, head: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let length = body.len();
@@ -64,7 +64,7 @@ async fn initialize(port: u16) {
     check_schema(&serde_json::from_str(&body).unwrap());
 }
 
-/// Returns the data of the events of a response, whose chunks are joined.
+/// Returns the data of a response's events; their chunks are joined.
 fn events(answer: &str) -> Vec<Value> {
     let data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
     let messages: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
@@ -79,7 +79,7 @@ async fn message_is_answered_with_json_and_a_notification_with_nothing() {
     assert_eq!((status, body.contains("-32001")), (200, true), "{body}");
     initialize(server.port).await;
     server.service.steps.add_permits(2 * MUTANTS);
-    // Without events the token changes nothing.
+    // Without events the token has no effect.
     for params in [json!({}), json!({"partialResultToken": "t"})] {
         let (status, body) = post(server.port, &request(1, "mutate", params)).await;
         let response: Value = serde_json::from_str(&body).unwrap();
@@ -116,7 +116,7 @@ async fn progress_arrives_as_events_and_the_response_last() {
     assert_eq!((&last["id"], &last["result"]), (&json!(1), &json!([])));
     let count: usize = progress.iter().map(|one| one["params"]["value"].as_array().unwrap().len()).sum();
     assert_eq!(count, MUTANTS);
-    // All notifications, and nothing else.
+    // The watcher receives all notifications, but no result.
     let watched = read_until(&mut watcher, "0000000000000004").await;
     assert!(watched.contains("\"method\":\"progress\"") && !watched.contains("\"result\""), "{watched}");
     // A request without partial results is answered with JSON.

@@ -12,7 +12,7 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients").join(name)
 }
 
-/// Runs a script against a server that tests each mutant at once.
+/// Runs a script against a server that tests each mutant immediately.
 async fn run(name: &str, scenario: &str, server: &TestServer) -> Output {
     assert!(
         script("node_modules").is_dir(),

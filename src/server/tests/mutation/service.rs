@@ -1,4 +1,4 @@
-//! A project with four mutants. A run reports one of them for each permit that the test gives.
+//! A project with four mutants. A run reports one mutant for each permit from the test.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,12 +25,12 @@ use tokio::{
     time::timeout,
 };
 
-/// Time limit for what is certain to happen.
+/// Timeout for events that are certain to happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// The number of mutants.
 pub(crate) const MUTANTS: usize = 4;
 
-/// What the service has done.
+/// Counts of the service's operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ServiceCounts {
     pub(crate) opening: u32,
@@ -39,12 +39,12 @@ pub(crate) struct ServiceCounts {
     pub(crate) cancelled: u32,
 }
 
-/// The service, and the project that it opens.
+/// The service and the project that it opens.
 #[derive(Clone)]
 pub(crate) struct TestService {
-    /// One permit lets one project be opened.
+    /// Each permit allows opening one project.
     pub(crate) openings: Arc<Semaphore>,
-    /// One permit lets one mutant be tested.
+    /// Each permit allows testing one mutant.
     pub(crate) steps: Arc<Semaphore>,
     pub(crate) counts: watch::Sender<ServiceCounts>,
 }
@@ -58,7 +58,7 @@ impl TestService {
         }
     }
 
-    /// Waits until the counts are as they must become.
+    /// Waits until the counts satisfy the condition.
     pub(crate) async fn wait_for(&self, is_met: impl FnMut(&ServiceCounts) -> bool) {
         let mut counts = self.counts.subscribe();
         let met = timeout(DEADLINE, counts.wait_for(is_met)).await;
@@ -182,7 +182,7 @@ pub(crate) fn options() -> MutationSessionOptions {
     }
 }
 
-/// Returns the front end with this service, and a scheduler that it does not need.
+/// Returns the front end with this service, and a scheduler that it does not use.
 pub(crate) fn client_server(service: &TestService, options: MutationSessionOptions) -> ClientServer {
     let config = Config::without_file("/".as_ref());
     let settings = ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap();
@@ -225,7 +225,7 @@ impl TestServer {
         Self { port: port.await.unwrap(), service, stop: Some(stop), tasks }
     }
 
-    /// Stops the server, and waits until it has ended.
+    /// Stops the server and waits until it has ended.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         while let Some(ended) = timeout(DEADLINE, self.tasks.join_next()).await.unwrap() {

@@ -1,4 +1,4 @@
-//! Sessions of both versions: what is answered, in which order, and what ends with the client.
+//! Sessions of both versions: answers, their order, and the work that ends with the client.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ async fn before_initialize_requests_are_refused_and_notifications_dropped() {
         assert_eq!(client.error(method, json!({})).await, NOT_INITIALIZED, "{method}");
     }
     client.cancel(1).await;
-    // Also while initialize is in progress, which is answered after them.
+    // Requests are also refused while initialize is in progress, before initialize is answered.
     server.service.openings.forget_permits(1000);
     client.request(0, "initialize", initialize_params()).await;
     assert_eq!(client.error("mutate", json!({})).await, NOT_INITIALIZED);
@@ -89,7 +89,7 @@ async fn invalid_bodies_are_answered_and_the_session_kept() {
         let response = client.response().await;
         assert_eq!((&response["error"]["code"], &response["id"]), (&json!(code), &id), "{body}");
     }
-    // Absent and null parameters, and unknown members, are fine; so is a response to nothing.
+    // Absent and null parameters, unknown members and unrequested responses are accepted.
     client.send_text(r#"{"jsonrpc":"2.0","id":1,"result":1}"#).await;
     for params in [Value::Null, json!({"globPatterns": null, "other": 1}), json!({"globPatterns": []})] {
         assert_eq!(client.result("instrument", params).await.as_array().unwrap().len(), MUTANTS);
@@ -133,7 +133,7 @@ async fn results_come_one_by_one_and_before_the_response() {
     }
     assert_eq!(client.response().await["result"], json!([]));
     assert_eq!(client.notifications, Vec::<Value>::new());
-    // Without a token everything is in the response.
+    // Without a token the response contains all results.
     server.service.steps.add_permits(MUTANTS);
     let results = client.result("mutate", json!({})).await;
     let statuses: Vec<_> =
@@ -165,7 +165,7 @@ async fn requests_are_cancelled_while_they_wait_and_while_they_run() {
     service.wait_for(|counts| counts.started == 1).await;
     client.request("1", "mutate", json!({})).await;
     client.request(2, "mutate", json!({})).await;
-    // Whatever is unknown is ignored, and 1 is not "1"; an id in progress is taken.
+    // Cancelling an unknown id has no effect, 1 differs from "1", and an id in use cannot be reused.
     client.cancel("unknown").await;
     client.cancel("1").await;
     let cancelled = client.response().await;
@@ -177,7 +177,7 @@ async fn requests_are_cancelled_while_they_wait_and_while_they_run() {
     client.cancel(1).await;
     let cancelled = client.response().await;
     assert_eq!((&cancelled["id"], &cancelled["error"]["code"]), (&json!(1), &json!(CANCELLED)));
-    // The next one begins, since nothing of the first runs any more.
+    // The next run begins once nothing of the first is left.
     service.wait_for(|counts| counts.started == 2 && counts.cancelled == 1).await;
     service.steps.add_permits(MUTANTS);
     let response = client.response().await;
@@ -299,7 +299,7 @@ async fn slow_client_loses_no_result() {
         for id in 0..50 {
             client.request(batch * 50 + id, "mutate", json!({"partialResultToken": id})).await;
         }
-        // Nothing was read until here.
+        // The client reads nothing up to this point.
         for _ in 0..50 {
             assert_eq!(client.response().await["result"], json!([]));
         }

@@ -1,4 +1,4 @@
-//! Streams of clients that start the server themselves, and connections that are no clients.
+//! Streams of clients that start the server themselves, and connections that are not from clients.
 
 use std::error::Error as _;
 
@@ -21,7 +21,7 @@ use crate::{
     service::{DEADLINE, MUTANTS, TestServer, TestService, client_server, options},
 };
 
-/// A session on a stream as `serve stdio` has it.
+/// A session on a stream, as in `serve stdio`.
 struct StreamServer {
     client: TestClient<DuplexStream>,
     service: TestService,
@@ -66,7 +66,7 @@ async fn mutants_are_discovered_and_tested_without_configure() {
     assert_eq!(client.error("configure", json!({"configFilePath": "missing"})).await, -32602);
     assert_eq!(client.error("initialize", json!({})).await, -32601);
     server.service.steps.add_permits(100);
-    // The mutants win over the files, and one of them is not there any more.
+    // Mutants take precedence over files, and one mutant no longer exists.
     let mut mutants = found["files"].clone();
     mutants["src/deep/ü.rs"]["mutants"][0]["id"] = json!("gone");
     let params = json!({"files": [{"path": "tests/"}], "mutants": mutants});
@@ -189,7 +189,7 @@ async fn bytes_that_are_no_protocol_cost_their_connection_only() {
         stream.write_all(bytes).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = Vec::new();
-        // It may be closed by force, since not everything was read.
+        // The server may reset the connection, since it did not read everything.
         drop(
             timeout(DEADLINE, stream.read_to_end(&mut answer))
                 .await
