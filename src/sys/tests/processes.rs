@@ -1,4 +1,4 @@
-//! Tests with real processes: their start, their parent-death signal, and the report of their exit.
+//! Tests with real processes: start, parent-death signal, exit report.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{
@@ -28,7 +28,7 @@ fn shell(script: &str) -> SpawnOptions {
     SpawnOptions { args: vec!["-c".into(), script.into()], ..SpawnOptions::new("/bin/sh") }
 }
 
-/// Re-executes this test program for one test, in the given role.
+/// Re-executes this test program for one test in the given role.
 fn reexecute_with_role(test: &str, role: &str) -> SpawnOptions {
     let mut env: Vec<_> = std::env::vars_os().collect();
     env.push((ROLE.into(), role.into()));
@@ -58,7 +58,7 @@ fn read_to_end(reader: OwnedFd) -> String {
     text
 }
 
-/// Reads until `wait_for_exit` has arrived; the writers may live on.
+/// Reads until `end` has arrived; the writers may still be running.
 fn read_until(file: &mut File, end: &str) -> String {
     let mut text = String::new();
     let mut byte = [0];
@@ -130,7 +130,7 @@ fn report_channel_is_descriptor_3_of_the_child_and_of_no_other() {
         };
         ours.write_all(b"ping\n").unwrap();
         let mut text = String::new();
-        // Its end of file proves that this process has kept no copy.
+        // The end of file proves that this process kept no copy of the descriptor.
         ours.read_to_string(&mut text).unwrap();
         // `ls` itself opens the directory that it lists.
         assert_eq!(text, "got ping\n0\n1\n2\n3\n4\n");
@@ -163,7 +163,7 @@ fn exec_failure_names_program_and_reason() {
 
 #[test]
 fn child_inherits_only_its_three_streams() {
-    // An inheritable descriptor that must not arrive in the child.
+    // An inheritable descriptor that must not reach the child.
     let (_reader, writer) = pipe().unwrap();
     let mut leaky = shell("ls /proc/self/fd | tr '\\n' ' '; readlink /proc/self/fd/0");
     leaky.stderr = ChildStdio::Fd(writer);
@@ -178,7 +178,7 @@ fn streams_one_and_two_may_be_swapped() {
     let (err_reader, err_writer) = pipe().unwrap();
     let mut what = reexecute_with_role("streams_one_and_two_may_be_swapped", "crosser");
     if has_role("crosser") {
-        // The test's own descriptors 1 and 2, swapped: each is a source below 3 that the other's target would
+        // The test's own descriptors 1 and 2, swapped. Each is a source below 3 that setting the other would
         // overwrite.
         let mut child = spawn(SpawnOptions {
             stdout: ChildStdio::Fd(std::io::stderr().as_fd().try_clone_to_owned().unwrap()),
@@ -250,7 +250,7 @@ fn child_is_killed_on_parent_exit() {
     let mut file = File::from(reader);
     read_until(&mut file, " runs\n");
     parent.signal(Signal::KILL).unwrap();
-    // The pipe is held by the parent, which is dead, and by the child.
+    // The dead parent and the child were the only holders of the pipe.
     assert_end_comes(&mut file);
     assert_eq!(parent.wait().unwrap().signal, Some(kill_signal_number()));
 }

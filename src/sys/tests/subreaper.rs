@@ -1,5 +1,5 @@
-//! A subreaper adopts and kills detached descendants, even when it has no free descriptors. A separate test
-//! program, because [`ChildExits`] requires a process with one thread.
+//! A subreaper adopts and kills detached descendants, even without free descriptors. This is a separate test
+//! program because [`ChildExits`] requires a single-threaded process.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{
@@ -20,7 +20,7 @@ fn count_sleepers() -> usize {
     family.into_iter().filter(|pid| process::command_line(*pid).starts_with("sleep 100")).count()
 }
 
-/// Lowers the limit of open files so that this process can open nothing more.
+/// Lowers the limit of open files until this process can open no more.
 fn exhaust_file_limit() {
     let next = std::fs::File::open("/").unwrap().as_raw_fd();
     let script = format!("exec prlimit --pid {} --nofile={next}:{next}", Pid::own());
@@ -34,7 +34,7 @@ fn exhaust_file_limit() {
 fn main() {
     process::become_subreaper().unwrap();
     let ends = ChildExits::watch().unwrap();
-    // Separate sessions, and orphans: neither a process group nor a living parent leads to them.
+    // Separate sessions and orphans: neither a process group nor a living parent leads to them.
     let script = "setsid sleep 1000 & setsid sh -c 'sleep 1001 & exec sleep 1002' & exit 3";
     let args = vec!["-c".into(), script.into()];
     let root = spawn(SpawnOptions { args, ..SpawnOptions::new("/bin/sh") }).unwrap();

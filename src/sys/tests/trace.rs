@@ -1,5 +1,5 @@
 //! Tracing of real processes. Each test makes all calls on its own thread, because only the thread that
-//! seized may make requests.
+//! seized a process may control it.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use std::{
@@ -40,7 +40,7 @@ fn wait_for_exit(pid: Pid) -> ExitStatus {
     }
 }
 
-/// Starts and seizes a process, and returns it stopped at its first signal.
+/// Starts and seizes a process; returns the process stopped at its first signal.
 fn seize_until_signal(script: &str) -> (Pid, Signal) {
     let held = trace::spawn_held(shell(script)).unwrap();
     let pid = held.pid();

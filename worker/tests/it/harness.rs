@@ -27,7 +27,7 @@ use heeler_transport::{
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// Generous: the machine may be busy.
+/// Generous, because the machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(150);
 
 /// Shell functions that print GoogleTest's markers.
@@ -49,7 +49,7 @@ last() {
 }
 "#;
 
-/// A test program in the bench's directory.
+/// A test program in the harness directory.
 pub(crate) struct TestScript(PathBuf);
 
 impl TestScript {
@@ -69,7 +69,7 @@ pub(crate) struct WorkerHarness {
     seen: LeaseObservation,
 }
 
-/// The results of a lease.
+/// Observed results of a lease.
 #[derive(Debug)]
 pub(crate) struct LeaseObservation {
     pub(crate) end: LeaseEnd,
@@ -116,7 +116,7 @@ impl WorkerHarness {
         Self::with_output(ChildStdio::Null).await
     }
 
-    /// Starts a worker whose fork servers exit at once.
+    /// Starts a worker whose fork servers exit immediately.
     pub(crate) async fn without_fork_server() -> Self {
         let mut env: Vec<_> = std::env::vars_os().collect();
         env.push(("HEELER_WITHOUT_FORK_SERVER".into(), "1".into()));
@@ -151,7 +151,7 @@ impl WorkerHarness {
         self.dir.path().join(name)
     }
 
-    /// Writes a script that has GoogleTest's markers as functions.
+    /// Writes a script with GoogleTest's markers as shell functions.
     pub(crate) fn script(&mut self, body: &str) -> TestScript {
         self.script_without_markers(&format!("{MARKERS}{body}"))
     }
@@ -190,7 +190,7 @@ impl WorkerHarness {
         self.sender.send(&self.with_run_dir(message)).await.unwrap();
     }
 
-    /// Puts the journals of leases into the bench's directory, unless a lease names one.
+    /// Sets the harness directory for the lease's journal, unless the lease names one.
     fn with_run_dir(&self, message: &ToWorker) -> ToWorker {
         let mut message = message.clone();
         if let ToWorker::Lease(lease) = &mut message
@@ -201,7 +201,7 @@ impl WorkerHarness {
         message
     }
 
-    /// Returns the next message of the worker; records what it relays.
+    /// Returns the next message of the worker; records relayed messages.
     pub(crate) async fn receive(&mut self) -> FromWorker {
         loop {
             let received = timeout(DEADLINE, self.receiver.next()).await;
@@ -218,7 +218,7 @@ impl WorkerHarness {
         assert!(received.is_err(), "{received:?}");
     }
 
-    /// Waits until a test runs.
+    /// Waits until a test has started.
     pub(crate) async fn wait_until_started(&mut self) {
         while self.seen.reports.is_empty() {
             let message = self.receive().await;
@@ -248,7 +248,7 @@ impl WorkerHarness {
         self.discover_as(program, None, timeout_ms).await
     }
 
-    /// Lists a program of this framework, or of one that is to be found out.
+    /// Lists a program of this framework, or detects the framework.
     pub(crate) async fn discover_as(
         &mut self,
         program: &TestScript,
@@ -279,14 +279,14 @@ impl WorkerHarness {
         files.filter(|file| file.extension().is_some_and(|extension| extension == "journal")).count()
     }
 
-    /// Closes the control connection, as the death of a coordinator does.
+    /// Closes the control connection, like the death of a coordinator.
     pub(crate) fn disconnect(self) -> OrphanedWorker {
         let Self { dir, worker, task, .. } = self;
         drop(task);
         OrphanedWorker { _dir: dir, worker }
     }
 
-    /// Records a message; returns whether it was the end of a lease.
+    /// Records a message; returns whether it ended a lease.
     fn record_message(&mut self, message: FromWorker) -> bool {
         match message {
             FromWorker::LeaseEvents { events: reports, .. } => self.seen.reports.extend(reports),

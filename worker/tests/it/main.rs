@@ -1,4 +1,4 @@
-//! Tests with a real worker process, real guards and real test programs; each test is the coordinator.
+//! Tests with a real worker process, real guards and real test programs; each test plays the coordinator.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod harness;
@@ -33,7 +33,7 @@ async fn lease_is_run_journalled_sent_and_reported() {
     assert!(seen.start_us.unwrap() > 0);
     let JournalContent { records, damage, .. } =
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
-    // Three tests, and the process around them.
+    // Records of three tests and of their process.
     assert_eq!((records.len(), damage), (8, None));
     let (Some(JournalRecord::Event(first)), Some(JournalRecord::Event(last))) =
         (records.first(), records.last())
@@ -48,7 +48,7 @@ async fn lease_is_run_journalled_sent_and_reported() {
     assert!(times.iter().all(Option::is_some) && times.is_sorted(), "{records:?}");
     assert!(end.usage.is_some(), "{end:?}");
     assert_eq!(end.exit.as_ref().and_then(|exit| exit.code), Some(1), "a test has failed");
-    // A second lease continues the same journal, and the order on the one connection proves all of it.
+    // A second lease continues the same journal. The order on the single connection proves all results.
     let script = bench.script("begin t0; ok t0; last 1 0");
     let seen = bench.run(lease(&script, 1)).await;
     let is_fourth = |report: &LeaseEvent| matches!(report, LeaseEvent::Settled { position: 4, .. });
@@ -68,7 +68,7 @@ async fn journal_of_drained_run_is_closed() {
         bench.send(&ToWorker::Drain { run }).await;
         assert!(matches!(bench.receive().await, FromWorker::Drained { position: 1, .. }));
     }
-    // A worker that lists a program has finished all earlier leases.
+    // A worker finishes all earlier leases before it lists a program.
     bench.discover(&script, 20_000).await.unwrap_err();
     assert_eq!(bench.open_journals(), 0);
 }
@@ -97,7 +97,7 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     let RunRecord::ProcessEnded(end) = last else { panic!("{last:?}") };
     assert_eq!(end.last_test_ms, Some(end.ended_ms), "it died in a test");
     assert_eq!(end.exit.as_ref().and_then(|exit| exit.signal.as_deref()), Some("SIGSEGV"));
-    // The isolated rerun: the same crash, so the result is final.
+    // The isolated rerun crashes in the same way, so the result is final.
     let mut isolated = lease(&script, 3);
     isolated.tests = vec![isolated.tests[1].clone()];
     Arc::make_mut(&mut isolated.tests[0]).crashed_attempt = Some(attempt.as_ref().clone());
@@ -195,7 +195,7 @@ async fn pause_stops_test_and_its_clock() {
     bench.send(&ToWorker::Resume).await;
     let seen = bench.wait_for_lease_end().await;
     assert_eq!(seen.states(), ["A.t0 passed", "A.t1 passed"]);
-    // Without a process there is nothing to stop.
+    // Without a process there is nothing to pause.
     bench.send(&ToWorker::Pause).await;
     assert_eq!(bench.receive().await, FromWorker::Paused);
 }
@@ -276,7 +276,7 @@ async fn coordinator_disconnect_ends_test_and_worker() {
     let fifo = bench.fifo("held");
     let script = bench.script(&format!("exec 9>{}; begin t0; sleep 1000; ok t0", fifo.display()));
     bench.send(&ToWorker::Lease(Box::new(lease(&script, 1)))).await;
-    // Opening blocks until there is a writer, and the end of file until all writers are dead.
+    // Opening blocks until there is a writer; end of file comes when all writers are dead.
     let opened = spawn_blocking(move || File::open(&fifo).unwrap());
     bench.wait_until_started().await;
     let mut held = opened.await.unwrap();
@@ -296,7 +296,7 @@ async fn killed_guard_leaves_the_running_test_undecided() {
     let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
     assert_eq!(seen.end, LeaseEnd::GuardLost { loss: GuardLoss::Killed { signal: 9 } });
-    // Nothing proves the end of the test before it, unless its result was sent when the guard died.
+    // The end of the preceding test is proven only if its result was sent before the guard died.
     let states = seen.states();
     assert!(states.iter().all(|state| state == "A.t0 passed") && states.len() <= 1, "{states:?}");
     assert!(seen.reports.contains(&LeaseEvent::Started(TestId(1))), "{:?}", seen.reports);
@@ -314,12 +314,12 @@ async fn killed_guard_leaves_the_running_test_undecided() {
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
 }
 
-/// Shell functions about the process above the guard.
+/// Shell functions that examine the process above the guard.
 const ABOVE: &str = "above() { cut -d' ' -f4 /proc/$PPID/stat; }; name() { cat /proc/$(above)/comm; };";
 
 #[tokio::test]
 async fn killed_fork_server_is_replaced_and_guards_continue() {
-    // In a session, the watchdog would become the parent of those guards and end them.
+    // In a session, the watchdog would become the guards' parent and kill them.
     let mut bench = WorkerHarness::new().await;
     let script =
         bench.script(&format!("{ABOVE} begin t0; ok t0; begin t1; kill -KILL $(above); ok t1; last 2 0"));
@@ -371,8 +371,8 @@ async fn guards_are_executed_without_fork_server() {
     assert_eq!(seen.end, LeaseEnd::GuardLost { loss: GuardLoss::Killed { signal: 9 } });
 }
 
-/// Program that runs one requested test, which passes if a child of the process has these descriptors and no
-/// other, and if the guard has not kept the one that carries the requests.
+/// Program that runs one requested test. The test passes if a child of the process has exactly these
+/// descriptors, and the guard kept no copy of the one that carries the requests.
 fn dialogue_program(requests: u32, reports: u32, record_start: &str, of_child: &str) -> String {
     format!(
         r#"say() {{ printf '{record_start}%s\n' "$1" >&{reports}; }}
@@ -394,7 +394,7 @@ exit 0"#
 #[tokio::test]
 async fn requests_reach_tests_of_forked_and_executed_guards_and_nobody_else() {
     for mut bench in [WorkerHarness::new().await, WorkerHarness::without_fork_server().await] {
-        // The last descriptor of the child is its directory.
+        // The child's last descriptor is the directory that it lists.
         for (framework, program) in [
             ("json-lines", dialogue_program(3, 3, "", "0 1 2 3 4")),
             ("json-lines-stdio", dialogue_program(0, 1, "\\036", "0 1 2 3")),
