@@ -1,8 +1,8 @@
-"""Processes of tests that are forked from one that has collected them. PYTEST_DONT_REWRITE
+"""Forks test processes from a process that has collected the tests. PYTEST_DONT_REWRITE
 
-The process that has collected the tests (the warm process) forks a child, which forks the test process and then
-executes a guard of Heeler: the test process is the guard's own child, as if the guard had started it, and has
-environment, outputs and report channel of its own. It waits in a pipe until the guard watches it.
+The process with the collected tests (the warm process) forks a child. The child forks the test process and then
+executes a guard of Heeler. The test process thus is the guard's own child, as if the guard had started it, with its own
+environment, outputs and report channel. The test process waits on a pipe until the guard watches it.
 """
 
 import atexit
@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def open_descriptors():
-    """Returns the open descriptors of this process, with what each is."""
+    """Returns the open descriptors of this process with their targets."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -43,7 +43,7 @@ def is_appended_to(descriptor):
 
 
 def shares_nothing(descriptor):
-    """Returns whether forks that use a descriptor one after the other do not see that of each other."""
+    """Returns whether forks can use a descriptor one after the other without noticing each other."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISCHR(mode) or stat.S_ISDIR(mode):
         return True
@@ -56,15 +56,15 @@ class ForkServer:
         self.c = ctypes.CDLL(None)
         self.known = open_descriptors()
         self.guards = []
-        # A fork has other random numbers, unless the project has chosen them.
+        # Each fork gets new random numbers, unless the project has set the seed.
         self.first_numbers = random.getstate()
         self.numbers = None
         self.has_failed = False
-        # The descriptors that are one of the standard outputs.
+        # Copies of the standard output descriptors.
         self.copies = {}
 
     def reason_against(self):
-        """Returns what forks would share, if it is anything by which a test could notice another fork."""
+        """Returns why forking is unsafe: shared state through which a test could notice another fork."""
         if len(os.listdir("/proc/self/task")) > 1:
             return "it has threads"
         try:
@@ -79,7 +79,7 @@ class ForkServer:
             try:
                 if not is_known and not shares_nothing(descriptor):
                     return f"it has opened {target}"
-            except OSError:  # Closed since.
+            except OSError:  # Closed in the meantime.
                 pass
         with open("/proc/self/maps", "rb") as maps:
             for line in maps:
@@ -102,7 +102,7 @@ class ForkServer:
         numbers = random.getstate()
         self.numbers = numbers if numbers != self.first_numbers else None
         gc.collect()
-        # Forks would copy the memory of all that is there.
+        # Without freezing, a collection in a fork would copy the memory of all existing objects.
         gc.freeze()
         channel.send({"k": "cold", "reason": reason} if reason else {"k": "warm"})
         with socket.socket(fileno=os.dup(CHANNEL)) as requests:
@@ -135,7 +135,7 @@ class ForkServer:
         return json.loads(received), descriptors
 
     def refuse(self, request):
-        """Returns the answer to a request that needs a process of its own."""
+        """Returns the answer to a request that needs a separate process."""
         number = dict(request["env"]).get(MUTANT)
         was_reached = getattr(getattr(builtins, "__hg__", None), "was_reached", None)
         if number and was_reached is not None and was_reached(int(number)):
@@ -143,7 +143,7 @@ class ForkServer:
         return None
 
     def fork(self, request, descriptors):
-        """Forks a test process below a guard. Returns the answer, and nothing in the test process."""
+        """Forks a test process below a guard. Returns the answer; returns None in the test process."""
         self.guards = [guard for guard in self.guards if os.waitpid(guard, os.WNOHANG)[0] == 0]
         gate_reader, gate = os.pipe()
         self.channel.is_lent = True
@@ -190,7 +190,7 @@ class ForkServer:
         os.execve(words[0], [*words, str(test)], {})
 
     def begin_test(self, request, descriptors, gate_reader, parent):
-        """Makes this process what Heeler would have started."""
+        """Sets this process up as if Heeler had started it."""
         os.setpgid(0, 0)
         self.c.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
@@ -221,13 +221,13 @@ class ForkServer:
             os.dup2(sources[number], copy, inheritable=copy in (1, 2))
 
     def leave_exit_handlers(self):
-        """Leaves what is done at the exit to the warm process: a fork that does it would take files away from
-        the others. What is registered from now on is done here."""
+        """Leaves existing exit handlers to the warm process: in a fork they could delete files that other forks
+        need. Handlers registered from now on run in the fork."""
         atexit._clear()
         for finalizer in list(weakref.finalize._registry):
             finalizer.atexit = False
         weakref.finalize._registered_with_atexit = False
-        # The first is the last one that is called: modules, and what is in them, are left as they are.
+        # Registered first, so it runs last: it ends the process without cleaning up modules.
         atexit.register(self.end)
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:

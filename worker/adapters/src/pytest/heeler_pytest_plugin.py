@@ -1,9 +1,9 @@
-"""Heeler's plugin of pytest: lists tests and runs those that Heeler names. PYTEST_DONT_REWRITE
+"""Heeler's plugin for pytest: lists tests and runs the requested ones. PYTEST_DONT_REWRITE
 
 Heeler writes requests to descriptor 3 and reads reports there; both are lines of JSON. Tests keep descriptors
-1 and 2: between two tests the plugin writes a line with a number to both ("fence"), by which Heeler divides
-what was written, by whichever process. The first request decides whether this process lists, runs, or collects
-all tests and is forked for them.
+1 and 2. Between two tests the plugin writes a numbered line (a fence) to both, so that Heeler can split the output
+by test, whichever process wrote it. The first request decides whether this process lists tests, runs tests, or
+collects all tests and is forked for them.
 """
 
 import builtins
@@ -66,14 +66,14 @@ NEUTRAL_OPTIONS = {
     "cov_report": {},
     "cov_fail_under": None,
 }
-# Where the frames between a test and this plugin are.
+# Files of the stack frames between a test and this plugin.
 MACHINERY = (__file__, os.path.dirname(_pytest.__file__), os.path.dirname(pluggy.__file__))
 MACHINERY += (os.path.dirname(importlib.__file__), "<frozen ")
-# Marks that say how a test is called, and nothing that tests are selected by.
+# Marks that control how a test is called. Users do not select tests by them.
 MECHANICAL_MARKS = {"parametrize", "usefixtures", "filterwarnings"}
 
 
-# Present where this process is to be forked.
+# Set only if this process will be forked.
 heeler_pytest_forks = importlib.import_module("heeler_pytest_forks") if os.environ.pop("HEELER_WARM", None) else None
 
 
@@ -91,7 +91,7 @@ def remove_own_path():
 
 
 def escape_surrogates(error):
-    """Writes bytes of file names that are not UTF-8, and other lone surrogates, as escapes in a JSON string."""
+    """Escapes lone surrogates in a JSON string, such as bytes of file names that are not UTF-8."""
     characters = map(ord, error.object[error.start : error.end])
     words = [f"\\\\x{one - 0xDC00:02x}" if 0xDC80 <= one <= 0xDCFF else f"\\\\u{one:04x}" for one in characters]
     return "".join(words), error.end
@@ -101,7 +101,7 @@ codecs.register_error("heeler-escape", escape_surrogates)
 
 
 def to_handle(text):
-    """Returns the text as Heeler can hand it back: one that is not Unicode as a NUL and its bytes in hex."""
+    """Returns the text in a form that Heeler can pass back: text that is not Unicode becomes a NUL and hex bytes."""
     try:
         text.encode()
         return text
@@ -110,7 +110,7 @@ def to_handle(text):
     try:
         return "\0" + os.fsencode(text).hex()
     except UnicodeEncodeError:
-        # Surrogates that stand for no byte.
+        # Surrogates that do not stand for a byte.
         return "\0\0" + text.encode("utf-8", "surrogatepass").hex()
 
 
@@ -131,7 +131,7 @@ def shortened(text, limit=TEXT_LIMIT):
 
 @contextlib.contextmanager
 def paused_garbage_collection():
-    """Collected tests stay: looking for garbage among them again and again takes a fifth of a collection."""
+    """Pauses the garbage collector: collected tests stay, and scanning them repeatedly takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -143,7 +143,7 @@ def paused_garbage_collection():
 
 @contextlib.contextmanager
 def forgotten_import(path):
-    """Removes what the import of a file adds, so that another file of the same name can be imported."""
+    """Undoes the import of a file, so that another file of the same name can be imported."""
     search_path = sys.path[:]
     known = set(sys.modules)
     try:
@@ -156,7 +156,7 @@ def forgotten_import(path):
 
 
 def paths_on_the_way(paths):
-    """Returns files, and the directories and packages in which they are."""
+    """Returns the files together with their directories and packages."""
     found = set(paths)
     for path in paths:
         parent = os.path.dirname(path)
@@ -167,11 +167,11 @@ def paths_on_the_way(paths):
 
 
 class Channel:
-    """The report channel, and the standard outputs as they were at the start."""
+    """The report channel, and the original standard outputs."""
 
     def __init__(self):
         self.pid = os.getpid()
-        # Whether the next child that is forked reports in place of this process.
+        # Whether the next forked child reports in place of this process.
         self.is_lent = False
         self.reset()
         self.outputs = [os.dup(1), os.dup(2)]
@@ -180,7 +180,7 @@ class Channel:
         self.flush_c_output = load_c_flush()
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(line_buffering=True)
-        # The stacks of a test that is ended, even while C code holds the interpreter.
+        # Print the stacks of a test ended by SIGTERM, even while C code holds the interpreter.
         faulthandler.register(signal.SIGTERM, file=self.outputs[1], all_threads=True, chain=True)
 
     def reset(self):
@@ -190,7 +190,7 @@ class Channel:
         self.nonce = os.urandom(12).hex()
 
     def begin_again(self):
-        """In a forked child whose outputs and channel are others than those of its parent."""
+        """Resets the channel in a forked child that has its own outputs and report channel."""
         self.reset()
         self.send_hello()
 
@@ -198,7 +198,7 @@ class Channel:
         self.send({"k": "hello", "v": 1, "fence": self.nonce})
 
     def leave(self):
-        """In a forked child, which reports nothing, unless it does so in place of its parent."""
+        """Silences the channel in a forked child, unless the child reports in place of its parent."""
         if self.is_lent:
             self.is_lent = False
             self.pid = os.getpid()
@@ -207,7 +207,7 @@ class Channel:
         faulthandler.unregister(signal.SIGTERM)
 
     def exit_if_forked(self):
-        """Ends a child that a test forked and that returned out of the test."""
+        """Ends a child that a test forked and that returned from the test."""
         if os.getpid() != self.pid:
             os._exit(1)
 
@@ -233,7 +233,7 @@ class Channel:
             data = data[os.write(CHANNEL, data) :]
 
     def write_fence(self):
-        """Ends the output of what ran until now; returns the number of the fence."""
+        """Marks the end of the output so far; returns the number of the fence."""
         self.exit_if_forked()
         for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
             try:
@@ -249,12 +249,12 @@ class Channel:
         return self.fences
 
     def write_error(self, text):
-        """Writes to standard error as it was at the start."""
+        """Writes to the original standard error."""
         os.write(self.outputs[1], f"{shortened(text)}\n".encode("utf-8", "backslashreplace"))
 
 
 def load_c_flush():
-    """Returns the function that flushes what C code has printed; lines of it are written at once."""
+    """Returns a function that flushes output printed by C code, and makes C code flush after each line."""
     try:
         import ctypes
 
@@ -267,9 +267,9 @@ def load_c_flush():
 
 
 class CoverageData:
-    """The data file of this process, which is added to that of all processes at its end."""
+    """The coverage data file of this process. At the end its data are added to the common file."""
 
-    # The key in the common file's table of metadata under which it says of which run it is.
+    # Metadata key of the common file that holds the id of its run.
     RUN_KEY = "heeler_run"
 
     def __init__(self, options, nonce):
@@ -282,7 +282,7 @@ class CoverageData:
         os.environ["COVERAGE_FILE"] = self.own
 
     def combine(self):
-        """Adds the data to the common file. That of an earlier run is replaced, as by pytest-cov."""
+        """Adds the data to the common file. A file from an earlier run is replaced, as with pytest-cov."""
         import fcntl
 
         directory = os.open(os.path.dirname(self.common), os.O_RDONLY)
@@ -323,10 +323,10 @@ class CoverageData:
 
 
 class KeptDirectories:
-    """The nodes of directories, the same ones in all collections of a session.
+    """Keeps directory nodes, so that all collections of a session use the same ones.
 
-    Since pytest 9.1 the fixtures of a conftest.py belong to the node of its directory that was collected first:
-    in a later collection, another node of the same directory would have none of them.
+    Since pytest 9.1 the fixtures of a conftest.py belong to the first collected node of its directory. In a later
+    collection, a new node for the same directory would have no fixtures.
     """
 
     def __init__(self):
@@ -345,7 +345,7 @@ class KeptDirectories:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_finish(self, session):
-        # pytest forgets the conftest files whose directories it has not collected: a later collection does.
+        # pytest forgets conftest files of directories that it has not collected, but a later collection needs them.
         pending = getattr(session._fixturemanager, "_pending_conftests", {})
         kept = dict(pending)
         result = yield
@@ -354,14 +354,14 @@ class KeptDirectories:
 
 
 class Boundary(pytest.Item):
-    """The item after the last one of a request: it ends all fixtures but those of the session."""
+    """A dummy item after the last one of a request: pytest tears down all fixtures except session fixtures."""
 
     def runtest(self):
         raise AssertionError("it is never run")
 
 
 class RunningTest:
-    """What pytest has reported of one test."""
+    """Reports of pytest about one test."""
 
     def __init__(self, index, item=None):
         self.index = index
@@ -391,7 +391,7 @@ class RunningTest:
         if state == "skipped" and self.reason:
             report["message"] = shortened(self.reason)
         if state == "failed":
-            # All failures of one test share the room of a line.
+            # All failures of a test share the size limit of one line.
             failures = report["failures"] = self.failures[:MAX_FAILURES]
             for failure in failures:
                 for name in failure.keys() & {"message", "stack"}:
@@ -403,7 +403,7 @@ def describe_failure(longrepr):
     text = shortened(longrepr)
     crash = getattr(longrepr, "reprcrash", None)
     if crash is None:
-        # Doctests have places of their own, broken files have text only.
+        # Doctests have their own locations; broken files have only text.
         crash = next((one[0] for one in getattr(longrepr, "reprlocation_lines", ())), None)
         said = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
         message = "\n".join(said) or text
@@ -419,7 +419,7 @@ def describe_failure(longrepr):
 
 
 def describe_exception(error):
-    """Describes an exception that went through pytest, without pytest's own frames."""
+    """Describes an exception that passed through pytest, without pytest's own frames."""
     excinfo = pytest.ExceptionInfo.from_exception(error)
     own = excinfo.traceback.filter(lambda entry: not str(entry.path).startswith(MACHINERY))
     if own:
@@ -428,7 +428,7 @@ def describe_exception(error):
 
 
 def selector_of(place, path, nodeid):
-    """Returns the handle of a test: its place among those of the same id, or "file"; its file; and its id."""
+    """Returns the handle of a test: its index among tests with the same id, or "file"; its file; and its id."""
     return f"{place}\n{to_handle(str(path))}\n{to_handle(nodeid)}"
 
 
@@ -440,7 +440,7 @@ def skip_reason(longrepr):
 class Plugin:
     def __init__(self):
         self.channel = Channel()
-        # Set in a process that collects all tests to be forked for them.
+        # Set in a process that collects all tests and is then forked for them.
         self.forks = heeler_pytest_forks.ForkServer(self.channel) if heeler_pytest_forks else None
         self.opening = None
         self.skipped_paths = set()
@@ -448,7 +448,7 @@ class Plugin:
         self.paths = {}
         self.collect_reports = {}
         self.collected_paths = set()
-        # What a collection of named files looks at; `None` for one of everything.
+        # The paths that a collection of named files visits; `None` to collect everything.
         self.wanted_paths = None
         self.directories = KeptDirectories()
         self.items = {}
@@ -463,7 +463,7 @@ class Plugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_load_initial_conftests(self, early_config):
-        # pytest loads its other plugins with this hook; the request has been written before this process ran.
+        # pytest loads its other plugins during this hook. Heeler wrote the request before it started this process.
         self.opening = self.channel.receive()
         self.channel.send_hello()
         if self.opening.get("k") == "warm" and not self.opening["collect"]:
@@ -491,7 +491,7 @@ class Plugin:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config):
         config.pluginmanager.register(self.directories, "heeler-directories")
-        # They would write what they know of a part of the tests.
+        # These plugins would save state about only some of the tests.
         for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
             plugin = config.pluginmanager.get_plugin(name)
             if plugin is not None:
@@ -519,7 +519,7 @@ class Plugin:
         session.__dict__.pop("perform_collect", None)
         request = self.opening
         if request.get("k") == "warm":
-            # In each fork, the tests are collected.
+            # Every fork inherits the collected tests.
             self.keep_items(session)
             request = self.forks.serve()
         while request.get("k") != "stop":
@@ -535,7 +535,7 @@ class Plugin:
             message = f"a fixture of the session failed in its tear-down: {describe_failure(text)['message']}"
             self.channel.send({"k": "failure", "message": message, "stack": shortened(text)})
         if not self.is_listing():
-            # Each part has been collected alone.
+            # Each part was collected separately.
             session.testscollected = len(self.begun_items)
         self.is_stopped = True
         return True
@@ -553,7 +553,7 @@ class Plugin:
     def report_exit_status(self, status):
         message = f"a plugin or conftest.py has set the exit status of this session of pytest to {int(status)}"
         count = len(self.begun_items)
-        # A threshold that holds for the whole suite only needs all tests in one session.
+        # A threshold for the whole suite needs all tests in one session.
         message += f" at its end, after {count} of the tests; with -j1 one session runs all of them"
         self.channel.send({"k": "failure", "message": message})
 
@@ -566,7 +566,7 @@ class Plugin:
                 self.coverage.combine()
             except Exception as error:
                 self.channel.write_error(f"{self.coverage.own} was not combined: {error!r}")
-        # A process that exits without this report was ended by the tear-down of its session.
+        # If a process exits without this report, the tear-down of its session ended it.
         self.channel.send({"k": "stopped"})
 
     def pytest_internalerror(self, excrepr):
@@ -581,7 +581,7 @@ class Plugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef, request):
         code = getattr(fixturedef.func, "__code__", None)
-        # Fixtures of one test are a part of the test.
+        # Function fixtures are part of their test.
         if fixturedef.scope == "function" or self.running is None or code is None:
             return (yield)
         name = fixturedef.argname if fixturedef.params is None else f"{fixturedef.argname}[{request.param_index}]"
@@ -590,7 +590,7 @@ class Plugin:
         try:
             if fixturedef.scope != "session":
                 return (yield)
-            # What a fixture of the session holds may be what another interpreter waits for.
+            # Another interpreter may be waiting for a resource that a session fixture holds.
             report = {"k": "set-up", "fixture": fixture, "state": "failed"}
             self.channel.send({**report, "state": "begun"})
             try:
@@ -600,7 +600,7 @@ class Plugin:
             finally:
                 self.channel.send(report)
         finally:
-            # The finalizer that is added last runs first, after those of fixtures that use this one.
+            # Finalizers run in reverse order: this one runs after those of fixtures that use this fixture.
             fixturedef.addfinalizer(lambda: self.begin_tear_down(fixturedef, fixture))
 
     def begin_tear_down(self, fixturedef, fixture):
@@ -616,7 +616,7 @@ class Plugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path):
-        # The listing has decided. To ask again of each neighbour of each file would take longer than all tests.
+        # The listing has already decided. Asking again for every sibling file would take longer than all tests.
         return None if self.wanted_paths is None else str(collection_path) not in self.wanted_paths
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -627,7 +627,7 @@ class Plugin:
             error = CollectErrorRepr("the process died while it collected this file")
             report = CollectReport(collector.nodeid, "failed", error, [])
             self.collect_reports[collector.nodeid] = (path, report)
-            # The file is not touched: the hook's implementation returns what collect() does.
+            # The file is not touched: the hook's implementation returns the result of collect().
             collector.collect = lambda: []
             yield
             return report
@@ -684,8 +684,8 @@ class Plugin:
             place, path, nodeid, *error = selector.split("\n", 3)
             wanted.append((index, place, from_handle(path), from_handle(nodeid), "".join(error)))
         if os.environ.get(MUTANT, "0") != "0":
-            # Of the failure that kills a mutant only the message is read. The source lines of a traceback take
-            # longer than most tests: each file in it is parsed anew in each fork.
+            # A failure that kills a mutant needs only its message. The source lines of a traceback would take
+            # longer than most tests, because each fork would parse each file again.
             session.config.option.tbstyle = "line"
         self.collect_files(session, dict.fromkeys(path for _, place, path, *_ in wanted if place != "file"))
         found = []
@@ -698,10 +698,10 @@ class Plugin:
         for *_, item in reversed(found):
             following.append(item or following[-1])
         fence = self.channel.write_fence()
-        # Where it is counted what each test reaches, each runs in a child.
+        # When coverage is counted per test, each test runs in a child.
         run_apart = getattr(getattr(builtins, "__hg__", None), "run_apart", None)
         if run_apart is not None:
-            # Children would copy the memory of all that is there.
+            # Without freezing, a collection in a child would copy the memory of all existing objects.
             gc.freeze()
         for place, (index, path, nodeid, error, item) in enumerate(found):
             self.channel.send({"k": "begin", "i": index, "f": fence})
@@ -720,7 +720,7 @@ class Plugin:
         self.channel.send({"k": "done", "f": fence})
 
     def run_in_child(self, session, item, run_apart):
-        """Runs a test in a child, which reports its end. Returns whether it has."""
+        """Runs a test in a child that reports its end. Returns whether the child reported."""
 
         def run():
             self.run_item(session, item, None)
@@ -738,7 +738,7 @@ class Plugin:
         return False
 
     def collect_files(self, session, paths):
-        """Collects the files that no earlier request needed: modules and their fixtures exist once."""
+        """Collects files that no earlier request needed, so that modules and their fixtures exist only once."""
         paths = [path for path in paths if path not in self.collected_paths and os.path.exists(path)]
         if not paths:
             return
@@ -762,7 +762,7 @@ class Plugin:
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except BaseException as error:
-            # KeyboardInterrupt and pytest.exit() end a session of pytest; here only the test has failed.
+            # KeyboardInterrupt and pytest.exit() would end a pytest session; here they only fail the test.
             self.channel.exit_if_forked()
             self.running.add_failure(describe_exception(error))
             try:
@@ -772,7 +772,7 @@ class Plugin:
                 self.running.add_failure(text, "tear-down")
 
     def run_collector(self, session, path, nodeid, known_error):
-        """Runs what stands for a file that has no tests, or for a test that pytest does not collect."""
+        """Runs the placeholder of a file without tests, or of a test that pytest does not collect."""
         self.collect_reports.pop(nodeid, None)
         before = session.items
         try:
@@ -786,7 +786,7 @@ class Plugin:
         _, report = self.collect_reports.get(nodeid) or self.collect_reports.get(file) or (None, None)
         if report is None:
             if known_error and not self.running.outcomes:
-                # Such as the second one of two files of one name: without the first it is imported.
+                # For example the second of two files with the same name, which can be imported without the first.
                 self.running.add_failure(known_error)
             elif not self.running.outcomes:
                 message = f"pytest did not collect {nodeid} in this process, though it had listed it"
@@ -820,7 +820,7 @@ class Plugin:
             phase = {"setup": "set-up", "teardown": "tear-down"}.get(report.when, "call")
             running.add_failure(report.longrepr or "failed", phase)
             for name, text in report.sections:
-                # What goes to the standard outputs is there; records of logging are only here.
+                # Heeler already has the standard outputs; logging records are only in these sections.
                 if name.startswith("Captured log"):
                     self.channel.write_error(f"--- {name} ---\n{text}")
         elif report.skipped:
@@ -837,7 +837,7 @@ class Plugin:
         describe = getattr(report, "_sub_test_description", None)
         name = shortened(describe() if describe else str(report.context))[:1000]
         number = self.running.subtests[name] = self.running.subtests.get(name, 0) + 1
-        # Subtests of one name are several, and no repetition of one.
+        # Subtests with the same name are separate subtests, not repetitions.
         name = name if number == 1 else f"{name} #{number}"
         part = {"k": "part", "i": self.running.index, "name": name, "state": report.outcome}
         if report.failed:
