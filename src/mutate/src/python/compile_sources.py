@@ -1,6 +1,6 @@
-"""Compiles guarded sources of Python, and says which of them it refuses. The argument is a file of lines: the path
-of a guarded source in its tree, the tree, and the project, divided by tabs. Each line of the output has its kind
-first.
+"""Compiles guarded Python sources and reports the ones that Python refuses. The argument is a file with one line per
+source: the path of the guarded source in its tree, the tree, and the project, separated by tabs. Each output line
+begins with its kind.
 """
 
 import os
@@ -14,13 +14,13 @@ def say(*words):
 
 
 def error_of(path):
-    """Compiles a source; returns the error. Its bytecode holds as long as the source has this content."""
+    """Compiles a source; returns any error. The bytecode stays valid while the source has this content."""
     try:
         mode = py_compile.PycInvalidationMode.CHECKED_HASH
         py_compile.compile(path, doraise=True, invalidation_mode=mode)
     except py_compile.PyCompileError as error:
         return error.exc_value
-    except Exception as error:  # It has null bytes, or is nested too deeply.
+    except Exception as error:  # The source has null bytes or is nested too deeply.
         return error
     return None
 
@@ -45,7 +45,7 @@ def column_of(error):
 
 
 def main():
-    # Mutants are allowed what the code is not.
+    # Mutants may cause warnings that the original code must not.
     warnings.simplefilter("ignore")
     say("version", sys.implementation.name, sys.version, sys.prefix)
     for path in sys.path:

@@ -1,6 +1,6 @@
-"""The runtime of guarded sources of Python: which mutant is on in this process, how often places are reached, and
-the limit of that. Every interpreter that finds it by PYTHONPATH loads it at its start, those that tests start
-included. The variables are those of the runtime for Rust.
+"""The runtime of guarded Python sources: the active mutant of this process, how often mutants are reached, and the
+limit on that. Every interpreter that finds this module through PYTHONPATH loads it at start, including interpreters
+started by tests. The environment variables are the same as for the Rust runtime.
 """
 
 import builtins
@@ -10,11 +10,11 @@ import sys
 
 EXIT_CODE = 87
 STEPS_EXIT_CODE = 88
-# With this variable, the process is forked for mutants after it has collected the tests.
+# If set, this process is forked for mutants after it has collected the tests.
 WARM = "HEELER_WARM"
-# With this variable, each test counts in a file whose name begins so and ends with the test's index.
+# If set, each test counts in its own file, named by this prefix and the index of the test.
 EACH = "HEELER_MUTANT_EACH"
-# The user's project, the directory of its mutants, and the copy in it.
+# The user's project, the directory of its mutants, and the project's copy there.
 ROOT = "@ROOT@"
 PLACE = "@PLACE@"
 TREE = "@TREE@"
@@ -33,7 +33,7 @@ OPERATORS = {
     "<<": operator.ilshift,
     ">>": operator.irshift,
 }
-# A count of 32 bits does not grow beyond this.
+# 32-bit counters stop at this value.
 FULL = 0xFFFFFFFF
 
 
@@ -43,7 +43,7 @@ def number(name, otherwise):
 
 
 def end(code):
-    """Ends the process at a limit: no test can catch it."""
+    """Ends the process at a limit, in a way that no test can catch."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -60,7 +60,7 @@ def without_mutant():
 
 
 def before_forks():
-    """Notes what is reached: a mutant that is on from then on only would have done something before."""
+    """Notes mutants reached before the forks: activated only in a fork, they would miss their earlier effects."""
     reached = set()
 
     def at(base, count):
@@ -94,7 +94,7 @@ def with_mutant(on, hit_limit, step_limit):
 
 
 def with_counts(path):
-    """Counts what is reached in a file, which forked children share."""
+    """Counts reached mutants in a file that forked children share."""
     import mmap
     import time
 
@@ -121,8 +121,8 @@ def with_counts(path):
         return 0
 
     def run_apart(index, run):
-        """Runs a test in a child, which counts in a file of its own, as if the test were alone in the process.
-        Returns how the child has ended."""
+        """Runs a test in a child that counts in its own file, as if the test were alone in the process. Returns the
+        exit status of the child."""
         nonlocal counts
         own = f"{os.environ[EACH]}-{index}"
         began = time.monotonic()
@@ -150,7 +150,7 @@ def with_counts(path):
 
 
 def add_assignments(at):
-    """Adds what assignments with an operator are written with: the mutant has another operator."""
+    """Adds the helpers for assignments with an operator, whose mutants have another operator."""
 
     def name(base, count, own, other):
         return OPERATORS[other if at(base, count) else own]
@@ -177,7 +177,7 @@ def add_assignments(at):
 
 
 def note_foreign_modules(coverage):
-    """Notes the modules of the project that were not imported from its copy: their mutants can't be tested."""
+    """Notes project modules that were not imported from the copy. Their mutants cannot be tested."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "sources"), encoding="utf-8") as file:
         modules = dict(line.rstrip("\n").split("\t") for line in file)
     paths = {path: name for name, path in modules.items()}
@@ -200,7 +200,7 @@ def note_foreign_modules(coverage):
 
 
 def keep_bytecode_out():
-    """Lets this process write no bytecode beside the user's own sources."""
+    """Keeps this process from writing bytecode next to the user's own sources."""
     from _frozen_importlib_external import SourceFileLoader
 
     write = SourceFileLoader.set_data
@@ -226,7 +226,7 @@ def begin():
         try:
             at = with_counts(coverage)
             atexit.register(note_foreign_modules, coverage)
-        except (OSError, ValueError):  # A process that outlives its test: the file is gone.
+        except (OSError, ValueError):  # The process outlived its test, and the file is gone.
             pass
     elif os.environ.get(WARM):
         at = before_forks()
@@ -236,7 +236,7 @@ def begin():
 
 
 def run_next():
-    """Runs the module of this name that the interpreter would have found without this one."""
+    """Runs the sitecustomize module that the interpreter would have found without this one."""
     own = os.path.dirname(os.path.abspath(__file__))
     for directory in sys.path:
         file = os.path.join(directory, "sitecustomize.py")
