@@ -2,20 +2,20 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
 
-/** Opens the meeting point that the environment names. */
+/** Opens the rendezvous socket named by the environment. */
 export async function meetingPoint() {
   const server = createServer().listen(process.env.HEELER_FIXTURE_MEET);
   await once(server, "listening");
   const guests = [];
   server.on("connection", (socket) => {
-    // A test that is killed with unread data in its socket resets the connection.
+    // A test killed with unread data in its socket resets the connection.
     socket.on("error", () => {});
     const gone = once(socket, "close");
     guests.push({ letGo: () => socket.end(), gone: () => { socket.resume(); return gone; } });
     server.emit("guest");
   });
   return {
-    /** Waits for the next test to come. */
+    /** Waits for the next test to connect. */
     async next() {
       while (guests.length === 0) await once(server, "guest");
       return guests.shift();

@@ -7,7 +7,7 @@ import WebSocket from "ws";
 const [scenario, port] = process.argv.slice(2);
 const VERSION = "0.0.1-alpha.1";
 
-/** Connects as the client of an editor does: it dials `localhost`. */
+/** Connects to `localhost`, like an editor's client. */
 async function connect() {
   const socket = new WebSocket(`ws://localhost:${port}`);
   await new Promise((resolve, reject) => {
@@ -31,7 +31,7 @@ async function connect() {
 
 const initialize = (client, version = VERSION) => client.request("initialize", { clientInfo: { version } });
 
-/** Returns the code of the error with which a request is answered. */
+/** Returns the error code of a request's response. */
 async function codeOf(answer) {
   try {
     await answer;
@@ -56,7 +56,7 @@ const scenarios = {
     const client = await connect();
     const { serverInfo, capabilities } = await initialize(client);
     assert.equal(serverInfo.version, VERSION);
-    // Without it an editor does not mutate.
+    // Editors do not mutate without this capability.
     assert.equal(capabilities.mutationTestProvider.partialResults, true);
     assert.ok(capabilities.instrumentationProvider);
     const found = await client.request("instrument", { globPatterns: ["src"] });
@@ -85,7 +85,7 @@ const scenarios = {
     assert.equal(await codeOf(client.request("mutate", [])), -32602);
     assert.equal(await codeOf(client.request("unknown", {})), -32601);
     client.socket.close();
-    // Bytes are no messages, and end the connection with a reason.
+    // Binary frames are not messages, and end the connection with a reason.
     const other = await connect();
     const closed = new Promise((resolve) => other.socket.on("close", resolve));
     other.socket.send(Buffer.from("{}"));
@@ -96,7 +96,7 @@ const scenarios = {
     const client = await connect();
     await initialize(client);
     client.request("mutate", { partialResultToken: 0 }).catch(() => {});
-    // The answer shows that the request before it was read.
+    // The answer proves that the preceding request was read.
     await client.request("instrument", {});
     process.exit(0);
   },

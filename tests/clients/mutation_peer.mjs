@@ -1,8 +1,8 @@
 // Clients of both versions of the Mutation Server Protocol against a real server of a real project:
 // node mutation_peer.mjs VERSION SCENARIO port N
 // node mutation_peer.mjs 0.4 SCENARIO start COMMAND WORD…
-// VERSION is 0.4 (`mutation-server-protocol`, `vscode-jsonrpc`) or alpha (`ws`, `json-rpc-2.0`). What a scenario
-// finds out is printed as lines of JSON.
+// VERSION is 0.4 (`mutation-server-protocol`, `vscode-jsonrpc`) or alpha (`ws`, `json-rpc-2.0`). A
+// scenario prints its findings as JSON lines.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connectAlpha, connectV04 } from "./mutation_peer_clients.mjs";
@@ -19,7 +19,7 @@ const statuses = (results) =>
   );
 const byId = (results) => [...results].sort((one, other) => (one.id < other.id ? -1 : 1));
 
-/** Returns the code of the error with which a request is answered. */
+/** Returns the error code of a request's response. */
 async function codeOf(answer) {
   try {
     await answer;
@@ -30,7 +30,7 @@ async function codeOf(answer) {
 }
 
 const scenarios = {
-  /** Lists and tests all mutants, and tests them once more: verdicts are kept. */
+  /** Lists and tests all mutants, then tests them again: the server reuses the verdicts. */
   async tests_mutants(client) {
     await client.begin();
     const listed = await client.list();
@@ -38,12 +38,12 @@ const scenarios = {
     assert.equal(new Set(listed.map((one) => one.id)).size, listed.length);
     const first = client.test();
     const reported = await first.answer;
-    // All of them were reported before the answer, each once.
+    // All mutants were reported before the answer, each once.
     assert.deepEqual(byId(reported).map((one) => one.id), byId(listed).map((one) => one.id));
     print(statuses(reported));
     const again = await client.test().answer;
     print(statuses(again));
-    // What tests took is measured anew if they run.
+    // Equal durations show that no test ran again.
     const times = (results) =>
       byId(results)
         .filter((one) => one.status !== "Timeout")
@@ -53,12 +53,12 @@ const scenarios = {
     await client.end();
   },
 
-  /** Prints the forms of mutants and results by the names under which an editor knows them. */
+  /** Prints the members of mutants and results by the names that an editor uses. */
   async shapes(client) {
     await client.begin();
     const name = ({ path, mutatorName, location: { start, end }, replacement }) =>
       `${path} ${mutatorName}(${start.line}:${start.column}-${end.line}:${end.column}) (${replacement})`;
-    // An empty list says as much as none.
+    // An empty list is equivalent to an absent one.
     const members = (mutant) => Object.entries(mutant).filter(([key, value]) => key !== "path" && value?.length !== 0);
     const type = (value) => (Array.isArray(value) ? `${typeof value[0]}s` : typeof value);
     const shape = (mutant) => Object.fromEntries(members(mutant).map(([key, value]) => [key, type(value)]).sort());
@@ -67,7 +67,7 @@ const scenarios = {
     const results = await client.test().answer;
     print(shapes(results));
     print(statuses(results));
-    // StrykerJS outlives its standard input.
+    // StrykerJS does not exit at the end of its standard input.
     const exited = once(client.child, "exit");
     client.child.kill();
     await exited;
@@ -84,7 +84,7 @@ const scenarios = {
     await client.end();
   },
 
-  /** Cancels a request that runs, and one that waits; a third one is served. */
+  /** Cancels a running and a waiting request; a third request is served. */
   async cancels(client, place) {
     await client.begin();
     const running = client.test();
@@ -99,7 +99,7 @@ const scenarios = {
     await client.end();
   },
 
-  /** Is answered with every code of errors. */
+  /** Provokes every error code. */
   async errors(client) {
     const codes = [];
     if (version === "alpha") {
@@ -113,7 +113,7 @@ const scenarios = {
     const [find, run] = version === "alpha" ? ["instrument", "mutate"] : ["discover", "mutationTest"];
     codes.push(await codeOf(client.request(find, { files: 7, globPatterns: 7 })));
     codes.push(await codeOf(client.request(run, [1])));
-    // The tests of this project fail without a mutant.
+    // The project's tests fail even without a mutant.
     await assert.rejects(client.test().answer, (error) => {
       codes.push(error.code);
       print(error.message);
@@ -123,7 +123,7 @@ const scenarios = {
     await client.end();
   },
 
-  /** Tests mutants until it is killed. */
+  /** Tests mutants until the process is killed. */
   async waits_to_be_killed(client) {
     await client.begin();
     const running = client.test();

@@ -1,5 +1,5 @@
-// Clients of the Mutation Server Protocol with one interface for both versions. Results have their path relative to
-// the server's directory as `path`.
+// Clients of the Mutation Server Protocol with one interface for both versions. The `path` of a result is relative to
+// the server's directory.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import net from "node:net";
@@ -9,13 +9,13 @@ import { JSONRPCClient, JSONRPCServer, JSONRPCServerAndClient } from "json-rpc-2
 import jsonrpc from "vscode-jsonrpc/node";
 import WebSocket from "ws";
 
-/** The id of bodies that are sent beside the libraries. */
+/** The id of bodies sent without the libraries. */
 const UNREAD_ID = 1000000000;
 
 const flat = (files) =>
   Object.entries(files).flatMap(([path, { mutants }]) => mutants.map((mutant) => ({ path, ...mutant })));
 
-/** Results of a request in progress; `reported` is there as soon as the first one is. */
+/** Results of a request in progress; `reported` resolves at the first result. */
 class Collected {
   results = [];
   #hasFirst;
@@ -27,7 +27,7 @@ class Collected {
   }
 }
 
-/** A reader that keeps errors of bodies that are no requests from the connection, which did not send them. */
+/** A reader that hides error responses to raw bodies from the connection, which did not send those bodies. */
 class PeerReader extends jsonrpc.StreamMessageReader {
   waiting = [];
 
@@ -39,7 +39,7 @@ class PeerReader extends jsonrpc.StreamMessageReader {
   }
 }
 
-/** A client of 0.4, on the streams of a server that it starts, or on a port. */
+/** A client of 0.4, on the streams of a server that it starts or on a port. */
 export async function connectV04(kind, ...words) {
   let child, reading, writing;
   if (kind === "start") {
@@ -50,7 +50,7 @@ export async function connectV04(kind, ...words) {
   }
   const reader = new PeerReader(reading);
   const connection = jsonrpc.createMessageConnection(reader, new jsonrpc.StreamMessageWriter(writing));
-  // The server tests mutants for one request at a time, in the order of their arrival.
+  // The server handles one mutation test request at a time, in order of arrival.
   const collecting = [];
   connection.onNotification("reportMutationTestProgress", (params) => {
     collecting[0].add(flat(MutationTestResult.strict().parse(params).files));
@@ -84,7 +84,7 @@ export async function connectV04(kind, ...words) {
         .finally(() => collecting.splice(collecting.indexOf(collected), 1));
       return { answer, reported: collected.reported, cancel: () => source.cancel() };
     },
-    /** Sends a body that is no request, and returns the code of the error that answers it. */
+    /** Sends a body that is not a request; returns the error code of the response. */
     codeOfBody(body) {
       const answered = new Promise((resolve) => reader.waiting.push(resolve));
       writing.write(`Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
@@ -117,7 +117,7 @@ export async function connectAlpha(kind, port) {
     ),
   );
   const collecting = new Map();
-  // Paths are those of the server's files; the server was started in this directory.
+  // The server reports absolute paths; it was started in this directory.
   const relative = (mutants) =>
     mutants.map(({ fileName, ...mutant }) => ({ path: path.relative(process.cwd(), fileName), ...mutant }));
   peer.addMethod("progress", ({ token, value }) => collecting.get(token).add(relative(value)));

@@ -7,7 +7,7 @@ import rpc from "vscode-jsonrpc/node";
 
 const [scenario, port] = process.argv.slice(2);
 
-/** The name by which an editor knows a mutant. */
+/** The name that an editor uses for a mutant. */
 const nameOf = ({ mutatorName, location: { start, end }, replacement }) =>
   `${mutatorName}(${start.line}:${start.column}-${end.line}:${end.column}) (${replacement})`;
 
@@ -34,7 +34,7 @@ const scenarios = {
       reported.length = 0;
       const result = await connection.sendRequest("mutationTest", params);
       assert.deepEqual(MutationTestResult.strict().parse(result), { files: {} });
-      // The same mutants under the same names.
+      // The server reports the same mutants by the same names.
       const names = reported.flatMap((one) => namesOf(one.files));
       assert.deepEqual(names.sort(), namesOf(found.files).sort());
     }

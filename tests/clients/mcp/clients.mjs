@@ -1,5 +1,5 @@
-// The official clients: version 1, which knows the handshake only, and version 2 in both eras; on standard streams,
-// or over HTTP if $TRANSPORT is "http".
+// The official clients on standard streams, or over HTTP if $TRANSPORT is "http": version 1, which knows only the
+// handshake, and version 2 in both eras.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -20,7 +20,7 @@ export const KINDS = {
 
 export const isHttp = process.env.TRANSPORT === "http";
 
-/** Starts a server that prints its address; returns that and the process. */
+/** Starts a server that prints its address; returns the address and the process. */
 async function started(command, args) {
   const server = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] });
   const url = await new Promise((resolve, reject) => {
@@ -36,7 +36,7 @@ async function started(command, args) {
   return { url, server };
 }
 
-/** Starts what a command line of standard streams means over HTTP. */
+/** Starts the HTTP equivalent of a command line for standard streams. */
 async function startedOverHttp(command, args) {
   const [first, second, , ...wrapped] = args;
   if (first === "serve") return [await started(command, [...args, "--port", "0"])];
@@ -46,7 +46,7 @@ async function startedOverHttp(command, args) {
   return [await started(command, ["mcp", "filter", "--port", "0", server.url]), server];
 }
 
-/** Ends a process that was started, and waits for its end. */
+/** Ends a started process and waits for its exit. */
 async function ended({ server }) {
   const exit = new Promise((resolve) => server.once("exit", resolve));
   server.kill("SIGTERM");
@@ -61,9 +61,9 @@ export async function connected(kind, command, args) {
   const errors = [];
   let isClosing = false;
   client.onerror = (error) => {
-    // The first generation complains about the streams that it closes itself.
+    // Version 1 reports errors on streams that it closed itself.
     if (isClosing) return;
-    // What the clients say when they read the last progress and the answer at once, whoever sends them.
+    // The clients report this with any server when they read the last progress and the answer together.
     if (!error.message.startsWith("Received a progress notification for an unknown token")) errors.push(error);
   };
   await client.connect(transport);
@@ -84,7 +84,7 @@ export async function connected(kind, command, args) {
       } while (cursor !== undefined);
       return tools;
     },
-    /** Closes the connection; the client has complained about nothing. */
+    /** Closes the connection; the client must have reported no error. */
     async close() {
       isClosing = true;
       if (isHttp) await transport.terminateSession?.();

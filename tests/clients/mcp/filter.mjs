@@ -1,5 +1,5 @@
-// Scenarios of `heeler mcp filter`: the official clients see the server without its tests, and nothing else of
-// the filter. Each is a test of tests/e2e/mcp/node_clients.rs.
+// Scenarios of `heeler mcp filter`: the official clients see the server without its tests, and no other trace of the
+// filter. Each scenario is a test in tests/e2e/mcp/node_clients.rs.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
@@ -42,7 +42,7 @@ async function invisible(kind, library) {
   const slow = await filtered.call("slow", { until: "seen" }, { onprogress });
   assert.equal(slow.content[0].text, "done");
   assert.deepEqual(progress, ["halfway"]);
-  // Without sessions, as the second library serves the first era over HTTP, a cancel finds no request.
+  // Version 2 of the library serves the first era over HTTP without sessions, so a cancel finds no request.
   if (!(isHttp && library === "v2" && kind !== "v2-modern")) await cancels(filtered);
   await filtered.close();
   assert.ok(!notes().some((line) => line.startsWith("call mcp.test.")), "no test has reached the server");

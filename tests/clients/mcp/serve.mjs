@@ -1,11 +1,11 @@
-// Scenarios of `heeler serve mcp`: the official clients use each tool, with progress and cancels. Each is a test
-// of tests/e2e/mcp/node_clients.rs.
+// Scenarios of `heeler serve mcp`: the official clients use each tool, with progress and cancels. Each
+// scenario is a test in tests/e2e/mcp/node_clients.rs.
 import assert from "node:assert/strict";
 import { connected } from "./clients.mjs";
 
 const TOOLS = ["list_tests", "run_tests", "get_failures", "get_output", "cancel_run", "mcp.test.capabilities", "mcp.test.protocol"];
 
-/** Returns the answer of a call, which is not an error. */
+/** Returns the answer of a call, which must not be an error. */
 async function answer(session, name, args, options) {
   const result = await session.call(name, args, options);
   assert.notEqual(result.isError, true, JSON.stringify(result));
@@ -81,7 +81,7 @@ export const modern_client_uses_each_tool = () => uses_each_tool("v2-modern");
 async function cancels(kind) {
   const session = await connected(kind, process.env.HEELER, ["serve", "mcp", "kinds"]);
   const forever = { filter: "test(Hang.Forever) | test(Math.Add)" };
-  // By its run id, which the first progress names; the call is answered.
+  // Cancel by the run id in the first progress message: the call is answered.
   let named;
   const id = new Promise((resolve) => (named = resolve));
   const running = answer(session, "run_tests", forever, { onprogress: ({ message }) => message.startsWith("run ") && named(message.split(/[ :]/)[1]) });
@@ -90,13 +90,13 @@ async function cancels(kind) {
   assert.notEqual(cancel.isError, true, JSON.stringify(cancel));
   const ended = await running;
   assert.deepEqual([ended.run, ended.state], [run, "cancelled"]);
-  // By the protocol: the client gets no answer, and the run is over.
+  // Cancel through the protocol: the client gets no answer, and the run ends.
   const controller = new AbortController();
   let second;
   const aborted = session.call("run_tests", forever, {
     signal: controller.signal,
     onprogress: ({ message }) => {
-      // A slow listing has progress before the run has an id.
+      // A slow listing reports progress before the run has an id.
       if (!message.startsWith("run ")) return;
       second = message.split(/[ :]/)[1];
       controller.abort("enough");

@@ -1,5 +1,5 @@
-// A server with ordinary tools and tests, on both official libraries: node server.mjs v1|v2 [http]. It notes in the file
-// $NOTES what it is asked to do.
+// A server with ordinary tools and tests, on both official libraries: node server.mjs v1|v2 [http]. Calls
+// and cancels are logged to the file $NOTES.
 import { appendFileSync, existsSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { Server as Server1 } from "@modelcontextprotocol/sdk/server/index.js";
@@ -11,7 +11,7 @@ import { serveStdio } from "@modelcontextprotocol/server/stdio";
 
 const note = (text) => appendFileSync(process.env.NOTES, `${text}\n`);
 const tool = (name) => ({ name, description: `the tool ${name}, "ü" \u2028`, inputSchema: { type: "object", properties: {} } });
-// The second page has tests only.
+// The second page contains only tests.
 const PAGES = [["add", "mcp.test.first", "slow"], ["mcp.test.second", "mcp.test.third"], ["mcp.test.protocol", "echo", "my.mcp.test.x"]];
 
 function page(cursor) {
@@ -26,7 +26,7 @@ async function call({ name, arguments: args }, { signal, progress }) {
   if (name !== "slow") return { content: [{ type: "text", text: JSON.stringify(args ?? {}) }] };
   await progress({ progress: 1, total: 2, message: "halfway" });
   try {
-    // Clients take progress that arrives together with the answer for a mistake.
+    // Clients report an error if progress arrives together with the answer.
     while (!existsSync(args.until)) await setTimeout(5, undefined, { signal });
   } catch {
     note("cancelled slow");
