@@ -1,5 +1,5 @@
 // Plays one scenario: node main.mjs NAME, in a directory with the programs, with the server's executable in
-// $HEELER. Exits with 0 if it holds.
+// $HEELER. Exits with 0 if the scenario passes.
 import assert from "node:assert/strict";
 import * as scenarios from "./scenarios.mjs";
 

@@ -1,5 +1,5 @@
-// Behaviour of `heeler serve rsp` as seen by the client that editors use, rsp-client, and by clients on vscode-jsonrpc.
-// Each scenario is a test of tests/e2e/rsp.
+// Behaviour of `heeler serve rsp` as seen by rsp-client, the client that editors use, and by clients on vscode-jsonrpc.
+// Each scenario is a test in tests/e2e/rsp.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -22,7 +22,7 @@ function outputOf(record, stream) {
   return texts.map(({ text }) => text).join("");
 }
 
-/** Checks that everything a run sent is there once and in order; returns the status of its job. */
+/** Checks that all events of a run arrived once and in order; returns the status of the run's job. */
 function checkRun(heard, id) {
   const place = (name, fits = () => true) => {
     const found = heard.flatMap((entry, index) => (entry.event === name && fits(entry) ? [index] : []));
@@ -46,7 +46,7 @@ function checkRun(heard, id) {
   const percents = heard.filter(({ event }) => event === "changed").map(({ percent }) => percent);
   assert.deepEqual(percents, [...percents].sort((one, other) => one - other), "progress only grows");
   const { status } = heard[ends[0]];
-  // Views of servers show it beside the state: Synchronized, Publish Required, Unknown.
+  // Server views show the publish state next to the state: Synchronized, Publish Required, Unknown.
   const shown = { [OK]: 1, [ERROR]: 2, [CANCEL]: 6 }[status.severity];
   assert.equal(heard[ends[2]].publishState, shown, JSON.stringify(status));
   return status;
@@ -68,7 +68,7 @@ export async function editor_starts_stops_and_reconnects() {
   assert.deepEqual(Object.keys(attributes).sort(), ["filter", "jobs", "rerun"]);
   assert.deepEqual(await ask.getRequiredLaunchAttributes({ serverTypeId: SUITE.id, mode: "run" }), { attributes: {} });
 
-  // A whole run.
+  // A complete run.
   const { status, details } = await ask.startServerAsync(launch("deaths"));
   assert.deepEqual([status.severity, status.ok, details], [OK, true, null]);
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");
@@ -79,7 +79,7 @@ export async function editor_starts_stops_and_reconnects() {
   assert.ok(record.heard.some(({ event }) => event === "changed"), "there is progress");
   assert.deepEqual(await ask.getJobs(), []);
 
-  // A run that is cancelled as a job.
+  // A run cancelled through its job.
   record.heard = [];
   const started = await sync.startServerSync(launch("meet", { filter: "test(Case)" }));
   assert.equal(started.state, STARTED);
@@ -94,7 +94,7 @@ export async function editor_starts_stops_and_reconnects() {
   assert.equal(checkRun(record.heard, "meet").severity, CANCEL);
   assert.deepEqual(record.states("meet"), [STARTING, STARTED, STOPPING, STOPPED]);
 
-  // A run that is stopped as a server.
+  // A run stopped as a server.
   record.heard = [];
   await sync.startServerSync(launch("meet", { filter: "test(Case)", jobs: 1 }));
   await soon(meeting.next(), "the first test");
@@ -102,14 +102,14 @@ export async function editor_starts_stops_and_reconnects() {
   assert.equal(stopped.state, STOPPED);
   assert.equal(checkRun(record.heard, "meet").severity, CANCEL);
 
-  // It connects again, and ends the server.
+  // The client reconnects and shuts the server down.
   client.disconnect();
   ({ client, record, ask } = await editor(server.port));
   assert.deepEqual(await ask.getServerHandles(), [handle("deaths"), handle("meet")]);
   ask.disconnectClient();
   await soon(new Promise((resolve) => client.onConnectionClosed(resolve)), "the end of the connection");
   ({ client, ask } = await editor(server.port));
-  // The server does not listen to a client that is gone before it was accepted, because its user is unknown then.
+  // The server ignores a client that disconnects before it is accepted, because the client's user is then unknown.
   assert.deepEqual(await ask.getJobs(), []);
   client.shutdownServer();
   assert.equal(await soon(server.left, "the end of the server"), 0);
@@ -127,9 +127,9 @@ export async function failures_are_shown_and_counted() {
   assert.match(outputOf(record, 2), /^failed .* kinds::/m);
   assert.match(outputOf(record, 1), /^at .*kinds\.cc:\d+$/m);
   assert.match(outputOf(record, 3), /^run again: /m);
-  // A red run is not shown as synchronized, also when it is asked for later.
+  // A failed run is never shown as synchronized, not even in later queries.
   assert.equal((await ask.getServerState(handle("kinds"))).publishState, 2);
-  // Only the failed ones again, and none of another suite.
+  // Rerun only the failed tests, and none of another suite.
   const failed = outputOf(record, 2).match(/^(failed|crashed|timed out|exited early) .*$/gm).length;
   record.heard = [];
   assert.equal((await ask.startServerAsync(launch("kinds", { rerun: "failed" }))).status.severity, OK);
@@ -169,7 +169,7 @@ export async function refused_starts_say_why_and_send_a_state() {
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");
   await soon(guest.gone(), "the end of the test");
   assert.equal(checkRun(record.heard, "meet").severity, CANCEL);
-  // A start whose tests can't be selected has all its states.
+  // A start that selects no tests still passes through all states.
   for (const [attributes, text] of [[{ filter: "none()" }, /^meet: no test ran: none of the \d+ tests is selected/],
     [{ filter: "test(Deaf)", rerun: "failed" }, /^meet: no test ran: run .* has left no such test/]]) {
     record.heard = [];
@@ -179,7 +179,7 @@ export async function refused_starts_say_why_and_send_a_state() {
     assert.equal(status.severity, ERROR);
     assert.match(status.message, text);
   }
-  // Stopping what does not run is no error, and its state is sent for those who wait for it.
+  // Stopping an idle suite is not an error. Its state is sent again for clients that wait for it.
   record.heard = [];
   assert.equal((await ask.stopServerAsync({ id: "meet", force: false })).severity, OK);
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the state");
@@ -230,7 +230,7 @@ export async function every_request_of_the_editor_is_answered_without_error() {
     if (typeof expected === "function") expected(result);
     else assert.deepEqual(result, expected, name);
   }
-  // Each method of the library was called, except those of other scenarios.
+  // This scenario calls each method of the library, except those that other scenarios call.
   const elsewhere = ["constructor", "registerClientCapabilities", "shutdown", "disconnectClient", "getServerHandles",
     "getServerTypes", "getLaunchModes", "getRequiredLaunchAttributes", "getOptionalLaunchAttributes", "getServerState",
     "startServerAsync", "stopServerAsync", "getJobs", "cancelJob"];
@@ -240,7 +240,7 @@ export async function every_request_of_the_editor_is_answered_without_error() {
   assert.equal(await soon(server.left, "the end of the server"), 0);
 }
 
-/** Started by another scenario, which kills this process while a test runs. */
+/** Another scenario starts this process and kills it while a test runs. */
 export async function client_that_is_killed() {
   const { ask } = await editor(Number(process.env.RSP_PORT));
   await ask.startServerAsync(launch("meet", { filter: "test(Family)" }));
@@ -297,21 +297,21 @@ export async function requests_and_notifications_of_the_base_protocol() {
   for (const method of ["server/none", "$/none", "initialized", "server/getJobs"]) await connection.sendNotification(method, { x: 1 });
   await connection.sendNotification("$/cancelRequest", { id: 4711 });
   await connection.sendNotification("$/cancelRequest", { id: "text" });
-  // A cancelled request is answered all the same.
+  // A cancelled request is still answered.
   const token = new rpc.CancellationTokenSource();
   const pending = connection.sendRequest("server/getServerHandles", {}, token.token);
   token.cancel();
   assert.deepEqual(await soon(pending, "the answer to a cancelled request"), [handle("deaths")]);
   // A null result is a result.
   assert.equal(await connection.sendRequest("server/getLaunchCommand", {}), null);
-  // Requests are answered in order, however many there are.
+  // Any number of requests is answered in order.
   const answered = [];
   const all = Array.from({ length: 200 }, (_, n) =>
     connection.sendRequest(n % 2 ? "server/getJobs" : "server/getServerTypes", {}).then(() => answered.push(n)));
   await soon(Promise.all(all), "all answers");
   assert.deepEqual(answered, Array.from({ length: 200 }, (_, n) => n));
   assert.deepEqual(faults, []);
-  // As a request, the end is answered too.
+  // If the client disconnects with a request, the request is answered.
   assert.equal(await soon(connection.sendRequest("server/disconnectClient"), "an answer"), null);
   await soon(closed, "the end of the connection");
   const last = await peer(server.port);
@@ -321,7 +321,7 @@ export async function requests_and_notifications_of_the_base_protocol() {
 
 const TYPES = '{"jsonrpc":"2.0","id":1,"method":"server/getServerTypes","params":null}';
 
-/** Stands for the editor: the extension of the view takes the provider and starts it, as it does. */
+/** Replaces the editor: takes and starts the provider like the extension of the servers view. */
 function editorWith(command) {
   const shown = { states: [], stderr: "" };
   const load = Module._load;
@@ -358,7 +358,7 @@ export async function extension_of_the_servers_view_starts_suites() {
   await provider.stopRSP();
   const end = async () => { while (shown.states.at(-1) !== STOPPED) await setTimeout(10); };
   await soon(end(), "the end of the server");
-  // At the second start, the output channels of the view are disposed.
+  // At the second start, the view's output channels are already disposed.
   const disposed = () => { throw new Error("Channel has been closed"); };
   assert.ok((await soon(provider.startRSP(disposed, disposed), "the second server")).port);
   // The exit of the second server does not stop the third in the view.
@@ -367,7 +367,7 @@ export async function extension_of_the_servers_view_starts_suites() {
   await provider.stopRSP();
   await soon(end(), "the end of the third server");
   assert.equal(shown.states.filter((state) => state === STOPPED).length, 2, String(shown.states));
-  // The user sees why Heeler can't be started, or why it ended.
+  // The user sees why Heeler did not start or why it ended.
   for (const [command, reason] of [
     [["./no-such-heeler"], /ENOENT.*heeler\.command/],
     [[process.env.HEELER, "serve", "rsp", "--no-such-option"], /--no-such-option.*exited with code/],
@@ -408,7 +408,7 @@ export async function damaged_stream_is_closed_and_the_next_client_served() {
   for (const bad of [
     `Content-Length: ${bytes}\r\nContent-Length: ${bytes + 1}\r\n\r\n${TYPES}`,
     `Content-Length: ${bytes}\r\nContent-Length: ${bytes}\r\n\r\n${TYPES}`,
-    // Headers whose end does not come: the next client is served all the same.
+    // Headers that never end: the next client is still served.
     `Content-Length: ${bytes}\r\n`,
     `Content-Length: +${bytes}\r\n\r\n${TYPES}`,
     `Content-Length: -1\r\n\r\n${TYPES}`,
@@ -452,13 +452,13 @@ export async function invalid_bodies_are_answered_and_the_connection_kept() {
   assert.deepEqual(await answer('{"jsonrpc":"2.0","id":1,"method":"server/getJobs","params":7}'), [1, -32600]);
   assert.deepEqual(await answer('{"jsonrpc":"2.0","id":"x","method":"server/getJobs","params":"y"}'), ["x", -32600]);
   assert.deepEqual(await answer('{"jsonrpc":"1.0","id":1,"method":"server/getJobs"}'), [1, -32600]);
-  // Without a version, and with members that nobody knows.
+  // Without a version, and with unknown members.
   client.send('{"id":2,"method":"server/getJobs","other":[1]}');
   assert.deepEqual((await client.next()).result, []);
-  // Responses to requests that were never sent, and notifications, are not answered.
+  // Notifications, and responses to requests that were never sent, are not answered.
   for (const body of ['{"jsonrpc":"2.0","id":5,"result":null}', '{"jsonrpc":"2.0","id":"s","error":{"code":1,"message":"x"}}',
     '{"jsonrpc":"2.0","method":"server/none","params":7}', '{"jsonrpc":"2.0","id":6}']) client.send(body);
-  // Ids are echoed as they are written.
+  // Ids are echoed exactly as written.
   for (const id of ["0", "-7", "18446744073709551616", "1.5", "1e3", '"text"', '"ünïx \\u0001"', '""']) {
     client.send(`{"jsonrpc":"2.0","id":${id},"method":"server/getJobs"}`);
     const { result } = await client.next(id);
@@ -499,7 +499,7 @@ export async function second_client_is_closed_while_one_is_served() {
   }
   first.send(TYPES);
   assert.deepEqual((await first.next()).result, [SUITE], "the first client is still served");
-  // A client that is gone is replaced at once, also by itself.
+  // Another client, or the same one, can connect as soon as a client is gone.
   let current = first;
   for (let round = 0; round < 10; round += 1) {
     if (round % 2) current.socket.destroy();

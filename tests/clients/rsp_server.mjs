@@ -1,5 +1,5 @@
-// Common base of the scenarios of the Runtime Server Protocol: the real server, started as its users start it, and
-// records of what its clients hear. The clients are unmodified libraries.
+// Common base of the Runtime Server Protocol scenarios: the real server, started like users start it, and records of
+// all messages to its clients. The clients are unmodified libraries.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,10 +12,10 @@ export const SUITE = { id: "heeler.suite", visibleName: "Test suite",
   description: "A test program, whose tests run when it is started" };
 export const [UNKNOWN, STARTING, STARTED, STOPPING, STOPPED] = [0, 1, 2, 3, 4];
 
-/** Milliseconds after which a wait has failed. */
+/** Timeout of a wait in milliseconds. */
 const PATIENCE = 60_000;
 
-// An error of a request of rsp-client becomes one of these.
+// rsp-client turns a failed request into an unhandled rejection.
 process.on("unhandledRejection", (error) => {
   console.error("unhandled rejection:", error);
   process.exit(1);
@@ -25,7 +25,7 @@ export function handle(id) {
   return { id, type: SUITE };
 }
 
-/** Fails unless a promise ends in time. */
+/** Fails unless a promise settles in time. */
 export async function soon(promise, what) {
   let timer;
   const late = new Promise((_, reject) => {
@@ -52,7 +52,7 @@ export async function served(programs, options = []) {
   return { child, port, left, errors };
 }
 
-/** What a client has heard, in order: {event, ...}. */
+/** Events received by a client, in order: {event, ...}. */
 export class Record {
   heard = [];
   #waiting = [];
@@ -62,7 +62,7 @@ export class Record {
     this.#waiting = this.#waiting.filter((has) => !has());
   }
 
-  /** Waits until an entry fits; returns it. */
+  /** Waits for a matching entry; returns it. */
   async until(fits, what = String(fits)) {
     const found = this.heard.find(fits);
     if (found !== undefined) return found;
@@ -84,7 +84,7 @@ const NOTIFICATIONS = {
   serverStateChanged: ({ server, state, ...rest }) => {
     const { publishState, ...others } = rest;
     assert.deepEqual(others, { runMode: "run", deployableStates: [] });
-    // While a suite runs, nothing is known of its result.
+    // While a suite runs, its result is unknown.
     assert.ok(state === 4 ? [1, 2, 6].includes(publishState) : publishState === 6, `${state} ${publishState}`);
     return { event: "state", server, state, publishState };
   },
@@ -125,7 +125,7 @@ export async function peer(port) {
   return { socket, connection, record, faults, closed };
 }
 
-/** A connection on which a test writes bytes by itself. */
+/** A connection on which a test writes raw bytes. */
 export async function raw(port) {
   const socket = connect(port, "127.0.0.1");
   await soon(once(socket, "connect"), "the connection");
@@ -156,7 +156,7 @@ export async function raw(port) {
       socket.write(`Content-Length: ${Buffer.byteLength(body)}\r\n\r\n`);
       socket.write(body);
     },
-    /** Returns the next message that was received. */
+    /** Returns the next received message. */
     async next(what = "a message") {
       while (messages.length === 0) {
         const ended = closed.then(() => assert.fail(`closed before ${what}`));
@@ -165,7 +165,7 @@ export async function raw(port) {
       last = messages.shift();
       return JSON.parse(last);
     },
-    /** Returns the text of the message that was returned last. */
+    /** Returns the text of the last returned message. */
     lastText: () => last,
   };
 }

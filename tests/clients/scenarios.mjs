@@ -1,4 +1,4 @@
-// Behaviour of Heeler as seen by clients on a third-party JSON-RPC library. Each scenario is a test of
+// Behaviour of Heeler as seen by clients on a third-party JSON-RPC library. Each scenario is a test in
 // tests/e2e/mtp/node_clients.rs.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -79,10 +79,10 @@ export async function slow_handler_has_handled_everything_before_completion() {
   assert.ok(updates.every(({ on }) => on !== "main"), "every update came on a callback connection");
 }
 
-// Longer than a client has for its first answer.
+// Longer than the time limit for a client's first answer.
 const BUSY = 3000;
 
-/** Runs many tests with a client whose only thread is busy once, and checks that it has handled all in order. */
+/** Runs many tests with a client whose only thread is busy once. Checks that it handles all messages in order. */
 async function busy_once(keep_busy) {
   const session = await dialled(["big"]);
   const provider = await session.callbackProvider();
@@ -95,7 +95,7 @@ async function busy_once(keep_busy) {
   return session;
 }
 
-/** Returns the connections on which updates of tests came. */
+/** Returns the connections that carried test updates. */
 function updated_on(session) {
   const updates = session.record.filter(({ method, params }) => method === UPDATES && params.changes?.length > 0);
   return new Set(updates.map(({ on }) => on));
@@ -114,7 +114,7 @@ export async function client_that_is_busy_behind_its_request_has_the_whole_limit
   const session = await busy_once(async (session, initialized) => {
     await initialized;
     const run = session.run();
-    // The client has answered behind `initialize`, and is busy before a worker has connected.
+    // By now the client has answered the requests after `initialize`. It becomes busy before a worker connects.
     await setTimeout(20);
     work(BUSY);
     return run;
@@ -126,7 +126,7 @@ export async function client_that_is_busy_from_the_beginning_has_handled_everyth
   await busy_once(async (session, initialized) => {
     await initialized;
     const run = session.run();
-    // The request is written when the library comes to it; nothing that follows is answered.
+    // Let the library write the request. Then the client is busy and answers nothing.
     await new Promise(process.nextTick);
     work(BUSY);
     return run;
@@ -144,7 +144,7 @@ export async function connections_closed_behind_the_completion_bring_no_second_o
     const begun = performance.now();
     await run.answered;
     assert.ok(performance.now() - begun < 20_000, "the answer waits for no limit");
-    // The library may have begun to answer on a connection that this client has destroyed.
+    // The library may have begun an answer on a connection that this client then destroyed.
     session.faults = session.faults.filter((fault) => !fault.includes("ERR_STREAM_DESTROYED"));
     all(session.check(run, DEATHS), "passed");
     const of_run = session.record.filter(({ method, params }) => method === UPDATES && params.runId === run.runId);
@@ -284,7 +284,7 @@ export async function cancellation_token_cancels_discovery() {
   assert.equal(await session.exit(), 0);
 }
 
-/** Waits until a process that its debugger holds has been ordered to continue, which takes effect later. */
+/** Waits until a process held by its debugger has been ordered to continue; the order takes effect later. */
 async function handedOver(processId) {
   const until = Date.now() + 30_000;
   for (;;) {
@@ -300,7 +300,7 @@ export async function client_debugger_attaches_before_first_instruction() {
   await session.initialize({ debuggerProvider: true });
   const ended = [];
   session.answers.set("client/attachDebugger", ({ processId }) => new Promise((resolve) => {
-    // It prints when it has attached, and waits for a command before it continues the test.
+    // The debugger prints a line once attached, and waits for a command before it continues the test.
     const commands = ["shell echo attached", "shell read word", "break First_Two_Test::TestBody", "continue", "detach"];
     const words = ["-q", "-batch", "-nx", "-p", processId, ...commands.flatMap((command) => ["-ex", command])];
     const gdb = execFile("gdb", words.map(String));
@@ -379,7 +379,7 @@ export async function exit_request_completes_run_and_gets_response() {
   await session.initialize(PLAIN);
   const run = session.run(["meet::N/Meet.Case/0"]);
   const guest = await meeting.next();
-  // The answer is the last message: the process may have left before it is handled.
+  // The answer is the last message, so the process may exit before the answer is handled.
   const answered = session.main.sendRequest("exit", {});
   guest.letGo();
   const { error } = await run.answered;

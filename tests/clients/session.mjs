@@ -1,5 +1,5 @@
-// Common base of the scenarios: the real server, started as editors start it, and a record of all its
-// messages in order. The JSON-RPC on this side is unmodified vscode-jsonrpc.
+// Common base of the scenarios: the real server, started like editors start it, and an ordered record of all its
+// messages. The JSON-RPC on this side is unmodified vscode-jsonrpc.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,7 +13,7 @@ export const TELEMETRY = "telemetry/update";
 
 const TERMINAL = ["passed", "skipped", "failed", "timed-out", "error", "cancelled"];
 
-/** Takes whatever the members of a message are, as most clients do. */
+/** Accepts any members of a message, like most clients. */
 export function loosely(_method, params) {
   return params;
 }
@@ -36,7 +36,7 @@ export function overStreams(programs, { bind = loosely } = {}) {
   return session;
 }
 
-/** Keeps the only thread busy, as a handler does that updates a tree of tests. */
+/** Keeps the only thread busy, like a handler that updates a tree of tests. */
 export function work(milliseconds) {
   const until = performance.now() + milliseconds;
   while (performance.now() < until);
@@ -49,17 +49,17 @@ async function listening() {
 }
 
 class Session {
-  /** Everything that came, on all connections, in the order in which it was handled: {on, method, params}. */
+  /** Messages of all connections in the order of handling: {on, method, params}. */
   record = [];
-  /** What was wrong with it; a scenario that does not expect any must find none. */
+  /** Protocol errors. The list must be empty unless a scenario expects errors. */
   faults = [];
-  /** Answers to requests of the server, by method. */
+  /** Answers to the server's requests, by method. */
   answers = new Map();
-  /** Milliseconds of work of the handler of updates, for each change. */
+  /** Milliseconds that the update handler works on each change. */
   workPerChange = 0;
-  /** Milliseconds for which the handler of the first update keeps the thread busy. */
+  /** Milliseconds for which the handler of the first update blocks the thread. */
   workOnce = 0;
-  /** The connections that the server's own processes have opened. */
+  /** Connections opened by the server's own processes. */
   callbackSockets = [];
   #runs = 0;
   #callbacks = 0;
@@ -71,9 +71,9 @@ class Session {
     this.left = once(this.child, "exit").then(([code, signal]) => signal ?? code);
   }
 
-  /** Waits for something, and fails when the server leaves before it. */
+  /** Waits for a promise; fails if the server exits first. */
   async orLeft(promise) {
-    // What the server sent before it left may still be unread, or wait in the library's queue.
+    // Messages sent before the exit may still be unread or in the library's queue.
     const gone = this.left
       .then((code) => Promise.resolve(this.closed).then(() => new Promise(setImmediate)).then(() => code))
       .then((code) => assert.fail(`heeler left with ${code}`));
@@ -88,7 +88,7 @@ class Session {
       connection.onRequest(method, (params, token) => this.#answer(on, method, params, token));
     }
     connection.onError(([error]) => this.faults.push(`${on}: ${error}`));
-    // The library itself responds to any other request of the server with "method not found".
+    // The library itself responds to all other server requests with "method not found".
     connection.onUnhandledNotification(() => {});
     const closed = new Promise((resolve) => connection.onClose(resolve));
     this.closed ??= closed;
@@ -121,7 +121,7 @@ class Session {
     return answer === undefined ? new rpc.ResponseError(-32601, `no ${method} here`) : answer(params, token);
   }
 
-  /** Waits until a handled message fits. */
+  /** Waits for a matching handled message. */
   async until(fits) {
     if (this.record.some(fits)) return;
     const came = new Promise((resolve) => {
@@ -140,7 +140,7 @@ class Session {
       params?.changes?.some(({ node }) => node.uid === uid && node["execution-state"] === state));
   }
 
-  /** Opens a second port for the server's own processes; returns the capability. */
+  /** Opens a callback port for the server's own processes; returns the capability. */
   async callbackProvider() {
     this.listener = await listening();
     this.listener.on("connection", (socket) => {
@@ -165,7 +165,7 @@ class Session {
     return this.orLeft(this.main.sendRequest(method, params, ...(token === undefined ? [] : [token])));
   }
 
-  /** Asks for a discovery or a run; the promise of its end says how it was answered, and never fails by an error. */
+  /** Requests a discovery or a run. The promise resolves with the response, even an error response. */
   begin(method, params = {}, token = undefined) {
     this.#runs += 1;
     const runId = `00000000-0000-4000-8000-${String(this.#runs).padStart(12, "0")}`;
@@ -185,7 +185,7 @@ class Session {
     return this.begin("testing/runTests", params, token);
   }
 
-  /** Says `exit`, and waits until the server is gone; returns how it left. */
+  /** Sends `exit` and waits until the server is gone; returns its exit code or signal. */
   async exit() {
     await this.main.sendNotification("exit", {});
     const code = await this.left;
@@ -193,7 +193,7 @@ class Session {
     return code;
   }
 
-  /** Panics unless a run was reported in order; returns the last update of each test. */
+  /** Fails unless a run was reported in order; returns the last update of each test. */
   check({ runId }, selected) {
     const of = this.record.filter(({ params }) => params?.runId === runId);
     const place = (fits) => of.findIndex(fits);

@@ -1,5 +1,5 @@
-// Binds the parameters of a message by name, like a client whose handlers are methods with named parameters:
-// a message with one member too many or too few is dropped.
+// Binds message parameters by name, like a client whose handlers are methods with named parameters: a message with an
+// extra or missing member is dropped.
 import assert from "node:assert/strict";
 
 const isText = (value) => typeof value === "string";

@@ -1,6 +1,6 @@
 // Measures runs of all tests of a program: node time_run.mjs ROUNDS PROGRAM CALLBACK, with the server's executable in
-// $HEELER and CALLBACK "callback" or "main". Prints the milliseconds from the request to the completion as the handler
-// sees it, one line for each round.
+// $HEELER and CALLBACK "callback" or "main". Prints the milliseconds from the request to the handling of the
+// completion, one line for each round.
 import assert from "node:assert/strict";
 import { UPDATES, dialled } from "./session.mjs";
 
