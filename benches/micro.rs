@@ -158,6 +158,7 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
     let mut is_complete = false;
     while let Some(action) = actions.pop_front() {
         let more = match action {
+            // Run every test of the lease, then end the lease.
             RunAction::Lease(lease) => {
                 let position = &mut positions[usize::try_from(lease.worker.0).unwrap() - 1];
                 let mut more = Vec::new();
@@ -182,6 +183,7 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
                 let proven = positions[usize::try_from(worker.0).unwrap() - 1];
                 run.handle(RunEvent::Drained { worker, proven })
             }
+            // Answer everything else in the simplest way; an action that this run cannot return is a bug.
             RunAction::KillFinisher | RunAction::ReleaseWorker(_) => Vec::new(),
             RunAction::StartWorker => {
                 let worker = workers.next().expect("one request for each slot");

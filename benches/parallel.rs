@@ -78,6 +78,7 @@ fn measure(dir: &Path) {
 
 /// Writes a run directory like a real run: the manifest, and the journals of the workers.
 fn write_run(dir: &Path) {
+    // The manifest: one program with all tests.
     let uid = |number: u32| format!("suite::Group{}.Case{number}", number / 100);
     let test = |number: u32| ManifestTest {
         report_name: None,
@@ -98,6 +99,7 @@ fn write_run(dir: &Path) {
     let head = ManifestHead { tests: plan.tests.len(), ..ManifestHead::new("run", RunOrigin::default()) };
     let manifest = Manifest { head, plan };
     fs::write(dir.join(MANIFEST_FILE_NAME), manifest.to_bytes()).unwrap();
+    // The journals: each worker has run every n-th test.
     for worker in 0..JOURNALS {
         let mut bytes = journal::MAGIC.to_vec();
         for number in (worker..TESTS).step_by(JOURNALS as usize) {

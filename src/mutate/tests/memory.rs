@@ -95,6 +95,7 @@ fn run(built: &BuiltProject, baseline: &Baseline) -> impl Sized {
     assert!(uncovered.is_empty());
     while !run.is_over() {
         for ordered in run.next_steps(OrderLimit { steps: 64, tests: 20_000 }) {
+            // The first test fails with its own message.
             let test = ordered.step.tests[0];
             let name = &baseline.programs[0].names[test];
             let mut reason = format!("assertion `left == right` failed: a message of {name}");
@@ -103,6 +104,7 @@ fn run(built: &BuiltProject, baseline: &Baseline) -> impl Sized {
             let verdict = run.on_ended(ordered.number, outcome, Duration::from_millis(3)).unwrap();
             let mutant = &built.written_mutant(verdict.number).unwrap().found.mutant;
             let reason = verdict.reason.map(|reason| texts.share(reason));
+            // Keep the verdict in the cache.
             let killed_by = verdict.killed_by.map(|test| Arc::clone(&uids[test.test]));
             let kept = KeptVerdict {
                 status: verdict.status,
@@ -112,6 +114,7 @@ fn run(built: &BuiltProject, baseline: &Baseline) -> impl Sized {
                 duration_us: 3000,
             };
             cache.add(mutant.id, VerdictBasis::new(Fingerprint::default(), []), kept);
+            // Keep the result as reports do, with shared sets of tests.
             let places: Vec<usize> = verdict.covered_by.iter().map(|test| test.test).collect();
             let set = sets.entry(places).or_insert_with_key(|places| {
                 places.iter().map(|place| u32::try_from(*place).unwrap()).collect()

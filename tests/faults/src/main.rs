@@ -88,6 +88,7 @@ struct HarnessArguments {
 }
 
 fn main() -> ExitCode {
+    // A process with the mark of a round is the program under test.
     if std::env::var_os(heeler_process::MARK).is_some() {
         return program::main();
     }
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
     if !arguments.load.is_empty() {
         return play_loads(&arguments);
     }
+    // Draw and play the rounds of the selected mode.
     let mode = match () {
         () if arguments.points => "--points",
         () if arguments.slow_clients => "--slow-clients",

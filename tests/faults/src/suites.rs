@@ -153,6 +153,7 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
              client-stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
              startup-timeout = \"10s\"\nlist-timeout = \"30s\"\n{memory}"
     );
+    // One suite per program, with the settings that the program needs.
     for PlannedSuite { name, program } in suites {
         text += &format!("[[suite]]\nname = \"{name}\"\n");
         if let PlannedProgram::Native(native) = program {

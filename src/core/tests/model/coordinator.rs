@@ -304,6 +304,7 @@ impl ModelWorld {
         if self.ask_of_finisher(scenario) {
             return;
         }
+        // Workers that the dead watchdog was starting never come.
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.held = LastRelayedFrame::default();
         coordinator.watchdogs -= 1;
@@ -311,15 +312,18 @@ impl ModelWorld {
         for _ in 0..coordinator.observer.starting {
             self.feed(scenario, RunEvent::WorkerNotStarted);
         }
+        // Without another watchdog, the coordinator finishes the run itself.
         if is_last {
             return self.finish_ourselves(scenario);
         }
+        // Start a new watchdog and pass it the open journal requests.
         let Some(coordinator) = &self.coordinator else { return };
         let journal_requests = coordinator.journal_requests.keys().copied().collect();
         let generation = coordinator.watchdogs;
         let mut watchdog =
             SimWatchdog { has_open_run: false, journal_requests, generation, ..SimWatchdog::new(scenario) };
         watchdog.relay_if(coordinator.has_ordered_finish && coordinator.is_finish_relayed(scenario));
+        // Give the new watchdog the rest of the finish.
         let mut is_ours = false;
         let task = coordinator.run.finisher_task();
         if coordinator.is_completion_handled {

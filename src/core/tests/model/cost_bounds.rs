@@ -85,6 +85,8 @@ fn run(
     let mut actions = VecDeque::from(grant_requested(&mut run, &mut idle, begun));
     while let Some(action) = actions.pop_front() {
         match action {
+            // The process behaves as the test demands; the run receives its events, then the end of the
+            // lease.
             RunAction::Lease(lease) => {
                 tally.note(&lease);
                 assert!(tally.leases.len() <= most_leases, "the run does not end");
@@ -102,6 +104,7 @@ fn run(
             RunAction::Drain(worker) => {
                 actions.extend(run.handle(RunEvent::Drained { worker, proven: u64::MAX }))
             }
+            // Reject actions that no process of these tests causes.
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
             RunAction::Complete => return RunTally { run: Some(run), ..tally },

@@ -65,6 +65,7 @@ fn walks_of_runs_that_stop_at_a_failure() {
 /// Returns a scenario of up to 39 tests in three programs.
 fn random_scenario(random: &mut u64) -> ModelScenario {
     let mut below = |bound: usize| draw_below(random, bound);
+    // Tests and programs.
     let count = below(40);
     let programs: Vec<_> = (0..count).map(|_| below(3) as u32).collect();
     let mut plan = plan(&programs, |_, _| {});
@@ -74,6 +75,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         test.retries.count = below(3) as u32;
         test.weight = (below(2) == 0).then(|| Duration::from_millis(below(1500) as u64));
     }
+    // Limits of the run.
     let cancel_mode = if below(2) == 0 { CancelMode::Now } else { CancelMode::AfterRunningTests };
     plan.failure_limit = (below(5) == 0).then(|| FailureLimit { failures: 1 + below(5), cancel_mode });
     plan.max_startup_crashes = below(5) as u32;
@@ -85,6 +87,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         loans: [0, 0, 5, 30][below(4)],
         guards: [0, 0, 1, 4][below(4)],
     };
+    // The client.
     let clients =
         [ClientModel::Abstract, ClientModel::MainConnection, ClientModel::Callback, ClientModel::Queues];
     let client = clients[below(4)];
@@ -96,6 +99,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         may_refuse: false,
         window: 1 + below(4),
     };
+    // Processes and their costs.
     for costs in &mut plan.programs {
         costs.process.ends_between_tests = below(2) == 0;
         costs.process.takes_more_tests = below(2) == 0;

@@ -58,6 +58,7 @@ fn every_mutant_of_rust_does_what_its_text_says() {
     let source = rust(text);
     let emitted = source.emit(1, &BTreeSet::new());
     assert_eq!(emitted.withdrawn, BTreeSet::new());
+    // Modules with the original and the guarded source.
     let items = SourceItem::all_of(text);
     let functions: Vec<&str> = items.iter().filter_map(|item| item.function()).collect();
     let helpers = items.iter().filter(|item| item.function().is_none()).map(|item| item.text);
@@ -68,6 +69,7 @@ fn every_mutant_of_rust_does_what_its_text_says() {
     program +=
         &format!("mod guarded {{ use crate::heeler_guard;\n{}\n{all} {{ {results} }} }}\n", emitted.text);
     program += &format!("mod original {{\n{text}\n{all} {{ {results} }} }}\n");
+    // A module and a check for each mutant.
     let mut checks = String::from("check(0, Vec::new());\n");
     let mut count = 0;
     for (index, found) in source.mutants().iter().enumerate() {
@@ -87,6 +89,7 @@ fn every_mutant_of_rust_does_what_its_text_says() {
         count += 1;
     }
     assert!(count > 120, "{count} mutants");
+    // Compile and run the program; it prints every difference.
     program += &format!("fn main() {{ std::panic::set_hook(Box::new(|_| {{}}));\n{checks} }}\n");
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("main.rs"), &program).unwrap();

@@ -60,6 +60,7 @@ impl FaultClient {
     /// `words` are further command line arguments.
     pub(crate) fn start(round: &MtpPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
         let plan = &round.client;
+        // Start the program.
         let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = heeler(dir, mark);
         command.envs(round.environment(dir));
@@ -76,6 +77,7 @@ impl FaultClient {
         if let Some(group) = &counted {
             group.add_process(process.pid);
         }
+        // Connect to it.
         let recorder = TrafficRecorder::default();
         let (from, to, hang_up) = if plan.transport == PlannedTransport::Dial {
             tcp(accept(&dialled, &process)?)
@@ -87,6 +89,7 @@ impl FaultClient {
                 Box::new(|| ()) as Box<dyn Fn() + Send + Sync>,
             )
         };
+        // Record the main connection.
         let output = Arc::default();
         let to: ResponseWriter = Arc::new(Mutex::new(to));
         let handlers = plan.handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
@@ -95,6 +98,7 @@ impl FaultClient {
             (_, Some(handlers)) => handlers.read_main(from, Arc::clone(&to)),
             (_, None) => record(from, recorder.clone()),
         }
+        // Open the callback port.
         let open = |all: Vec<ListenerBehaviour>| {
             RecordingListener::with_handlers(recorder.clone(), handlers.clone(), move |number| {
                 *all.get(number).or(all.last()).expect("one is drawn")

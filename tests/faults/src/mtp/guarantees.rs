@@ -66,6 +66,7 @@ impl PermittedEffects {
         };
         let is_good = plan.client.callback.is_none() || plan.client.proves_handling();
         let is_calm = hits.iter().all(|hit| hit.fault.action == InjectedAction::Cancel);
+        // Translate the faults into effects.
         Self {
             is_coordinator_killed: is_killed(FaultTarget::Coordinator),
             is_watchdog_killed: is_killed(FaultTarget::ProcessRole(ProcessRole::Watchdog)),

@@ -321,6 +321,7 @@ fn draw_fault(draws: &mut SeededRandom, client: &ClientPlan) -> PlannedFault {
     if draws.with_probability(40) {
         return draw_point_fault(draws);
     }
+    // Draw the target process.
     let is_served = client.transport != PlannedTransport::CommandLine;
     let target = draws.pick_weighted(&[
         (20, FaultTarget::Coordinator),
@@ -330,6 +331,7 @@ fn draw_fault(draws: &mut SeededRandom, client: &ClientPlan) -> PlannedFault {
         (12, FaultTarget::ProcessRole(ProcessRole::Guard)),
         (15, FaultTarget::Test),
     ]);
+    // Draw the action, among those that the client permits.
     let pause = Duration::from_millis(draws.between(1, 1500) as u64);
     let few = InjectedAction::LimitFiles(target, draws.below(12));
     let few_processes = InjectedAction::LimitProcesses(draws.below(5), pause);
@@ -355,6 +357,7 @@ fn draw_fault(draws: &mut SeededRandom, client: &ClientPlan) -> PlannedFault {
         }
     }
     let action = draws.pick_weighted(&actions);
+    // Draw the moment.
     let when = match draws.below(100) {
         0..10 => FaultMoment::Launched(draws.duration_below(SPAN)),
         10..50 => FaultMoment::Requested(draws.duration_below(SPAN)),

@@ -28,11 +28,13 @@ pub(crate) fn check(
     if licence.has_lost_journals || injected.iter().any(has_lost_place) {
         return;
     }
+    // Every run must be over.
     let all = heeler_run_store::list_runs(&dir.join(".heeler"));
     for run in &all {
         let is_over = matches!(run.state, EarlierRunState::Ended(_) | EarlierRunState::Interrupted { .. });
         assert!(is_over, "all processes are gone, and a run is {:?}: {:?}", run.state, run.problems);
     }
+    // The files of each run must agree with the messages that the client received.
     let events = client.recorder.events();
     for asked in client.runs() {
         let seen = guarantees::received_results(&events, &asked);
@@ -60,6 +62,7 @@ pub(crate) fn check(
             Err(error) => panic!("a run's files can't be read: {error}: {:?}", run.problems),
         }
     }
+    // The command line receives no messages, so its files are compared with the expected states only.
     if plan.client.transport == PlannedTransport::CommandLine {
         for story in all.iter().filter_map(|run| heeler_run_store::read_recorded_run(run).ok()) {
             compare(plan, &story, &BTreeMap::new(), licence);

@@ -61,6 +61,7 @@ impl SlowClientLoad {
     /// StreamJsonRpc, half like vscode-jsonrpc.
     pub(crate) fn plan(self, seed: u64) -> MtpPlan {
         let mut draws = SeededRandom::new(seed ^ SLOW_CLIENTS);
+        // Draw the tests, the order of handling, and the connections.
         let (script, time) = match self {
             Self::ManyTests => ("p".repeat(20_000), Duration::from_micros(300)),
             Self::SlowChanges => ("p".repeat(2_000), Duration::from_millis(2)),
@@ -117,6 +118,7 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
     if plan.client.transport == PlannedTransport::CommandLine || !(is_drawn || is_always) {
         return;
     }
+    // Draw how the client handles messages and responds.
     let is_per_change = draws.with_probability(50);
     let duration = if is_per_change {
         HandlerDuration::PerChange(SLOWEST_CHANGE.mul_f64(draws.below(101) as f64 / 100.0))
@@ -139,6 +141,7 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
     let is_busy = draws.with_probability(25);
     let busy_once =
         is_busy.then(|| (draws.below(12), LONG_BUSY.mul_f64(draws.between(10, 100) as f64 / 100.0)));
+    // Draw connections, retries and additional tests.
     let is_throttled = draws.with_probability(50);
     let connections =
         if is_throttled { draw_connections(&mut draws) } else { vec![ListenerBehaviour::Normal] };
