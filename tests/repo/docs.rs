@@ -222,7 +222,7 @@ fn node_members_page_equals_code() {
     let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned);
     let documented: BTreeSet<String> = names.collect();
     let elsewhere = [
-        // Written by other code: one member in listings, and the numbered ones.
+        // Written by other code: one member in listings, and the numbered members.
         "heeler.may-have-parts",
         "attachments.N.uri",
         "attachments.N.display-name",

@@ -317,7 +317,7 @@ pub(crate) fn filter_of(uids: &[String]) -> String {
     all.join(" | ")
 }
 
-/// Returns the tests that such a filter selects.
+/// Returns the tests selected by a filter that `filter_of` returned.
 pub(crate) fn uids_of_filter(filter: &str) -> Vec<String> {
     let names = filter.split(" | ").filter_map(|one| one.strip_prefix("test(=")?.strip_suffix(')'));
     names.map(str::to_owned).collect()

@@ -81,7 +81,7 @@ impl Default for QueueModel {
     }
 }
 
-/// What test processes may do.
+/// Possible behaviour of test processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessModel {
     /// Test processes run their tests in order; the only failure is death during a test.

@@ -31,7 +31,7 @@ async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Reads until the text has arrived, and returns what was read.
+/// Reads until the text has arrived; returns everything read.
 async fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut read = String::new();
     let mut buffer = [0; 4096];

@@ -199,7 +199,7 @@ impl MtpRound<'_, '_> {
     }
 }
 
-/// Writes the record beside the journals.
+/// Writes the record next to the journals.
 fn save_record(dir: &Path, client: &FaultClient) {
     let events = client.recorder.wait("the record", |events| Some(events.to_vec()));
     let line = |event: &RecordedEvent| match &event.what {

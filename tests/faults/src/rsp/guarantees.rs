@@ -20,7 +20,7 @@ const STOPPED: u64 = 4;
 const OK: u64 = 0;
 const CANCEL: u64 = 8;
 
-/// Who closed a connection.
+/// The side that closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnder {
     /// The client, which then receives nothing more about its runs.
