@@ -146,8 +146,7 @@ async fn read_round(events: &mut EventStream) -> (usize, Duration) {
     (updates, began.unwrap().elapsed())
 }
 
-/// The server's side of the main connection: responds to `initialize` and reads the callback port from its
-/// parameters.
+/// The server's side of the main connection: responds to `initialize` and reads the callback port from it.
 async fn respond_to_initialize(stream: DuplexStream, addresses: oneshot::Sender<CallbackAddress>) {
     let (outbox, mut inbox, _task) = heeler_transport::open(stream, FrameDecoder::default());
     let body = inbox.next().await.unwrap().unwrap();

@@ -1,5 +1,4 @@
-//! Rules of the documentation: links and paths exist, pages are wrapped alike, and lists that repeat the code
-//! match it.
+//! Rules of the documentation: links and paths exist, pages wrap alike, and copied lists match the code.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -61,8 +61,7 @@ pub(crate) fn files(extension: &str) -> BTreeMap<String, String> {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             let path = entry.path();
             let name = entry.file_name().into_string().unwrap();
-            // Transcripts are recorded from other programs, including sources, and Node packages are
-            // third-party.
+            // Transcripts are recorded from other programs, sources included; Node packages are third-party.
             let is_foreign = ["target", "transcripts", "node_modules"].contains(&name.as_str());
             if path.is_dir() && !is_foreign && !name.starts_with('.') {
                 waiting.push(path);
@@ -197,8 +196,7 @@ fn files_refer_to_no_outside_paths() {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// Returns the normal dependencies of every package in the lock file's graph, as resolved by `cargo
-/// metadata`.
+/// Returns the normal dependencies of every package, as resolved by `cargo metadata`.
 fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = cargo(&["metadata", "--format-version", "1", "--filter-platform", HOST]);
     let metadata: serde_json::Value = serde_json::from_slice(&output).unwrap();

@@ -80,8 +80,7 @@ fn baseline(built: &BuiltProject) -> Baseline {
     baseline
 }
 
-/// Tests all mutants: the first test that reaches a mutant fails. Returns everything still in memory at the
-/// end.
+/// Tests all mutants: the first test that reaches a mutant fails. Returns everything still in memory.
 fn run(built: &BuiltProject, baseline: &Baseline) -> impl Sized {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("verdicts.json");

@@ -178,8 +178,7 @@ fn streams_one_and_two_may_be_swapped() {
     let (err_reader, err_writer) = pipe().unwrap();
     let mut what = reexecute_with_role("streams_one_and_two_may_be_swapped", "crosser");
     if has_role("crosser") {
-        // The test's own descriptors 1 and 2, swapped. Each is a source below 3 that setting the other would
-        // overwrite.
+        // The test's own descriptors 1 and 2, swapped: setting either one would overwrite the other's source.
         let mut child = spawn(SpawnOptions {
             stdout: ChildStdio::Fd(std::io::stderr().as_fd().try_clone_to_owned().unwrap()),
             stderr: ChildStdio::Fd(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),

@@ -19,8 +19,7 @@ pub(crate) struct FaultPoint {
 pub(crate) enum PossibleLoss {
     /// Clients see only a log message.
     Nothing,
-    /// A worker's journal: unproven results are lost if the worker also dies or the client breaks its
-    /// connection.
+    /// A worker's journal: unproven results are lost if the worker also dies or the client disconnects.
     Journal,
     /// The tests of one lease, which are reported as lost.
     Tests,

@@ -66,8 +66,7 @@ impl RoundProgress {
         self.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
     }
 
-    /// Waits until `delay` after a stage, and then until `holds` returns true. Returns false if the round
-    /// ends first.
+    /// Waits until `delay` after a stage, then until `holds` returns true; false if the round ends first.
     fn wait(&self, stage: RoundStage, delay: Duration, holds: impl Fn(RoundStage) -> bool) -> bool {
         let mut now = self.stage.lock().unwrap();
         loop {
@@ -211,8 +210,7 @@ fn apply_action(
         }
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
             let is_stopped = signal_if_there(pid, "STOP");
-            // At the end of a session the watchdog leaves first. After that only a user resumes its
-            // coordinator.
+            // At the end of a session the watchdog leaves first. Then only a user resumes its coordinator.
             let is_left_alone = progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
                 state(pid) != Some('T') || processes_of_role(pid, ProcessRole::Watchdog).is_empty()
             });

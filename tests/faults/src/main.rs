@@ -148,8 +148,7 @@ fn play_loads(arguments: &HarnessArguments) -> ExitCode {
     if has_findings { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Plays rounds of consecutive seeds, several at a time. `mode` holds the options that replay the same
-/// rounds.
+/// Plays rounds of consecutive seeds, several at a time. `mode` holds the options that replay them.
 fn play(
     arguments: &HarnessArguments,
     rounds: u64,

@@ -1,5 +1,4 @@
-//! Keeps panic messages for the report of a finding instead of printing them. A failed check panics, as in
-//! any test.
+//! Keeps the panic messages of failed checks for the report of a finding instead of printing them.
 
 use std::{cell::RefCell, panic};
 

@@ -71,8 +71,7 @@ impl PlannedSuite {
         }
     }
 
-    /// Returns whether the program has tests outside [`Self::tests`], so that a round must select its tests
-    /// by name.
+    /// Returns whether the program has tests outside [`Self::tests`]; then a round must name its tests.
     pub(crate) fn has_other_tests(&self) -> bool {
         matches!(self.program, PlannedProgram::Libtest | PlannedProgram::Go)
     }

@@ -1,6 +1,6 @@
 //! Real system failures: a state directory on a full or read-only disk, and limits on files, memory and
-//! processes. Mounting and process limits require root. Without root these faults are skipped; `points` has
-//! equivalents.
+//! processes. Mounting and process limits require root; without root these faults are skipped. `points` has
+//! equivalents that need no root.
 
 use std::{
     fs,
@@ -57,8 +57,7 @@ pub(crate) fn limit_files(pid: u32, more: usize) -> bool {
     open > 0 && is_done("prlimit", &["--pid", &pid.to_string(), &limit])
 }
 
-/// Limits a process and its future descendants to `more` KiB above the currently mapped memory; returns false
-/// on failure.
+/// Limits a process and its future descendants to `more` KiB above the mapped memory; false on failure.
 pub(crate) fn limit_memory(pid: u32, more: usize) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));

@@ -466,8 +466,7 @@ pub fn pytest_listing(bytes: &[u8]) {
     listing("pytest", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
 }
 
-/// Checks the dialogue of an MCP server's listing: the requests do not depend on how replies are split, and
-/// they end.
+/// Checks the dialogue of an MCP server's listing: it ends, and does not depend on how replies are split.
 pub fn mcp_listing(bytes: &[u8]) {
     const MOST_REQUESTS: usize = 110;
     let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };

@@ -17,8 +17,7 @@ use super::pieces::pieces;
 /// Longer lines are dropped. The low limit lets the fuzzer reach it.
 const LINE_BYTES: usize = 1024;
 
-/// Checks the filter with a conversation: lines that begin with `<` come from the server, all others from the
-/// client.
+/// Checks the filter with a conversation. Lines of the server begin with `<`; all others are the client's.
 pub fn mcp_filter(bytes: &[u8]) {
     let (whole, pieces) = pieces(bytes);
     let out = play(whole.split_inclusive(|byte| *byte == b'\n'));

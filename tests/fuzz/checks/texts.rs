@@ -1,5 +1,4 @@
-//! Text input by users: accepted text can be printed and parsed to the same value, and errors carry a
-//! position.
+//! Text input by users: accepted text can be printed and parsed again, and errors carry a position.
 
 use std::{borrow::Cow, path::Path, str::FromStr};
 

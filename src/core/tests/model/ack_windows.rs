@@ -1,5 +1,4 @@
-//! Every interleaving of one stream's window events: frames, handling, answers in flight, opening, final
-//! barriers.
+//! Every interleaving of one stream's window events: frames, handling, answers, opening, final barriers.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -4,8 +4,7 @@
 //! connection after the completion on another would be read too late. Frames on a connection other than the
 //! main one count as read once proven, and as lost otherwise.
 //!
-//! For a client with its own queues (`streams`), the rules about handling are checked when it handles a
-//! message.
+//! For a client with its own queues (`streams`), the rules about handling are checked at handling.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +21,7 @@ use crate::{
 pub(crate) enum CompletionState {
     None,
     Sent,
-    /// The client has the completion, or will read it on its main connection before anything that follows
-    /// there.
+    /// The client has the completion, or will read it on its main connection before anything later.
     Here,
 }
 
@@ -65,8 +63,7 @@ impl SimClient {
         self.send(frame, StreamOwner::Main, None);
     }
 
-    /// Sends a frame. `line` holds the unproven results on the same connection; `None` is the main
-    /// connection.
+    /// Sends a frame. `line` holds the unproven results of its connection; `None` is the main connection.
     pub(crate) fn send(&mut self, frame: &SimFrame, owner: StreamOwner, line: Option<&mut BTreeSet<TestId>>) {
         self.check_sent(frame, line);
         if let Some(queues) = &mut self.queues {

@@ -21,8 +21,7 @@ use crate::{
 };
 
 impl ModelWorld {
-    /// Passes an event to the run, carries out its actions, and then grants the idle workers that the run
-    /// wants.
+    /// Passes an event to the run, carries out its actions, and then grants the wanted idle workers.
     pub(crate) fn feed(&mut self, scenario: &ModelScenario, event: RunEvent) {
         self.handle(scenario, event);
         self.grant_idle_workers(scenario);

@@ -85,8 +85,7 @@ fn run(
     let mut actions = VecDeque::from(grant_requested(&mut run, &mut idle, begun));
     while let Some(action) = actions.pop_front() {
         match action {
-            // The process behaves as the test demands; the run receives its events, then the end of the
-            // lease.
+            // The run receives the events of the process, then the end of the lease.
             RunAction::Lease(lease) => {
                 tally.note(&lease);
                 assert!(tally.leases.len() <= most_leases, "the run does not end");

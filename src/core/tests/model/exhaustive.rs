@@ -1,5 +1,4 @@
-//! Every path of small scenarios: the run alone with arbitrary processes, and all processes with the client's
-//! connections.
+//! Every path of small scenarios: the run alone with arbitrary processes, and all processes with a client.
 
 use heeler_core::{
     RetryDelay, RetryPolicy, TestId,

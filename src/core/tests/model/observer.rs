@@ -239,8 +239,7 @@ impl RunObserver {
         // The proof of a drained stream is final.
         if !self.workers.get(&worker).is_some_and(|one| one.is_drained) {
             self.prove(worker, proven);
-            // Results that the client may lack are sent at the end, so the run must not wait for further
-            // tests.
+            // Results that the client may lack are sent at the end, so the run must not wait for tests.
             self.is_open &= usize::try_from(proven).is_ok_and(|proven| proven >= settled.len());
         }
         self.lose_worker(worker);

@@ -1,7 +1,6 @@
 //! Random paths of larger scenarios, with arbitrary processes: plans of a fixed size, and random ones.
 //!
-//! `HEELER_MODEL_STEPS` is the number of steps, `HEELER_MODEL_SEED` the seed. The same values give the same
-//! walk.
+//! `HEELER_MODEL_STEPS` is the number of steps. The same `HEELER_MODEL_SEED` gives the same walk.
 
 use std::time::Duration;
 

@@ -107,8 +107,7 @@ impl RunObserver {
         })
     }
 
-    /// Checks that a process gets further tests only after its own have ended, and never tests to be
-    /// isolated.
+    /// Checks that a process gets further tests only after its own have ended, and never isolated ones.
     pub(crate) fn check_extension(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
         let check = |holds: bool, what: &str| check(EXTENDED, holds, || format!("{what}: {lease:?}"));
         let worker = self.workers.get(&lease.worker).filter(|worker| worker.is_idle && !worker.is_ending);
@@ -242,8 +241,7 @@ impl RunObserver {
         self.check_quiet(FINISHED)?;
         let open = self.workers.iter().find(|(_, worker)| worker.has_had_lease && !worker.is_drained);
         check(FINISHED, open.is_none(), || format!("{open:?} may still send results"))?;
-        // The client will have the proven results of each stream, the resent results, and the synthesized
-        // ones.
+        // The client will have the proven, the resent and the synthesized results of each stream.
         let mut had = vec![0; self.tests.len()];
         for (worker, journal) in journals {
             let (proven, sent) = (self.proven.get(worker).copied().unwrap_or(0), journal.results.len());

@@ -137,8 +137,7 @@ pub(crate) enum PlantedMistake {
     WorkerKept,
     /// The client's close, sent once it has read everything, counts as proof.
     CloseAsProof,
-    /// The client answers barriers when reading them, which wrongly counts as proof that it has handled
-    /// everything.
+    /// The client answers barriers when reading them, which wrongly counts as proof of handling.
     BarrierAnsweredWhenRead,
     /// Updates are sent on a connection that the client has not opened yet. A client that opens late is
     /// mistaken for a client that never answers.

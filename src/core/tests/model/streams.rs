@@ -191,7 +191,6 @@ impl ClientQueues {
 
     /// Handles a frame. No rule applies to frames of a stream that the client has reset.
     fn handle(&mut self, owner: StreamOwner, message: &SimMessage) -> CheckResult {
-        // Record results of a reset stream without checking them.
         if self.is_reset(owner) {
             if let SimMessage::Frame(SimFrame::Results(results)) = message {
                 results.iter().for_each(|(test, _)| {

@@ -1,5 +1,4 @@
-//! How a worker writes to a client with its own queues: windows, barriers, and the steps that wait for
-//! answers.
+//! How a worker writes to a client with its own queues: windows, barriers, and waiting for answers.
 
 use std::cmp::Ordering;
 
@@ -64,7 +63,7 @@ impl ModelWorld {
         opening.into_iter().for_each(|barrier| self.client.send_message(StreamOwner::Worker(id), barrier));
     }
 
-    /// Gives up a connection that the client has not opened in time; the worker's updates then use the main
+    /// Gives up a connection that the client opens too late. The worker's updates then use the main
     /// connection.
     pub(crate) fn give_opening_up(&mut self, id: WorkerId) {
         self.client.reset_stream(StreamOwner::Worker(id));

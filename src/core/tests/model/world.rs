@@ -58,8 +58,7 @@ pub(crate) struct SimCoordinator {
     pub(crate) asked: BTreeSet<StreamOwner>,
     /// Streams of dead watchdogs that were, or could not be, asked for proof.
     pub(crate) proven_finishers: BTreeSet<StreamOwner>,
-    /// Number of finish frames of dead watchdogs that the client has handled or the coordinator has
-    /// forwarded.
+    /// Number of dead watchdogs' finish frames that the client handled or the coordinator forwarded.
     pub(crate) finish_frames: usize,
     /// Some workers' updates were forwarded to the main connection.
     pub(crate) has_relayed: bool,

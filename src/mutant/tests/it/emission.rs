@@ -53,7 +53,7 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
             "(match heeler_guard::at(1,2) { 1 => { ((((-1)))  as u8) } 2 => { (!(((1)))  as u8) } _ => { (!(-1)\n as u8) } })",
         ),
         ("-a as i64", "(match heeler_guard::at(1,1) { 1 => { ((a)) } _ => { (-a) } }) as i64"),
-        // The compiler makes a value of literals static, so the whole expression must stay one.
+        // References to literals have a static lifetime, so a guard must enclose the whole expression.
         ("g(&-1)", "g((match heeler_guard::at(1,1) { 1 => { (&((1))) } _ => { (&-1) } }))"),
         (
             "&[1 << 2, 3]",

@@ -1,5 +1,4 @@
-//! Checks that the committed schema, which validates all traffic of the tests, equals the one generated from
-//! the types.
+//! Checks that the types generate the committed schema, which validates all traffic of the tests.
 
 use crate::check_file;
 

@@ -123,8 +123,7 @@ impl SessionReplay<'_> {
         }
         assert!(message.get("error").is_none(), "{}: {message}", request.message);
         let answer = answer_of(message);
-        // A message sent before the cancellation may still arrive, but the cancellation itself gets no
-        // answer.
+        // A message sent before the cancellation may still arrive; the cancellation gets no answer.
         let is_of_cancellation = answer["state"] == "cancelled" && !self.has_cancelled_run;
         assert!(!request.is_cancelled || !is_of_cancellation, "a cancelled call is answered: {message}");
         let is_modern =

@@ -137,8 +137,7 @@ impl PermittedEffects {
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
-    /// Returns whether a hostile test may legitimately pass because its attack lacked memory, processes or
-    /// files.
+    /// Returns whether a hostile test may pass because its attack lacked memory, processes or files.
     pub(crate) fn may_foil_attack(&self, uid: &str) -> bool {
         self.is_starved && uid.starts_with(hostile::SUITE_PREFIX)
     }

@@ -326,8 +326,8 @@ const LABELS: [&str; 13] = [
     "not run",
 ];
 
-/// Reads the summary of a run: the number of results, of selected tests, and the sum of the counts; `None` if
-/// no test ran.
+/// Reads a run's summary: number of results, of selected tests, and the sum of the counts; `None` if no test
+/// ran.
 fn counts_of(message: &str) -> Option<(usize, usize, usize)> {
     let (_suite, message) = message.split_once(": ")?;
     let (head, rest) = message.split_once(": ")?;
