@@ -575,8 +575,7 @@ fn filter_error_has_its_own_position() {
             parse_error(filter)
         );
     }
-    // With escapes in the string, the position inside it is unknown, so the message has the filter's own
-    // column.
+    // Escapes in the string hide the position inside it, so the message has the filter's own column.
     for filter in ["\"\\u0061ll() & tset(x)\"", "\"\"\"all() & tset(x)\"\"\""] {
         let expected = format!("heeler.toml:2:10: {message}column 9: {fault}");
         assert!(parse_error(filter).ends_with(&expected), "{}", parse_error(filter));

@@ -82,9 +82,8 @@ fn compare(plan: &MtpPlan, story: &RecordedRun, seen: &BTreeMap<String, Value>, 
     let stored: BTreeMap<String, Outcome> =
         story.reports().map(|report| (report.uid, report.outcome)).collect();
     for (uid, node) in seen {
-        let again = stored
-            .get(uid)
-            .unwrap_or_else(|| panic!("{uid} has a empty_result, and the files have none: {node}"));
+        let again =
+            stored.get(uid).unwrap_or_else(|| panic!("{uid} has a result, and the files have none: {node}"));
         let sent: TestNode = serde_json::from_value(node.clone()).expect("nodes are JSON");
         let sent = outcome_of_node(&sent).map(Outcome::label);
         assert_eq!(sent, Some(again.label()), "{uid} has another outcome in the files: {node}");
