@@ -1,6 +1,7 @@
 //! Sums up a run: the latest report of each test by uid, the counts, and the data for report files.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
@@ -91,6 +92,20 @@ impl RunSummary {
     #[must_use]
     pub fn with_passed_outputs(self, passed_outputs: PassedOutputs) -> Self {
         Self { passed_outputs, ..self }
+    }
+
+    /// Returns the same summary without the outputs of passed tests, if it kept them. Report files have no
+    /// such outputs, whatever is displayed.
+    #[must_use]
+    pub fn without_passed_outputs(&self) -> Cow<'_, Self> {
+        if self.passed_outputs == PassedOutputs::Dropped {
+            return Cow::Borrowed(self);
+        }
+        let mut summary = Self { passed_outputs: PassedOutputs::Dropped, ..self.clone() };
+        let mut records = std::mem::take(&mut summary.records);
+        records.iter_mut().for_each(|record| summary.reduce(record));
+        summary.records = records;
+        Cow::Owned(summary)
     }
 
     /// Returns whether a test has ended, or a program has failed outside its tests.
@@ -388,7 +403,7 @@ fn detail_bytes(record: &TestReport) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample_reports::{reason_report, report};
+    use crate::sample_reports::{reason_report, report, result_report};
 
     #[test]
     fn test_reported_twice_counts_once() {
@@ -478,6 +493,16 @@ mod tests {
         let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
         assert_eq!(outcomes, [Outcome::Passed, Outcome::Interrupted, not_run]);
         assert_eq!((summary.missing_outcomes(), summary.unfinished_tests().len()), (0, 0));
+    }
+
+    #[test]
+    fn passed_outputs_that_are_kept_can_be_left_out() {
+        let mut summary = RunSummary::new(Some(1)).with_passed_outputs(PassedOutputs::Kept);
+        let result = TestResult { stdout: "out".into(), ..TestResult::new(Outcome::Passed) };
+        summary.add_reports([result_report("a", result)]);
+        assert!(summary.records()[0].has_output());
+        let reduced = summary.without_passed_outputs();
+        assert_eq!((reduced.records()[0].detail.is_none(), reduced.counts().passed()), (true, 1));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub fn write_report(
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         fs::create_dir_all(dir).map_err(failed)?;
     }
+    let summary = content.summary.without_passed_outputs();
+    let content = &ReportContent { summary: &summary, ..*content };
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
     let written = (request.format.write)(content, &mut file).and_then(|()| Ok(file.flush()?));

@@ -67,8 +67,14 @@ fn report_from_journals_equals_report_of_run() {
         let world =
             if program == "kinds" { TestWorld::with_gtest(program) } else { TestWorld::with_libtest() };
         world.write("heeler.toml", SHORT);
-        // One slot keeps the order of tests fixed. The options cover crashes, hangs and retries.
-        for more in [&["-j1"][..], &["-j1", "--retries", "1"], &["-j1", "--max-fail", "2", "--isolate"]] {
+        // One slot keeps the order of tests fixed. The options cover crashes, hangs, retries, and outputs of
+        // passed tests, which are displayed and in no report file.
+        for more in [
+            &["-j1"][..],
+            &["-j1", "--retries", "1"],
+            &["-j1", "--max-fail", "2", "--isolate"],
+            &["-j1", "--success-output", "final"],
+        ] {
             let ran = world.run(&[&["run", program, "--junit", "live.xml"], more].concat());
             check_same_report(&world);
             let report = world.run(&["report"]).assert_code(0);
