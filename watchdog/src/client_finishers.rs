@@ -73,7 +73,8 @@ impl ClientFinishers {
         }
     }
 
-    /// Removes a client that has left. Returns its finisher if it is not in use.
+    /// Records that a client has left. Returns its finisher, unless a finish is using it: then
+    /// [`Self::put_back`] returns the finisher later.
     pub(crate) fn end_client(&mut self, client: ClientId) -> Option<Box<RunFinisher>> {
         let entry = self.clients.get_mut(&client)?;
         let finisher = entry.finisher.take();

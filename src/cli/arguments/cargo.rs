@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// What cargo builds; the options and their meanings are those of cargo. Each of them means `--cargo`.
+/// Cargo's own options for selecting what to build, with cargo's meanings. Each of them implies `--cargo`.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Cargo")]
 pub(crate) struct CargoTargetArguments {

@@ -1,8 +1,8 @@
-//! Options that a client sends with a run request, in the notations of `heeler.toml`.
+//! Options that a client sends with a run request, in the notation of `heeler.toml`.
 //! [`ResolvedSettings::for_run`](super::ResolvedSettings::for_run) applies them over all other settings.
 //!
-//! Works with any self-describing serde format. The first wrong member stops reading, and the error names the
-//! member and what was expected.
+//! Works with any self-describing serde format. Parsing stops at the first invalid member; the error names
+//! the member and the expected value.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 

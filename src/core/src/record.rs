@@ -129,7 +129,7 @@ pub enum Severity {
     Error,
 }
 
-/// Start of a process for tests.
+/// Start of a test process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ProcessStart {
@@ -144,7 +144,7 @@ pub struct ProcessStart {
     pub started_ms: u64,
 }
 
-/// End of a process for tests.
+/// End of a test process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ProcessEnd {

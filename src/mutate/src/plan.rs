@@ -230,7 +230,8 @@ pub struct Baseline {
 /// The processes and tests planned for a mutant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MutantPlan {
-    /// Processes to run in sequence until one decides. Empty if no test reaches the mutant.
+    /// Test processes, run one after another until one decides the mutant's status. Empty if no test reaches
+    /// the mutant.
     pub steps: Vec<PlanStep>,
     pub covered_by: Vec<TestIndex>,
     /// Whether the place is reached outside of tests. All tests of the program run then.

@@ -248,7 +248,7 @@ impl RunSummary {
         &self.ambiguous_leaks
     }
 
-    /// Returns the tests that left processes behind, in the order of their ends.
+    /// Returns the tests that left processes behind, in the order in which they ended.
     pub fn leaky_tests(&self) -> impl Iterator<Item = &TestReport> {
         self.records.iter().filter(|record| record.is_leaky())
     }
@@ -280,14 +280,14 @@ impl RunSummary {
         self.selected.unwrap_or(self.records.len() + self.unfinished.len())
     }
 
-    /// Returns all ended tests, in the order of their ends.
+    /// Returns all ended tests, in the order in which they ended.
     #[must_use]
     pub fn records(&self) -> &[TestReport] {
         &self.records
     }
 
-    /// Returns the tests with this kind of outcome, in the order of their ends. [`Outcome::NotRun`] matches
-    /// whatever its reason.
+    /// Returns the tests with this kind of outcome, in the order in which they ended. [`Outcome::NotRun`]
+    /// matches whatever its reason.
     pub fn with_outcome(&self, outcome: Outcome) -> impl Iterator<Item = &TestReport> {
         let is_same = move |other| match (outcome, other) {
             (Outcome::NotRun(_), Outcome::NotRun(_)) => true,

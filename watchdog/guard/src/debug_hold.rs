@@ -55,7 +55,7 @@ enum DebugStage {
 /// Watches whether a debugger has attached to a stopped process.
 struct AttachWatch {
     next_check: Instant,
-    /// The stop was ended, and the debugger holds the process.
+    /// A debugger has attached, and the guard has resumed the process for it.
     is_held_by_debugger: bool,
 }
 

@@ -156,7 +156,7 @@ impl ForkServer {
         Ok(())
     }
 
-    /// Reports how an ended guard ended. It may not be reaped yet.
+    /// Reports how a guard ended. The guard may not have been reaped yet.
     fn report_exit(&mut self, pid: Pid) -> io::Result<()> {
         self.reap_guards()?;
         let exit = self.last_failure.filter(|failure| failure.pid == pid).map(|failure| failure.exit);

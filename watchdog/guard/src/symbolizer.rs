@@ -117,7 +117,7 @@ pub fn in_own_process(
         // The process is not reaped yet, so its id is valid.
         drop(child.signal(Signal::KILL));
     }
-    // The exit is received nowhere else. If it is unknown, the texts decide.
+    // Nothing else reaps this child. If its exit status is unknown, the result depends on the texts alone.
     let signal = process::reap_child(child.pid).ok().and_then(|exit| exit.signal);
     let failed = |reason: String| Err(SymbolizerError::Failed(reason));
     match (read, signal) {

@@ -20,7 +20,7 @@ const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "b
 /// Advice for a program that has lost its privileges.
 const KEEPS_THEM: &str = "crash-capture = \"off\" keeps them";
 
-/// Scope of tracing.
+/// Which processes the guard traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceScope {
     /// Only the test process.

@@ -177,7 +177,7 @@ impl ProcessTracer {
         self.tracees.is_stopped(process)
     }
 
-    /// Handles pending events. A crash may take a while.
+    /// Handles pending events. Handling a crash may take a while.
     pub(super) fn handle_pending_events(&mut self) -> io::Result<()> {
         self.has_more = false;
         for _ in 0..MAX_EVENTS_PER_CALL {

@@ -45,8 +45,8 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) exit_stack: Option<String>,
     /// Crash location and signal.
     pub(crate) detail: Option<String>,
-    /// The process died before it was told to end. A limit that passed during crash capture did not cause the
-    /// end.
+    /// The process died before it was told to exit. A time limit that expired during crash capture is not the
+    /// cause.
     pub(crate) is_own_death: bool,
     /// How the guard was lost, if it was. Nothing else is known about the end then.
     pub(crate) guard_loss: Option<GuardLoss>,

@@ -176,7 +176,7 @@ impl RunningBatch {
                 self.deadlines.limit_from_now(place, limit, self.now);
             }
             TranscriptEvent::Ended { place, verdict } => {
-                // Some frameworks report skipped tests by an end without a beginning.
+                // Some frameworks report a skipped test with an end event but no begin event.
                 self.on_test_begun(place, outputs, records);
                 self.on_test_ended(place, verdict, records);
             }

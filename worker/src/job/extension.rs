@@ -50,7 +50,8 @@ impl LeaseExtension {
         }
     }
 
-    /// Returns whether the process can be given more tests, because its requests have not ended.
+    /// Returns whether the process can be given more tests: its own tests are settled, it still takes
+    /// requests, and it is not being ended.
     pub(super) fn may_follow(&self, transcript: &dyn TranscriptParser, batch: &RunningBatch) -> bool {
         !matches!(self, Self::Impossible) && transcript.takes_more_tests() && batch.is_settled()
     }

@@ -68,7 +68,8 @@ pub(super) struct LeaseProcessStart<'s> {
     pub(super) tests: &'s [&'s ListedTest],
     /// Process whose fork can be used instead.
     pub(super) forked: Option<ForkSource>,
-    /// A process started for a listing can be used, since the lease requires nothing else.
+    /// Whether the lease can use a process that waits after listing its tests. Not if the lease repeats or
+    /// isolates tests, runs a variant, limits memory, traces, or needs a debugger.
     pub(super) is_adoptable: bool,
     pub(super) directory_variables: TestDirectoryVariables,
     pub(super) memory_bytes: Option<u64>,

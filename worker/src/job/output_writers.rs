@@ -177,7 +177,7 @@ impl OutputWriters {
     fn set_main(&mut self, root: Pid, main: Pid) {
         self.main = Some(main);
         self.origin = Origin::of(main, root);
-        // The interpreter of a script is also the program of the script's children.
+        // The children of a script may run the same interpreter without being forked copies of the script.
         self.origin.is_doubtful &= !self.is_script;
     }
 

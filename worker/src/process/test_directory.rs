@@ -110,7 +110,7 @@ impl TestDirectory {
 
 impl Drop for TestDirectory {
     fn drop(&mut self) {
-        // A directory that cannot be removed is removed with the session's directory, or left to the system.
+        // If this fails, the directory is removed with the session's directory, or is left behind.
         match fs::remove_dir_all(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::debug!(%error, path = %self.path.display(), "could not remove a test's directory");

@@ -79,7 +79,7 @@ pub(crate) struct UpdateChunk<'a> {
     pub(crate) position: u64,
     /// JSON of each change.
     pub(crate) changes: Vec<&'a [u8]>,
-    /// Which of the changes are for running tests, and which are results.
+    /// The changes that belong to tests, each marked as running or ended.
     pub(crate) tests: Vec<TestChange>,
     /// Files of the results in this chunk.
     pub(crate) files: Vec<&'a DiagnosticsFile>,

@@ -35,8 +35,8 @@ const WARM_UP_PART: usize = 7;
 const START_PER_DELAY: u32 = 2;
 /// Maximum delay of a start. Tests that turn out to be slow run on one slot for that long.
 const MAX_START_DELAY: Duration = Duration::from_millis(400);
-/// With this many waiting programs for each slot, a small program without data is not split: there are enough
-/// batches to keep the slots busy until the end.
+/// With this many waiting programs per slot, a small program without known durations is not split: there are
+/// enough batches to keep the slots busy until the end.
 const PROGRAMS_PER_SLOT: usize = 4;
 /// Tests below this multiple of their program's start cost do not get a process of their own.
 const ISOLATED_TEST_PER_START: u32 = 3;

@@ -4,7 +4,7 @@ use crate::Slots;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunSlots {
-    /// Maximum number of slots by the plan, at least one.
+    /// Maximum number of slots that the plan allows, at least one.
     limit: Slots,
     /// Maximum number of slots while other runs also need slots.
     share: Slots,
@@ -26,7 +26,7 @@ impl RunSlots {
         self.spare = spare;
     }
 
-    /// Returns the maximum number of slots by the plan.
+    /// Returns the maximum number of slots that the plan allows.
     pub(super) fn limit(&self) -> Slots {
         self.limit
     }

@@ -6,7 +6,7 @@ use heeler_mutant_model::{Mutant, MutantResult, MutantStatus, MutationCounts};
 
 use crate::sanitise::one_line;
 
-/// Maximum number of characters of a text that shares its line with others.
+/// Maximum length, in characters, of a source text quoted within a line.
 const SHORT_CHARS: usize = 80;
 /// Number of characters shown around the difference in a longer text.
 const CONTEXT_CHARS: usize = 20;

@@ -116,7 +116,8 @@ impl PooledWorker {
         self.death_deadline.get_or_insert(Instant::now() + DEATH_DEADLINE);
     }
 
-    /// Returns what was forwarded for this dead worker.
+    /// Converts this dead worker into what is needed to settle its streams: the last forwarded position of
+    /// each run, and the updates that clients may not have handled yet.
     pub(super) fn into_dead(self, worker: WorkerId) -> DeadSender {
         let mut relayed = self.forwarded_before;
         let position = self.forwarded.position.load(Ordering::Acquire);

@@ -81,7 +81,7 @@ impl GeneralRegisterSet {
         self.rip
     }
 
-    /// Returns the address of the innermost word of the stack.
+    /// Returns the stack pointer, which is the lowest address of the used part of the stack.
     #[must_use]
     pub fn stack_pointer(&self) -> u64 {
         self.rsp

@@ -21,7 +21,7 @@ const PROGRAM_ADDRESS: u64 = 0x40_0000;
 /// Address of the stacks.
 const STACK_ADDRESS: u64 = 0x7fff_0000_0000;
 const STACK_BYTES: u64 = 4096;
-/// Number of threads, spread over the program.
+/// Number of simulated threads. Their instruction pointers are spread evenly over the program.
 const THREADS: u64 = 16;
 
 /// Unwinds and symbolizes stacks in a program.

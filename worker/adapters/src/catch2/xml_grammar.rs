@@ -446,7 +446,7 @@ fn unescape_bytes(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the reading unless it is a mismatch.
+/// Returns `None` for a mismatch, otherwise `read` unchanged.
 fn decided(read: ReadMarker) -> Option<ReadMarker> {
     match read {
         Err(ScanStop::Mismatch) => None,

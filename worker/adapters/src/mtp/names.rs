@@ -36,8 +36,8 @@ impl Selector {
         Some(Self { uid: part(0)?, display_name: part(1)?, function: part(2) })
     }
 
-    /// Returns the test node for a request. Other members have no meaning there, and an incomplete location
-    /// is rejected.
+    /// Returns the test node to send in a run request. The application ignores members other than these, and
+    /// rejects an incomplete location.
     pub(super) fn to_node(&self) -> Value {
         json!({"uid": self.uid, "display-name": self.display_name})
     }

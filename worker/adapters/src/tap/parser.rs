@@ -309,7 +309,7 @@ impl TranscriptParser for TapParser {
     }
 }
 
-/// Numbers of the points so far, in any order, each once.
+/// Numbers of the test points seen so far. Points may arrive in any order, but each only once.
 #[derive(Debug, Default)]
 struct PointNumbers {
     /// All numbers from 1 to this one have been seen.
