@@ -11,6 +11,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct LiveScreen {
     colour: ColourMode,
+    /// Width in columns of each drawn line.
     drawn: Vec<usize>,
     /// Number of rows between the last drawn line and the cursor below it.
     rows_below: usize,

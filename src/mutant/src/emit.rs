@@ -48,8 +48,8 @@ pub struct EmittedSource {
 }
 
 impl MutatedSource {
-    /// Writes the guarded source. Mutants are numbered from `first`, whether they are written or not.
-    /// Mutants that are ignored or in `withdrawn` are not written.
+    /// Writes the guarded source. Mutants are numbered from `first`, at least 1, whether they are written or
+    /// not. Mutants that are ignored or in `withdrawn` are not written.
     pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>) -> EmittedSource {
         let mut parser = SourceParser::new(self.file.language);
         let guards = self.guards(&mut parser);

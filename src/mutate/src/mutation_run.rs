@@ -155,8 +155,8 @@ impl<'a> MutationRun<'a> {
         self.longest
     }
 
-    /// Sorts waiting mutants by these keys, if none has begun. A run that ends early should not cover the
-    /// first sources only.
+    /// Sorts the waiting mutants by these keys. Call this before any mutant has begun. A run that ends early
+    /// should not cover the first sources only.
     pub fn begin_by(&mut self, key: impl Fn(MutantNumber) -> u64) {
         let mutants = &self.mutants;
         self.waiting.make_contiguous().sort_by_key(|&index| key(mutants[index].number));

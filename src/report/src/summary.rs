@@ -347,7 +347,7 @@ impl RunSummary {
         reasons
     }
 
-    /// Returns up to `limit` tests that took at least `from`, slowest first.
+    /// Returns the `limit` slowest tests of those that took at least `from`, slowest first.
     #[must_use]
     pub fn slowest(&self, limit: usize, from: Duration) -> Vec<&TestReport> {
         let mut slow: Vec<&TestReport> =

@@ -1,5 +1,5 @@
-//! A client that stops reading stops the run, but loses nothing. Memory stays bounded, and other requests are
-//! processed meanwhile. When the client reads again, every result arrives once.
+//! A client that stops reading stalls the run, but loses nothing. Memory stays bounded, and other requests
+//! are processed meanwhile. When the client reads again, every result arrives once.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 

@@ -165,7 +165,7 @@ impl Tracees {
         self.threads.insert(process, TracedThread::of_process(process));
     }
 
-    /// Records the program that a process has executed.
+    /// Records that a process has executed its program, and whether that program is expected to crash.
     pub(super) fn record_program(&mut self, process: Pid, is_crash_expected: bool) {
         if let Some(traced) = self.processes.get_mut(&process) {
             traced.is_executed = true;

@@ -30,7 +30,7 @@ pub struct AdapterListing {
     pub failure: Option<ListingError>,
     /// Problems of the program that do not prevent its tests from running.
     pub warnings: Vec<String>,
-    /// Absolute paths beside the program. A change of one of them may change the tests.
+    /// Absolute paths of files and directories, besides the program, whose change may change the tests.
     pub depends_on: Vec<OsText>,
 }
 

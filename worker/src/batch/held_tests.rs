@@ -4,7 +4,6 @@
 //!
 //! A test may also end several times in one run: rows and attempts under one name, or a class whose tear-down
 //! fails after its tests. Any failure wins.
-//! class whose tear-down fails after them. Any failure wins.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -142,9 +142,9 @@ fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
     TestResult { reason, failures, answer, ..TestResult::new(outcome) }
 }
 
-/// Returns the result of an isolated rerun of a test whose process died after other tests had run in it. The
-/// first crash stays the result, whatever the rerun did. But if several tests were running at the crash, only
-/// a test that dies again is blamed; other tests get the result of their rerun.
+/// Returns the result of a test whose process died after other tests had run in it, given the isolated rerun
+/// of the test. The first crash stays the result, whatever the rerun did. But if several tests were running
+/// at the crash, only a test that dies again is blamed; other tests get the result of their rerun.
 fn isolated_rerun_result(
     test: &LeasedTest,
     first: &Attempt,

@@ -12,9 +12,9 @@ use crate::{GuardLoss, LeaseOutcome, NotRunReason, ProgramId, TestId};
 const EARLY_ENDS_BEFORE_SHRINK: u32 = 3;
 /// Divisor: a process ends early if it completes at most a tenth of its batch, or only the first test.
 const EARLY_END_DIVISOR: usize = 10;
-/// A program is given up after this many consecutive processes whose guards are lost before any test has
-/// started. The limit grows with the number of slots, because a common cause may kill the guards of all slots
-/// at once.
+/// Minimum number of consecutive processes, whose guards are lost before any test has started, after which a
+/// program is given up. The limit is this or [`GUARD_LOSSES_PER_SLOT`] per slot, whichever is larger, because
+/// a common cause may kill the guards of all slots at once.
 const MIN_GUARD_LOSSES_PER_PROGRAM: u32 = 12;
 const GUARD_LOSSES_PER_SLOT: u32 = 4;
 

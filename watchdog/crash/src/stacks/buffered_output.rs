@@ -20,7 +20,8 @@ const MAGIC: u32 = 0xfbad_0000;
 const WRITE_BASE: u64 = 32;
 const WRITE_END_OF_DATA: u64 = 40;
 const FILE_DESCRIPTOR: u64 = 112;
-/// Maximum plausible buffer size. Larger buffers are ignored, so their output is lost.
+/// Maximum plausible size of the unwritten output. More is ignored and lost, even if the program has set a
+/// larger buffer.
 const MAX_BUFFER_BYTES: u64 = 1 << 20;
 
 /// Returns the bytes in a stopped process's standard output buffer, if the process uses the GNU C library and

@@ -31,7 +31,7 @@ pub(crate) enum ImageSource {
 
 /// Parts of an image that the unwinder needs.
 pub(crate) struct LoadedImage {
-    /// Load bias: the difference between an address in memory and in the file.
+    /// Load bias: added to an address in the file, it gives the address in memory.
     pub(crate) bias: u64,
     /// Build id, if the linker wrote one.
     pub(crate) build_id: Option<Vec<u8>>,

@@ -117,8 +117,8 @@ pub(crate) struct AddressSpace<'a> {
 ///
 /// # Errors
 ///
-/// If the process is gone or must not be traced. A thread whose stack cannot be followed has fewer frames
-/// instead.
+/// If the process is gone, or this process is not permitted to trace it. A thread whose stack cannot be
+/// followed has fewer frames instead.
 pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
     let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
     let text = std::fs::read(format!("/proc/{pid}/maps"));

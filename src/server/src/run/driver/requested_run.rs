@@ -207,8 +207,8 @@ impl RequestedRun {
     }
 
     /// Returns the startup limit of a process: the configured limit, or a multiple of the program's longest
-    /// known start if that is longer. The limit doubles with each earlier startup timeout, since a slow start
-    /// is not the test's fault.
+    /// known start if that is longer. The limit doubles with each earlier startup timeout, at most
+    /// [`MAX_STARTUP_DOUBLINGS`] times, since a slow start is not the test's fault.
     pub(super) fn startup_limit_ms(
         &self,
         program: usize,
