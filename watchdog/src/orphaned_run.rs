@@ -191,16 +191,7 @@ mod tests {
         };
         fs::write(dir.path().join(manifest::MANIFEST_FILE_NAME), manifest.to_bytes()).unwrap();
         let mut journal = journal::MAGIC.to_vec();
-        let attempt = Attempt {
-            outcome: Outcome::Failed,
-            message: "m".into(),
-            exit_reason: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 1,
-        };
+        let attempt = Attempt::new(Outcome::Failed, "m");
         for record in [
             started(0),
             RunRecord::Finished { test: TestId(0), result: TestResult::new(Outcome::Passed) },

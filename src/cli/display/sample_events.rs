@@ -105,16 +105,7 @@ pub(super) fn results_of_every_kind() -> Vec<TestEvent> {
         duration_us: Some(62_000_000),
         ..TestResult::with_reason(Outcome::TimedOut, "ran longer than 1m 00s")
     };
-    let earlier = Attempt {
-        outcome: Outcome::Failed,
-        message: "no".into(),
-        exit_reason: None,
-        stdout: String::new(),
-        stderr: String::new(),
-        diagnostics: None,
-        attached: Vec::new(),
-        duration_us: 1,
-    };
+    let earlier = Attempt::new(Outcome::Failed, "no");
     let flaky = TestResult {
         duration_us: Some(1_200_000),
         attempts: vec![earlier],

@@ -241,16 +241,7 @@ mod tests {
     use super::*;
 
     fn attempt(outcome: Outcome, message: &str) -> Attempt {
-        Attempt {
-            outcome,
-            message: message.into(),
-            exit_reason: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 1,
-        }
+        Attempt::new(outcome, message)
     }
 
     #[test]

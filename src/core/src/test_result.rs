@@ -250,6 +250,21 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Returns an attempt with an outcome and its message, and nothing else.
+    #[must_use]
+    pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self {
+            outcome,
+            message: message.into(),
+            exit_reason: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            diagnostics: None,
+            attached: Vec::new(),
+            duration_us: 0,
+        }
+    }
+
     /// Returns the files of the attempt: those collected for it, then those that the test attached.
     pub fn files(&self) -> impl Iterator<Item = DiagnosticsFile> + '_ {
         own_files(self.diagnostics.as_deref(), &self.attached)
@@ -403,14 +418,9 @@ mod tests {
         let diagnostics =
             |path| Some(Box::new(TestDiagnostics { files: vec![file(path)], ..TestDiagnostics::default() }));
         let attempt = Attempt {
-            outcome: Outcome::Failed,
-            message: String::new(),
-            exit_reason: None,
-            stdout: String::new(),
-            stderr: String::new(),
             diagnostics: diagnostics("/first.dmp"),
             attached: vec![file("/first.log"), file("/shared.log")],
-            duration_us: 1,
+            ..Attempt::new(Outcome::Failed, "")
         };
         let result = TestResult {
             diagnostics: diagnostics("/last.dmp"),

@@ -73,14 +73,10 @@ pub(super) fn crashed() -> TestResult {
 /// Returns the result of a test that passed after a crash.
 pub(super) fn flaky() -> TestResult {
     let attempt = Attempt {
-        outcome: Outcome::Crashed,
-        message: "died".into(),
         exit_reason: killed_by("SIGABRT"),
         stdout: "o".into(),
-        stderr: String::new(),
-        diagnostics: None,
-        attached: Vec::new(),
         duration_us: 2000,
+        ..Attempt::new(Outcome::Crashed, "died")
     };
     TestResult { attempts: vec![attempt], ..TestResult::new(Outcome::Flaky) }
 }

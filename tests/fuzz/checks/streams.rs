@@ -175,16 +175,7 @@ fn record(piece: &[u8]) -> JournalRecord {
             let message = String::from_utf8_lossy(piece).into_owned();
             RunRecord::Provisional {
                 test,
-                attempt: Attempt {
-                    outcome: Outcome::Crashed,
-                    message,
-                    exit_reason: None,
-                    stdout: String::new(),
-                    stderr: String::new(),
-                    diagnostics: None,
-                    attached: Vec::new(),
-                    duration_us,
-                },
+                attempt: Attempt { duration_us, ..Attempt::new(Outcome::Crashed, message) },
                 next: if duration_us.is_multiple_of(2) { NextRun::Retry } else { NextRun::Isolated },
             }
         }

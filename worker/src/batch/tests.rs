@@ -401,16 +401,7 @@ fn failure_with_retries_left_is_provisional() {
 #[test]
 fn second_attempt_lists_the_first() {
     let mut lease = lease(1);
-    Arc::make_mut(&mut lease.tests[0]).attempts.push(Attempt {
-        outcome: Outcome::Failed,
-        message: "1 is not 2".into(),
-        exit_reason: None,
-        stdout: String::new(),
-        stderr: String::new(),
-        diagnostics: None,
-        attached: Vec::new(),
-        duration_us: 0,
-    });
+    Arc::make_mut(&mut lease.tests[0]).attempts.push(Attempt::new(Outcome::Failed, "1 is not 2"));
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0), passed(0)], "");
     bench.finish(1, exit(0), COMPLETE);

@@ -391,16 +391,7 @@ mod tests {
     #[test]
     fn provisional_result_is_journalled_but_not_sent() {
         let mut updates = UpdateBatch::default();
-        let attempt = Attempt {
-            outcome: Outcome::Crashed,
-            message: "m".into(),
-            exit_reason: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 0,
-        };
+        let attempt = Attempt::new(Outcome::Crashed, "m");
         updates.add_provisional(TestId(1), attempt, NextRun::Isolated);
         assert_eq!(updates.chunks().count(), 0);
         assert!(matches!(updates.reports[..], [LeaseEvent::CrashedProvisionally { test: TestId(1), .. }]));

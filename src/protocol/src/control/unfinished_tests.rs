@@ -53,16 +53,7 @@ mod tests {
         let mut tests = UnfinishedTests::default();
         let settled =
             |test| LeaseEvent::Settled { test, outcome: Outcome::Passed, duration_us: 1, position: 1 };
-        let attempt = Attempt {
-            outcome: Outcome::Failed,
-            message: String::new(),
-            exit_reason: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 1,
-        };
+        let attempt = Attempt::new(Outcome::Failed, "");
         let failed = |test| LeaseEvent::FailedProvisionally { test, attempt: Box::new(attempt.clone()) };
         let crashed = |test| LeaseEvent::CrashedProvisionally { test, attempt: Box::new(attempt.clone()) };
         let [one, two, three] = [1, 2, 3].map(TestId);

@@ -20,16 +20,7 @@ fn sample_records() -> Vec<JournalRecord> {
         RunRecord::Finished { test: TestId(3), result: TestResult::new(Outcome::Passed) },
         RunRecord::Provisional {
             test: TestId(9),
-            attempt: Attempt {
-                outcome: Outcome::Failed,
-                message: "m".into(),
-                exit_reason: None,
-                stdout: String::new(),
-                stderr: "e".into(),
-                diagnostics: None,
-                attached: Vec::new(),
-                duration_us: 5,
-            },
+            attempt: Attempt { stderr: "e".into(), duration_us: 5, ..Attempt::new(Outcome::Failed, "m") },
             next: NextRun::Isolated,
         },
         RunRecord::FilesKept(vec![DiagnosticsFile { path: "/f".into(), description: "d".into() }]),

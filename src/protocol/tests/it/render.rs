@@ -170,14 +170,10 @@ fn several_failures_are_listed() {
 #[test]
 fn attempts_round_trip() {
     let attempt = |outcome, exit_reason| Attempt {
-        outcome,
-        message: "m".into(),
         exit_reason,
         stdout: "o".into(),
-        stderr: String::new(),
-        diagnostics: None,
-        attached: Vec::new(),
         duration_us: 2500,
+        ..Attempt::new(outcome, "m")
     };
     let exit = ExitReason { signal: Some("SIGABRT".into()), ..ExitReason::default() };
     let attempts = vec![attempt(Outcome::Failed, None), attempt(Outcome::Crashed, Some(exit))];

@@ -39,22 +39,12 @@ pub(super) fn take_early_reports(reports: &mut Vec<LeaseEvent>) -> Vec<LeaseEven
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{Attempt, Outcome, TestResult};
+    use heeler_core::{Attempt, Outcome};
 
     use super::*;
 
     fn crashed(test: TestId) -> LeaseEvent {
-        let result = TestResult::new(Outcome::Crashed);
-        let attempt = Attempt {
-            outcome: result.outcome,
-            message: String::new(),
-            exit_reason: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            diagnostics: None,
-            attached: Vec::new(),
-            duration_us: 1,
-        };
+        let attempt = Attempt::new(Outcome::Crashed, "");
         LeaseEvent::CrashedProvisionally { test, attempt: Box::new(attempt) }
     }
 

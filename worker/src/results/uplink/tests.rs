@@ -403,16 +403,7 @@ async fn crashed_test_without_a_journal_runs_again_after_its_start_is_handled() 
     updates.add_started(TestId(0), |out| {
         out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node));
     });
-    let attempt = Attempt {
-        outcome: Outcome::Crashed,
-        message: String::new(),
-        exit_reason: None,
-        stdout: String::new(),
-        stderr: String::new(),
-        diagnostics: None,
-        attached: Vec::new(),
-        duration_us: 1,
-    };
+    let attempt = Attempt::new(Outcome::Crashed, "");
     updates.add_provisional(TestId(0), attempt, NextRun::Isolated);
     bench.send_batch("r", updates).await;
     let is_crash = |event: &LeaseEvent| matches!(event, LeaseEvent::CrashedProvisionally { .. });
