@@ -157,7 +157,11 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         }
     }
     for (of, ends) in &mut own {
-        let expected = console.remove(of).unwrap_or_else(|| panic!("the console has no {of}: {ends:?}"));
+        let Some(expected) = console.remove(of) else {
+            // Output that a test writes past the console may cut the row of a test beside it.
+            assert!(name == "xu-suite" && of.starts_with("Writes"), "the console has no {of}: {ends:?}");
+            continue;
+        };
         let mut expected = if expected.len() > ends.len() { fold(&expected) } else { expected };
         ends.sort();
         expected.sort();
