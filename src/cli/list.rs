@@ -16,7 +16,10 @@ use super::{
 };
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
-use heeler_server::pool::WorkerStdout;
+use heeler_server::{
+    discovery::{Catalogue, TestRef},
+    pool::WorkerStdout,
+};
 
 /// Prints the tests to standard output, and everything else to standard error.
 pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, CommandError> {
@@ -55,22 +58,41 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     // Select tests and print them.
     let (broken, tests): (Vec<_>, Vec<_>) = catalogue.all().partition(is_unlisted_program);
     let found = tests.len();
-    let selection = select(&catalogue, tests, &settings)?;
+    let list = TestList::new(arguments.format, colour, &root);
+    let is_any_selected = print_selected(&catalogue, tests, &settings, list)?;
+    if !broken.is_empty() {
+        return Ok(CliExitCode::Setup);
+    }
+    Ok(exit_code_of_list(is_any_selected, found))
+}
+
+/// Selects among the tests by the settings and prints the selected ones. Returns whether any is selected.
+///
+/// # Errors
+/// The history to split by can't be read, or the split is not the demanded one.
+pub(super) fn print_selected(
+    catalogue: &Catalogue,
+    tests: Vec<TestRef>,
+    settings: &ResolvedSettings,
+    mut list: TestList<'_>,
+) -> Result<bool, CommandError> {
+    let selection = select(catalogue, tests, settings)?;
     if let Some(warning) = selection.split_warning {
         eprintln!("heeler: {warning}");
     }
-    let mut list = TestList::new(arguments.format, colour, &root);
     for test in &selection.chosen {
         catalogue.with_description(*test, |test| list.add(test));
     }
     // A closed pipe (`heeler list | head`) is not an error.
     let _closed = std::io::stdout().write_all(list.render().as_bytes());
-    if !broken.is_empty() {
-        return Ok(CliExitCode::Setup);
+    Ok(!selection.chosen.is_empty())
+}
+
+/// Returns the exit code of a list of `found` tests, and says why the list is empty if no test is selected.
+pub(super) fn exit_code_of_list(is_any_selected: bool, found: usize) -> CliExitCode {
+    if is_any_selected {
+        return CliExitCode::Success;
     }
-    if selection.chosen.is_empty() {
-        eprintln!("heeler: {}", describe_empty_selection(found));
-        return Ok(CliExitCode::ZeroTests);
-    }
-    Ok(CliExitCode::Success)
+    eprintln!("heeler: {}", describe_empty_selection(found));
+    CliExitCode::ZeroTests
 }

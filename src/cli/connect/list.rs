@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    io::Write as _,
     time::Duration,
 };
 
@@ -28,9 +27,9 @@ use crate::cli::{
     configuration::load_config,
     display::{DisplayStream, list::TestList},
     exit::{CliExitCode, CommandError},
-    run::describe_empty_selection,
+    list::{exit_code_of_list, print_selected},
     run_view::display_options,
-    select::{check_filters, select},
+    select::check_filters,
     signals::SignalListener,
 };
 
@@ -61,21 +60,9 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let tests = cases.selectable();
     let found = tests.len();
-    let selection = select(&cases.catalogue, tests, &settings)?;
-    if let Some(warning) = selection.split_warning {
-        eprintln!("heeler: {warning}");
-    }
-    let mut list = TestList::new(arguments.format, options.colour, &options.root);
-    for test in &selection.chosen {
-        cases.catalogue.with_description(*test, |test| list.add(test));
-    }
-    // A closed pipe is not an error.
-    let _closed = std::io::stdout().write_all(list.render().as_bytes());
-    if selection.chosen.is_empty() {
-        eprintln!("heeler: {}", describe_empty_selection(found));
-        return Ok(CliExitCode::ZeroTests);
-    }
-    Ok(CliExitCode::Success)
+    let list = TestList::new(arguments.format, options.colour, &options.root);
+    let is_any_selected = print_selected(&cases.catalogue, tests, &settings, list)?;
+    Ok(exit_code_of_list(is_any_selected, found))
 }
 
 /// Lists the judge's cases and applies the user's patterns; `None` when the user ends the command.
