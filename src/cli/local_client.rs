@@ -15,7 +15,7 @@ use heeler_server::{
         SchedulerOptions, SchedulerTask, UpdateDelivery,
     },
 };
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
 use super::exit::CommandError;
 
@@ -133,11 +133,7 @@ impl LocalClient {
     ///
     /// Cancel safe: no, because some processes may be stopped.
     pub(super) async fn pause(&self) {
-        let (sender, receiver) = oneshot::channel();
-        if self.client.pause(sender).await.is_ok() {
-            // A scheduler that has failed has no processes to stop.
-            let _gone = receiver.await;
-        }
+        self.client.pause_until_stopped().await;
     }
 
     /// Lets the test processes continue.

@@ -291,7 +291,7 @@ impl Catalogue {
     /// Returns the uid of a test. For a program whose listing failed, returns the suite name.
     #[must_use]
     pub fn uid(&self, place: TestRef) -> &str {
-        self.test(place).map_or(&self.programs[place.program].source.program.suite, TestEntry::uid)
+        self.test(place).map_or(self.suite(place), TestEntry::uid)
     }
 
     /// Returns the suite name of a test.

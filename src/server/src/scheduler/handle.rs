@@ -322,6 +322,17 @@ impl RunClient {
         self.send(ClientCommand::Pause(done)).await
     }
 
+    /// Stops all test processes of this client, as [`RunClient::pause`] does. Returns when they have stopped,
+    /// or at once if the scheduler is gone, because nothing runs then.
+    ///
+    /// Cancel safe: no, because some processes may be stopped.
+    pub async fn pause_until_stopped(&self) {
+        let (done, stopped) = oneshot::channel();
+        if self.pause(done).await.is_ok() {
+            let _gone = stopped.await;
+        }
+    }
+
     /// Resumes stopped test processes.
     ///
     /// # Errors

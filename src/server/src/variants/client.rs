@@ -168,11 +168,7 @@ impl VariantClient {
     ///
     /// Cancel safe: no, because they may be stopped.
     pub async fn pause(&self) {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        if self.client.pause(sender).await.is_ok() {
-            // A scheduler that has ended has no processes to stop.
-            let _gone = receiver.await;
-        }
+        self.client.pause_until_stopped().await;
     }
 
     /// Resumes stopped processes.
