@@ -126,11 +126,11 @@ impl<'a> RunOutput<'a> {
 
     /// Shows that a test has started, unless the test has ended.
     pub(super) fn start_test(&mut self, test: StartedTest) {
-        let is_news = !self.summary.has_ended(&test.uid) && !self.summary.is_unfinished(&test.uid);
-        if let Some(events) = self.events.as_mut().filter(|_| is_news) {
+        if self.summary.start(&test.uid)
+            && let Some(events) = &mut self.events
+        {
             events.print_start(&test.uid, test.suite.as_deref());
         }
-        self.summary.start(&test.uid);
         self.show(HeldOutput::Started(test));
     }
 
@@ -240,12 +240,12 @@ impl<'a> RunOutput<'a> {
     }
 
     pub(super) fn warn(&mut self, text: &str) {
-        self.display.log(LogLevel::Warning, text);
+        self.log(LogLevel::Warning, text.to_owned());
     }
 
     /// Shows an error that ends the command.
     pub(super) fn fail(&mut self, text: &str) {
-        self.display.log(LogLevel::Error, text);
+        self.log(LogLevel::Error, text.to_owned());
         if let Some(events) = &mut self.events {
             events.set_error(text);
         }

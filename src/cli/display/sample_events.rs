@@ -27,7 +27,7 @@ impl TestEvent {
 
     pub(super) fn count(&self, summary: &mut RunSummary) {
         match self {
-            Self::Started(test) => summary.start(&test.uid),
+            Self::Started(test) => drop(summary.start(&test.uid)),
             Self::Ended(report) => summary.add_reports([report.clone()]),
         }
     }

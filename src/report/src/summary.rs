@@ -120,11 +120,9 @@ impl RunSummary {
         self.unfinished.contains(uid)
     }
 
-    /// Records that a test has started, unless it has ended.
-    pub fn start(&mut self, uid: &str) {
-        if !self.indices.contains_key(uid) && !self.unfinished.contains(uid) {
-            self.unfinished.insert(uid.into());
-        }
+    /// Records that a test has started, unless it has started or ended already. Returns whether this is new.
+    pub fn start(&mut self, uid: &str) -> bool {
+        !self.indices.contains_key(uid) && self.unfinished.insert(uid.into())
     }
 
     /// Adds reports of ended tests, in order.
