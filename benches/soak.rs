@@ -134,7 +134,7 @@ fn start(dir: &Path, programs: &[PathBuf], port: u16) -> SpawnedChild {
     .unwrap()
 }
 
-/// Follows one run to its completion, at which every test must have a result.
+/// Follows one run to its completion, and checks that every test has its result by then.
 async fn follow_run(events: &mut EventStream) {
     let mut tests = RunAggregate::default();
     loop {

@@ -75,7 +75,7 @@ pub(super) enum CommandError {
     /// The history file for splitting a partition can't be read.
     #[error("read the history {} of --partition-history", path.display())]
     PartitionHistory { path: PathBuf, source: HistoryError },
-    /// There is no history to export.
+    /// No run has recorded a history to export.
     #[error("find the history {}: no run has recorded one", path.display())]
     NothingToExport { path: PathBuf },
     /// A history file to import does not exist.

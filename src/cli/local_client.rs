@@ -22,7 +22,7 @@ use super::exit::CommandError;
 /// Time limit for an orderly shutdown.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// Purpose for which a command starts its scheduler.
+/// What a command needs its scheduler for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SchedulerUse {
     /// Only lists tests.

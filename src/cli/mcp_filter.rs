@@ -122,7 +122,7 @@ struct FilterProxy {
     has_client_output: bool,
     phase: FilterPhase,
     deadline: Option<Instant>,
-    /// Time at which forwarding ends after the server's exit.
+    /// When forwarding ends after the server has exited.
     drain_end: Option<Instant>,
 }
 

@@ -265,7 +265,7 @@ impl BodyTransform for Unchanged {
     }
 }
 
-/// Filters the events of a stream, each as soon as it is complete.
+/// Filters each event of a stream as soon as it is complete.
 struct EventFilter {
     server: LocalUrl,
     filter: ToolFilter,

@@ -44,7 +44,7 @@ pub(super) use pytest::find_interpreter;
 pub(super) use test_source::{DebugData, SourcesError};
 use test_source::{PhaseDisplay, SourceContext, TestSource, absolute_text};
 
-/// All sources, in the order in which the programs of a command line run.
+/// All sources. The programs of a command line run in this order.
 static TEST_SOURCES: &[&dyn TestSource] = &[
     &ProgramsSource,
     &CargoSource,

@@ -25,7 +25,7 @@ use crate::{
     tools::find_tool,
 };
 
-/// Name under which this program replaces rustdoc.
+/// Called by this name, this program replaces rustdoc.
 const RECORDER: &str = "heeler-rustdoc";
 /// Name of the link to the real rustdoc, beside the recorder.
 const REAL: &str = "rustdoc";

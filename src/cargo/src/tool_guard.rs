@@ -72,7 +72,7 @@ impl ToolGuard {
         self.stream.write_all(&packet::encode_message(&ToGuard::Exec(command)))
     }
 
-    /// Waits for the tool's end, after which none of its processes runs any more.
+    /// Waits until the tool and all its processes have ended.
     ///
     /// # Errors
     /// The tool could not be started, or its guard is gone.

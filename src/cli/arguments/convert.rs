@@ -193,7 +193,7 @@ impl RepetitionArguments {
         }
     }
 
-    /// Returns the duration for which all tests are repeated, if given.
+    /// Returns how long to repeat all tests, if given.
     fn duration(&self) -> Option<Duration> {
         match self.stress_count {
             Some(StressCount::Infinite) => Some(Duration::MAX),

@@ -11,7 +11,7 @@ use clap::CommandFactory as _;
 
 use super::CommandLineArguments;
 
-/// Hidden command to which an editor's command line is translated.
+/// Hidden command; an editor's command line is translated to it.
 pub(super) const EDITOR_COMMAND: &str = "__editor";
 
 /// Error in an editor's command line.
@@ -29,7 +29,7 @@ pub(crate) enum NormaliseError {
         /// The value of `--server`, unchanged.
         mode: String,
     },
-    /// `--server` without `--client-port`, so there is no address to connect to.
+    /// `--server` without `--client-port`, so Heeler has no port to connect to.
     #[error(
         "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help"
     )]

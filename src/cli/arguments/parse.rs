@@ -13,7 +13,7 @@ use super::{CliCommand, CommandLineArguments, NormaliseError, normalise, other_t
 use crate::cli::exit::CliExitCode;
 use heeler_server::listen::DefaultTransport;
 
-/// Reason why there is no command to run.
+/// Why no command runs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ParseArgumentsError {
     /// Help or the version was requested, or the arguments are invalid. The parser's error holds the text to

@@ -1,5 +1,5 @@
-//! Display of `heeler mutate` while mutants are tested. Prints survivors as they are found, with a progress
-//! line below them on a terminal, and a summary at the end.
+//! Display of `heeler mutate` while it tests mutants. Prints each survivor immediately, with a progress line
+//! below them on a terminal, and a summary at the end.
 
 use std::{
     collections::BTreeSet,

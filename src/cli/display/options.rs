@@ -53,8 +53,7 @@ pub(crate) struct DisplayOptions {
     pub size: TerminalSizeSource,
     /// Lines typed by the user; each prints the state of the run.
     pub typed_lines: TypedLineSource,
-    /// Time after which a running test is reported as slow; the report is repeated after each further
-    /// period.
+    /// A running test is reported as slow after this time, and again each time it elapses.
     pub slow_after: Duration,
     /// Minimum severity of displayed log messages.
     pub log_level: LogLevel,

@@ -225,7 +225,8 @@ impl DisplayProgress {
         slow
     }
 
-    /// Returns the estimated remaining time; `None` while there is no basis for an estimate.
+    /// Returns the estimated remaining time; `None` until a test has ended at least 0.5 s after the start,
+    /// and after the last test.
     ///
     /// The estimate uses recorded durations if there are any, otherwise the number of tests. The estimate is
     /// never below the known remaining duration of a running test.

@@ -27,9 +27,10 @@ use heeler_report::{ReportContent, RunSummary, TestReport, sanitise};
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum size of lines that wait for the next redraw.
 const PENDING_BYTES: usize = 256 * 1024;
-/// Maximum number of tests for which a plain log has a line per passed test. A longer log would not be read.
+/// A plain log of up to this many tests has a line per passed test. A longer log would not be read.
 const MAX_TESTS_WITH_PASS_LINES: usize = 200;
-/// Silence after which a plain log prints its progress, so that people and CI servers do not assume a hang.
+/// A plain log prints its progress after this much silence, so that people and CI servers do not assume a
+/// hang.
 const PROGRESS_AFTER_SILENCE: Duration = Duration::from_secs(30);
 /// Minimum interval of progress lines in a log without lines for passed tests. Such a log prints its
 /// progress at each tenth of the tests.
@@ -511,8 +512,8 @@ impl Drop for RunDisplay {
     }
 }
 
-/// Returns the lowest status level at which a result gets a line. A slow or leaky pass gets a line at a
-/// lower level than other passes.
+/// Returns the lowest status level that prints a result. A slow or leaky pass is printed at a lower level
+/// than other passes.
 fn result_status_level(outcome: Outcome, is_noteworthy: bool) -> StatusLevel {
     match outcome {
         Outcome::Failed

@@ -46,7 +46,7 @@ fn source_of_a_recorded_request_is_found_by_its_name() {
         debug_data: DebugData::Kept,
         supervision: BuildSupervision::default(),
     };
-    // The form in which a manifest records the request.
+    // A manifest records the request like this.
     let request = SourceRequest::new("directory", ["/d".into(), "a".into(), "b".into()]);
     let mut phases = Vec::new();
     let mut display = |label: &str, _: &str| phases.push(label.to_owned());

@@ -1,4 +1,4 @@
-//! Sessions with a scripted server, and with real callback connections like those of workers.
+//! Sessions with a scripted server, and with real callback connections like a worker's.
 
 use std::{cell::Cell, time::Duration};
 

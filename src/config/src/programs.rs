@@ -45,7 +45,7 @@ pub enum FindProgramsError {
 
 /// Returns the programs matched by paths and globs in `dir`, without duplicates, sorted within each glob.
 ///
-/// A path is used as it is, whereas a glob matches executable files only.
+/// A path only has to exist; a glob matches executable files only.
 ///
 /// # Errors
 /// A path does not exist, a glob matches nothing, or a directory can't be read.

@@ -321,7 +321,7 @@ impl MemoryLimit {
 pub struct SlowTimeout {
     /// The test is reported as slow each time this period elapses.
     pub period: Duration,
-    /// Number of periods after which the test is terminated.
+    /// The test is terminated after this many periods.
     pub terminate_after: Option<NonZeroU32>,
 }
 

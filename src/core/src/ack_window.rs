@@ -65,7 +65,7 @@ struct OpenBarrier {
 }
 
 impl AckWindow {
-    /// Returns the windows of a new stream, on which nothing has been sent.
+    /// Returns the windows of a new stream, before anything is sent.
     #[must_use]
     pub fn new(limits: WindowLimits) -> Self {
         Self {

@@ -93,7 +93,7 @@ impl ClientAnswers {
 mod tests {
     use super::*;
 
-    /// Returns the end of a wait that begins at `begin` and checks as often as it is told to.
+    /// Returns when a wait ends that begins at `begin` and checks again whenever `on_overdue` says so.
     fn wait_ends(begin: u64, answers: &[u64], limit: u64) -> u64 {
         let mut now = begin + limit;
         loop {

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-/// Silence after which a process is continued. After the same time again without effect, the process is
+/// A process that is silent for this long is continued. If it stays silent for the same time again, it is
 /// replaced.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// A process that is stopped again within this time after it was continued is replaced instead.

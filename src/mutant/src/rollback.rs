@@ -159,7 +159,7 @@ impl Rollback {
                     true
                 }
                 several => {
-                    // The function compiled without any of them, so there is no need to try that again.
+                    // The function compiled without any of them; do not try that again.
                     let (first, second) = several.split_at(several.len() / 2);
                     bisection.waiting.push(second.to_vec());
                     bisection.trying = first.to_vec();

@@ -95,7 +95,7 @@ impl CargoProject {
     }
 
     /// Like [`Self::read`], with selected features and only the named packages. Without names, mutates what
-    /// Cargo tests in `directory`, or all packages if there is no directory.
+    /// Cargo tests in `directory`; without a directory, all packages.
     ///
     /// # Errors
     /// A package name is unknown, or as for [`Self::read`].

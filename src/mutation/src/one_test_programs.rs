@@ -6,7 +6,7 @@ use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, TestProgra
 use heeler_server::variants::ListedProgram;
 
 /// Replaces each program that is one test with a command, because only commands interpret the limits' exit
-/// codes. Returns `None` if there is no such program.
+/// codes. Returns `None` if no program changes.
 pub(crate) fn with_commands(programs: &[TestProgram], listed: &[ListedProgram]) -> Option<Vec<TestProgram>> {
     // A program with a framework is a command already.
     let is_to_change =

@@ -230,7 +230,7 @@ async fn test_served(
     if tested.unfinished.is_some() {
         return Err(MutationServiceError::Cancelled);
     }
-    // Pending results carry the error, or say that there was no result.
+    // Pending results carry the error, or say that no result came.
     for result in tested.results.iter().filter(|result| result.status == MutantStatus::Pending) {
         client.on_result(result).await;
     }

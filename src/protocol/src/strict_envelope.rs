@@ -28,7 +28,7 @@ impl<'a> StrictMembers<'a> {
         serde_json::from_slice(body).map_err(|_| invalid(&RequestId::Null, "expected one JSON-RPC message"))
     }
 
-    /// Returns whether the version is "2.0"; `None` if there is no version.
+    /// Returns whether the version is "2.0"; `None` if the message has no version.
     pub(crate) fn has_known_version(&self) -> Option<bool> {
         let version = serde_json::from_str::<BorrowedText<'_>>(self.jsonrpc?.get());
         Some(version.is_ok_and(|BorrowedText(version)| version == Cow::Borrowed("2.0")))

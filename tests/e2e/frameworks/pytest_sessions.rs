@@ -198,7 +198,7 @@ fn second_file_of_one_name_has_the_error_of_pytest_and_costs_no_other() {
     }
 }
 
-/// Writes three tests, one of which fails, and this conftest file; runs them.
+/// Writes two passing tests, a failing one and this conftest file, and runs the tests.
 fn run_under(python: &Path, conftest: &str) -> PytestRun {
     run_under_with("", python, conftest)
 }

@@ -1,5 +1,5 @@
 //! Subtests, sections and points in reports: steps of their test in JSON and CTRF, cases in JUnit on request,
-//! and a count in the summary. This includes those of passed tests and more than memory keeps.
+//! and a count in the summary. Reports include steps of passed tests, and more steps than memory keeps.
 
 use std::collections::BTreeMap;
 

@@ -122,7 +122,7 @@ fn coordinator_killed_while_another_process_stands_still() {
     }
 }
 
-/// A sign of a run's progress, at which processes are killed.
+/// A sign of a run's progress; processes are killed when it appears.
 type ProgressSign = fn(&TestServer<'_>, &TestWorld) -> bool;
 
 fn has_run_file(world: &TestWorld, name: &str) -> bool {

@@ -108,7 +108,7 @@ fn client_that_answers_on_other_connections_is_waited_for() {
     assert!(!books.log.iter().any(|line| line.contains("has stopped handling")), "{:#?}", books.log);
 }
 
-/// Runs tests, some of which crash and are retried, with a client that reads one of its connections slowly.
+/// Runs tests with a client that reads one of its connections slowly. Some tests crash and are retried.
 fn check_throttled(throttled: usize, handling: MessageHandling) {
     // The script is long enough for the slow connection to lag behind when a test crashes.
     let script = ["p".repeat(90), "cwfpa".to_owned(), "p".repeat(30), "kpc".to_owned()].concat().repeat(3);

@@ -1,5 +1,5 @@
 //! The surroundings of a test process as the kernel reports them: the complete environment, descriptors,
-//! signals, limits, directory and group. A test inherits nothing of Heeler's own.
+//! signals, limits, directory and group. A test inherits nothing that belongs to Heeler itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

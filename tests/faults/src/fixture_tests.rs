@@ -28,7 +28,7 @@ pub(crate) const PYTEST: [(&str, &str); 6] = [
     ("test_faults.py::test_is_last", "passed"),
 ];
 
-/// Number of parameterized cases in the pytest fixture, all of which pass.
+/// Number of parameterized cases in the pytest fixture. All of them pass.
 pub(crate) const PYTEST_CASES: usize = 12;
 
 /// Quirks of the server in `tests/fixtures/mtp`, with the final state of its test `t3`. The last test fails;

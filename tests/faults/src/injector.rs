@@ -39,7 +39,8 @@ pub(crate) struct RoundProgress {
 #[derive(Debug, Clone)]
 pub(crate) struct InjectedFault {
     pub(crate) fault: PlannedFault,
-    /// Time since the round's start, and the target; `None` if there was no target or the moment never came.
+    /// Time since the round's start, and the target; `None` if the fault found no target or its moment never
+    /// came.
     pub(crate) hit: Option<(Duration, String)>,
     /// The stage at the time of the fault.
     pub(crate) stage: RoundStage,

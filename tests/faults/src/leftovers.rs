@@ -12,8 +12,8 @@ use crate::heeler_process::MARK;
 /// Heeler guarantees one second; a machine that is busy with many rounds gets more.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Waits until nothing of a round is left; returns the leftovers at the timeout. `has_owner` is false if no
-/// process survived to remove files.
+/// Waits until a round has left nothing behind; returns the leftovers at the timeout. `has_owner` is false if
+/// no process survived to remove files.
 pub(crate) fn wait_clean(dir: &Path, mark: &str, has_owner: bool) -> Vec<String> {
     let until = Instant::now() + GONE_WITHIN;
     let mut pause = Duration::from_millis(2);

@@ -1,5 +1,5 @@
-//! The record of one connection of a client without callback connections: sent and received messages in the
-//! order in which the client sees them.
+//! The record of one connection of a client without callback connections: sent and received messages, in
+//! order, as the client sees them.
 
 use std::{
     fmt,

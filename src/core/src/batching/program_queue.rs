@@ -25,7 +25,7 @@ const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 /// While few tests of a program are measured, a batch has at most this multiple of their number: the first
 /// results may not be representative.
 const GROWTH: usize = 16;
-/// Number of measured tests after which batches of unmeasured tests are no longer limited.
+/// After this many measured tests, batches of unmeasured tests are no longer limited.
 const SAMPLE: usize = 64;
 /// Samples smaller than this may include tests that paid for the warm-up of their process.
 const WARM_UP_SAMPLE: usize = 256;
@@ -322,13 +322,13 @@ impl ProgramQueue {
         (share / 2).max(least)
     }
 
-    /// Returns the minimum work for which a free slot starts a process. `if_cheap` applies to a program with
+    /// Returns the minimum work that makes a free slot start a process. `if_cheap` applies to a program with
     /// a cheap start.
     fn least_worthwhile(&self, if_cheap: Duration) -> Duration {
         if_cheap.min(NOTICEABLE).max(self.start_cost() / START_PER_WORTHWHILE_BATCH)
     }
 
-    /// Returns the duration up to which a remainder joins a batch that already has its slot's share.
+    /// Returns the longest remainder that still joins a batch with its slot's full share.
     fn negligible_remainder(&self, known_median: Option<Duration>) -> Duration {
         let start = self.start_cost();
         if self.has_data(known_median) {

@@ -78,8 +78,8 @@ fn program_with_most_of_the_tests_is_split_although_there_are_many_programs() {
     assert_eq!(small.tests.len(), 50, "small programs are batches enough");
 }
 
-/// Returns the sizes of the batches in the order in which slots become free, and the end of the last batch.
-/// All times are in milliseconds.
+/// Gives a batch to each slot that becomes free. Returns the batch sizes in that order, and the end of the
+/// last batch. All times are in milliseconds.
 fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<usize>, u64) {
     let mut queue = TestQueue::new([costs(start)]);
     let item = |(test, duration): (u32, &u64)| QueuedTest {

@@ -7,7 +7,7 @@ use crate::{
     GuardLoss, NotRunReason, ProvisionalReason, RetryPolicy, SynthesizedResult, TestId, retry_random,
 };
 
-/// Worker deaths during a test after which the test is not tried again.
+/// After this many worker deaths during a test, the test is not tried again.
 const WORKER_DEATHS_PER_TEST: u8 = 2;
 /// The same for deaths of the watchdog, which kill all workers with their tests. A test that kills the
 /// watchdog every time must be given up before the run has no watchdog left.
@@ -15,7 +15,7 @@ const WATCHDOG_DEATHS_PER_TEST: u8 = 3;
 /// After this many successful exits of a test's own process without running the test, the test is not tried
 /// again.
 const UNPRODUCTIVE_EXITS_PER_TEST: u8 = 2;
-/// Consecutive guard losses during a test after which the test is not tried again: a test that kills its
+/// After this many consecutive guard losses during a test, the test is not tried again: a test that kills its
 /// guard does so every time.
 const GUARD_LOSSES_PER_TEST: u32 = 3;
 

@@ -23,7 +23,7 @@ pub struct SchedulingPlan {
     /// Target duration beyond which a batch gets no more tests, because other runs need a slot soon; `None`
     /// if no other run can begin.
     pub batch_limit: Option<Duration>,
-    /// Failure limit at which the run stops.
+    /// The run stops at this many failures.
     pub failure_limit: Option<FailureLimit>,
     /// Give up a program after this many consecutive processes with a batch of one test that end without
     /// reporting any test.
@@ -32,7 +32,7 @@ pub struct SchedulingPlan {
     pub retry_seed: u64,
 }
 
-/// Number of failures at which a run stops, and how it stops.
+/// How many failures stop a run, and how it stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FailureLimit {
     pub failures: usize,
@@ -154,7 +154,7 @@ pub enum RunEvent {
     /// never started, there is only [`RunEvent::WorkerNotStarted`].
     WorkerLost {
         worker: WorkerId,
-        /// Position up to which the client is proven to have the worker's results.
+        /// The client is proven to have the worker's results up to this position.
         proven: u64,
         /// All results of the journal, in order; the first has position 1.
         settled: Vec<(TestId, Outcome, Duration)>,
@@ -180,7 +180,7 @@ pub enum RunEvent {
 /// Remains of a lost worker's stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LostStream {
-    /// Position up to which the client is proven to have the worker's results.
+    /// The client is proven to have the worker's results up to this position.
     pub proven: u64,
     /// All results of the journal, in order; the first has position 1.
     pub settled: Vec<(TestId, Outcome, Duration)>,

@@ -12,9 +12,9 @@ use crate::{GuardLoss, LeaseOutcome, NotRunReason, ProgramId, TestId};
 const EARLY_ENDS_BEFORE_SHRINK: u32 = 3;
 /// Divisor: a process ends early if it completes at most a tenth of its batch, or only the first test.
 const EARLY_END_DIVISOR: usize = 10;
-/// Minimum number of consecutive processes, whose guards are lost before any test has started, after which a
-/// program is given up. The limit is this or [`GUARD_LOSSES_PER_SLOT`] per slot, whichever is larger, because
-/// a common cause may kill the guards of all slots at once.
+/// A program is given up after this many consecutive processes lost their guards before any test started, or
+/// after [`GUARD_LOSSES_PER_SLOT`] per slot if that is more: a common cause may kill the guards of all slots
+/// at once.
 const MIN_GUARD_LOSSES_PER_PROGRAM: u32 = 12;
 const GUARD_LOSSES_PER_SLOT: u32 = 4;
 
@@ -31,7 +31,7 @@ struct ProcessFailures {
     guard_losses: GuardLosses,
 }
 
-/// Failures of all programs, and the limits at which a program is given up.
+/// Failures of all programs, and how many a program may have before it is given up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FailurePolicy {
     programs: Vec<ProcessFailures>,
@@ -215,8 +215,8 @@ impl FailurePolicy {
 
 /// Handles a worker that died with a lease. Running tests are rerun in isolation. If no test is known to be
 /// running, the next test is the suspect, because the report of its start may have been lost with the worker.
-/// Tests that had ended run again with the others, because their results are lost. If there are no others,
-/// one of the ended tests may kill every worker at its end.
+/// Tests that had ended run again with the others, because their results are lost. If all tests had ended,
+/// one of them may kill every worker at its end.
 pub(super) fn rerun_after_worker_death(tests: &mut RunTests, held: &ActiveLease) {
     let rest = tests.unfinished(held.id(), held.batch());
     let is_running = |test: &TestId| tests.location(*test) == TestSituation::InFlight(held.id());

@@ -6,8 +6,8 @@
 //!      │  cancel, too many failures: no more work is assigned, leases are cancelled
 //! ```
 //!
-//! A lease whose process can run more tests is extended when its tests have ended, or ended if there are no
-//! more tests. An open run accepts tests while it runs, and drains after the last of them.
+//! A lease whose process can run more tests is extended when its tests have ended, or ended if no tests
+//! remain. An open run accepts tests while it runs, and drains after the last of them.
 //!
 //! A test with prerequisites waits until they have their results. If a prerequisite fails that must succeed,
 //! the test is not run.

@@ -13,7 +13,7 @@ pub(super) struct LeaseSetUps {
     /// current.
     standing: Vec<String>,
     done: BTreeSet<String>,
-    /// Current fixture for which [`RunEvent::SetUpDue`](super::RunEvent::SetUpDue) follows.
+    /// Current fixture, once its time limit runs; [`RunEvent::SetUpDue`](super::RunEvent::SetUpDue) follows.
     limited: Option<String>,
 }
 

@@ -201,9 +201,9 @@ impl RunState {
         self.lifecycle.is_finisher_given_up()
     }
 
-    /// Completes the run immediately, because there is no finisher and therefore no worker. Leases and
-    /// unproven streams are settled from `stream`, and all other tests are recorded as not run for lack of
-    /// workers. Returns what must still be done in place of the finisher; the run is complete afterwards.
+    /// Completes the run immediately, without a finisher and therefore without workers. Leases and unproven
+    /// streams are settled from `stream`, and all other tests are recorded as not run for lack of workers.
+    /// Returns what must still be done in place of the finisher; the run is complete afterwards.
     pub fn complete_without_finisher(
         &mut self,
         mut stream: impl FnMut(WorkerId) -> LostStream,

@@ -178,7 +178,7 @@ impl ModelWorld {
         }
     }
 
-    /// Stops waiting for an answer on a duplicated socket: nothing of the stream is proven.
+    /// Stops waiting for an answer on a duplicated socket; the stream stays unproven.
     pub(crate) fn give_up_proof(&mut self, scenario: &ModelScenario, owner: StreamOwner) {
         self.client.reset_stream(owner);
         if self.coordinator.is_some() {

@@ -30,7 +30,7 @@ pub(crate) struct ModelScenario {
     pub(crate) has_waiting_processes: bool,
     /// Duration of every test.
     pub(crate) test_duration: Duration,
-    /// Number of a worker's messages in flight at which its process blocks.
+    /// A worker's process blocks while this many of its messages are in flight.
     pub(crate) outbox: usize,
     /// Number of watchdogs that can be started, one after the other.
     pub(crate) watchdogs: u8,
@@ -57,7 +57,7 @@ pub(crate) struct QueueModel {
     pub(crate) has_callback: bool,
     /// The client answers barriers. A client without answers receives everything over the main connection.
     pub(crate) has_answers: bool,
-    /// The client reads messages as soon as they are sent; otherwise some time later.
+    /// The client reads every message immediately; otherwise some time later.
     pub(crate) is_read_at_once: bool,
     /// The client may refuse the watchdog's connection and reset any connection.
     pub(crate) may_break: bool,

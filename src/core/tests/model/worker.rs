@@ -61,7 +61,7 @@ enum SettlingStep {
     Report,
 }
 
-/// The way in which guards are lost.
+/// How guards are lost.
 const LOST_GUARD: GuardLoss = GuardLoss::Killed { signal: 9 };
 
 const STEPS: [SettlingStep; 3] = [SettlingStep::Journal, SettlingStep::Send, SettlingStep::Report];

@@ -23,7 +23,7 @@ use crate::{
 };
 
 pub(crate) const SHORT: Duration = Duration::from_millis(1);
-/// Start duration above which further starts are delayed.
+/// A start that takes this long delays further starts.
 pub(crate) const EXPENSIVE: Duration = Duration::from_millis(500);
 
 /// The complete state.

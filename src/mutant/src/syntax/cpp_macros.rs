@@ -102,7 +102,7 @@ fn is_before_declaration(line: &str, rest: &str) -> bool {
     }
 }
 
-/// Returns the text after a qualified name with template arguments; `None` if there is no name.
+/// Returns the text after a qualified name with template arguments; `None` without a name.
 fn after_type(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     let mut end = text.len();

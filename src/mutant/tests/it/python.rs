@@ -285,7 +285,7 @@ fn guarded_program_does_what_the_original_does() {
     let original = &outputs[0];
     assert_eq!(outputs[1], *original);
     assert!(original.lines().count() > 30, "{original}");
-    // The program prints its own line numbers, which must be those of the original.
+    // The program prints its own line numbers; the guarded program must print the same.
     assert!(original.contains("line "), "{original}");
 }
 

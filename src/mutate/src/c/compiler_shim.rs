@@ -293,7 +293,7 @@ impl CompileCommand {
         let status = child.wait();
         let status = status.map_err(|source| ShimError::Wait { path: self.compiler.clone(), source })?;
         let text = fs::read(&said).map_err(failed(&said))?;
-        // The build log shows the messages too; a closed stderr is no reason to fail.
+        // The build log shows the messages too. A closed stderr does not fail the build.
         let _shown = io::stderr().write_all(&text);
         if status.code == Some(0) {
             fs::remove_file(&said).map_err(failed(&said))?;

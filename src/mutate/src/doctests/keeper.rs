@@ -14,7 +14,7 @@ use std::{
 
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, spawn};
 
-/// Name under which this program stands in for a test.
+/// Called by this name, this program stands in for a test.
 pub(super) const KEEPER: &str = "heeler-doctest";
 /// Prefix of the output line with a kept program's name, which rustdoc prints with the failed test.
 pub(super) const KEPT_MARK: &str = "heeler-doctest kept ";

@@ -11,7 +11,7 @@ use std::{
 use crate::tree_copy::link_to;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
-/// Name under which this program acts as the rustc wrapper.
+/// Called by this name, this program acts as the rustc wrapper.
 const WRAPPER: &str = "heeler-rustc";
 /// File name of the compiled runtime, beside the wrapper.
 const RLIB: &str = "libheeler_guard.rlib";

@@ -66,8 +66,8 @@ pub struct TestCommand {
     /// [`ToGuard::ContinueUntraced`] or [`ToGuard::ContinueTraced`] arrives.
     #[serde(default)]
     pub is_stopped_at_start: bool,
-    /// Whether the process receives its channel as standard input instead of descriptor 3: a pipe from which
-    /// it reads requests.
+    /// Whether the process receives its channel, a pipe with requests, as standard input instead of
+    /// descriptor 3.
     #[serde(default)]
     pub is_channel_standard_input: bool,
 }

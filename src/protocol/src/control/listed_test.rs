@@ -70,11 +70,11 @@ pub struct TestVariant {
     pub fork_point: Option<ForkPoint>,
 }
 
-/// Point at which a process is forked to run tests in the fork.
+/// When a process is forked to run tests in the fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForkPoint {
-    /// The framework is loaded, but nothing of the program.
+    /// The framework is loaded, but no part of the program is.
     Framework,
     /// The program is loaded as well. Variables of its tests have no effect before the first test.
     Program,

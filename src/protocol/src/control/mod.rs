@@ -1,6 +1,6 @@
 //! Control messages between coordinator, watchdog, worker and guard. All are JSON in packets
 //! ([`crate::packet`]), and enums are tagged by their single outer key. Both ends are always the same
-//! program, so there is no versioning.
+//! program, so messages have no version.
 
 mod command_test;
 mod guard;

@@ -251,7 +251,7 @@ pub struct CrashCapturePlan {
 /// Limits of each test of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestLimits {
-    /// Timeout of a test, after which it is terminated; `None` for no timeout.
+    /// A test is terminated after this time; `None` for no timeout.
     pub timeout_ms: Option<u64>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u64,
@@ -300,7 +300,7 @@ pub struct LeasedTest {
     /// Idle timeout: a test without activity for this long, not counting pauses, is ended.
     #[serde(default)]
     pub idle_timeout_ms: Option<u64>,
-    /// Period after which the test is logged as slow, repeatedly; `None` for never.
+    /// The test is logged as slow each time this period elapses; `None` for never.
     #[serde(default)]
     pub slow_ms: Option<u64>,
     /// Earlier attempts of the test; configured retries only.

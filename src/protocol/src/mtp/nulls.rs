@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// Reads a member for which `null` means absent.
+/// Reads a member and treats `null` as absent.
 pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,5 +1,5 @@
-//! Results of requests for which Heeler has nothing to offer. If a result has a status, the status contains
-//! the rejection, because clients do not expect an error there.
+//! Results of requests that Heeler rejects or answers with an empty list. If a result has a status, the
+//! status contains the rejection, because clients do not expect an error there.
 
 use serde::{Deserialize, Serialize};
 

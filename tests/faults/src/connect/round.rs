@@ -47,7 +47,7 @@ pub(crate) fn play(plan: &ConnectPlan, round: &mut FaultRound<'_>) {
     }
 }
 
-/// Plays the judge until the relay has exited; returns the times at which cases were written.
+/// Plays the judge until the relay has exited; returns when it wrote cases.
 fn run_session(
     plan: &ConnectPlan,
     judge: &Judge,

@@ -143,7 +143,8 @@ pub(super) fn open_runs(traffic: &[Traffic<Value>]) -> Vec<Value> {
     open
 }
 
-/// Returns a reader of lines, each of which must be JSON. A killed server may leave an incomplete line.
+/// Returns a reader of JSON lines. Any other line is read as a string. A killed server may leave an
+/// incomplete line, which is not read.
 fn reader_of_lines(from: impl Read + Send + 'static) -> impl FnMut() -> Option<Value> + Send + 'static {
     let mut from = BufReader::new(from);
     move || {

@@ -136,7 +136,7 @@ fn call_run(run: &PlannedRun, client: &McpClient) {
     client.request("tools/call", params);
 }
 
-/// Calls a tool for each page until there is no further page; `None` if the output ends.
+/// Calls a tool for each page up to the last; `None` if the output ends first.
 fn read_pages(client: &McpClient, tool: &str, arguments: &Value) -> Option<()> {
     let mut arguments = arguments.clone();
     loop {

@@ -130,8 +130,8 @@ fn may_hide_handling(action: InjectedAction) -> bool {
 }
 
 impl PermittedEffects {
-    /// Returns whether only the dead coordinator knew the client's results because there is no journal. The
-    /// README documents this limit.
+    /// Returns whether only the dead coordinator knew the client's results, because the journals are lost.
+    /// The README documents this limit.
     fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
         let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
         self.has_lost_journals && self.is_coordinator_killed && is_unknown

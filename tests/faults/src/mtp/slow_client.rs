@@ -19,7 +19,7 @@ const SLOW_CLIENTS: u64 = 0x510c_11e2;
 const SLOWEST: Duration = Duration::from_millis(20);
 /// Longest handling time of a change. One notification may hold all changes of a short round.
 const SLOWEST_CHANGE: Duration = Duration::from_millis(4);
-/// Longest time for which a client's handlers are busy once.
+/// A client's handlers may be busy once, for at most this long.
 const LONG_BUSY: Duration = Duration::from_secs(4);
 /// Longer than a slow client takes to handle everything that can be unanswered at once.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -64,7 +64,7 @@ pub(crate) fn verdicts_without_faults(functions: usize) -> Verdicts {
     verdicts
 }
 
-/// Reads the verdicts of a report; `None` if there is no report.
+/// Reads the verdicts of a report; `None` if the report can't be read.
 pub(crate) fn read(path: &Path) -> Option<Verdicts> {
     let report: Value = serde_json::from_slice(&fs::read(path).ok()?).expect("a report is whole");
     let mut verdicts = Verdicts::new();

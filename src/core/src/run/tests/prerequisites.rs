@@ -17,7 +17,7 @@ fn run_of(prerequisites: &[&[(u32, bool)]]) -> RunState {
     RunState::new(plan_of(prerequisites.iter().map(test).collect()))
 }
 
-/// Runs all tests, of which `failing` fail; returns the tests that ran, in order.
+/// Runs all tests and lets `failing` fail; returns the tests that ran, in order.
 fn run_all(run: &mut RunState, failing: &[u32]) -> Vec<u32> {
     let mut order = Vec::new();
     let _actions = run.begin();

@@ -1,5 +1,5 @@
-//! Remembers which mutants did not compile in the last build by a command, and for which sources. With the
-//! same sources, the next build starts from there and recompiles nothing. With other sources all outputs
+//! Remembers which mutants did not compile in a command's last build, and which sources that build used. With
+//! the same sources, the next build starts from there and recompiles nothing. With other sources all outputs
 //! must go, because the build may not track which headers a source includes.
 
 use std::{

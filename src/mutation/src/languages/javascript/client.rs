@@ -25,7 +25,7 @@ use super::{
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(60);
 /// Timeout for discovering all mutants of a project.
 const DISCOVER_LIMIT: Duration = Duration::from_secs(600);
-/// Time without a result after which StrykerJS counts as hung. StrykerJS itself ends hanging tests; without
+/// StrykerJS counts as hung if it sends no result for this long. StrykerJS itself ends hanging tests; without
 /// a mutant after five minutes by default.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3600);
 

@@ -114,7 +114,7 @@ impl DoctestCompiler<'_> {
         }))
     }
 
-    /// Maps a path in the copy to the user's workspace; other paths stay as they are.
+    /// Maps a path in the copy to the user's workspace; returns other paths unchanged.
     fn in_root(&self, path: &Path) -> PathBuf {
         self.below_tree(path).map_or_else(|| path.to_owned(), |below| self.root.join(below))
     }

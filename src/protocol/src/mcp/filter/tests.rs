@@ -119,7 +119,7 @@ fn call_of_a_test_tool_is_answered_and_not_forwarded() {
             )
         );
     }
-    // Without an id, there is no response.
+    // A message without an id gets no response.
     let notification = r#"{"method":"tools/call","params":{"name":"mcp.test.x"}}"#;
     assert_eq!(play(&[Client(notification)]), (String::new(), String::new()));
 }
