@@ -50,8 +50,8 @@ enum CallbackState {
     /// Not dialled yet, or closed cleanly.
     Closed(CallbackAddress),
     Open(CallbackAddress, Box<CallbackConnection>),
-    /// There is no callback port, or frames sent there may have been lost. Every later frame goes over the
-    /// coordinator's connection.
+    /// The client has no callback port, or frames sent to the port may have been lost. Every later frame goes
+    /// over the coordinator's connection.
     Relayed,
 }
 
@@ -289,9 +289,9 @@ impl RunFinisher {
         if is_well { StepResult::Ok } else { StepResult::Failed }
     }
 
-    /// Returns whether the completion may be sent on the watchdog's own connection. Only if the client
-    /// answers the barrier after it, so that the response cannot overtake it. Without the coordinator, there
-    /// is no response and no other route.
+    /// Returns whether the completion may be sent on the watchdog's own connection. The client must answer
+    /// the barrier that follows, so that the response cannot overtake the completion. Without the
+    /// coordinator, nothing sends a response and no other route is left.
     async fn may_complete_directly(&mut self) -> bool {
         match &mut self.callback {
             CallbackState::Open(_, callback) => {
@@ -342,8 +342,8 @@ impl RunFinisher {
         }
     }
 
-    /// Asks the client to open a connection for updates. If the coordinator is gone, there is no other route,
-    /// so a client that does not answer for a while is sent the updates anyway.
+    /// Asks the client to open a connection for updates. Without the coordinator, no other route is left, so
+    /// a client that does not answer for a while gets the updates anyway.
     async fn open_updates(
         &mut self,
         callback: &mut CallbackConnection,

@@ -17,7 +17,7 @@ use heeler_sys::{
     spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 
-/// Time after which an exit is reported even if a descendant hangs in the kernel.
+/// A worker's exit is reported after this time even if a descendant hangs in the kernel.
 const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]

@@ -278,14 +278,14 @@ impl RunSummary {
         self.selected.unwrap_or(self.records.len() + self.unfinished.len())
     }
 
-    /// Returns all ended tests, in the order in which they ended.
+    /// Returns the ended tests, first ended first.
     #[must_use]
     pub fn records(&self) -> &[TestReport] {
         &self.records
     }
 
-    /// Returns the tests with this kind of outcome, in the order in which they ended. [`Outcome::NotRun`]
-    /// matches whatever its reason.
+    /// Returns the tests with this kind of outcome, first ended first. [`Outcome::NotRun`] matches with any
+    /// reason.
     pub fn with_outcome(&self, outcome: Outcome) -> impl Iterator<Item = &TestReport> {
         let is_same = move |other| match (outcome, other) {
             (Outcome::NotRun(_), Outcome::NotRun(_)) => true,

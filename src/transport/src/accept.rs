@@ -1,5 +1,5 @@
-//! Accepts connections from listeners of every kind. The loop waits while there is no room for another
-//! connection, and ends when the server stops.
+//! Accepts connections from listeners of every kind. The loop accepts nothing while the connection set is
+//! full, and ends when the server stops.
 
 use std::{
     error::Error,

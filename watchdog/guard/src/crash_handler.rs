@@ -252,7 +252,8 @@ impl PendingCrash {
     }
 }
 
-/// Returns all threads: first the faulting thread as of the fault, then the others as they are now.
+/// Returns all threads: first the faulting thread with its registers at the fault, then the others with their
+/// current registers.
 fn crashed_thread_first(tid: Pid, at: &FirstChance, halted: &StoppedThreads) -> Vec<ThreadRegisters> {
     let name = trace::thread_name(tid);
     let mut threads = vec![ThreadRegisters { tid, registers: at.registers.clone(), name }];

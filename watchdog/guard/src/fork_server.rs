@@ -45,7 +45,7 @@ pub fn main() -> ExitCode {
         Some(Ok(ForkedRole::ForkServer)) => ExitCode::SUCCESS,
         Some(Ok(ForkedRole::Guard { control, channel })) => {
             let is_served = crate::serve(control, ProcessSource::Command(channel)).is_ok();
-            // A guard has nothing to clean up, and must not clean up for the fork server.
+            // Skip the cleanup: the guard needs none, and must not clean up for the fork server.
             process::exit_immediately(if is_served { 0 } else { 1 })
         }
         // The worker sees the exit, and executes its guards instead.

@@ -350,7 +350,7 @@ fn program_started_by_shell_is_traced() {
     assert_eq!((report.is_root, outcome.ending()), (false, (Some(139), None)));
     assert!(report.stack.contains("deref"), "{report:?}");
     assert_dump(report);
-    // The program started by the shell is traced as if there were no shell. Its children are not traced.
+    // The shell makes no difference: the program is traced, and its children are not.
     let script = format!("{} spawnchild; exit $?", crash_program().display());
     assert!(run_traced(shell_command(&script), TraceMode::Root).crashes.is_empty());
     let script = format!("{} traceme; exit $?", crash_program().display());

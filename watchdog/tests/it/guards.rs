@@ -290,8 +290,8 @@ i=0; while [ $i -lt {chains} ]; do sh "$0" & i=$((i+1)); done; sleep 0.1; exit 0
     guarded.output.wait_for_end();
 }
 
-/// Prints the time of a guarded start next to that of a plain one. Run by hand: `cargo test -p
-/// heeler-watchdog --release -- measure`.
+/// Prints how long guarded and plain starts take. Run by hand: `cargo test -p heeler-watchdog --release --
+/// measure`.
 pub(crate) fn measure() -> ExitCode {
     const ROUNDS: u32 = 200;
     let mut bare = Vec::new();

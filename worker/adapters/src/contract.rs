@@ -407,7 +407,7 @@ pub struct DeathFiles {
 pub enum StackReports {
     /// In a file in this directory, on SIGABRT.
     Directory(PathBuf),
-    /// On standard error, on SIGQUIT, after which the process exits.
+    /// On standard error, on SIGQUIT. The process then exits.
     StandardError,
 }
 

@@ -15,8 +15,8 @@ use heeler_core::{DiagnosticsFile, LogLine, OsText, RecordSink, RunRecord, TestI
 use super::diagnostics::evidence_file_name;
 use crate::{batch::RunningBatch, process::evidence_files::plain_file_name};
 
-/// File size above which a file is hard-linked instead of copied. A copy is safe if the test rewrites the
-/// file, but copying a larger file would delay the process's tests.
+/// Larger files are hard-linked instead of copied. A copy survives if the test rewrites the file, but copying
+/// a larger file would delay the process's tests.
 const COPIED_BYTES: u64 = 64 << 20;
 /// Maximum number of files kept per test. A test that attaches more probably does so in a loop.
 const MAX_FILES: usize = 100;

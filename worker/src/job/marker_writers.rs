@@ -29,8 +29,8 @@ impl WriterSample {
 }
 
 impl MarkerWriters {
-    /// Records a sample. `read_at`: time at which everything written before the sample had been read. Returns
-    /// the time span that ends with the sample, or `None` if another process may have written in it.
+    /// Records a sample. By `read_at`, everything written before the sample had been read. Returns the time
+    /// span that ends with the sample, or `None` if another process may have written in that time.
     ///
     /// A copy that is alive is visible in the sample. A copy that lived and ended within the span has changed
     /// its parent's child count.

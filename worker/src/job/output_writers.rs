@@ -48,7 +48,7 @@ pub(super) struct OutputWriters {
 /// Processes between the started process and another one.
 #[derive(Debug, Clone, Default)]
 struct Origin {
-    /// Ancestors from the parent up to the started process, or as far as they are known.
+    /// Known ancestors, parent first, at most up to the started process.
     ancestors: Vec<Pid>,
     /// The list reaches the started process.
     is_complete: bool,

@@ -108,7 +108,7 @@ impl ReportChannel {
         heeler_sys::io::unread_bytes(stream.as_fd()).unwrap_or_default()
     }
 
-    /// Returns whether the process has read nothing of the last request on its standard input.
+    /// Returns whether the process has not begun to read the last request on its standard input.
     pub(crate) fn is_last_request_unread(&self) -> bool {
         let Some(ChannelEnds::Requests { file, .. }) = &self.ends else { return false };
         let unread = heeler_sys::io::unread_bytes(file.as_fd()).unwrap_or_default();

@@ -73,7 +73,7 @@ pub trait FrontEnd: Debug + Sync {
         false
     }
 
-    /// Serves one client until its session ends. Afterwards nothing of the session is left, except scheduler
+    /// Serves one client until its session ends. The session leaves nothing behind, except scheduler
     /// processes that serve other sessions.
     fn serve(
         &self,
@@ -143,8 +143,8 @@ pub struct SessionOptions {
     pub client_host: String,
     /// Process whose death ends the session.
     pub exit_with: Option<u32>,
-    /// Time limit for `initialize`, after which the connection is closed. `None` for a client that started
-    /// the server.
+    /// A client that sends no `initialize` within this time is disconnected. `None` for a client that
+    /// started the server.
     pub initialize_within: Option<Duration>,
     /// Whether every run of the session is a debug run.
     pub is_debug: bool,

@@ -27,7 +27,7 @@ pub struct LinkLimits {
     pub begin: Option<Duration>,
     /// How a client that has not begun in time failed, for the log.
     pub not_begun: &'static str,
-    /// Number of unsent frames at which reading from the client stops.
+    /// Reading from the client pauses while this many frames are unsent.
     pub unsent_frames: usize,
 }
 

@@ -13,7 +13,7 @@ use super::StallWatch;
 pub struct SessionOutput {
     outbox: Outbox,
     link: LinkTask,
-    /// Frames for which the connection had no room.
+    /// Frames that wait for room on the connection.
     unsent: VecDeque<Bytes>,
 }
 

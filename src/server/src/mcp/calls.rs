@@ -14,7 +14,7 @@ use super::tasks::TaskHandle;
 /// Minimum time between two progress notifications of a call.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time after which a notification is sent even if nothing has changed.
+/// A notification is sent after this time even if nothing has changed.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A call without an answer so far.

@@ -33,8 +33,7 @@ use crate::scheduler::{BuildRequest, ClientEvent, ClientLogLine, RequestNumber, 
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 
-/// Number of queued frames above which no more events are taken from the scheduler. The scheduler then drops
-/// log lines.
+/// While this many frames are queued, scheduler events have to wait. The scheduler then drops log lines.
 const MAX_QUEUED_FRAMES: usize = 256;
 
 pub(super) struct RequestJob {

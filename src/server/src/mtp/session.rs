@@ -181,8 +181,8 @@ impl ServerSession {
         None
     }
 
-    /// Reports a broken frame, after which no message can be read. A broken connection is only logged
-    /// locally, since nothing can be sent over it.
+    /// Reports a broken frame, which makes the rest of the stream unreadable. A broken connection is only
+    /// logged locally, since nothing can be sent over it.
     fn on_unreadable_stream(&mut self, error: &LinkError<FrameError>) {
         let text = format!("the session ends: failed to {}", heeler_core::error_chain(error));
         if let LinkError::Read(_) = error {

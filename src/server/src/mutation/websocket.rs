@@ -21,7 +21,7 @@ use super::{
 
 /// Time between two pings.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without any frame after which a client counts as gone: three pings were not answered.
+/// A client that sends no frame for this long has left three pings unanswered, and counts as gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(50);
 /// Time limit for the opening handshake, and for closing the connection.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ pub(super) async fn serve_websocket(
     // Cancels the client's operations, which are still answered.
     drop((inputs, channel));
     match reason {
-        // The client is gone, so there is no need to wait for the writes.
+        // Do not wait for the writes: the client is gone.
         None => writing.shutdown().await,
         Some(reason) => {
             let (Ok(()) | Err(_)) = end_sender.try_send(reason);

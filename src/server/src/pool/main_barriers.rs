@@ -94,7 +94,7 @@ impl MainBarriers {
         Self { shared: Arc::new(MainBarrierState { window, answered, answers: Mutex::default() }), limits }
     }
 
-    /// Returns the requests that probe whether the client answers requests, and with which methods.
+    /// Returns the requests that probe which methods the client answers, if any.
     #[must_use]
     pub(crate) fn probes(&self) -> [Bytes; 2] {
         [mtp::log_probe_frame(LOG_PROBE_ID), mtp::unknown_barrier_frame(UNKNOWN_PROBE_ID)]

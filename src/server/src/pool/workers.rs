@@ -105,8 +105,8 @@ struct WatchdogLoss {
     proven: DeadSenderProof,
 }
 
-/// The watchdog and the workers that serve all clients. The pool is the only record of which workers exist
-/// and who uses them.
+/// The watchdog and the workers that serve all clients. Only the pool knows which workers exist and who uses
+/// them.
 pub(crate) struct WorkerPool {
     /// Must be the first field, so that the process is ended before its connection is dropped.
     watchdog: Watchdog,
@@ -191,7 +191,7 @@ impl WorkerPool {
                     }
                     None => return Err(PoolError::NoWatchdog),
                 },
-                // Until the watchdog has joined, there is no connection whose end would show its death.
+                // A watchdog that has not joined has no connection yet, so only its exit shows its death.
                 () = wait_for_exit(end.as_ref()) => true,
                 () = tokio::time::sleep_until(start + silence.check_at()) => {
                     if self.watchdog.check_starting(&mut silence, start.elapsed()) {
@@ -529,7 +529,7 @@ impl WorkerPool {
         on_client_overdue(&self.control_socket(), client, limit)
     }
 
-    /// Returns the socket at which watchdog and workers join.
+    /// Returns the path of the socket that watchdog and workers connect to.
     fn control_socket(&self) -> PathBuf {
         control_socket_in(&self.socket_dir)
     }

@@ -44,8 +44,8 @@ pub enum ClientEvent {
     /// Updates of a run, for clients that receive them as events. Updates may be repeated when processes die,
     /// but each test has one result.
     Updates(RunUpdates),
-    /// The last updates of a run, up to its completion. The client's session sends them on the main
-    /// connection, because there is no watchdog. `RunEnded` follows.
+    /// The last updates of a run, up to its completion. The client's session, instead of the watchdog,
+    /// sends them on the main connection. `RunEnded` follows.
     FinishRun(Vec<Bytes>),
     /// The run is over, and its completion has been sent.
     RunEnded { request: RequestNumber, plan: Box<RunPlan>, outcome: Box<RunOutcome> },

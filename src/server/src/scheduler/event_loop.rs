@@ -236,8 +236,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends all listings and runs, because without a watchdog there are no workers. The next request may
-    /// start a new pool.
+    /// Ends all listings and runs, because workers cannot run without a watchdog. The next request may start
+    /// a new pool.
     fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
         let why = heeler_core::error_chain(error);
         self.catalogues.fail_all(&why);

@@ -75,7 +75,7 @@ pub struct RequestNumber(pub u64);
 /// Whether programs are built before they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BuildRequest {
-    /// List the programs as they are.
+    /// List the programs without building them.
     #[default]
     None,
     /// Run the build commands first.

@@ -179,7 +179,7 @@ impl VariantClient {
         let _gone = self.client.resume().await;
     }
 
-    /// Leaves the scheduler. Returns when nothing of this client is running any more.
+    /// Leaves the scheduler. Returns when all of this client's work has ended.
     ///
     /// Cancel safe: yes, because the client has left as soon as this is called.
     pub async fn leave(self) {

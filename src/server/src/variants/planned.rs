@@ -52,7 +52,7 @@ pub struct Variant {
     /// Indices of the tests in the program's listing, ascending and never empty.
     pub tests: Vec<usize>,
     pub limits: VariantLimits,
-    /// The point from which a forked process may run the tests, for frameworks that support it.
+    /// Where a process may be forked to run the tests, for frameworks that support forks.
     pub fork_point: Option<ForkPoint>,
     /// Expected duration.
     pub weight: Duration,
@@ -61,8 +61,8 @@ pub struct Variant {
 /// Time limits of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantLimits {
-    /// Maximum time without output or an ended test. Time in which the machine does not run the process does
-    /// not count.
+    /// Maximum time without output or an ended test. The clock pauses while the machine does not run the
+    /// process.
     pub silence: Duration,
     /// Time limit for all tests of the variant.
     pub total: Duration,

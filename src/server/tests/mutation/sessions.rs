@@ -177,7 +177,7 @@ async fn requests_are_cancelled_while_they_wait_and_while_they_run() {
     client.cancel(1).await;
     let cancelled = client.response().await;
     assert_eq!((&cancelled["id"], &cancelled["error"]["code"]), (&json!(1), &json!(CANCELLED)));
-    // The next run begins once nothing of the first is left.
+    // The next run begins once the first has ended completely.
     service.wait_for(|counts| counts.started == 2 && counts.cancelled == 1).await;
     service.steps.add_permits(MUTANTS);
     let response = client.response().await;

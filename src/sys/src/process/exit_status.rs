@@ -83,7 +83,7 @@ pub(crate) fn wait_for(pid: Pid, options: libc::c_int) -> io::Result<Option<Exit
     Ok(wait4(pid.0, options)?.map(|waited| waited.exit()))
 }
 
-/// Waits for any child; `None` also if there is no child.
+/// Waits for any child. Returns `None` also without children.
 pub(crate) fn wait_for_any(options: libc::c_int) -> io::Result<Option<WaitResult>> {
     match wait4(-1, options) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),

@@ -7,9 +7,9 @@ pub use libc::user_regs_struct as GeneralRegisters;
 
 use super::repeated_exec::ExecCall;
 
-/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`. x0 cannot be set
-/// as a register: the kernel overwrites it with the result of the system call in which the process is
-/// stopped.
+/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`. The process is
+/// stopped in a system call, and the kernel will write the result to x0. Setting x0 as a register would
+/// therefore have no effect.
 pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
     0xe0, 0x03, 0x09, 0xaa, 0xa8, 0x1b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4, 0xe0, 0x0f, 0x80, 0xd2, 0xc8,
     0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4,

@@ -66,8 +66,8 @@ impl TraceStop {
     }
 }
 
-/// Returns the next state change of any child or traced thread; `None` if nothing has changed or there is no
-/// child.
+/// Returns the next state change of any child or traced thread. Returns `None` without a change or without
+/// children.
 ///
 /// This also collects exits of every [`crate::spawn::SpawnedChild`] of this process, so callers must not wait
 /// for those elsewhere.

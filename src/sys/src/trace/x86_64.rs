@@ -7,8 +7,9 @@ pub use libc::user_regs_struct as GeneralRegisters;
 
 use super::repeated_exec::ExecCall;
 
-/// `mov eax, SYS_execve; syscall; mov edi, 127; mov eax, SYS_exit_group; syscall`. rax cannot be set as a
-/// register: the kernel overwrites it with the result of the system call in which the process is stopped.
+/// `mov eax, SYS_execve; syscall; mov edi, 127; mov eax, SYS_exit_group; syscall`. The process is stopped in
+/// a system call, and the kernel will write the result to rax. Setting rax as a register would therefore have
+/// no effect.
 pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
     0xb8, 59, 0, 0, 0, 0x0f, 0x05, 0xbf, 127, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05, 0x90, 0x90, 0x90,
     0x90, 0x90,

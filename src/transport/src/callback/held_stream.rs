@@ -183,7 +183,7 @@ impl HeldStreams {
 
     /// Drops the duplicates and the shared answers of a client that has left.
     pub fn drop_client(&self, client: ClientId) {
-        // Before the first connection, there is no file.
+        // Ignore errors: before the first connection, the file does not exist.
         drop(std::fs::remove_file(client_progress::path_beside(&self.shared.path, client)));
         let _failed = self.shared.receive_all();
         self.shared.lock().retain(|(_, one), _| *one != client);
@@ -310,7 +310,7 @@ impl HeldStream {
         // Wait for the answer.
         let progress = SharedProgress::open(&self.progress_path);
         let first_answer_limit = Duration::from_millis(self.limits.first_answer_ms);
-        // Updates are only sent before the client's first answer if there was no other route.
+        // Only a sender without another route sends updates before the client's first answer.
         let first_limit = match mark.is_answering {
             Some(true) => progress
                 .answers()

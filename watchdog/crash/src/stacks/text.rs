@@ -11,7 +11,7 @@ use super::{
 /// Maximum number of threads named for one common stack trace.
 const MAX_THREAD_NAMES: usize = 8;
 
-/// Prefixes of functions below which only frameworks and runtimes are found.
+/// Functions with these prefixes belong to a framework or runtime, and so do all their callers.
 const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
     "testing::internal::HandleSehExceptionsInMethodIfSupported",
     "testing::internal::HandleExceptionsInMethodIfSupported",
@@ -142,7 +142,7 @@ const ABORT_FUNCTIONS: [&str; 11] = [
 ];
 
 /// Returns the number of `abort` frames at the top of a stack trace, which say no more than the signal.
-/// Returns 0 if there are no other frames.
+/// Returns 0 if the stack trace consists of `abort` frames only.
 fn abort_frame_count(frames: &[StackFrame]) -> usize {
     let is_abort = |frame: &&StackFrame| {
         frame.function.as_deref().is_some_and(|function| ABORT_FUNCTIONS.contains(&function))

@@ -78,9 +78,9 @@ pub(super) enum ShardSupport {
     None,
 }
 
-/// Number of tests above which a program runs in one process at a time and selects tests by position. Catch2
-/// compares each test with each name, at 75 to 110 ns per pair. Selecting all tests of a larger program in
-/// parts would take longer than running most of them.
+/// A program with more tests runs in one process at a time and selects tests by position. Catch2 compares
+/// each test with each name, at 75 to 110 ns per pair. Selecting all tests of a larger program in parts would
+/// take longer than running most of them.
 pub(super) const MAX_SELECTED: usize = 2000;
 
 /// Returns whether a tag hides its test.

@@ -51,8 +51,8 @@ fn shows_all_tags(names: &ListingOutput, tags: &ListingOutput) -> bool {
 /// Maximum exit code that Catch2 uses for a count.
 const MAX_EXIT_CODE: usize = 255;
 
-/// Returns whether the exit code is the number of listed tests, as it is after a listing. The code shows
-/// nothing for larger counts.
+/// Returns whether the exit code is the number of listed tests: Catch2 exits a listing with this number. With
+/// `MAX_EXIT_CODE` or more tests, the exit code proves nothing.
 fn is_counted_exit(output: &ListingOutput, count: usize) -> bool {
     count < MAX_EXIT_CODE && usize::try_from(output.code.unwrap_or(-1)) == Ok(count)
 }

@@ -1,6 +1,5 @@
-//! Tests with recorded output of real Go programs in both formats, and with hostile output. The events of the
-//! recorded transcripts, whole and cut at every byte, are compared together with those of the other
-//! frameworks.
+//! Tests with recorded output of real Go programs in both formats, and with hostile output. For all
+//! frameworks, `tests/recorded.rs` compares the events of recorded transcripts, whole and cut at every byte.
 
 use std::path::Path;
 

@@ -450,7 +450,7 @@ fn other_output_fails_its_test_and_hides_no_answer() {
         let message = verdict.failures[0].message.as_deref();
         assert_eq!(message, Some("wrote to standard output what is no message: \"debug {1}\""), "{text}");
     }
-    // Before the first test, there is no test to blame.
+    // Output before the first test fails no test.
     let (events, ..) = replay(
         &[modern_test("mcp.test.a")],
         &[format!("hello\n{}{passed}", lines(&[discovered()])).as_bytes()],

@@ -600,7 +600,7 @@ class Plugin:
             finally:
                 self.channel.send(report)
         finally:
-            # Finalizers run in reverse order: this one runs after those of fixtures that use this fixture.
+            # Finalizers run in reverse order: fixtures that use this fixture are finalized before this runs.
             fixturedef.addfinalizer(lambda: self.begin_tear_down(fixturedef, fixture))
 
     def begin_tear_down(self, fixturedef, fixture):

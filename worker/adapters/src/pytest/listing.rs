@@ -1,4 +1,4 @@
-//! Parser of a listing, and of the file at which it stopped early.
+//! Parses a listing, and finds the file that ended it early.
 
 use std::path::Path;
 

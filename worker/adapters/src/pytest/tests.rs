@@ -38,7 +38,7 @@ fn parser_of(names: &[&str]) -> PytestParser {
     PytestParser::new(&tests.iter().collect::<Vec<_>>())
 }
 
-/// Output and end of one test, independent of the order in which the streams were read.
+/// Output and end of one test. Reading the streams in another order gives an equal value.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Parsed {
     events: Vec<String>,

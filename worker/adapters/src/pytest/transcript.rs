@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Number of consecutive empty reads after which no more fences are expected.
+/// After this many consecutive empty reads, the parser expects no more fences.
 const EMPTY_READS: u32 = 2;
 
 /// Parser of one process's reports. All tests of a batch are in one request, because pytest collects their

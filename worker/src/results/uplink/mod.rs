@@ -41,7 +41,7 @@ pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
 /// the client proves that it has handled results.
 const MAX_REDIALS: u32 = 8;
 
-/// Time after which a client that accepts no results is reported as blocking this worker.
+/// A client that accepts no results for this long is reported as blocking this worker.
 const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -133,7 +133,7 @@ impl SuiteRuns {
         self.suites.iter().all(|suite| suite.run.is_none())
     }
 
-    /// Returns the state of a suite, or the unknown state if there is no such suite.
+    /// Returns the state of a suite, or the unknown state if no suite has this id.
     pub(super) fn state_of(&self, id: &str) -> ServerState {
         self.state_or(id, RunState::Unknown)
     }
@@ -143,7 +143,7 @@ impl SuiteRuns {
         self.state_or(id, RunState::Stopped)
     }
 
-    /// Returns the state of a suite, or `unknown` if there is no such suite.
+    /// Returns the state of a suite, or `unknown` if no suite has this id.
     fn state_or(&self, id: &str, unknown: RunState) -> ServerState {
         let (state, publish_state) = self
             .find(id)

@@ -13,7 +13,7 @@ pub(super) struct RunDelivery {
     must_finish_on_main: bool,
     /// Workers whose results of this run went over the main connection.
     relayed_workers: BTreeSet<WorkerId>,
-    /// For each dead worker, the position up to which the client has handled its callback connection.
+    /// How far the client has handled the results on the callback connection of each dead worker.
     handled_streams: Vec<StreamPosition>,
     /// The finish request sent to the watchdog, kept to be resent to a replacement.
     finish: Option<Box<FinishRequest>>,

@@ -112,7 +112,7 @@ impl RunFindings {
         None
     }
 
-    /// Returns the provisional results of a test, to which the caller adds `attempt`. Counts the attempt's
+    /// Returns the provisional results of a test, so that the caller can add `attempt`. Counts the attempt's
     /// dumps, and records the tests that ran at the same time.
     fn provisional_of(
         &mut self,

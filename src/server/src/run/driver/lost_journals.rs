@@ -10,7 +10,7 @@ const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A journal that is being read.
 struct AwaitedJournal {
-    /// Position up to which the client is proven to have received the worker's results.
+    /// The client is proven to have received the worker's results up to this position.
     proven: u64,
     deadline: Instant,
 }
@@ -25,8 +25,8 @@ impl LostJournals {
         self.0.insert(worker, AwaitedJournal { proven, deadline });
     }
 
-    /// Removes a journal that was read. Returns the position up to which the client has received the worker's
-    /// results.
+    /// Removes a journal that was read. Returns how far the client is proven to have received the
+    /// worker's results.
     pub(super) fn remove(&mut self, worker: WorkerId) -> Option<u64> {
         self.0.remove(&worker).map(|journal| journal.proven)
     }

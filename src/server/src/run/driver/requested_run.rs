@@ -43,7 +43,7 @@ pub(crate) struct DriverClient {
 pub(super) struct RequestedRun {
     plan: RunPlan,
     client: DriverClient,
-    /// Time since boot until which passing tests are repeated.
+    /// Passing tests are repeated until this time since boot.
     repeat_until: Option<Duration>,
     /// Whether the manifest was written to the run's directory.
     has_manifest: bool,
