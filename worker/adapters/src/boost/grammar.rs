@@ -115,13 +115,12 @@ impl BoostGrammar {
         let mut cursor = ByteCursor::new(at);
         cursor.literal(&self.cases[place].end)?;
         let rest = decode_lossy(cursor.until(b"\n", 200)?);
-        let time = rest.strip_prefix("; testing time: ");
-        let duration = match time.map(|time| time.strip_suffix("us").unwrap_or(time)) {
-            Some(time) => Duration::from_micros(time.parse().map_err(|_| ScanStop::Mismatch)?),
-            None if rest.is_empty() => Duration::ZERO,
+        let duration = match rest.strip_prefix("; testing time: ") {
+            Some(time) => Some(read_time(time).ok_or(ScanStop::Mismatch)?),
+            None if rest.is_empty() => None,
             None => return Err(ScanStop::Mismatch),
         };
-        let duration = Some(duration).filter(|duration| !duration.is_zero());
+        let duration = duration.filter(|duration| !duration.is_zero());
         let verdict = FrameworkVerdict::new(FrameworkResult::Passed, duration);
         Ok((cursor.used(), Marker::End(verdict)))
     }
@@ -381,5 +380,35 @@ impl MarkerGrammar for BoostGrammar {
         let places =
             waiting(&|place, name| is_in(name, &suite) || self.suites.depends_on(place, name, &suite));
         (!places.is_empty()).then_some(SuitePhase::SetUp { suite, places })
+    }
+}
+
+/// Reads the time of a test: `6423us`, or `6ms` if it is a whole number of milliseconds. Old releases write
+/// `mks`.
+fn read_time(text: &str) -> Option<Duration> {
+    let unit = text.find(|one: char| !one.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit);
+    let number = number.parse().ok()?;
+    match unit {
+        "" | "us" | "mks" => Some(Duration::from_micros(number)),
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn time_of_a_test_has_every_unit_of_boost() {
+        let time = |text| read_time(text).map(|time| time.as_micros());
+        for (text, micros) in [("6423us", 6423), ("6ms", 6000), ("2s", 2_000_000), ("9mks", 9), ("7", 7)] {
+            assert_eq!(time(text), Some(micros), "{text}");
+        }
+        for text in ["", "us", "6 ms", "6h", "99999999999999999999us"] {
+            assert_eq!(time(text), None, "{text}");
+        }
     }
 }
