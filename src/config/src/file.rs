@@ -19,7 +19,6 @@ use super::{
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
     test_arguments::read_test_arguments,
     types::UnresolvedProfile,
-    workspace::workspace_root,
 };
 
 /// Name of the configuration file.
@@ -131,7 +130,7 @@ impl Config {
             Some(file) => Self::load(&file),
             None => {
                 let here = here()?;
-                let root = workspace_root(&here, std::env::home_dir().as_deref());
+                let root = heeler_sys::workspace::workspace_root(&here, std::env::home_dir().as_deref());
                 Ok(Self::without_file(&here).with_state_below(root.as_deref().unwrap_or(&here)))
             }
         }

@@ -26,7 +26,6 @@ mod test_arguments;
 #[cfg(test)]
 mod tests;
 mod types;
-mod workspace;
 
 pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
@@ -46,4 +45,3 @@ pub use types::{
     FlakyResult, JobCount, MemoryLimit, OutputTiming, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout,
     StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
 };
-pub use workspace::workspace_root;

@@ -18,6 +18,7 @@
 //! - [`directory_watch`]: changes of directory entries (inotify).
 //! - [`fail`]: fault injection at named points, for tests.
 //! - [`liveness_lock`]: file locks that show whether their owner is alive.
+//! - [`workspace`]: the workspace that contains a directory.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
@@ -38,6 +39,7 @@ pub mod process;
 pub mod spawn;
 pub mod terminal;
 pub mod trace;
+pub mod workspace;
 
 /// Converts the result of a system call that returns -1 on error into a `Result`.
 fn check(result: libc::c_int) -> std::io::Result<libc::c_int> {

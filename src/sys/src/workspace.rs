@@ -17,7 +17,7 @@ pub fn workspace_root(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let owner = std::fs::metadata(start).ok()?.uid();
     let is_trusted = |dir: &Path| {
         let dir_owner = std::fs::metadata(dir).map(|found| found.uid()).ok();
-        dir_owner == Some(owner) || dir_owner == Some(heeler_sys::process::effective_uid())
+        dir_owner == Some(owner) || dir_owner == Some(crate::process::effective_uid())
     };
     let (mut package, mut build) = (None, None);
     for dir in start.ancestors() {
