@@ -137,6 +137,7 @@ pub(super) fn attempt_of(result: TestResult) -> Attempt {
         stderr: truncated(result.stderr),
         diagnostics: result.diagnostics,
         attached: result.attached,
+        failed_at: result.failed_at,
         duration_us: result.duration_us.unwrap_or_default(),
     }
 }

@@ -140,8 +140,8 @@ pub(super) fn outcome_style(outcome: Outcome) -> Style {
     }
 }
 
-/// Returns a result's label, which is its first column. A crash is labelled with its signal, the most
-/// specific information.
+/// Returns a result's label, which is its first column. A crash is labelled with its signal, or with the word
+/// of the runtime that ended the process: the most specific information.
 pub(super) fn result_label(record: &TestReport) -> String {
     let detail = record.detail.as_deref();
     let label = match record.outcome {
@@ -166,6 +166,9 @@ pub(super) fn result_label(record: &TestReport) -> String {
                 (signal, record.detail_text(|one| one.message.as_ref()).and_then(sanitizer_label))
             {
                 return label.to_owned();
+            }
+            if let Some(runtime) = detail.and_then(|detail| detail.runtime) {
+                return runtime.label().to_uppercase();
             }
             return match (signal, detail.and_then(|detail| detail.exit_code)) {
                 (Some(signal), _) => cut_name(signal, super::style::LABEL_COLUMNS),

@@ -6,9 +6,9 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use heeler_core::Outcome;
+use heeler_core::{Outcome, SourcePlace};
 use heeler_protocol::mtp::FailureInfo;
-use heeler_report::{FailureDetail, SourcePlace, TestReport};
+use heeler_report::{FailureDetail, TestReport};
 
 /// Maximum number of different failures to remember; more would not be read.
 const MAX_FAILURES: usize = 10_000;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use heeler_core::Outcome;
+use heeler_core::{Outcome, SourcePlace};
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo};
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     style::{ColourMode, Style, StyledLine},
 };
 use heeler_report::{
-    FailureDetail, SourcePlace, TestReport,
+    FailureDetail, TestReport,
     sanitise::{self, ColourPolicy},
 };
 

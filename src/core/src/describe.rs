@@ -23,6 +23,10 @@ fn text_without_iteration(exit: &ExitReason) -> String {
     if let Some(cause) = &exit.cause {
         return cause.clone();
     }
+    if let (Some(runtime), Some(detail)) = (exit.runtime, &exit.detail) {
+        let is_named = detail.contains(runtime.label());
+        return if is_named { detail.clone() } else { format!("{}: {detail}", runtime.label()) };
+    }
     match (exit.signal.as_deref(), exit.code) {
         (Some(signal @ ("SIGKILL" | "SIGTERM" | "SIGINT" | "SIGHUP")), _) => format!("killed by {signal}"),
         (Some(signal), _) => match &exit.detail {
@@ -49,6 +53,7 @@ fn text_without_iteration(exit: &ExitReason) -> String {
 pub fn outcome_of_exit(exit: &ExitReason) -> Outcome {
     match (&exit.cause, &exit.signal, exit.code) {
         (Some(_), _, _) => Outcome::OutOfMemory,
+        (None, None, _) if exit.runtime.is_some() => Outcome::Crashed,
         (None, Some(_), _) => Outcome::Crashed,
         (None, None, Some(_)) => Outcome::ExitedEarly,
         (None, None, None) => Outcome::Lost,
@@ -176,7 +181,8 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     if let Some(stack) = of_failure.or(captured.filter(|stack| !stack.is_empty())) {
         return Some(stack.into());
     }
-    let mut places: Vec<_> = result.failures.iter().filter_map(Failure::place).collect();
+    let places = result.failures.iter().filter_map(Failure::place);
+    let mut places: Vec<_> = places.map(|place| place.to_string()).collect();
     places.dedup();
     let are_needed = is_test_located || places.len() > 1;
     (are_needed && !places.is_empty()).then(|| places.join("\n").into())

@@ -3,7 +3,7 @@
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
-//! - [`record`]: the events of a run.
+//! - [`record`]: the events of a run; [`SourcePlace`]: a file and line.
 //! - [`system_facts`]: facts about processes and their machine.
 //! - [`describe`]: English texts for outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
@@ -41,6 +41,7 @@ mod retry;
 pub mod run;
 pub mod silence;
 mod slots;
+mod source_place;
 mod source_request;
 pub mod system_facts;
 pub mod test_path;
@@ -56,6 +57,7 @@ pub use outcome_counts::OutcomeCounts;
 pub use record::*;
 pub use retry::{Backoff, RetryDelay, RetryPolicy, retry_random};
 pub use slots::Slots;
+pub use source_place::SourcePlace;
 pub use source_request::SourceRequest;
 pub use system_facts::{MachineLoad, ProcessFacts};
 pub use test_path::NameNesting;

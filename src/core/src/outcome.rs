@@ -20,7 +20,7 @@ pub enum Outcome {
     TimedOut,
     /// The idle timeout expired: the test used no CPU time and wrote no output.
     Idle,
-    /// A signal killed its process.
+    /// A signal, or the language's runtime, ended its process.
     Crashed,
     /// The process exited by itself before the test had ended.
     ExitedEarly,

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Iteration, OsText, Outcome, ProcessFacts};
+use crate::{Iteration, OsText, Outcome, ProcessFacts, SourcePlace};
 
 /// How a test ended, and everything known about it. With the test's description, this is all that a protocol
 /// or a report needs.
@@ -62,6 +62,9 @@ pub struct TestResult {
     /// Processes that outlived the process of the test, if it ran only this test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaked: Vec<LeakedProcess>,
+    /// Place of the failure: the innermost known place in the user's own sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<SourcePlace>,
     /// Number of finished iterations, including the last one, if the test was to run more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
@@ -96,6 +99,7 @@ impl TestResult {
             attached: Vec::new(),
             usage: None,
             leaked: Vec::new(),
+            failed_at: None,
             iterations: None,
             answer: None,
             reproduce: None,
@@ -118,6 +122,7 @@ impl TestResult {
             exit_reason: attempt.exit_reason.clone(),
             diagnostics: attempt.diagnostics.clone(),
             attached: attempt.attached.clone(),
+            failed_at: attempt.failed_at.clone(),
             ..Self::with_reason(attempt.outcome, format!("{}\n({note})", attempt.message))
         }
     }
@@ -135,7 +140,7 @@ impl TestResult {
             let text = message.to_mut();
             text.push('\n');
             if let Some(place) = failure.place() {
-                text.push_str(&place);
+                text.push_str(&place.to_string());
                 text.push_str(": ");
             }
             text.push_str(failure.message.as_deref().unwrap_or_default());
@@ -210,11 +215,10 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns the location of the failure: `file:line`.
+    /// Returns the location of the failure.
     #[must_use]
-    pub fn place(&self) -> Option<String> {
-        let file = self.file.as_deref()?;
-        Some(self.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+    pub fn place(&self) -> Option<SourcePlace> {
+        Some(SourcePlace { file: self.file.clone()?, line: self.line })
     }
 
     /// Returns whether the failure has no information.
@@ -245,6 +249,9 @@ pub struct Attempt {
     /// Copies of the files that the test attached, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<DiagnosticsFile>,
+    /// Place of the failure, as in [`TestResult::failed_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<SourcePlace>,
     /// Duration in microseconds.
     pub duration_us: u64,
 }
@@ -261,6 +268,7 @@ impl Attempt {
             stderr: String::new(),
             diagnostics: None,
             attached: Vec::new(),
+            failed_at: None,
             duration_us: 0,
         }
     }
@@ -333,6 +341,9 @@ pub struct ExitReason {
     /// Location and origin, such as `address 0x0, thread main`. If the reason is unknown, why it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// How the language's runtime ended the process, by the runtime's own report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<RuntimeDeath>,
     /// Deeper cause, if known: a memory limit, or the system running out of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
@@ -342,6 +353,30 @@ pub struct ExitReason {
     /// Iteration during which the process died, if its tests were to run more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iteration: Option<Iteration>,
+}
+
+/// How a language's runtime ends a process whose program cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuntimeDeath {
+    /// Nothing recovered a panic.
+    Panic,
+    /// All threads of the program wait for each other.
+    Deadlock,
+    /// The runtime found an error that no program can handle.
+    FatalError,
+}
+
+impl RuntimeDeath {
+    /// Returns the word that results and reports show, in lower case.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Panic => "panic",
+            Self::Deadlock => "deadlock",
+            Self::FatalError => "fatal",
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -121,6 +121,7 @@ impl FailureDetail {
         });
         *self = Self {
             signal: self.signal.take(),
+            runtime: self.runtime,
             exit_code: self.exit_code,
             message,
             file: self.file.take(),

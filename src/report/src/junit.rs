@@ -365,7 +365,10 @@ fn detail_properties(detail: &FailureDetail) -> Vec<(&'static str, String)> {
 fn type_attribute(record: &TestReport) -> Option<String> {
     let detail = record.detail.as_deref()?;
     let exit_code = detail.exit_code.and_then(|code| i32::try_from(code).ok());
-    failure_type(record.outcome, detail.signal.as_deref(), exit_code)
+    match detail.runtime.filter(|_| record.outcome == Outcome::Crashed) {
+        Some(runtime) => Some(runtime.label().to_owned()),
+        None => failure_type(record.outcome, detail.signal.as_deref(), exit_code),
+    }
 }
 
 /// Returns the attribute `type` of an outcome. A crash has the name of its signal, which is most specific;

@@ -12,7 +12,6 @@
 
 mod ctrf;
 mod details;
-mod failed_place;
 mod junit;
 mod junit_parts;
 mod report_format;
@@ -30,7 +29,6 @@ pub mod sanitise;
 pub mod workflow_command;
 
 pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
-pub use failed_place::SourcePlace;
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };

@@ -531,7 +531,8 @@ mod tests {
     fn single_failure_is_listed_as_several_are() {
         let message = Some("1 < 2".into());
         let single = Failure { message, stack: Some("a.cc:7\nlib.cc:9".into()), ..unequal() };
-        let found = event(failed(vec![single]));
+        let failed_at = Some(heeler_core::SourcePlace { file: "a.cc".to_owned(), line: Some(7) });
+        let found = event(TestResult { failed_at, ..failed(vec![single]) });
         assert_eq!(found["event"], "failed");
         let expected =
             json!([{"message": "1 < 2", "file": "a.cc", "line": 7, "expected": "2", "actual": "1"}]);

@@ -2,16 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_core::{Attempt, Outcome, ProgramFailure, TestResult, describe, milliseconds_of};
+use heeler_core::{
+    Attempt, Outcome, ProgramFailure, RuntimeDeath, SourcePlace, TestResult, describe, milliseconds_of,
+};
 use heeler_protocol::{
     control::ReportName,
     mtp::{FailureInfo, LeakedProcessInfo, NodeDescription, TestPartInfo, iso8601},
 };
 
-use crate::{
-    failed_place::{self, SourcePlace},
-    test_steps::StepCounts,
-};
+use crate::test_steps::StepCounts;
 
 /// A test, or a program that failed outside its tests.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +45,8 @@ pub struct TestReport {
 pub struct FailureDetail {
     /// Name of the signal that killed the process.
     pub signal: Option<String>,
+    /// How the language's runtime ended the process, if it reported that.
+    pub runtime: Option<RuntimeDeath>,
     /// Exit code of a process that exited without a result.
     pub exit_code: Option<i64>,
     /// Reason for the failure or the skip.
@@ -214,7 +215,6 @@ impl FailureDetail {
     fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
         let exit = result.exit_reason.as_ref();
         let failure = result.failures.iter().find(|failure| failure.file.is_some());
-        let places = result.failures.iter().map(|failure| (failure.file.as_deref(), failure.line));
         let (file, line) = match (test.file, failure) {
             (None, Some(failure)) => (failure.file.clone(), failure.line),
             (file, _) => (file.map(str::to_owned), test.line),
@@ -224,16 +224,13 @@ impl FailureDetail {
         let is_retried = !result.attempts.is_empty();
         Self {
             signal: exit.and_then(|exit| exit.signal.clone()),
+            runtime: exit.and_then(|exit| exit.runtime),
             exit_code: exit.and_then(|exit| exit.code).map(i64::from),
             message: text(describe::shown_message(result)),
             stacktrace: text(describe::shown_stack(result, test.file.is_some())),
             actual: comparison.and_then(|failure| failure.actual.clone()),
             expected: comparison.and_then(|failure| failure.expected.clone()),
-            failed_at: failed_place::of_failures(places, test.file)
-                .or_else(|| failed_place::of_sanitizer(&describe::shown_message(result)?, test.file))
-                .or_else(|| {
-                    failed_place::of_stack(&describe::shown_stack(result, test.file.is_some())?, test.file)
-                }),
+            failed_at: result.failed_at.clone(),
             file,
             line,
             failures: FailureInfo::of_result(result),

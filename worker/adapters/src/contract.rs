@@ -8,7 +8,7 @@ use heeler_protocol::control::{ListedTest, OsText, ReportName, SelectionLimit, T
 
 use crate::{
     AdapterListing, FrameworkVerdict, ListingDialogue, ListingError, ListingOutput, RunReport,
-    RunReportFiles, TranscriptParser, WarmStart,
+    RunReportFiles, RuntimeStack, TranscriptParser, WarmStart,
 };
 
 /// One test framework: the commands of its programs and the parsers of their output.
@@ -104,6 +104,14 @@ pub trait Adapter: Sync {
     /// `test`, which seemed to be running, comes first.
     fn read_crash_report(&self, report: &[u8], test: Option<&ListedTest>) -> Option<String> {
         let _ = (report, test);
+        None
+    }
+
+    /// Divides standard error of a test whose process died or was ended into the stacks that the language's
+    /// runtime wrote, and the rest. `captured` is the stack captured by Heeler, or empty. `None` if there is
+    /// no such report.
+    fn divide_stderr(&self, stderr: &str, captured: &str, test: &ListedTest) -> Option<RuntimeStack> {
+        let _ = (stderr, captured, test);
         None
     }
 

@@ -6,6 +6,7 @@
 //! - `listing_dialogue`: listings whose requests depend on earlier replies.
 //! - `warm_start`: processes that load a program once and are then forked for its tests.
 //! - `run_report`: the report file that a framework writes at the end of its run.
+//! - `runtime_stack`: stacks that a language's runtime writes to standard error.
 //! - `registry`: the list of all frameworks.
 //! - `stream_parser`: the parser shared by all frameworks that report on standard output, based on
 //!   `expected_tests` (the sequence of a batch) and `scan` (bytes).
@@ -36,6 +37,7 @@ mod mtp;
 mod pytest;
 mod registry;
 mod run_report;
+mod runtime_stack;
 mod rustdoc;
 mod scan;
 mod shell;
@@ -57,8 +59,10 @@ pub use listing_dialogue::ListingDialogue;
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, framework_names, recognized_frameworks};
 pub use run_report::{RunReport, RunReportFiles};
+pub use runtime_stack::RuntimeStack;
 pub use transcript::{
-    ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
-    MAX_FAILURES, OutputStream, ReportWriter, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
+    ConnectionInput, DeathCause, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult,
+    FrameworkVerdict, MAX_FAILURES, OutputStream, ReportWriter, SuitePhase, TestPart, TranscriptEvent,
+    TranscriptParser,
 };
 pub use warm_start::{WarmDialogue, WarmReport, WarmStart};

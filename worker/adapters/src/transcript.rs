@@ -2,8 +2,19 @@
 
 use std::time::Duration;
 
-use heeler_core::{Failure, NotRunReason, Outcome, SetUpProgress, SuiteFixture};
+use heeler_core::{Failure, NotRunReason, Outcome, RuntimeDeath, SetUpProgress, SuiteFixture};
 use heeler_protocol::control::ListedTest;
+
+/// Cause of a process's death, from a report of the language's runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeathCause {
+    /// Message of the runtime and place of the code.
+    pub detail: String,
+    /// How the runtime ended the process; `None` if it reported a signal.
+    pub runtime: Option<RuntimeDeath>,
+    /// Name of the signal that the runtime handled.
+    pub signal: Option<String>,
+}
 
 /// Parser of a framework's reports on standard output or on its report channel. Memory is bounded by the test
 /// names plus a constant, whatever the input.
@@ -63,7 +74,7 @@ pub trait TranscriptParser {
     }
 
     /// Returns the cause of death that [`Self::on_death`] found.
-    fn death_detail(&self) -> Option<&str> {
+    fn death_cause(&self) -> Option<&DeathCause> {
         None
     }
 

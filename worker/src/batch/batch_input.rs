@@ -1,11 +1,11 @@
 //! Input of a batch: output of its process, the end of the process, and passed deadlines.
 
-use heeler_adapters::{DeathCulprit, FixtureFailure, SuitePhase, TranscriptEvent};
-use heeler_core::GuardLoss;
+use heeler_adapters::{DeathCause, DeathCulprit, FixtureFailure, SuitePhase, TranscriptEvent};
+use heeler_core::{ExitReason, GuardLoss};
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 use heeler_sys::process::Signal;
 
-use super::run_evidence::RunEvidence;
+use super::{exit_reason::exit_reason_of, run_evidence::RunEvidence};
 use crate::process::process_clock::ClockReading;
 
 /// An action due at a deadline.
@@ -45,6 +45,8 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) exit_stack: Option<String>,
     /// Crash location and signal.
     pub(crate) detail: Option<String>,
+    /// Cause that the language's runtime reported.
+    pub(crate) death_cause: Option<DeathCause>,
     /// The process died before it was told to exit. A time limit that expired during crash capture is not the
     /// cause.
     pub(crate) is_own_death: bool,
@@ -65,6 +67,15 @@ pub(crate) struct ProcessExitSummary {
 }
 
 impl ProcessExitSummary {
+    /// Returns the exit reason without a detail. A runtime that handles a signal, or ends its process by
+    /// itself, exits with a code that says less than its report.
+    pub(super) fn exit_reason(&self) -> ExitReason {
+        let exit = exit_reason_of(&self.exit);
+        let Some(cause) = self.death_cause.as_ref().filter(|_| exit.signal.is_none()) else { return exit };
+        let code = exit.code.filter(|_| cause.signal.is_none());
+        ExitReason { signal: cause.signal.clone(), code, runtime: cause.runtime, ..exit }
+    }
+
     /// Treats the end of a server that we ended as its own successful exit, unless it crashed.
     pub(super) fn accept_server_end(&mut self) {
         self.guard_loss = None;

@@ -10,6 +10,7 @@ pub(crate) fn exit_reason_of(end: &ProcessExit) -> ExitReason {
         code: if end.signal.is_some() { None } else { end.code },
         has_core: end.has_core,
         detail: None,
+        runtime: None,
         cause: None,
         other_suspects: 0,
         iteration: None,

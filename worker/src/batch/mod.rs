@@ -22,6 +22,7 @@ mod dialogue_stall;
 mod end_cause;
 mod end_texts;
 pub(crate) mod exit_reason;
+mod failed_place;
 mod failure_places;
 mod forbidden_skip;
 mod framework_queries;

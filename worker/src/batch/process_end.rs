@@ -15,7 +15,6 @@ use super::{
     batch_input::ProcessExitSummary,
     end_cause::EndCause,
     end_texts::{append_evidence, append_section, exit_text, tear_down_place, unselected_text},
-    exit_reason::exit_reason_of,
     framework_queries::FrameworkQueries,
     held_tests::{EndedTest, HeldTest},
     run_evidence::{
@@ -107,7 +106,7 @@ impl BatchProcessEnd {
     }
 
     fn exit_text(&self) -> String {
-        exit_text(&exit_reason_of(&self.gone.exit))
+        exit_text(&self.gone.exit_reason())
     }
 
     /// Records that the process ended in a test, or in the set-up or tear-down of a suite.
@@ -219,7 +218,7 @@ impl BatchProcessEnd {
                 let exit_reason = ExitReason {
                     detail: self.gone.detail.clone().or_else(finding),
                     cause: self.cause.memory_text(&self.gone),
-                    ..exit_reason_of(&self.gone.exit)
+                    ..self.gone.exit_reason()
                 };
                 Some(TestEnding::Died { exit_reason, position })
             }
@@ -363,7 +362,7 @@ impl BatchProcessEnd {
             return unproven.into_iter().map(|ended| ended.place).collect();
         }
         // The process ended by itself or contradicts its output: all unproven tests share the blame.
-        let exit_reason = shared_blame(exit_reason_of(&self.gone.exit), self.unproven);
+        let exit_reason = shared_blame(self.gone.exit_reason(), self.unproven);
         for ended in unproven {
             let exit_reason = exit_reason.clone();
             decide(ended, TestEnding::Died { exit_reason, position: DeathPosition::Unproven });
@@ -412,7 +411,7 @@ impl BatchProcessEnd {
             }
             None => {
                 let (detail, cause) = (self.gone.detail.clone(), self.cause.memory_text(&self.gone));
-                let exit_reason = ExitReason { detail, cause, ..exit_reason_of(&self.gone.exit) };
+                let exit_reason = ExitReason { detail, cause, ..self.gone.exit_reason() };
                 TestEnding::Died { exit_reason, position: DeathPosition::AfterEnd }
             }
         };
@@ -489,7 +488,7 @@ impl BatchProcessEnd {
             cause: self.cause.memory_text(&self.gone),
             detail,
             other_suspects: u32::try_from(others.max(unproven)).unwrap_or(u32::MAX),
-            ..exit_reason_of(&gone.exit)
+            ..gone.exit_reason()
         };
         let position = match (self.is_contradicted, gone.is_after_end_marker) {
             (true, _) => DeathPosition::Unproven,

@@ -10,6 +10,7 @@ use heeler_core::{
 use heeler_protocol::control::{LeasedTest, ProcessExit, WorkerLease};
 
 use super::{
+    failed_place::OwnSources,
     framework_queries::FrameworkQueries,
     held_tests::EndedTest,
     interference::interference_text,
@@ -54,6 +55,7 @@ pub(crate) struct Settlement {
     has_failures: bool,
     /// Reports about leaked processes include their arguments.
     are_arguments_shown: bool,
+    own_sources: OwnSources,
 }
 
 impl Settlement {
@@ -69,6 +71,7 @@ impl Settlement {
             process_exit: None,
             has_failures: false,
             are_arguments_shown: lease.is_environment_shown,
+            own_sources: OwnSources::default(),
         }
     }
 
@@ -205,8 +208,13 @@ impl Settlement {
         // An isolated rerun is pointless if the process died before the test began.
         let is_isolated = self.is_isolated || seen.is_before_test() || self.has_proven_answers;
         let iteration = self.iterations.of(test);
-        let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
-        match decide(rules, seen, TestOutputs { attached, ..ended.outputs }) {
+        let (duration, sources) = (ended.duration, &self.own_sources);
+        let rules = TestPolicy { test, is_isolated, duration, iteration, sources };
+        let mut outputs = TestOutputs { attached, ..ended.outputs };
+        if !matches!(seen, TestEnding::Verdict(_) | TestEnding::Cancelled) {
+            outputs.take_runtime_stack(context.framework, &test.listed);
+        }
+        match decide(rules, seen, outputs) {
             Decision::Final(mut result) => {
                 result.started_ms = Some(ended.started_at.utc.since_epoch_ms());
                 result.ended_ms = Some(ended.ended_at.utc.since_epoch_ms());

@@ -13,7 +13,7 @@ mod stream_names;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, RuntimeStack, StackPosition, TranscriptEvent};
 use heeler_core::{Attempt, ExitReason, Failure, Iteration, Outcome, RunRecord, TestId, TestStart};
 use heeler_protocol::{
     control::{LeaseEnd, LeaseEvent, ListedTest, ProcessExit, WorkerId, WorkerLease},
@@ -41,6 +41,10 @@ fn process_exit(end: ProcessExit, (is_complete, is_explained): TranscriptState) 
 struct FakeFramework;
 
 impl FrameworkQueries for FakeFramework {
+    fn divide_stderr(&self, _stderr: &str, _captured: &str, _test: &ListedTest) -> Option<RuntimeStack> {
+        None
+    }
+
     fn has_proven_answers(&self) -> bool {
         false
     }

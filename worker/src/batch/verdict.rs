@@ -8,11 +8,13 @@ use heeler_core::{
     TestDiagnostics, TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
-use heeler_protocol::control::LeasedTest;
+use heeler_protocol::control::{LeasedTest, ListedTest};
 
 use super::{
+    failed_place::{OwnSources, failed_place},
     failure_places::with_absolute_files,
     forbidden_skip::without_forbidden_skip,
+    framework_queries::FrameworkQueries,
     interference::{mark_flaky, suspected_cause},
     iteration_text::{with_iteration, with_iteration_of_death},
     run_evidence::join_outputs,
@@ -37,6 +39,17 @@ pub(crate) struct TestOutputs {
     pub(crate) parts: TestParts,
 }
 
+impl TestOutputs {
+    /// Moves the stacks that the language's runtime wrote from standard error to the evidence, so that every
+    /// reader finds them in one place, once.
+    pub(super) fn take_runtime_stack(&mut self, framework: &dyn FrameworkQueries, test: &ListedTest) {
+        let captured = self.evidence.as_deref().map_or("", |evidence| evidence.stack.as_str());
+        let Some(divided) = framework.divide_stderr(&self.stderr, captured, test) else { return };
+        self.stderr = divided.stderr;
+        self.evidence.get_or_insert_default().stack = divided.stack;
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
     Final(Box<TestResult>),
@@ -51,6 +64,7 @@ pub(crate) struct TestPolicy<'a> {
     pub(crate) is_isolated: bool,
     pub(crate) duration: Duration,
     pub(crate) iteration: Iteration,
+    pub(crate) sources: &'a OwnSources,
 }
 
 /// Decides the result of an ended test.
@@ -59,15 +73,16 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     let seen = with_absolute_files(with_iteration_of_death(seen, repeated), &rules.test.listed);
     let seen = without_forbidden_skip(seen, rules.test);
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
-        let result = single_run_result(seen, outputs);
+        let result = located(single_run_result(seen, outputs), rules);
         let attempt = Box::new(attempt_of(result, rules.duration));
         return Decision::Provisional(attempt, NextRun::Isolated);
     }
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
-    let mut result = match &rules.test.crashed_attempt {
+    let result = match &rules.test.crashed_attempt {
         None => with_iteration(single_run_result(seen, outputs), repeated),
         Some(first) => isolated_rerun_result(rules.test, first, seen, outputs),
     };
+    let mut result = located(result, rules);
     if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
         let attempt = Box::new(attempt_of(result, rules.duration));
         return Decision::Provisional(attempt, NextRun::Retry);
@@ -78,6 +93,11 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
         mark_flaky(&mut result, rules.test.is_flaky_failure);
     }
     Decision::Final(Box::new(result))
+}
+
+/// Returns the result with the place of its failure.
+fn located(result: TestResult, rules: TestPolicy<'_>) -> TestResult {
+    TestResult { failed_at: failed_place(&result, &rules.test.listed, rules.sources), ..result }
 }
 
 /// Returns the result of one run of a test, ignoring earlier runs.
@@ -266,6 +286,7 @@ fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
         stderr: truncate_text(result.stderr, ATTEMPT_TEXT_BYTES),
         diagnostics: result.diagnostics,
         attached: result.attached,
+        failed_at: result.failed_at,
         duration_us: microseconds(duration),
     }
 }
@@ -318,6 +339,7 @@ mod tests {
             stderr: "first err".into(),
             diagnostics: None,
             attached: Vec::new(),
+            failed_at: None,
             duration_us: 1,
         }
     }
@@ -332,7 +354,13 @@ mod tests {
 
     fn conclusion(test: &LeasedTest, is_isolated: bool, seen: TestEnding) -> Decision {
         decide(
-            TestPolicy { test, is_isolated, duration: Duration::from_micros(7), iteration: only() },
+            TestPolicy {
+                test,
+                is_isolated,
+                duration: Duration::from_micros(7),
+                iteration: only(),
+                sources: &OwnSources::default(),
+            },
             seen,
             out("isolated out"),
         )
@@ -412,11 +440,17 @@ mod tests {
         let evidence = |stack: &str| {
             Some(Box::new(TestDiagnostics { stack: stack.to_owned(), ..TestDiagnostics::default() }))
         };
+        let sources = OwnSources::default();
         let outcome = |first: Option<Box<TestDiagnostics>>| {
             let mut test = checking(seen(None));
             test.crashed_attempt.as_mut().unwrap().diagnostics = first;
-            let rules =
-                TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO, iteration: only() };
+            let rules = TestPolicy {
+                test: &test,
+                is_isolated: true,
+                duration: Duration::ZERO,
+                iteration: only(),
+                sources: &sources,
+            };
             let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
             match decide(rules, died(seen(Some("SIGSEGV in its child"))), outputs) {
                 Decision::Final(outcome) => *outcome,
@@ -431,8 +465,13 @@ mod tests {
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
         let mut test = checking(seen(Some("no stack: it can trace processes")));
         test.crashed_attempt.as_mut().unwrap().diagnostics = None;
-        let rules =
-            TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO, iteration: only() };
+        let rules = TestPolicy {
+            test: &test,
+            is_isolated: true,
+            duration: Duration::ZERO,
+            iteration: only(),
+            sources: &sources,
+        };
         let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
         match decide(rules, died(seen(Some("at address 0x8"))), outputs) {
             Decision::Final(result) => assert_eq!(

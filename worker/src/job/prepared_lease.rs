@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heeler_adapters::{
     Adapter, AdapterInvocation, AdapterTraits, BatchSelection, CommandLineError, FrameworkVerdict,
-    InvocationChannel, SelectionScope, StackPosition,
+    InvocationChannel, RuntimeStack, SelectionScope, StackPosition,
 };
 use heeler_core::{Iteration, RecordSink};
 use heeler_protocol::control::{
@@ -342,6 +342,10 @@ impl FrameworkQueries for LeaseFramework {
         if let Some(add_details) = self.adapter.traits().details_from_stderr {
             add_details(verdict, &test.name, stderr);
         }
+    }
+
+    fn divide_stderr(&self, stderr: &str, captured: &str, test: &ListedTest) -> Option<RuntimeStack> {
+        self.adapter.divide_stderr(stderr, captured, test)
     }
 
     fn is_own_line(&self, line: &[u8]) -> bool {

@@ -509,7 +509,8 @@ impl<'a> RunningProcess<'a> {
         // Store the evidence under the name of the test that was running.
         let affected = self.batch.test_of_death(self.reader.transcript.culprit());
         let (evidence, detail) = self.diagnostics.store_evidence(affected, raw.core.as_ref());
-        let own_detail = self.reader.transcript.death_detail().map(str::to_owned);
+        let death_cause = self.reader.transcript.death_cause().cloned();
+        let own_detail = death_cause.as_ref().map(|cause| cause.detail.clone());
         let detail = detail.or(own_detail).or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
         // A report shows which tests have run. Without it, a test may have printed another test's name.
@@ -531,6 +532,7 @@ impl<'a> RunningProcess<'a> {
             evidence,
             exit_stack: self.diagnostics.take_exit_stack(),
             detail,
+            death_cause,
             is_own_death,
             guard_loss,
             run_evidence,

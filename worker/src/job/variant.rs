@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use heeler_adapters::{
-    Adapter, ConnectionInput, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict, OutputStream,
-    TestPart, TranscriptEvent, TranscriptParser,
+    Adapter, ConnectionInput, DeathCause, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
+    OutputStream, TestPart, TranscriptEvent, TranscriptParser,
 };
 use heeler_protocol::control::{ListedTest, TestVariant, WorkerLease};
 
@@ -170,8 +170,8 @@ impl TranscriptParser for VariantTranscript {
         self.report_running(events);
     }
 
-    fn death_detail(&self) -> Option<&str> {
-        self.inner.death_detail()
+    fn death_cause(&self) -> Option<&DeathCause> {
+        self.inner.death_cause()
     }
 
     fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {

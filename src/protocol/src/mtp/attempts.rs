@@ -71,6 +71,7 @@ pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
         let duration = std::time::Duration::try_from_secs_f64(read.duration_ms / 1e3).unwrap_or_default();
         let has_exit = read.signal.is_some() || read.exit_code.is_some();
         Some(Attempt {
+            failed_at: None,
             outcome,
             message: read.message,
             exit_reason: has_exit.then(|| heeler_core::ExitReason {

@@ -170,6 +170,7 @@ fn several_failures_are_listed() {
 #[test]
 fn attempts_round_trip() {
     let attempt = |outcome, exit_reason| Attempt {
+        failed_at: None,
         exit_reason,
         stdout: "o".into(),
         duration_us: 2500,

@@ -210,7 +210,7 @@ fn output_text(detail: &FailureDetail) -> String {
 
 #[cfg(test)]
 mod tests {
-    use heeler_report::SourcePlace;
+    use heeler_core::SourcePlace;
 
     use super::*;
 

@@ -31,7 +31,7 @@ pub(super) fn test_texts(uid: &str, result: &TestResult) -> Vec<OutputText> {
     }
     let is_repeated =
         |message: &str| [&result.stdout, &result.stderr].iter().any(|output| output.contains(message.trim()));
-    let place = result.failures.iter().find_map(heeler_core::Failure::place);
+    let place = result.failed_at.as_ref().map(ToString::to_string);
     let mut message = place.map(|place| format!("at {}\n", sanitise::one_line(&place))).unwrap_or_default();
     if let Some(text) = result.message().filter(|text| !is_repeated(text)) {
         message += &excerpt(&text);

@@ -5,10 +5,10 @@ use std::path::Path;
 use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{command, goroutines, listing, program::GoTestProgram, race, transcript::GoParser};
+use super::{command, death, goroutines, listing, program::GoTestProgram, race, transcript::GoParser};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
-    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, RuntimeStack, TranscriptParser, shell,
 };
 
 /// The Go adapters, by report format.
@@ -100,7 +100,11 @@ impl Adapter for Go {
     }
 
     fn read_crash_report(&self, report: &[u8], test: Option<&ListedTest>) -> Option<String> {
-        goroutines::stacks_text(report, test.map(|test| test.name.as_str()))
+        goroutines::stack_text(&String::from_utf8_lossy(report), test.map_or("", |test| test.name.as_str()))
+    }
+
+    fn divide_stderr(&self, stderr: &str, captured: &str, test: &ListedTest) -> Option<RuntimeStack> {
+        death::divide(stderr, captured, &test.name)
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {

@@ -2,7 +2,8 @@
 //! stack of the goroutine that caused it.
 
 use super::goroutines::{self, Goroutine};
-use crate::scan;
+use crate::{DeathCause, runtime_stack::RuntimeStack, scan};
+use heeler_core::RuntimeDeath;
 
 /// Maximum length of a shown message.
 const MESSAGE_BYTES: usize = 2000;
@@ -12,23 +13,44 @@ const DEADLOCK: &str = "fatal error: all goroutines are asleep";
 /// Why a program died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeathReport {
-    /// `panic: on purpose, at /w/p_test.go:54`
-    pub(super) detail: String,
+    /// With the detail `panic: on purpose, at /w/p_test.go:54`.
+    pub(super) cause: DeathCause,
     /// Functions on the stack of the goroutine that caused the death, innermost first.
     pub(super) functions: Vec<String>,
 }
 
-/// Reads the last report in standard error; `None` if no report has a stack.
-pub(super) fn read(stderr: &str) -> Option<DeathReport> {
+/// Returns the offset and the first line of the last report in standard error; `None` if no report has a
+/// stack.
+fn last_report(stderr: &str) -> Option<(usize, &str)> {
     let mut found = None;
     let mut at = 0;
     for line in stderr.split_inclusive('\n') {
         if is_cause(line) && !goroutines::read(tail(stderr, at)).is_empty() {
-            found = Some((line.trim_end(), tail(stderr, at)));
+            found = Some((at, line.trim_end()));
         }
         at += line.len();
     }
-    let (cause, text) = found?;
+    found
+}
+
+/// Divides standard error of a process that died or was ended into the stack of the test and what was written
+/// before the report. Nothing of the program follows a report, which is the last output of a Go process.
+/// `captured` is the stack captured by Heeler: it is kept if a signal in C code ended the process, since the
+/// runtime does not know the C functions.
+pub(super) fn divide(stderr: &str, captured: &str, test: &str) -> Option<RuntimeStack> {
+    let (at, cause) = last_report(stderr)?;
+    let is_signal = !cause.starts_with("panic: ") && !cause.starts_with("fatal error: ");
+    let mut stack = goroutines::stack_text(tail(stderr, at), test)?;
+    if is_signal && !captured.is_empty() && !stack.starts_with(captured) && !captured.starts_with(&stack) {
+        stack.insert_str(0, captured);
+    }
+    Some(RuntimeStack { stack, stderr: stderr[..at].to_owned() })
+}
+
+/// Reads the last report in standard error; `None` if no report has a stack.
+pub(super) fn read(stderr: &str) -> Option<DeathReport> {
+    let (at, cause) = last_report(stderr)?;
+    let text = tail(stderr, at);
     let stacks = goroutines::read(text);
     let has_own = !cause.starts_with(DEADLOCK) && !is_sent_signal(text);
     let own = stacks.iter().find(|goroutine| !goroutine.is_of_system()).filter(|_| has_own);
@@ -41,9 +63,23 @@ pub(super) fn read(stderr: &str) -> Option<DeathReport> {
     };
     let functions = own.into_iter().flat_map(|goroutine| &goroutine.frames);
     Some(DeathReport {
-        detail,
+        cause: cause_of(cause, detail),
         functions: functions.map(|frame| frame.outer_function().to_owned()).collect(),
     })
+}
+
+/// Returns the cause of a report with this first line.
+fn cause_of(line: &str, detail: String) -> DeathCause {
+    let runtime = match line {
+        _ if line.starts_with("panic: ") => RuntimeDeath::Panic,
+        _ if line.starts_with(DEADLOCK) => RuntimeDeath::Deadlock,
+        _ if line.starts_with("fatal error: ") => RuntimeDeath::FatalError,
+        _ => {
+            let (signal, detail) = detail.split_once(": ").unwrap_or((&detail, ""));
+            return DeathCause { signal: Some(signal.to_owned()), runtime: None, detail: detail.to_owned() };
+        }
+    };
+    DeathCause { detail, runtime: Some(runtime), signal: None }
 }
 
 /// Bytes after a cause line that are searched for stacks.
@@ -69,10 +105,7 @@ fn is_sent_signal(text: &str) -> bool {
 
 /// Returns the location in the user's code.
 fn place(goroutine: &Goroutine<'_>) -> Option<String> {
-    let frames = &goroutine.frames;
-    // Frames before `panic` are deferred functions that the panic has run.
-    let start = frames.iter().rposition(|frame| frame.function == "panic").map_or(0, |panic| panic + 1);
-    let own = frames[start..].iter().find(|frame| !frame.is_of_library())?;
+    let own = goroutine.frames_of_code().iter().find(|frame| !frame.is_of_library())?;
     Some(format!("{}:{}", own.file, own.line))
 }
 
@@ -88,11 +121,11 @@ mod cases {
             "noise\npanic: on purpose: 2 [recovered]\n\tpanic: on purpose: 2\n\ngoroutine 6 [running]:\ntesting.tRunner.func1()\n\t/go/src/testing/testing.go:1977 +0x349\npanic({{0x5, 0x3}})\n\t/go/src/runtime/panic.go:860 +0x13a\nos.Exit(0x0)\n\t/go/src/os/proc.go:67 +0x51\nm/p.TestPanics(0x3)\n\t/w/p_test.go:54 +0x79\n{RUNNER}"
         );
         let report = read(&text).unwrap();
-        assert_eq!(report.detail, "panic: on purpose: 2, at /w/p_test.go:54");
+        assert_eq!(report.cause.detail, "panic: on purpose: 2, at /w/p_test.go:54");
         assert!(report.functions.contains(&"TestPanics".to_owned()), "{report:?}");
         assert_eq!(read("panic: without a stack\n"), None);
         let again = format!("{text}\npanic: later\n\ngoroutine 9 [running]:\nm/p.f()\n\t/w/f.go:1\n");
-        assert_eq!(read(&again).unwrap().detail, "panic: later, at /w/f.go:1");
+        assert_eq!(read(&again).unwrap().cause.detail, "panic: later, at /w/f.go:1");
     }
 
     #[test]
@@ -111,17 +144,20 @@ mod cases {
             ),
             (
                 "SIGSEGV: segmentation violation\nPC=0x4 m=0 sigcode=0 addr=0x1\n",
-                "SIGSEGV: segmentation violation",
+                "segmentation violation",
                 false,
             ),
             (
                 "SIGSEGV: segmentation violation\nPC=0x4 m=0 sigcode=1 addr=0x0\n\ngoroutine 0 gp=0x1 m=0 [idle]:\nc()\n\tc:1\n",
-                "SIGSEGV: segmentation violation, at /w/p_test.go:5",
+                "segmentation violation, at /w/p_test.go:5",
                 true,
             ),
         ] {
             let report = read(&format!("{cause}{stack}")).unwrap();
-            assert_eq!(report.detail, detail);
+            assert_eq!(report.cause.detail, detail);
+            let is_signal = cause.starts_with("SIGSEGV");
+            assert_eq!(report.cause.signal.as_deref() == Some("SIGSEGV"), is_signal);
+            assert_eq!(report.cause.runtime.is_none(), is_signal);
             assert_eq!(report.functions.contains(&"TestX".to_owned()), is_blamed, "{cause}");
         }
     }

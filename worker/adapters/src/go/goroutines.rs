@@ -1,17 +1,20 @@
 //! Goroutine stacks, printed by the Go runtime when a program dies or receives SIGQUIT.
 
-use crate::scan;
+use std::fmt::Write as _;
 
-/// Maximum number of goroutines shown, and of lines for each.
-const SHOWN_GOROUTINES: usize = 64;
-const SHOWN_LINES: usize = 200;
+use crate::{
+    runtime_stack::{push_fold, push_frame},
+    scan,
+};
+
+/// Maximum number of frames shown.
+const SHOWN_FRAMES: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Goroutine<'a> {
     /// `goroutine 7 [running]:`
     pub(super) header: &'a str,
     pub(super) frames: Vec<Frame<'a>>,
-    lines: Vec<&'a str>,
 }
 
 /// A call on a stack. The last frame is the function that started the goroutine.
@@ -23,10 +26,20 @@ pub(super) struct Frame<'a> {
     pub(super) line: u32,
 }
 
-impl Goroutine<'_> {
+impl<'a> Goroutine<'a> {
     /// Returns whether this is the stack of a thread that ran no goroutine.
     pub(super) fn is_of_system(&self) -> bool {
         self.header.starts_with("goroutine 0 ")
+    }
+
+    /// Returns the frames between the runtime's own: without deferred functions that a panic has run, and
+    /// without the callers in the package `testing`.
+    pub(super) fn frames_of_code(&self) -> &[Frame<'a>] {
+        let start = self.frames.iter().rposition(|frame| frame.function == "panic").map_or(0, |at| at + 1);
+        let frames = &self.frames[start..];
+        let is_runner = |frame: &Frame<'_>| frame.function.starts_with("testing.tRunner");
+        let end = frames.iter().position(is_runner).filter(|end| *end > 0);
+        &frames[..end.unwrap_or(frames.len())]
     }
 }
 
@@ -56,7 +69,7 @@ pub(super) fn read(text: &str) -> Vec<Goroutine<'_>> {
     let mut function = None;
     for line in text.lines() {
         if is_header(line) {
-            found.push(Goroutine { header: line, frames: Vec::new(), lines: Vec::new() });
+            found.push(Goroutine { header: line, frames: Vec::new() });
             (is_open, function) = (true, None);
             continue;
         }
@@ -65,7 +78,6 @@ pub(super) fn read(text: &str) -> Vec<Goroutine<'_>> {
             is_open = false;
             continue;
         }
-        goroutine.lines.push(line);
         match (line.strip_prefix('\t'), function.take()) {
             (Some(place), Some(function)) => {
                 if let Some((file, line)) = read_place(place) {
@@ -101,30 +113,28 @@ pub(super) fn read_place(text: &str) -> Option<(&str, u32)> {
     Some((file, line.parse().ok()?))
 }
 
-/// Returns readable stacks, starting with those that contain the test.
-pub(super) fn stacks_text(report: &[u8], test: Option<&str>) -> Option<String> {
-    let text = String::from_utf8_lossy(report);
-    let mut goroutines = read(&text);
-    goroutines.retain(|goroutine| !goroutine.frames.is_empty());
+/// Returns the stack of the goroutine that runs the test in the form of captured stacks, and how many others
+/// there are. Without such a goroutine, the first one is shown. `None` if the text has no stack.
+pub(super) fn stack_text(text: &str, test: &str) -> Option<String> {
+    let mut goroutines = read(text);
+    goroutines.retain(|goroutine| !goroutine.frames.is_empty() && !goroutine.is_of_system());
     let is_own = |goroutine: &Goroutine<'_>| {
-        test.is_some_and(|test| goroutine.frames.iter().any(|frame| frame.outer_function() == test))
+        goroutine.frames.iter().any(|frame| frame.outer_function() == test && !frame.is_of_library())
     };
-    goroutines.sort_by_key(|goroutine| !is_own(goroutine));
-    let count = goroutines.len();
-    let mut shown = String::new();
-    for goroutine in goroutines.iter().take(SHOWN_GOROUTINES) {
-        if !shown.is_empty() {
-            shown.push('\n');
-        }
-        shown.push_str(&format!("{}\n", scan::truncated(goroutine.header, 500)));
-        for line in goroutine.lines.iter().take(SHOWN_LINES) {
-            shown.push_str(&format!("{}\n", scan::truncated(line, 500)));
-        }
+    let shown = goroutines.iter().find(|one| is_own(one)).or(goroutines.first())?;
+    let mut stack = String::new();
+    let frames = shown.frames_of_code();
+    for (number, frame) in frames.iter().take(SHOWN_FRAMES).enumerate() {
+        push_frame(&mut stack, number, scan::truncated(frame.function, 500), frame.file, frame.line);
     }
-    if count > SHOWN_GOROUTINES {
-        shown.push_str(&format!("\n{} more goroutines\n", count - SHOWN_GOROUTINES));
+    push_fold(&mut stack, frames.len().saturating_sub(SHOWN_FRAMES), "callers");
+    let others = goroutines.len() - 1;
+    if others > 0 {
+        let plural = if others == 1 { "" } else { "s" };
+        // Writing to a string does not fail.
+        let _written = writeln!(stack, "       … {others} other goroutine{plural} …");
     }
-    (!shown.is_empty()).then_some(shown)
+    Some(stack)
 }
 
 #[cfg(test)]
@@ -149,13 +159,21 @@ mod cases {
     }
 
     #[test]
-    fn goroutines_of_the_test_come_first() {
-        let text = stacks_text(DUMP.as_bytes(), Some("TestHang")).unwrap();
-        assert!(text.starts_with("goroutine 7 gp") && text.contains("\ngoroutine 1 [chan"), "{text}");
-        let text = stacks_text(DUMP.as_bytes(), Some("TestHan")).unwrap();
-        assert!(text.starts_with("goroutine 1 ") && !text.contains("rax"), "{text}");
-        assert_eq!(stacks_text(b"goroutine leak [x]:\n", None), None);
-        let many = DUMP.repeat(100);
-        assert!(stacks_text(many.as_bytes(), None).unwrap().ends_with("136 more goroutines\n"));
+    fn goroutine_of_the_test_is_shown_and_others_are_counted() {
+        let text = stack_text(DUMP, "TestHang").unwrap();
+        let own = "  #0   ex.com/m/p.TestHang.func1 at /w/p_test.go:13\n  #1   runtime.gopark at \
+                   /usr/lib/go-1.19/src/runtime/proc.go:8\n  #2   ex.com/m/p.TestHang at /w/p_test.go:12\n       … 1 \
+                   other goroutine …\n";
+        assert_eq!(text, own);
+        let text = stack_text(DUMP, "TestHan").unwrap();
+        assert!(text.starts_with("  #0   testing.(*T).Run at ") && !text.contains("rax"), "{text}");
+        assert_eq!(stack_text("goroutine leak [x]:\n", "TestHang"), None);
+        assert!(stack_text(&DUMP.repeat(100), "").unwrap().ends_with("… 199 other goroutines …\n"));
+    }
+
+    #[test]
+    fn frames_of_a_panic_begin_where_it_was_raised() {
+        let dump = "goroutine 6 [running]:\ntesting.tRunner.func1()\n\t/go/testing.go:7 +0x1\npanic({0x5})\n\t/go/src/runtime/panic.go:8 +0x1\nm/p.TestX(0x3)\n\t/w/p_test.go:5 +0x7\ntesting.tRunner(0xc0, 0x62)\n\t/go/testing.go:2 +0xea\n";
+        assert_eq!(stack_text(dump, "TestX").unwrap(), "  #0   m/p.TestX at /w/p_test.go:5\n");
     }
 }

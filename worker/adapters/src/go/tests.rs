@@ -6,7 +6,7 @@ use std::path::Path;
 use heeler_protocol::control::ListedTest;
 use proptest::prelude::*;
 
-use super::{adapter::Go, death, goroutines::stacks_text, transcript::GoParser};
+use super::{adapter::Go, death, goroutines::stack_text, transcript::GoParser};
 use crate::{DeathCulprit, DeathEvidence, FrameworkResult, TranscriptEvent, TranscriptParser};
 
 const VARIANTS: [(Go, &str); 2] = [(Go::Framed, "go"), (Go::Plain, "go-plain")];
@@ -55,7 +55,7 @@ fn parallel_test_that_panics_is_named_by_standard_error() {
         let stderr = recorded_text(&format!("{name}-parallel-died.stderr"));
         parser.on_death(&DeathEvidence { stderr: &stderr, ..DeathEvidence::default() }, &mut events);
         assert_eq!(parser.culprit(), DeathCulprit::Test(2), "{name}");
-        let detail = parser.death_detail().unwrap();
+        let detail = &parser.death_cause().unwrap().detail;
         assert_eq!(detail, "panic: in parallel, at /w/parallel/parallel_test.go:44");
         assert!(ends(&events).contains(&(4, FrameworkResult::Passed)), "{events:?}");
     }
@@ -102,10 +102,10 @@ fn every_kind_of_death_is_described() {
             ("TestMapRace", "fatal error: concurrent map writes, at /w/kinds/kinds_test.go:102", true),
             ("TestOverflows", "fatal error: stack overflow, at /w/kinds/kinds_test.go:109", true),
             ("TestDeadlocks", "fatal error: all goroutines are asleep - deadlock!", false),
-            ("TestSegfaults", "SIGSEGV: segmentation violation", false),
+            ("TestSegfaults", "segmentation violation", false),
         ] {
             let report = death::read(&recorded_text(&format!("{name}-{test}.stderr"))).unwrap();
-            assert_eq!(report.detail, detail, "{name} {test}");
+            assert_eq!(report.cause.detail, detail, "{name} {test}");
             // Before Go 1.21, the outermost frames of an overflowed stack are left out.
             let is_named = is_named && (name, test) != ("go-plain", "TestOverflows");
             assert_eq!(report.functions.iter().any(|function| function == test), is_named, "{name} {test}");
@@ -114,12 +114,13 @@ fn every_kind_of_death_is_described() {
 }
 
 #[test]
-fn stacks_of_a_hang_begin_with_the_test() {
+fn stack_of_a_hang_is_that_of_the_test() {
     for (_, name) in VARIANTS {
-        let report = recorded(&format!("{name}-TestHangs.stderr"));
-        let text = stacks_text(&report, Some("TestHangs")).unwrap();
-        let first = text.split("\n\n").next().unwrap();
-        assert!(first.contains("kinds.TestHangs(") && text.contains("testing.(*M).Run("), "{text}");
+        let report = recorded_text(&format!("{name}-TestHangs.stderr"));
+        let stack = stack_text(&report, "TestHangs").unwrap();
+        assert!(stack.contains("kinds.TestHangs at ") && stack.contains(" other goroutine"), "{stack}");
+        let divided = death::divide(&format!("before\n{report}"), &stack, "TestHangs").unwrap();
+        assert_eq!((divided.stack, divided.stderr.as_str()), (stack, "before\n"));
     }
 }
 
@@ -277,7 +278,8 @@ proptest! {
         }
         let text = String::from_utf8_lossy(&bytes);
         death::read(&text);
-        stacks_text(&bytes, None);
+        stack_text(&text, "TestHangs");
+        death::divide(&text, "", "TestHangs");
     }
 }
 

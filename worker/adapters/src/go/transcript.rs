@@ -25,8 +25,8 @@ use super::{
     scanner::{Piece, Scanner},
 };
 use crate::{
-    DeathCulprit, DeathEvidence, FrameworkResult, FrameworkVerdict, OutputStream, TestPart, TranscriptEvent,
-    TranscriptParser,
+    DeathCause, DeathCulprit, DeathEvidence, FrameworkResult, FrameworkVerdict, OutputStream, TestPart,
+    TranscriptEvent, TranscriptParser,
 };
 
 /// Maximum size of the actual and expected output of an example, which follows its end marker.
@@ -101,7 +101,7 @@ struct GoRun {
     /// Markers appeared in a position where the framework writes none.
     is_doubtful: bool,
     culprit: DeathCulprit,
-    death_detail: Option<String>,
+    death_cause: Option<DeathCause>,
 }
 
 impl GoParser {
@@ -132,7 +132,7 @@ impl GoParser {
                 unselected: None,
                 is_doubtful: false,
                 culprit: DeathCulprit::RunningTests,
-                death_detail: None,
+                death_cause: None,
             },
         }
     }
@@ -462,15 +462,15 @@ impl TranscriptParser for GoParser {
         if let Some(place) = self.run.test_on_stack(&report.functions) {
             self.run.culprit = DeathCulprit::Test(place);
         }
-        self.run.death_detail = Some(report.detail);
+        self.run.death_cause = Some(report.cause);
     }
 
     fn culprit(&self) -> DeathCulprit {
         self.run.culprit
     }
 
-    fn death_detail(&self) -> Option<&str> {
-        self.run.death_detail.as_deref()
+    fn death_cause(&self) -> Option<&DeathCause> {
+        self.run.death_cause.as_ref()
     }
 
     /// Reports tests that were requested but not run, for example because a `TestMain` changed the selection.

@@ -5,11 +5,11 @@ use std::path::Path;
 use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
 use heeler_protocol::control::{ListedTest, OsText, ReportName, TestProgram};
 
-use super::{listing, names, transcript::PytestParser, warm::WarmInterpreter};
+use super::{listing, names, traceback, transcript::PytestParser, warm::WarmInterpreter};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
-    CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
-    WarmStart, json_reports::message, shell,
+    CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, RuntimeStack,
+    TranscriptParser, WarmStart, json_reports::message, shell,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -117,6 +117,10 @@ impl Adapter for Pytest {
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
         Box::new(PytestParser::new(tests))
+    }
+
+    fn divide_stderr(&self, stderr: &str, captured: &str, _test: &ListedTest) -> Option<RuntimeStack> {
+        traceback::divide(stderr, captured)
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {

@@ -374,7 +374,7 @@ class RunningTest:
         self.subtests = {}
 
     def add_failure(self, longrepr, phase="call"):
-        failure = describe_failure(longrepr)
+        failure = describe_failure(longrepr, self.item and self.item.config.rootpath)
         if phase != "call":
             failure["message"] = f"failed in {phase}: {failure['message']}"
         elif self.compared and self.compared[0] in failure["message"]:
@@ -399,7 +399,7 @@ class RunningTest:
         return report
 
 
-def describe_failure(longrepr):
+def describe_failure(longrepr, root=None):
     text = shortened(longrepr)
     crash = getattr(longrepr, "reprcrash", None)
     if crash is None:
@@ -413,9 +413,28 @@ def describe_failure(longrepr):
     if message != text:
         failure["stack"] = text
     if crash is not None:
-        failure["file"] = os.path.abspath(str(crash.path))
-        failure["line"] = crash.lineno
+        failure["file"], failure["line"] = own_place(longrepr, root) or (str(crash.path), crash.lineno)
+        failure["file"] = os.path.abspath(failure["file"])
     return failure
+
+
+# Directories of installed packages, which a project may contain.
+PACKAGES = {"site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", "node_modules"}
+
+
+def own_place(longrepr, root):
+    """Returns the file and line of the innermost frame in the project's own files, or None."""
+    if root is None:
+        return None
+    entries = getattr(getattr(longrepr, "reprtraceback", None), "reprentries", ())
+    for entry in reversed(entries):
+        place = getattr(entry, "reprfileloc", None)
+        if place is not None:
+            path = os.path.abspath(str(place.path))
+            below = os.path.relpath(path, root).split(os.sep)
+            if below[0] != os.pardir and not PACKAGES.intersection(below):
+                return path, place.lineno
+    return None
 
 
 def describe_exception(error):

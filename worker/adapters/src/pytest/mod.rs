@@ -38,6 +38,7 @@ mod listing;
 mod names;
 #[cfg(test)]
 mod tests;
+mod traceback;
 mod transcript;
 mod warm;
 

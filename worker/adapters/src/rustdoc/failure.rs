@@ -66,7 +66,7 @@ mod tests {
         let error =
             "error[E0308]: mismatched types\n  --> src/lib.rs:44:13\n   |\nCouldn't compile the test.";
         let failure = read_failure(error);
-        assert_eq!(failure.place().as_deref(), Some("src/lib.rs:44"));
+        assert_eq!(failure.place().unwrap().to_string(), "src/lib.rs:44");
         assert_eq!(failure.message.as_deref(), Some("error[E0308]: mismatched types"));
         for line in [
             "Test executable failed (signal: 6 (SIGABRT)).",

@@ -429,7 +429,10 @@ mod tests {
             ]
         );
         let [second, inner] = &verdict.failures[..] else { panic!("{verdict:?}") };
-        assert_eq!((second.place().as_deref(), second.actual.as_deref()), (Some("a.t:7"), Some("3")));
+        assert_eq!(
+            (second.place().unwrap().to_string().as_str(), second.actual.as_deref()),
+            ("a.t:7", Some("3"))
+        );
         assert_eq!(inner.message.as_deref(), Some("not ok 3 - inner"));
     }
 

@@ -5,7 +5,6 @@ use heeler_protocol::control::LeaseEnd;
 use super::{
     super::{
         end_texts::{append_evidence, contradicting_exit_text, suspects_text, unselected_text},
-        exit_reason::exit_reason_of,
         terminate_reason::BatchTerminateReason,
         test_order::TestOrder,
         unattributed_output::{ExitPosition, UnattributedOutput},
@@ -29,11 +28,11 @@ impl BatchProcessEnd {
         match self.cause.reason {
             Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
             _ if suspects.len() > 1 && !is_unclear => {
-                let message = suspects_text(suspects, &exit_reason_of(&self.gone.exit));
+                let message = suspects_text(suspects, &self.gone.exit_reason());
                 LeaseEnd::DiedOutsideTest { end: self.gone.exit, message }
             }
             _ if self.is_contradicted => {
-                let message = contradicting_exit_text(&exit_reason_of(&self.gone.exit), self.unproven);
+                let message = contradicting_exit_text(&self.gone.exit_reason(), self.unproven);
                 LeaseEnd::DiedOutsideTest { end: self.gone.exit, message }
             }
             // The test begins again in another process, and the tests of this process have not failed.
