@@ -21,7 +21,7 @@ Options may be given in any order, values after a space or `=`. A setting that b
 const EXIT_CODES_PAGE_HEAD: &str = "\
 # Exit codes
 
-<!-- Generated from the exit codes in src/cli/exit.rs: UPDATE_GOLDEN=1 cargo test -p heeler --lib reference. -->
+<!-- Generated from the exit codes in src/cli/exit_code.rs: UPDATE_GOLDEN=1 cargo test -p heeler --lib reference. -->
 
 | code | meaning |
 | --- | --- |
