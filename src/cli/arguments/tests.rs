@@ -182,7 +182,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ),
         (
             "run --slow-timeout 0s",
-            "error: invalid value '0s' for '--slow-timeout <TIME>': expected a duration longer than zero",
+            "error: invalid value '0s' for '--slow-timeout <TIME>': the duration must be longer than zero",
         ),
         (
             "run -j 0",
@@ -190,7 +190,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ),
         (
             "run -E tset(x)",
-            "error: invalid value 'tset(x)' for '--filter <FILTER>': there is no function \"tset\"; did you mean \"test\"?",
+            "error: invalid value 'tset(x)' for '--filter <FILTER>': unknown function \"tset\"; did you mean \"test\"?",
         ),
         (
             "run --format json --debugger gdb",

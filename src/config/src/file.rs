@@ -34,12 +34,13 @@ const MAX_PRINTED_PROBLEMS: usize = 10;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("read {}", path.display())]
+    #[error("{}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// The file was found by searching, not named by the user, and belongs to another user. It could contain
     /// commands to run.
     #[error(
-        "use {}, which belongs to user {owner}: pass it with --config-file if that user may run commands as you",
+        "{} belongs to another user (uid {owner}) and could run commands as you; if you trust it, \
+         pass it with --config-file",
         path.display()
     )]
     UntrustedOwner {
@@ -48,7 +49,7 @@ pub enum ConfigError {
         owner: u32,
     },
     /// The file has errors.
-    #[error("use {}, which has {}:{}", path.display(), error_count_text(problems.len()), problem_list(path, problems))]
+    #[error("{} has {}:{}", path.display(), error_count_text(problems.len()), problem_list(path, problems))]
     Invalid {
         path: PathBuf,
         /// Problems in file order; never empty.
@@ -148,7 +149,7 @@ impl Config {
             Err(error) => {
                 let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
                 let position = ConfigDocument::new(&before).position(before.len());
-                let problem = ConfigProblem { position, message: "the file is not UTF-8".to_owned() };
+                let problem = ConfigProblem { position, message: "the file is not valid UTF-8".to_owned() };
                 Err(ConfigError::Invalid { path: path.to_owned(), problems: vec![problem] })
             }
         }
@@ -185,7 +186,8 @@ fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
         match suites.iter().find(|other| other.name == suite.name) {
             Some(other) => {
                 let line = other.position.line;
-                let message = format!("the suite \"{}\" is already defined in line {line}", suite.name);
+                let message =
+                    format!("duplicate suite name \"{}\" (already defined on line {line})", suite.name);
                 top.document.report(table.key_span("name"), message);
             }
             None => suites.push(suite),
@@ -220,7 +222,7 @@ fn read_profile(dir: &Path, name: &str, table: &TableReader<'_, '_>) -> Unresolv
     let run: RunLayer = table.read();
     if table.contains_key("fail-fast") && table.contains_key("max-fail") {
         let message =
-            "\"max-fail\" and \"fail-fast\" exclude each other; \"fail-fast = true\" is \"max-fail = 1\"";
+            "\"max-fail\" and \"fail-fast\" can't be combined; \"fail-fast = true\" means \"max-fail = 1\"";
         table.document.report(table.key_span("max-fail"), message);
     }
     let tests = table.read();
@@ -281,8 +283,7 @@ fn read_env(table: &TableReader<'_, '_>) -> Vec<(String, Option<String>)> {
     for (name, value) in env.entries() {
         let name_text = name.get_ref().to_string();
         if !is_variable_name(&name_text) {
-            env.document
-                .report(name.span(), format!("{name_text:?} can't be the name of an environment variable"));
+            env.document.report(name.span(), format!("invalid environment variable name {name_text:?}"));
         }
         match value.get_ref() {
             DeValue::String(text) => variables.push((name_text, Some(text.to_string()))),

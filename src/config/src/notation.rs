@@ -180,14 +180,14 @@ macro_rules! notations {
 
 notations! {
     Flag -> bool, "true or false".to_owned(), |written| written.boolean();
-    Count -> NonZeroU32, "a whole number from 1".to_owned(), |written| written.number();
-    Number -> u32, "a whole number from 0".to_owned(), |written| written.number();
+    Count -> NonZeroU32, "a positive integer".to_owned(), |written| written.number();
+    Number -> u32, "a non-negative integer".to_owned(), |written| written.number();
     DurationText -> Duration, "a duration such as \"60s\" or \"1m 30s\"".to_owned(),
         |written| Ok(parse_duration(written.text()?)?);
     PeriodText -> Duration, "a duration such as \"60s\"".to_owned(),
         |written| Ok(parse_positive_duration(written.text()?)?);
     ByteSize -> u64, "a size such as \"64KiB\"".to_owned(), |written| Ok(parse_size(written.text()?)?);
-    DirectoryPath -> PathBuf, "the path of a directory".to_owned(),
+    DirectoryPath -> PathBuf, "a directory path".to_owned(),
         |written| Ok(written.nonempty_text()?.into());
     SuiteName -> String, "a name".to_owned(), |written| Ok(written.nonempty_text()?.to_owned());
     FrameworkName -> String, "the name of a framework, such as \"gtest\"".to_owned(),
@@ -206,9 +206,9 @@ notations! {
         |written| Ok(written.nonempty_text()?.to_owned());
     PackagesText -> String, "Go packages, such as \"./...\"".to_owned(),
         |written| Ok(written.nonempty_text()?.to_owned());
-    CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
+    CommandArray -> Vec<String>, "a command as an array of strings, such as [\"make\", \"tests\"]".to_owned(),
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));
-    JobCount -> Self, "a whole number from 1 or \"num-cpus\"".to_owned(), |written| match written {
+    JobCount -> Self, "a positive integer or \"num-cpus\"".to_owned(), |written| match written {
         WrittenValue::Text("num-cpus") => Ok(Self::Cpus),
         written => written.number().map(Self::Count),
     };
@@ -216,19 +216,19 @@ notations! {
         WrittenValue::Text("immediate") => Ok(Self::Immediate),
         written => Ok(if written.boolean()? { Self::Wait } else { Self::Off }),
     };
-    ShuffleMode -> Self, "a seed (a whole number from 0), true or false".to_owned(), |written| match written {
+    ShuffleMode -> Self, "a seed (a non-negative integer), true or false".to_owned(), |written| match written {
         WrittenValue::Boolean(true) => Ok(Self::Random),
         WrittenValue::Boolean(false) => Ok(Self::Off),
         written => written.number().map(Self::Seed),
     };
     CaptureStrategy -> Self, Flag::expected(),
         |written| Ok(if written.boolean()? { Self::Shown } else { Self::Kept });
-    TimeLimit -> Self, "a duration such as \"60s\" or \"1m 30s\", or false for none".to_owned(),
+    TimeLimit -> Self, "a duration such as \"60s\" or \"1m 30s\", or false for no limit".to_owned(),
         |written| match written {
             WrittenValue::Boolean(false) => Ok(Self::Unlimited),
             written => Ok(Self::After(parse_positive_duration(written.text()?)?)),
         };
-    MemoryLimit -> Self, "a size such as \"512MiB\", or false for none".to_owned(), |written| match written {
+    MemoryLimit -> Self, "a size such as \"512MiB\", or false for no limit".to_owned(), |written| match written {
         WrittenValue::Boolean(false) => Ok(Self::Unlimited),
         written => Ok(Self::Bytes(parse_size(written.text()?)?)),
     };
@@ -247,7 +247,7 @@ impl Notation for ReportArray {
     type Value = Vec<ReportRequest>;
 
     fn expected() -> String {
-        "reports such as \"junit=out/junit.xml\"".to_owned()
+        "an array of reports such as [\"junit=out/junit.xml\"]".to_owned()
     }
 
     fn read(written: WrittenValue<'_>) -> Result<Self::Value, NotationError> {

@@ -43,10 +43,10 @@ pub enum PartitionError {
     #[error("expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4")]
     Syntax,
     /// The kind does not exist.
-    #[error("unknown partition kind \"{kind}\"; the kinds are slice, hash and time")]
+    #[error("unknown partition kind \"{kind}\" (available: slice, hash, time)")]
     Kind { kind: String },
     /// The number is not a whole number from 1.
-    #[error("\"{text}\" is not a whole number from 1 to 4294967295")]
+    #[error("invalid partition number \"{text}\": expected 1 to 4294967295")]
     Number { text: String },
     /// The partition's number exceeds the number of partitions.
     #[error("partition {share} of {of} does not exist; partitions are numbered from 1 to {of}")]
@@ -104,10 +104,10 @@ mod tests {
         for (text, message) in [
             ("2/4", "expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4"),
             ("hash:2", "expected slice:k/n, hash:k/n or time:k/n, such as hash:1/4"),
-            ("size:1/2", "unknown partition kind \"size\"; the kinds are slice, hash and time"),
-            ("hash:0/4", "\"0\" is not a whole number from 1 to 4294967295"),
-            ("hash:1/x", "\"x\" is not a whole number from 1 to 4294967295"),
-            ("hash:1/-2", "\"-2\" is not a whole number from 1 to 4294967295"),
+            ("size:1/2", "unknown partition kind \"size\" (available: slice, hash, time)"),
+            ("hash:0/4", "invalid partition number \"0\": expected 1 to 4294967295"),
+            ("hash:1/x", "invalid partition number \"x\": expected 1 to 4294967295"),
+            ("hash:1/-2", "invalid partition number \"-2\": expected 1 to 4294967295"),
             ("slice:5/4", "partition 5 of 4 does not exist; partitions are numbered from 1 to 4"),
         ] {
             assert_eq!(text.parse::<PartitionSpec>().unwrap_err().to_string(), message, "{text}");

@@ -59,11 +59,11 @@ impl Config {
         if !known.contains(&DEFAULT_PROFILE) {
             known.insert(0, DEFAULT_PROFILE);
         }
-        let hint =
-            crate::closest_match(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
-        let mut known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
+        let hint = crate::closest_match(name, known.iter().copied())
+            .map(|near| format!("; did you mean \"{near}\"?"));
+        let mut known = hint.unwrap_or_else(|| format!(" (available: {})", known.join(", ")));
         if CARGO_PROFILES.contains(&name) {
-            known.push_str("; profiles of cargo are named with --cargo-profile");
+            known.push_str("; to select a cargo profile, use --cargo-profile");
         }
         UnknownProfileError { name: name.to_owned(), known }
     }

@@ -21,14 +21,14 @@ pub struct FoundProgram {
 #[derive(Debug, thiserror::Error)]
 pub enum FindProgramsError {
     /// No file exists at a path.
-    #[error("find the program {} of the suite \"{suite}\"", path.display())]
+    #[error("program not found: {} (suite \"{suite}\")", path.display())]
     Missing {
         suite: String,
         /// The path, resolved against the directory of the configuration file.
         path: PathBuf,
     },
     /// No executable file matches a glob.
-    #[error("find a program that matches \"{glob}\" below {} for the suite \"{suite}\"", dir.display())]
+    #[error("no executable file matches \"{glob}\" in {} (suite \"{suite}\")", dir.display())]
     NoMatch {
         suite: String,
         glob: String,
@@ -36,10 +36,10 @@ pub enum FindProgramsError {
         dir: PathBuf,
     },
     /// A glob with a syntax error.
-    #[error("parse the glob \"{glob}\" of the suite \"{suite}\"")]
+    #[error("invalid glob \"{glob}\" in suite \"{suite}\"")]
     Glob { suite: String, glob: String, source: globset::Error },
     /// A directory can't be read.
-    #[error("read the directory {} for programs of the suite \"{suite}\"", path.display())]
+    #[error("can't read the directory {} (suite \"{suite}\")", path.display())]
     Directory { suite: String, path: PathBuf, source: io::Error },
 }
 
@@ -326,12 +326,12 @@ mod tests {
     #[test]
     fn pattern_without_a_match_is_an_error() {
         let dir = tree();
-        assert!(find(dir.path(), &["bin/x_test"]).unwrap_err().starts_with("find the program "));
+        assert!(find(dir.path(), &["bin/x_test"]).unwrap_err().starts_with("program not found: "));
         assert!(
-            find(dir.path(), &["bin/x*"]).unwrap_err().starts_with("find a program that matches \"bin/x*\"")
+            find(dir.path(), &["bin/x*"]).unwrap_err().starts_with("no executable file matches \"bin/x*\"")
         );
-        assert!(find(dir.path(), &["none/x*"]).unwrap_err().starts_with("find a program that matches"));
-        assert!(find(dir.path(), &["bin/[x"]).unwrap_err().starts_with("parse the glob"));
+        assert!(find(dir.path(), &["none/x*"]).unwrap_err().starts_with("no executable file matches"));
+        assert!(find(dir.path(), &["bin/[x"]).unwrap_err().starts_with("invalid glob"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Empty or only white space.
-    #[error("the text is empty")]
+    #[error("the value is empty")]
     Empty,
     /// A number without a unit.
     #[error("\"{number}\" has no unit; the units are {units}")]
@@ -29,7 +29,7 @@ pub enum QuantityError {
         text: String,
     },
     /// A duration of zero, where zero is not allowed.
-    #[error("expected a duration longer than zero")]
+    #[error("the duration must be longer than zero")]
     Zero,
     /// The value does not fit into 64 bits.
     #[error("\"{text}\" is too large")]
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn invalid_quantities_have_precise_errors() {
         for (text, message) in [
-            ("", "the text is empty"),
+            ("", "the value is empty"),
             ("60", "\"60\" has no unit; the units are ms, s, m, h and d"),
             ("60x", "unknown unit \"x\"; the units are ms, s, m, h and d"),
             ("soon", "\"soon\" does not begin with a number"),

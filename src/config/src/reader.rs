@@ -99,7 +99,7 @@ impl<'d, 't> TableReader<'d, 't> {
             let place = if self.title.is_empty() { String::new() } else { format!(" in {}", self.title) };
             let hint = match crate::closest_match(name, known.iter().copied()) {
                 Some(near) => format!("; did you mean \"{near}\"?"),
-                None => format!("; the keys are {}", known.join(", ")),
+                None => format!(" (available: {})", known.join(", ")),
             };
             self.document.report(key.span(), format!("unknown key \"{name}\"{place}{hint}"));
         }
@@ -166,7 +166,7 @@ impl<'d, 't> TableReader<'d, 't> {
     /// Returns nested tables written as `[[key]]`. `title` is their heading in messages.
     pub(super) fn read_tables(&self, key: &'static str, title: &str) -> Vec<Self> {
         let Some(value) = self.entries.get(key) else { return Vec::new() };
-        let expected = format!("tables written {title}");
+        let expected = format!("tables written as {title}");
         let Some(array) = value.get_ref().as_array() else {
             self.value(key, value).report_unexpected(&expected);
             return Vec::new();

@@ -10,14 +10,14 @@ use super::closest_match;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportRequestError {
     /// No format has this name.
-    #[error("unknown report format \"{name}\"; {hint}")]
+    #[error("unknown report format \"{name}\"{hint}")]
     UnknownFormat {
         name: String,
-        /// A hint with the closest format, or with all formats.
+        /// A hint with the closest format or all formats, appended to the message.
         hint: String,
     },
     /// The file name after the equals sign is missing.
-    #[error("expected the path of a file after \"{name}=\"")]
+    #[error("missing file path after \"{name}=\"")]
     NoFile { name: String },
 }
 
@@ -48,8 +48,8 @@ pub fn report_format_names() -> String {
 
 fn name_hint(name: &str) -> String {
     match closest_match(&name.to_ascii_lowercase(), REPORT_FORMATS.iter().map(|format| format.name)) {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("the formats are {}", report_format_names()),
+        Some(near) => format!("; did you mean \"{near}\"?"),
+        None => format!(" (available: {})", report_format_names()),
     }
 }
 
@@ -73,8 +73,8 @@ mod tests {
         assert_eq!(error("crtf"), "unknown report format \"crtf\"; did you mean \"ctrf\"?");
         assert_eq!(
             error("pdf=x"),
-            format!("unknown report format \"pdf\"; the formats are {}", report_format_names())
+            format!("unknown report format \"pdf\" (available: {})", report_format_names())
         );
-        assert_eq!(error("ctrf="), "expected the path of a file after \"ctrf=\"");
+        assert_eq!(error("ctrf="), "missing file path after \"ctrf=\"");
     }
 }

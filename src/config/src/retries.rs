@@ -64,7 +64,7 @@ pub(super) struct RetriesTable {
 /// A wrong combination of keys, or an error in the value of `--retries`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RetriesError {
-    #[error("a \"count\" is missing, the number of retries")]
+    #[error("missing \"count\", the number of retries")]
     NoCount,
     #[error("an exponential backoff needs a \"delay\" such as \"1s\"")]
     NoDelay,
@@ -76,7 +76,8 @@ pub enum RetriesError {
     MaxBelowDelay,
     /// An unknown part in the value of `--retries`.
     #[error(
-        "expected a number, or count=3,backoff=exponential,delay=1s,max-delay=10s,jitter; \"{0}\" is none of these"
+        "unknown or invalid part \"{0}\"; expected a number, or parts such as \
+         count=3,backoff=exponential,delay=1s,max-delay=10s,jitter"
     )]
     Part(String),
 }
@@ -133,7 +134,7 @@ pub fn parse_retries(text: &str) -> Result<RetryPolicy, RetriesError> {
 
 impl RetryNotation {
     const EXPECTED: &str =
-        "a whole number from 0, or a table { backoff = \"exponential\", count = 3, delay = \"1s\" }";
+        "a non-negative integer, or a table { backoff = \"exponential\", count = 3, delay = \"1s\" }";
 
     /// Deserializes the value of a key. A wrong value counts as absent, see [`Notation::deserialize`].
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
@@ -236,14 +237,14 @@ retries = { backoff = "exponential", count = 1 }
 retries = "3"
 "#;
         let expected = r#"
-heeler.toml:2:11: "retries": a "count" is missing, the number of retries
-heeler.toml:2:21: expected a whole number from 0 for "count" in [profile.default.retries], found the number -1
+heeler.toml:2:11: "retries": missing "count", the number of retries
+heeler.toml:2:21: expected a non-negative integer for "count" in [profile.default.retries], found the number -1
 heeler.toml:2:35: expected one of "fixed", "exponential" for "backoff" in [profile.default.retries], found the string "linear"
-heeler.toml:2:53: expected a duration such as "60s" for "delay" in [profile.default.retries]: expected a duration longer than zero
-heeler.toml:2:59: unknown key "wait" in [profile.default.retries]; the keys are backoff, count, delay, max-delay, jitter
+heeler.toml:2:53: expected a duration such as "60s" for "delay" in [profile.default.retries]: the duration must be longer than zero
+heeler.toml:2:59: unknown key "wait" in [profile.default.retries] (available: backoff, count, delay, max-delay, jitter)
 heeler.toml:3:16: expected one of "pass", "fail" for "flaky-result" in [profile.default], found the string "ok"
 heeler.toml:5:11: "retries": an exponential backoff needs a "delay" such as "1s"
-heeler.toml:7:11: expected a whole number from 0, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.b], found the string "3"
+heeler.toml:7:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.b], found the string "3"
 "#;
         let error = Config::parse(Path::new("heeler.toml"), text).unwrap_err().to_string();
         assert_eq!(error.split_once('\n').unwrap().1, expected.trim());

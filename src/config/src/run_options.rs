@@ -101,10 +101,10 @@ impl<'de> Visitor<'de> for OptionsVisitor {
 
 fn unknown_member<E: Error>(member: &str) -> E {
     let hint = match closest_match(member, MEMBERS) {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("the members are {}", MEMBERS.join(", ")),
+        Some(near) => format!("; did you mean \"{near}\"?"),
+        None => format!(" (available: {})", MEMBERS.join(", ")),
     };
-    E::custom(format!("unknown member \"{member}\"; {hint}"))
+    E::custom(format!("unknown member \"{member}\"{hint}"))
 }
 
 /// Reads one member; null counts as absent.
@@ -218,7 +218,7 @@ impl<'de> Visitor<'de> for EnvironmentSeed {
     type Value = Vec<(String, Option<String>)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of strings, or false to unset a variable, for \"env\"")
+        f.write_str("an object of environment variables (strings, or false to unset) for \"env\"")
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
@@ -229,7 +229,7 @@ impl<'de> Visitor<'de> for EnvironmentSeed {
         let mut variables = Vec::new();
         while let Some((name, value)) = map.next_entry::<String, OptionValue>()? {
             if !is_variable_name(&name) {
-                let message = format!("{name:?} in \"env\" can't be the name of an environment variable");
+                let message = format!("invalid environment variable name {name:?} in \"env\"");
                 return Err(A::Error::custom(message));
             }
             match value {
@@ -289,16 +289,17 @@ mod cases {
 
     #[test]
     fn error_names_the_member_and_what_was_expected() {
-        let duration = "a duration such as \"60s\" or \"1m 30s\", or false for none";
-        let variables = "expected an object of strings, or false to unset a variable, for \"env\"";
+        let duration = "a duration such as \"60s\" or \"1m 30s\", or false for no limit";
+        let variables =
+            "expected an object of environment variables (strings, or false to unset) for \"env\"";
         for (text, message) in [
-            (r#"{"jobs": 0}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
-            (r#"{"jobs": "num-cpus"}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
-            (r#"{"jobs": 18446744073709551615}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
-            (r#"{"repeat": 0}"#, "expected a whole number from 1 for \"repeat\"".to_owned()),
-            (r#"{"repeat": true}"#, "expected a whole number from 1 for \"repeat\"".to_owned()),
-            (r#"{"retries": -1}"#, "expected a whole number from 0 for \"retries\"".to_owned()),
-            (r#"{"retries": 1.5}"#, "expected a whole number from 0 for \"retries\"".to_owned()),
+            (r#"{"jobs": 0}"#, "expected a positive integer for \"jobs\"".to_owned()),
+            (r#"{"jobs": "num-cpus"}"#, "expected a positive integer for \"jobs\"".to_owned()),
+            (r#"{"jobs": 18446744073709551615}"#, "expected a positive integer for \"jobs\"".to_owned()),
+            (r#"{"repeat": 0}"#, "expected a positive integer for \"repeat\"".to_owned()),
+            (r#"{"repeat": true}"#, "expected a positive integer for \"repeat\"".to_owned()),
+            (r#"{"retries": -1}"#, "expected a non-negative integer for \"retries\"".to_owned()),
+            (r#"{"retries": 1.5}"#, "expected a non-negative integer for \"retries\"".to_owned()),
             (r#"{"timeout": 60}"#, format!("expected {duration} for \"timeout\"")),
             (
                 r#"{"timeout": "60"}"#,
@@ -306,7 +307,7 @@ mod cases {
             ),
             (
                 r#"{"timeout": "0s"}"#,
-                format!("expected {duration} for \"timeout\": expected a duration longer than zero"),
+                format!("expected {duration} for \"timeout\": the duration must be longer than zero"),
             ),
             (r#"{"isolate": "yes"}"#, "expected true or false for \"isolate\"".to_owned()),
             (r#"{"args": "--x"}"#, "expected an array of strings for \"args\"".to_owned()),
@@ -317,13 +318,13 @@ mod cases {
             (r#"{"env": {"A": true}}"#, "expected a string for A in \"env\", or false to unset it".to_owned()),
             (
                 r#"{"env": {"A=B": "c"}}"#,
-                "\"A=B\" in \"env\" can't be the name of an environment variable".to_owned(),
+                "invalid environment variable name \"A=B\" in \"env\"".to_owned(),
             ),
             (r#"{"env": ["A"]}"#, format!("invalid type: sequence, {variables}")),
             (r#"{"retry": 1}"#, "unknown member \"retry\"; did you mean \"retries\"?".to_owned()),
             (
                 r#"{"colour": 1}"#,
-                "unknown member \"colour\"; the members are jobs, retries, repeat, timeout, isolate, env, args, liveOutput".to_owned(),
+                "unknown member \"colour\" (available: jobs, retries, repeat, timeout, isolate, env, args, liveOutput)".to_owned(),
             ),
             (
                 "[]",

@@ -149,15 +149,14 @@ pub(super) fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> SourceRequ
     let selected: Vec<&str> = SOURCE_KEYS.iter().filter(is_selected).map(|keys| keys[0]).collect();
     match selected[..] {
         [] => {
-            let keys = SOURCE_KEYS.map(|keys| format!("{:?}", keys[0])).join(" or ");
-            table.document.report(
-                table.span.clone(),
-                format!("[[suite]] needs {keys}, the source of its test programs"),
-            );
+            let keys = SOURCE_KEYS.map(|keys| format!("{:?}", keys[0])).join(", ");
+            table
+                .document
+                .report(table.span.clone(), format!("[[suite]] needs one of {keys} to find its tests"));
         }
         [key] => report_keys_without_effect(table, key),
         [first, other, ..] => {
-            let message = format!("{other:?} and {first:?} exclude each other; make two suites");
+            let message = format!("{other:?} and {first:?} can't be combined; split them into two suites");
             // The other source may be present through its second key only.
             let key = if table.contains_key(other) { other } else { FURTHER_SELECTING_KEY };
             table.document.report(table.key_span(key), message);

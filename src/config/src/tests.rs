@@ -238,14 +238,14 @@ slow-timeout = { terminate-after = 2 }
 "#,
         r#"
 heeler.toml:1:1: unknown key "statedir"; did you mean "state-dir"?
-heeler.toml:2:1: unknown key "zebra"; the keys are state-dir, stryker, suite, profile
-heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the number 0
-heeler.toml:5:11: expected a whole number from 0, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
-heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false for none for "timeout" in [profile.default], found the number 60
-heeler.toml:7:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [profile.default]: expected a duration longer than zero
+heeler.toml:2:1: unknown key "zebra" (available: state-dir, stryker, suite, profile)
+heeler.toml:4:8: expected a positive integer or "num-cpus" for "jobs" in [profile.default], found the number 0
+heeler.toml:5:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
+heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false for no limit for "timeout" in [profile.default], found the number 60
+heeler.toml:7:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [profile.default]: the duration must be longer than zero
 heeler.toml:8:16: expected a duration such as "60s" or "1m 30s" for "grace-period" in [profile.default]: "5" has no unit; the units are ms, s, m, h and d
 heeler.toml:9:16: expected one of none, fail, retry, slow, pass, skip, all for "status-level" in [profile.default], found the string "loud"
-heeler.toml:12:1: "max-fail" and "fail-fast" exclude each other; "fail-fast = true" is "max-fail = 1"
+heeler.toml:12:1: "max-fail" and "fail-fast" can't be combined; "fail-fast = true" means "max-fail = 1"
 heeler.toml:13:16: "slow-timeout" needs a "period" such as "60s"
 "#,
     );
@@ -276,13 +276,13 @@ name = "c"
         r#"
 heeler.toml:4:12: expected an array of paths or globs for "programs" in [[suite]], found an empty array
 heeler.toml:5:1: [[suite]] needs a "name"
-heeler.toml:9:1: "cargo" and "programs" exclude each other; make two suites
-heeler.toml:11:9: "A=B" can't be the name of an environment variable
+heeler.toml:9:1: "cargo" and "programs" can't be combined; split them into two suites
+heeler.toml:11:9: invalid environment variable name "A=B"
 heeler.toml:11:26: expected a string for D in [suite.env], or false to unset it
-heeler.toml:13:1: the suite "b" is already defined in line 7
+heeler.toml:13:1: duplicate suite name "b" (already defined on line 7)
 heeler.toml:15:1: "cargo-args" has no effect without "cargo"
-heeler.toml:16:9: expected a command as an array of words, such as ["make", "tests"] for "build" in [[suite]], found an empty array
-heeler.toml:17:1: [[suite]] needs "programs" or "cargo" or "mcp" or "mtp" or "pytest" or "go" or "ctest" or "command", the source of its test programs
+heeler.toml:16:9: expected a command as an array of strings, such as ["make", "tests"] for "build" in [[suite]], found an empty array
+heeler.toml:17:1: [[suite]] needs one of "programs", "cargo", "mcp", "mtp", "pytest", "go", "ctest", "command" to find its tests
 "#,
     );
     check_problems(
@@ -323,16 +323,16 @@ slow-timeout = 3
 env = 1
 "#,
         r#"
-heeler.toml:2:13: expected the path of a directory for "state-dir", found an empty string
-heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the string "many"
-heeler.toml:5:11: expected a whole number from 0, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number 1.5
+heeler.toml:2:13: expected a directory path for "state-dir", found an empty string
+heeler.toml:4:8: expected a positive integer or "num-cpus" for "jobs" in [profile.default], found the string "many"
+heeler.toml:5:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number 1.5
 heeler.toml:6:11: expected true or false for "isolate" in [profile.default], found the number 1
-heeler.toml:7:14: expected a size such as "512MiB", or false for none for "max-memory" in [profile.default], found true
-heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for none for "idle-timeout" in [profile.default], found true
+heeler.toml:7:14: expected a size such as "512MiB", or false for no limit for "max-memory" in [profile.default], found true
+heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for no limit for "idle-timeout" in [profile.default], found true
 heeler.toml:9:9: expected one of "off", "crash", "hang", "all" for "dumps" in [profile.default], found the string "core"
 heeler.toml:10:17: expected one of "off", "root", "tree" for "crash-capture" in [profile.default], found the number 3
-heeler.toml:11:11: expected a seed (a whole number from 0), true or false for "shuffle" in [profile.default], found the number -1
-heeler.toml:12:20: expected reports such as "junit=out/junit.xml" for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
+heeler.toml:11:11: expected a seed (a non-negative integer), true or false for "shuffle" in [profile.default], found the number -1
+heeler.toml:12:20: expected an array of reports such as ["junit=out/junit.xml"] for "reports" in [profile.default]: unknown report format "junt"; did you mean "junit"?
 and 12 more
 "#,
     );
@@ -344,7 +344,7 @@ fn slow_timeout_table_reports_each_error_once() {
         "[profile.ci]\nslow-timeout = { period = \"x\", terminate-after = 0, perod = 1 }\n[[suite]]\nname = \"a\"\nprograms = [\"x\", 3]\nslow-timeout = 3\nenv = 1\n",
         r#"
 heeler.toml:2:27: expected a duration such as "60s" for "period" in [profile.ci.slow-timeout]: "x" does not begin with a number
-heeler.toml:2:50: expected a whole number from 1 for "terminate-after" in [profile.ci.slow-timeout], found the number 0
+heeler.toml:2:50: expected a positive integer for "terminate-after" in [profile.ci.slow-timeout], found the number 0
 heeler.toml:2:53: unknown key "perod" in [profile.ci.slow-timeout]; did you mean "period"?
 heeler.toml:5:12: expected an array of paths or globs for "programs" in [[suite]], found an array
 heeler.toml:6:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [[suite]], found the number 3
@@ -373,7 +373,7 @@ fn fail_limit_of_a_profile_replaces_the_inherited_one() {
 fn error_list_stops_at_ten() {
     let text: String = (0..12).map(|number| format!("key{number} = 1\n")).collect();
     let error = Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string();
-    assert!(error.starts_with("use heeler.toml, which has 12 errors:\n"), "{error}");
+    assert!(error.starts_with("heeler.toml has 12 errors:\n"), "{error}");
     assert_eq!(error.lines().count(), 12);
     assert!(error.ends_with("\nand 2 more"));
 }
@@ -388,7 +388,7 @@ fn toml_syntax_error_has_its_position() {
 fn columns_are_counted_in_characters() {
     check_problems(
         "state-dir = \"é\" \n\"ü\" = 1",
-        "heeler.toml:2:1: unknown key \"ü\"; the keys are state-dir, stryker, suite, profile",
+        "heeler.toml:2:1: unknown key \"ü\" (available: state-dir, stryker, suite, profile)",
     );
     check_problems(
         "[[suite]]\nname = \"a\"\ncargo = \".\"\nenv = { \"üü\" = \"\", b = 1 }",
@@ -404,7 +404,7 @@ fn missing_or_binary_file_is_reported() {
     assert!(matches!(missing, ConfigError::Read { .. }));
     std::fs::write(&path, b"state-dir = \"a\"\n# \xff").unwrap();
     let error = Config::load(&path).unwrap_err().to_string();
-    assert!(error.ends_with("heeler.toml:2:3: the file is not UTF-8"), "{error}");
+    assert!(error.ends_with("heeler.toml:2:3: the file is not valid UTF-8"), "{error}");
 }
 
 #[test]
@@ -435,14 +435,14 @@ fn unknown_profile_error_suggests_the_nearest() {
     let config = parse("[profile.nightly]\n");
     assert_eq!(
         config.resolve_profile("nightli").unwrap_err().to_string(),
-        "find the profile \"nightli\"; did you mean \"nightly\"?"
+        "unknown profile \"nightli\"; did you mean \"nightly\"?"
     );
     assert_eq!(
         config.resolve_profile("ci").unwrap_err().to_string(),
-        "find the profile \"ci\"; the profiles are default, nightly"
+        "unknown profile \"ci\" (available: default, nightly)"
     );
     let error = config.resolve_profile("release").unwrap_err().to_string();
-    assert!(error.ends_with("nightly; profiles of cargo are named with --cargo-profile"), "{error}");
+    assert!(error.ends_with("nightly); to select a cargo profile, use --cargo-profile"), "{error}");
 }
 
 fn subject(uid: &str) -> FilterSubject<'_> {
@@ -565,7 +565,7 @@ fn filter_error_has_its_own_position() {
         Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string()
     };
     let message = "expected a substring of a name, a glob or a filter expression for \"filter\" in [[profile.default.override]]: ";
-    let fault = "there is no function \"tset\"; did you mean \"test\"?";
+    let fault = "unknown function \"tset\"; did you mean \"test\"?";
     for (filter, place) in
         [("\"all() & tset(x)\"", "heeler.toml:2:19: "), ("'all() & tset(x)'", "heeler.toml:2:19: ")]
     {

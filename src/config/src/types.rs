@@ -59,10 +59,10 @@ pub(crate) struct ResolvedProfile {
 
 /// Error for a profile that no section defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("find the profile \"{name}\"; {known}")]
+#[error("unknown profile \"{name}\"{known}")]
 pub struct UnknownProfileError {
     pub name: String,
-    /// A hint with the closest profile name, or with all names.
+    /// A hint with the closest profile name or all names, appended to the message.
     pub known: String,
 }
 

@@ -51,7 +51,7 @@ fn delayed_retry_runs_when_its_delay_is_over() {
     let ran = world.run(&["run", "deaths", "-E", "Third.Flaky", "--retries", retries]).assert_code(0);
     ran.line_with(&["FLAKY", "Third.Flaky"]);
     let ran = world.run(&["run", "deaths", "--retries", "count=2,delay=soon"]).assert_code(5);
-    ran.assert_stderr("\"delay=soon\" is none of these");
+    ran.assert_stderr("unknown or invalid part \"delay=soon\"");
 }
 
 #[test]

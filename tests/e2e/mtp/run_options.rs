@@ -79,12 +79,12 @@ fn wrong_run_option_is_refused_by_name() {
         (
             "testing/runTests",
             json!({"jobs": "all"}),
-            format!("{prefix}expected a whole number from 1 for \"jobs\""),
+            format!("{prefix}expected a positive integer for \"jobs\""),
         ),
         (
             "testing/runTests",
             json!({"repeat": 0}),
-            format!("{prefix}expected a whole number from 1 for \"repeat\""),
+            format!("{prefix}expected a positive integer for \"repeat\""),
         ),
         (
             "testing/runTests",

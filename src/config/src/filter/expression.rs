@@ -80,7 +80,7 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
         if text.trim().is_empty() {
-            let message = "an empty filter; omit it to select all tests, or write \"all()\"";
+            let message = "empty filter; to select all tests, omit it or write all()";
             return Err(FilterError::new(text, 0..text.len(), message));
         }
         let expr = match calls_a_function(text) {
@@ -134,8 +134,10 @@ fn whole(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> 
     let expr = terminated(or, space).parse_next(input)?;
     match unread_text(input).chars().next() {
         None => Ok(expr),
-        Some(')') => fail_at(next_char_span(input), "there is no \"(\" for this \")\"; in a name write \\)"),
-        Some(_) => fail_expected(input, "an operator (&, |, -, and, or) or the end"),
+        Some(')') => {
+            fail_at(next_char_span(input), "unmatched \")\"; for a literal parenthesis in a name, write \\)")
+        }
+        Some(_) => fail_expected(input, "an operator (&, |, -, and, or) or the end of the filter"),
     }
 }
 
@@ -165,7 +167,7 @@ fn unary(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate>> 
         space(input)?;
         return match opt(")").parse_next(input)? {
             Some(_) => Ok(inner),
-            None if unread_text(input).is_empty() => fail_at(start, "this \"(\" has no \")\""),
+            None if unread_text(input).is_empty() => fail_at(start, "unclosed \"(\""),
             None => fail_expected(input, "an operator (&, |, -, and, or) or \")\""),
         };
     }
@@ -181,7 +183,10 @@ fn function(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate
     };
     space(input)?;
     if opt("(").parse_next(input)?.is_none() {
-        return fail_at(span, format!("expected a function ({all}), found a plain word; write test({name})"));
+        return fail_at(
+            span,
+            format!("expected a function ({all}), found {name:?}; did you mean test({name})?"),
+        );
     }
     let predicate = match name {
         "all" => FilterPredicate::All,
@@ -199,7 +204,7 @@ fn function(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate
     space(input)?;
     match opt(")").parse_next(input)? {
         Some(_) => Ok(BoolExpr::Leaf(predicate)),
-        None => fail_expected(input, &format!("\")\" at the end of {name}(…)")),
+        None => fail_expected(input, &format!("\")\" to close {name}(…)")),
     }
 }
 
@@ -208,11 +213,11 @@ fn unknown_function(name: &str, text: &str) -> String {
     if let Some((_, form)) = NEXTEST_FUNCTIONS.iter().find(|(foreign, _)| *foreign == name) {
         let is_word = text.chars().all(|char| char.is_alphanumeric() || "-_.:*".contains(char));
         let form = if is_word && !text.is_empty() { form.replace('X', text) } else { (*form).to_owned() };
-        return format!("there is no function \"{name}\"; use {form}");
+        return format!("unknown function \"{name}\"; use {form}");
     }
     match closest_match(name, FUNCTIONS) {
-        Some(near) => format!("there is no function \"{name}\"; did you mean \"{near}\"?"),
-        None => format!("there is no function \"{name}\"; there are {}", FUNCTIONS.join(", ")),
+        Some(near) => format!("unknown function \"{name}\"; did you mean \"{near}\"?"),
+        None => format!("unknown function \"{name}\" (available: {})", FUNCTIONS.join(", ")),
     }
 }
 
@@ -249,7 +254,7 @@ fn parse_comparison(
     }
     let letters = parse_pattern_chars(input, ends)?;
     if letters.is_empty() {
-        return fail_expected(input, "a text");
+        return fail_expected(input, "text");
     }
     Ok(match (sign, plain) {
         (Some('='), _) => TextMatcher::Equals(string(&letters)),
@@ -278,7 +283,7 @@ fn regex(input: &mut ParserInput<'_>) -> ParseResult<CompiledRegex> {
     let source: String = repeat(0.., piece).fold(String::new, |all, one| all + one).parse_next(input)?;
     let span = start..input.current_token_start();
     if opt("/").parse_next(input)?.is_none() {
-        return fail_expected(input, "\"/\" at the end of the regular expression");
+        return fail_expected(input, "a closing \"/\" after the regular expression");
     }
     compile(&source).or_else(|message| fail_at(span, message))
 }
@@ -286,7 +291,7 @@ fn regex(input: &mut ParserInput<'_>) -> ParseResult<CompiledRegex> {
 /// Compiles a regular expression within limits. The error is a message.
 pub(super) fn compile(source: &str) -> Result<CompiledRegex, String> {
     if source.is_empty() {
-        return Err("an empty regular expression".to_owned());
+        return Err("empty regular expression".to_owned());
     }
     let built = regex::RegexBuilder::new(source)
         .size_limit(MAX_REGEX_BYTES)
@@ -295,7 +300,7 @@ pub(super) fn compile(source: &str) -> Result<CompiledRegex, String> {
         .build();
     built.map(CompiledRegex).map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => {
-            format!("the regular expression needs more than {} KiB of memory", MAX_REGEX_BYTES >> 10)
+            format!("the compiled regular expression exceeds {} KiB", MAX_REGEX_BYTES >> 10)
         }
         other => {
             let text = other.to_string();

@@ -75,7 +75,7 @@ fn query(input: &mut ParserInput<'_>) -> ParseResult<GraphQuery> {
             "**".parse_next(input)?;
             query.rest = Some(TrailingWildcard { properties: properties(input)? });
             if unread_text(input).starts_with('/') {
-                return fail_at(start..start + 2, "\"**\" can only be the last part of a path");
+                return fail_at(start..start + 2, "\"**\" is allowed only at the end of the path");
             }
             break;
         }
@@ -83,8 +83,11 @@ fn query(input: &mut ParserInput<'_>) -> ParseResult<GraphQuery> {
     }
     if !unread_text(input).is_empty() {
         let is_begun = !query.segments.is_empty() || query.rest.is_some();
-        let what =
-            if is_begun { "\"/\", \"&\", \"|\" or the end" } else { "\"/\" at the start of the query" };
+        let what = if is_begun {
+            "\"/\", \"&\", \"|\" or the end of the query"
+        } else {
+            "\"/\" at the start of the query"
+        };
         return fail_expected(input, what);
     }
     if query.segments.is_empty() && query.rest.is_none() {
@@ -123,10 +126,10 @@ fn unary<L>(input: &mut ParserInput<'_>, one: PartParser<BoolExpr<L>>) -> ParseR
     let inner = with_depth(input, |input| joined(input, one))?;
     match opt(')').parse_next(input)? {
         Some(_) => Ok(inner),
-        None if unread_text(input).is_empty() => fail_at(start, "this \"(\" has no \")\""),
+        None if unread_text(input).is_empty() => fail_at(start, "unclosed \"(\""),
         None if unread_text(input).starts_with('/') => fail_at(
             next_char_span(input),
-            "parentheses can't hold more than one part of a path; write \\/ or %2F for a slash in a name",
+            "parentheses can't contain more than one path segment; for a slash in a name, write \\/ or %2F",
         ),
         None => fail_expected(input, "\"&\", \"|\" or \")\""),
     }
@@ -149,7 +152,10 @@ fn node(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<NodeCondition>> {
         return fail_expected(input, "a name or a pattern such as \"Parser*\"");
     }
     if name == WildcardPattern(vec![super::PatternPart::Any; 2]) {
-        return fail_at(start.start..start.start + 2, "\"**\" must be the whole last part of a path");
+        return fail_at(
+            start.start..start.start + 2,
+            "\"**\" is allowed only as a whole segment at the end of the path",
+        );
     }
     Ok(BoolExpr::Leaf(NodeCondition { name, properties: properties(input)? }))
 }
@@ -166,7 +172,9 @@ fn percent_encoded(input: &mut ParserInput<'_>) -> ParseResult<Vec<PatternChar>>
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text.chars().map(|char| PatternChar { char, is_escaped: true }).collect()),
-        Err(_) => fail_at(start..input.current_token_start(), "these bytes are not UTF-8"),
+        Err(_) => {
+            fail_at(start..input.current_token_start(), "the percent-encoded bytes are not valid UTF-8")
+        }
     }
 }
 
@@ -179,10 +187,10 @@ fn properties(input: &mut ParserInput<'_>) -> ParseResult<Option<BoolExpr<Proper
     match opt(']').parse_next(input)? {
         Some(_) if unread_text(input).starts_with('[') => fail_at(
             next_char_span(input),
-            "only one pair of brackets; join conditions inside by \"&\" or \"|\"",
+            "only one pair of brackets is allowed; join the conditions inside with \"&\" or \"|\"",
         ),
         Some(_) => Ok(Some(properties)),
-        None if unread_text(input).is_empty() => fail_at(start, "this \"[\" has no \"]\""),
+        None if unread_text(input).is_empty() => fail_at(start, "unclosed \"[\""),
         None => fail_expected(input, "\"&\", \"|\" or \"]\""),
     }
 }
@@ -191,11 +199,11 @@ fn property(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<PropertyConditi
     count_condition(input)?;
     let key = name_until(input, KEY_ENDS)?;
     if key.0.is_empty() {
-        return fail_expected(input, "the name of a trait, as in [speed=fast]");
+        return fail_expected(input, "a trait name, as in [speed=fast]");
     }
     let operator = opt(alt(("!=".value(true), "=".value(false)))).parse_next(input)?;
     let Some(is_negated) = operator else {
-        return fail_expected(input, "\"=\" or \"!=\" after the name of the trait");
+        return fail_expected(input, "\"=\" or \"!=\" after the trait name");
     };
     let value = name_until(input, VALUE_ENDS)?;
     let property = BoolExpr::Leaf(PropertyCondition { key, value });

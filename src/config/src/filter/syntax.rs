@@ -86,7 +86,7 @@ pub(super) fn unread_text<'i>(input: &ParserInput<'i>) -> &'i str {
 /// Stops parsing, and reports the expected and the found input at this position.
 pub(super) fn fail_expected<T>(input: &ParserInput<'_>, what: &str) -> ParseResult<T> {
     let found = match unread_text(input).chars().next() {
-        None => "the end".to_owned(),
+        None => "the end of the text".to_owned(),
         Some(found) => format!("{:?}", found.to_string()),
     };
     fail_at(next_char_span(input), format!("expected {what}, found {found}"))
@@ -161,7 +161,7 @@ pub(super) fn escaped_char<'i>(
                 let all: Vec<String> = plain.chars().map(|one| format!("\\{one}")).collect();
                 fail_expected(
                     input,
-                    &format!("a character that \\ can escape ({}, \\n, \\r, \\t, \\u{{…}})", all.join(", ")),
+                    &format!("a valid escape sequence ({}, \\n, \\r, \\t, \\u{{…}})", all.join(", ")),
                 )
             }
         }
@@ -175,7 +175,7 @@ fn unicode(input: &mut ParserInput<'_>) -> ParseResult<char> {
     let code = digits.ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
     match code.and_then(char::from_u32) {
         Some(char) => Ok(char),
-        None => fail_at(start..start + 1, "expected a character's number, such as \\u{20}"),
+        None => fail_at(start..start + 1, "invalid Unicode escape; write it as \\u{20}"),
     }
 }
 

@@ -153,7 +153,7 @@ mod cases {
         assert_eq!(error.code, code::INVALID_PARAMS);
         assert_eq!(
             error.message,
-            "expected a graph query as filter: column 7: \"**\" can only be the last part of a path"
+            "expected a graph query as filter: column 7: \"**\" is allowed only at the end of the path"
         );
     }
 
@@ -167,7 +167,7 @@ mod cases {
         assert_eq!(error.code, code::INVALID_PARAMS);
         assert_eq!(
             error.message,
-            "expected options of a run as heeler.options: expected a whole number from 1 for \"jobs\""
+            "expected options of a run as heeler.options: expected a positive integer for \"jobs\""
         );
         assert!(with("{}").unwrap().for_discovery().is_err());
         assert!(with("null").unwrap().for_discovery().is_ok());

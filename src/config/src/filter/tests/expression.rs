@@ -137,7 +137,7 @@ fn suite_and_program_globs_match_name_or_tail() {
         // A leading slash starts a regular expression. A path like this needs a sign, and the error must
         // point that out.
         if text == "program(/src/build/parser_test)" {
-            assert!(fault(text).contains("\")\" at the end of program(…)"), "{}", fault(text));
+            assert!(fault(text).contains("\")\" to close program(…)"), "{}", fault(text));
             continue;
         }
         assert_eq!(is_match(text, "a::b"), expected, "{text}");
@@ -226,34 +226,34 @@ fn expression_errors_have_their_column() {
     let calls = "test(…), suite(…), program(…), tag(…), state(…), all(…), none(…)";
     let operators = "an operator (&, |, -, and, or)";
     for (text, expected) in [
-        ("tset(x)", "column 1: there is no function \"tset\"; did you mean \"test\"?".to_owned()),
-        ("all() & tga(x)", "column 9: there is no function \"tga\"; did you mean \"tag\"?".to_owned()),
-        ("xyzzy(x)", format!("column 1: there is no function \"xyzzy\"; there are {functions}")),
-        ("package(x)", "column 1: there is no function \"package\"; use suite(x) | suite(x::*)".to_owned()),
-        ("Parser & tag(x)", format!("column 1: expected a function ({calls}), found a plain word; write test(Parser)")),
-        ("all() all()", format!("column 7: expected {operators} or the end, found \"a\"")),
-        ("all() &", format!("column 8: expected a function ({calls}), \"not\" or \"(\", found the end")),
+        ("tset(x)", "column 1: unknown function \"tset\"; did you mean \"test\"?".to_owned()),
+        ("all() & tga(x)", "column 9: unknown function \"tga\"; did you mean \"tag\"?".to_owned()),
+        ("xyzzy(x)", format!("column 1: unknown function \"xyzzy\" (available: {functions})")),
+        ("package(x)", "column 1: unknown function \"package\"; use suite(x) | suite(x::*)".to_owned()),
+        ("Parser & tag(x)", format!("column 1: expected a function ({calls}), found "Parser"; did you mean test(Parser)?")),
+        ("all() all()", format!("column 7: expected {operators} or the end of the filter, found \"a\"")),
+        ("all() &", format!("column 8: expected a function ({calls}), \"not\" or \"(\", found the end of the text")),
         ("all() && all()", format!("column 8: expected a function ({calls}), \"not\" or \"(\", found \"&\"")),
-        ("(all()", "column 1: this \"(\" has no \")\"".to_owned()),
+        ("(all()", "column 1: unclosed \"(\"".to_owned()),
         ("(all() all())", format!("column 8: expected {operators} or \")\", found \"a\"")),
-        ("all())", "column 6: there is no \"(\" for this \")\"; in a name write \\)".to_owned()),
-        ("test(f(3))", "column 10: there is no \"(\" for this \")\"; in a name write \\)".to_owned()),
-        ("test()", "column 6: expected a text, found \")\"".to_owned()),
-        ("test(~)", "column 7: expected a text, found \")\"".to_owned()),
-        ("test(x", "column 7: expected \")\" at the end of test(…), found the end".to_owned()),
-        ("all(x)", "column 5: expected \")\" at the end of all(…), found \"x\"".to_owned()),
-        ("test(/x)", "column 9: expected \"/\" at the end of the regular expression, found the end".to_owned()),
-        ("test(//)", "column 7: an empty regular expression".to_owned()),
+        ("all())", "column 6: unmatched \")\"; for a literal parenthesis in a name, write \\)".to_owned()),
+        ("test(f(3))", "column 10: unmatched \")\"; for a literal parenthesis in a name, write \\)".to_owned()),
+        ("test()", "column 6: expected text, found \")\"".to_owned()),
+        ("test(~)", "column 7: expected text, found \")\"".to_owned()),
+        ("test(x", "column 7: expected \")\" to close test(…), found the end of the text".to_owned()),
+        ("all(x)", "column 5: expected \")\" to close all(…), found \"x\"".to_owned()),
+        ("test(/x)", "column 9: expected a closing \"/\" after the regular expression, found the end of the text".to_owned()),
+        ("test(//)", "column 7: empty regular expression".to_owned()),
         ("test(/(x/)", "column 7: invalid regular expression: unclosed group".to_owned()),
         ("state(faild)", "column 7: expected one of failed, crashed, timed-out, passed, skipped, new, never-run, found \"faild\"; did you mean \"failed\"?".to_owned()),
         ("state()", "column 7: expected one of failed, crashed, timed-out, passed, skipped, new, never-run, found \")\"".to_owned()),
-        ("tag(=)", "column 6: expected a text, found \")\"".to_owned()),
-        ("tag(a=#)", "column 8: expected a text, found \")\"".to_owned()),
-        ("test(ü) & tset(x)", "column 11: there is no function \"tset\"; did you mean \"test\"?".to_owned()),
-        (r"test(a\x)", "column 8: expected a character that \\ can escape".to_owned()),
-        (r"test(\u{d800})", "column 7: expected a character's number, such as \\u{20}".to_owned()),
-        ("", "column 1: an empty filter; omit it to select all tests, or write \"all()\"".to_owned()),
-        ("  ", "column 1: an empty filter; omit it to select all tests, or write \"all()\"".to_owned()),
+        ("tag(=)", "column 6: expected text, found \")\"".to_owned()),
+        ("tag(a=#)", "column 8: expected text, found \")\"".to_owned()),
+        ("test(ü) & tset(x)", "column 11: unknown function \"tset\"; did you mean \"test\"?".to_owned()),
+        (r"test(a\x)", "column 8: expected a valid escape sequence".to_owned()),
+        (r"test(\u{d800})", "column 7: invalid Unicode escape; write it as \\u{20}".to_owned()),
+        ("", "column 1: empty filter; to select all tests, omit it or write all()".to_owned()),
+        ("  ", "column 1: empty filter; to select all tests, omit it or write all()".to_owned()),
     ] {
         let found = fault(text);
         assert!(found.starts_with(&expected), "{text}\n found: {found}\nwanted: {expected}");
@@ -265,11 +265,11 @@ fn error_is_marked_with_carets() {
     let pointed = |text: &str| text.parse::<Filter>().expect_err("it is wrong").with_carets();
     assert_eq!(
         pointed("all() & tset(x)"),
-        "there is no function \"tset\"; did you mean \"test\"?\n  all() & tset(x)\n          ^^^^"
+        "unknown function \"tset\"; did you mean \"test\"?\n  all() & tset(x)\n          ^^^^"
     );
     assert_eq!(
         pointed("test(名) & tset(x)"),
-        "there is no function \"tset\"; did you mean \"test\"?\n  test(名) & tset(x)\n             ^^^^"
+        "unknown function \"tset\"; did you mean \"test\"?\n  test(名) & tset(x)\n             ^^^^"
     );
     let long = pointed(&format!("test({}) & tset(x) & test({0})", "x".repeat(200)));
     let lines: Vec<_> = long.lines().collect();
