@@ -67,22 +67,22 @@ macro_rules! described_notations {
 
 described_notations! {
     Flag -> bool, "true or false", {"type": "boolean"}, |flag| flag;
-    Count -> std::num::NonZeroU32, "number from 1", {"type": "integer", "minimum": 1}, |count| count;
-    Number -> u32, "number", {"type": "integer", "minimum": 0}, |number| number;
+    Count -> std::num::NonZeroU32, "positive integer", {"type": "integer", "minimum": 1}, |count| count;
+    Number -> u32, "integer", {"type": "integer", "minimum": 0}, |number| number;
     DurationText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     PeriodText -> Duration, "duration", {"type": "string"}, |duration| duration_text(*duration);
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
     DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
-    SuiteName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
+    SuiteName -> String, "string", {"type": "string", "minLength": 1}, |text| text;
     ProgramText -> String, "program", {"type": "string", "minLength": 1}, |text| text;
     PackagesText -> String, "packages", {"type": "string", "minLength": 1}, |text| text;
     CommandText -> String, "command", {"type": "string", "minLength": 1}, |text| text;
-    FrameworkName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
+    FrameworkName -> String, "string", {"type": "string", "minLength": 1}, |text| text;
     FilterText -> String, "filter", {"type": "string"}, |text| text;
     TextArray -> Vec<String>, "array of strings", {"type": "array", "items": {"type": "string"}}, |all| all;
     PathArray -> Vec<String>, "array of paths",
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, |all| all;
-    PathOrPaths -> Vec<String>, "path, or array of paths",
+    PathOrPaths -> Vec<String>, "path or array of paths",
         {"anyOf": [
             {"type": "string", "minLength": 1},
             {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
@@ -91,9 +91,9 @@ described_notations! {
     ReportArray -> Vec<heeler_report::ReportRequest>, "array of strings",
         {"type": "array", "items": {"type": "string"}},
         |all| all.iter().map(|one| format!("{}={}", one.format.name, one.file.display())).collect::<Vec<_>>();
-    CommandArray -> Vec<String>, "array of words",
+    CommandArray -> Vec<String>, "array of strings",
         {"type": "array", "items": {"type": "string"}, "minItems": 1}, |all| all;
-    JobCount -> Self, "number from 1, or \"num-cpus\"",
+    JobCount -> Self, "positive integer or \"num-cpus\"",
         {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "num-cpus"}]}, |jobs| match jobs {
             JobCount::Count(count) => json!(count),
             JobCount::Cpus => json!("num-cpus"),
@@ -122,18 +122,18 @@ described_notations! {
             Some(bytes) => json!(size_text(bytes)),
             None => json!(false),
         };
-    StatusLevel -> Self, "word", {"enum": ["none", "fail", "retry", "slow", "pass", "skip", "all"]},
+    StatusLevel -> Self, "string", {"enum": ["none", "fail", "retry", "slow", "pass", "skip", "all"]},
         |level| word_of(level, &StatusLevel::WORDS);
-    FinalStatusLevel -> Self, "word", {"enum": ["none", "fail", "flaky", "slow", "skip", "pass", "all"]},
+    FinalStatusLevel -> Self, "string", {"enum": ["none", "fail", "flaky", "slow", "skip", "pass", "all"]},
         |level| word_of(level, &FinalStatusLevel::WORDS);
-    OutputTiming -> Self, "word", {"enum": ["immediate", "immediate-final", "final", "never"]},
+    OutputTiming -> Self, "string", {"enum": ["immediate", "immediate-final", "final", "never"]},
         |timing| word_of(timing, &OutputTiming::WORDS);
-    FlakyResult -> Self, "word", {"enum": ["pass", "fail"]}, |result| word_of(result, &FlakyResult::WORDS);
-    BackoffWord -> heeler_core::Backoff, "word", {"enum": ["fixed", "exponential"]},
+    FlakyResult -> Self, "string", {"enum": ["pass", "fail"]}, |result| word_of(result, &FlakyResult::WORDS);
+    BackoffWord -> heeler_core::Backoff, "string", {"enum": ["fixed", "exponential"]},
         |backoff| word_of(backoff, &BACKOFF_WORDS);
-    DumpPolicy -> Self, "word", {"enum": ["off", "crash", "hang", "all"]},
+    DumpPolicy -> Self, "string", {"enum": ["off", "crash", "hang", "all"]},
         |policy| word_of(policy, &DumpPolicy::WORDS);
-    CrashCapture -> Self, "word", {"enum": ["off", "root", "tree"]},
+    CrashCapture -> Self, "string", {"enum": ["off", "root", "tree"]},
         |capture| word_of(capture, &CrashCapture::WORDS);
     TestArgumentKeys -> (), "table",
         {"type": "object", "additionalProperties": {"type": "object"}}, |()| ();
@@ -185,7 +185,7 @@ impl JsonSchema for RetryNotation {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<RetriesTable>();
-        json_schema!({"title": "number or table", "anyOf": [{"type": "integer", "minimum": 0}, table]})
+        json_schema!({"title": "integer or table", "anyOf": [{"type": "integer", "minimum": 0}, table]})
     }
 }
 
@@ -304,7 +304,7 @@ pub(super) fn render_page() -> String {
     // A section has one row for each key.
     let mut section = |heading: &str, keys: Vec<&str>, table: &Value| {
         page += &format!(
-            "\n## {heading}\n\n| key | takes | default | what it does |\n| --- | --- | --- | --- |\n"
+            "\n## {heading}\n\n| key | value | default | description |\n| --- | --- | --- | --- |\n"
         );
         for key in keys {
             let property = &table["properties"][key];
@@ -347,16 +347,16 @@ const PAGE_HEAD: &str = "\
 
 <!-- Generated from the types in src/config/src/{tables,sources}.rs: UPDATE_GOLDEN=1 cargo test -p heeler-config. -->
 
-Heeler reads the nearest `heeler.toml` in the working directory or above it, or the file that `--config-file`
-names. A file that belongs to neither this user, root nor the owner of the working directory is refused unless it
-is named.
+Heeler reads the file given with `--config-file`, or the nearest `heeler.toml` in the working directory or above. It
+refuses a `heeler.toml` owned by a user other than you, root or the owner of the working directory, unless you name
+it with `--config-file`.
 
-All errors of a file are reported at once, each with its line and column. Editors that know JSON schemas for TOML
-can use [heeler.schema.json](heeler.schema.json).
+All errors of the file are reported at once, each with its line and column. Editors that support JSON schemas for
+TOML can use [heeler.schema.json](heeler.schema.json).
 
-A setting of a test comes from the first of these that has it: the command line, the overrides of the profile, the
-overrides of the profile `default`, the suite, the profile, the profile `default`, the defaults below.
+Each setting of a test comes from the first of these that sets it: the command line, the overrides of the profile,
+the overrides of the profile `default`, the suite, the profile, the profile `default`, the defaults below.
 
-Durations are numbers with the units `ms`, `s`, `m`, `h` and `d`, which add up: `\"1m 30s\"`. Sizes are numbers with
-the units `B`, `kB`, `MB`, `GB`, `KiB`, `MiB` and `GiB`: `\"64KiB\"`.
+Durations are numbers with a unit (`ms`, `s`, `m`, `h`, `d`), and can be added up: `\"1m 30s\"`. Sizes are numbers with
+a unit (`B`, `kB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`): `\"64KiB\"`.
 ";

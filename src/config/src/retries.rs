@@ -42,21 +42,22 @@ impl Notation for BackoffWord {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields, extend("required" = ["count"])))]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct RetriesTable {
-    /// How the delays of a test's retries grow: `fixed`: all are `delay`; `exponential`: the first is
-    /// `delay`, each further one twice the one before.
+    /// How the delay between retries grows. `fixed`: every delay is `delay`. `exponential`: the first is
+    /// `delay`, and each further one is twice the previous one.
     #[serde(with = "BackoffWord")]
     backoff: Option<Backoff>,
     /// Number of retries of a failed test.
     #[serde(with = "Number")]
     count: Option<u32>,
-    /// Time between a failure and its retry. The test holds no slot meanwhile, and it is part of no duration.
+    /// Time between a failure and its retry. Meanwhile the test occupies no slot; the delay is not part of
+    /// its duration.
     #[serde(with = "PeriodText")]
     delay: Option<Duration>,
-    /// Longest delay of an exponential backoff.
+    /// Maximum delay of an exponential backoff.
     #[serde(with = "PeriodText")]
     max_delay: Option<Duration>,
-    /// Whether each delay is a random part, more than a half, of what it would be: the retries of tests that
-    /// failed together are then spread.
+    /// Replace each delay by a random part of it, more than half, to spread the retries of tests that failed
+    /// together.
     #[serde(with = "Flag")]
     jitter: Option<bool>,
 }

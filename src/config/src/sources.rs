@@ -36,53 +36,54 @@ const FURTHER_SELECTING_KEY: &str = "pattern";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct SourceTable {
-    /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file. A suite has either
-    /// this key, `cargo`, `mcp`, `mtp`, `pytest`, `go`, `ctest` or
-    /// `command`.
+    /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the configuration file. Each
+    /// suite has exactly one source: `programs`, `cargo`, `mcp`, `mtp`, `pytest`, `go`, `ctest`, `command` or
+    /// `pattern` (the last two can be combined).
     #[serde(with = "PathArray")]
     programs: Option<Vec<String>>,
-    /// A cargo package or workspace whose test programs are built and run, relative to the file.
+    /// Cargo package or workspace whose tests are built and run, relative to the configuration file.
     #[serde(with = "DirectoryPath")]
     cargo: Option<PathBuf>,
-    /// Arguments after `cargo test --no-run`, such as `["--features", "net"]`.
+    /// Arguments for `cargo test --no-run`, such as `["--features", "net"]`.
     #[serde(with = "TextArray")]
     cargo_args: Option<Vec<String>>,
-    /// The command of an MCP server whose `mcp.test.*` tools are run, such as `"node server.js"`, with quotes
-    /// as in a shell. Its program is looked up in `PATH`, or relative to the file.
+    /// Command that starts an MCP server whose `mcp.test.*` tools are run as tests, such as
+    /// `"node server.js"`, quoted as in a shell. The program is looked up in `PATH`, or relative to the
+    /// configuration file.
     #[serde(with = "CommandText")]
     mcp: Option<String>,
-    /// The command of an application of Microsoft Testing Platform, such as `"bin/Debug/net10.0/Tests"`, with
-    /// quotes as in a shell. Its program is looked up in `PATH`, or relative to the file.
+    /// Command that starts a Microsoft Testing Platform application, such as `"bin/Debug/net10.0/Tests"`,
+    /// quoted as in a shell. The program is looked up in `PATH`, or relative to the configuration file.
     #[serde(with = "CommandText")]
     mtp: Option<String>,
-    /// The build folder of a CMake project whose CTest tests are run, relative to the file.
+    /// Build directory of a CMake project whose CTest tests are run, relative to the configuration file.
     #[serde(with = "DirectoryPath")]
     ctest: Option<PathBuf>,
-    /// Arguments of `ctest`, such as `["-C", "Debug"]`.
+    /// Arguments for `ctest`, such as `["-C", "Debug"]`.
     #[serde(with = "TextArray")]
     ctest_args: Option<Vec<String>>,
-    /// A command that is one test, such as `"./check.sh --all"`, with quotes as in a shell. Its program is
-    /// looked up in `PATH`, or relative to the file. Its exit code decides, or with `framework = "tap"` what
-    /// it reports.
+    /// Command that is run as one test, such as `"./check.sh --all"`, quoted as in a shell. The program is
+    /// looked up in `PATH`, or relative to the configuration file. The result is its exit code or, with
+    /// `framework = "tap"`, the TAP that it prints.
     #[serde(with = "CommandText")]
     command: Option<String>,
-    /// Scripts or programs of which each is one test: paths or globs, relative to the file. With `command`,
-    /// each is the last argument of that command instead, such as of `"perl -w"`.
+    /// Scripts or programs that are run as one test each: paths or globs, relative to the configuration file.
+    /// With `command`, each file is passed to that command (such as `"perl -w"`) as its last argument.
     #[serde(with = "PathArray")]
     pattern: Option<Vec<String>>,
-    /// A directory or file whose tests pytest collects and runs, relative to the file, or several in an
-    /// array, which are one session; pytest runs in the directory of the file.
+    /// Directory or file whose tests pytest collects and runs, or an array of several for one pytest session,
+    /// relative to the configuration file. pytest runs in the directory of that file.
     #[serde(with = "PathOrPaths")]
     pytest: Option<Vec<String>>,
-    /// The Python interpreter that runs pytest; without it that of `VIRTUAL_ENV`, or `python3`. It is looked
-    /// up in `PATH`, or relative to the file.
+    /// Python interpreter that runs pytest, looked up in `PATH`, or relative to the configuration file.
+    /// Default: the interpreter of `VIRTUAL_ENV`, or `python3`.
     #[serde(with = "ProgramText")]
     python: Option<String>,
-    /// The Go packages whose tests are built and run, as `go test` names them, such as `"./..."`; several
-    /// are separated by spaces. Paths are relative to the file.
+    /// Go packages whose tests are built and run, as for `go test`, such as `"./..."`. Separate several with
+    /// spaces. Relative paths start at the configuration file.
     #[serde(with = "PackagesText")]
     go: Option<String>,
-    /// Arguments of `go test` when it builds, such as `["-race", "-tags=net"]`.
+    /// Arguments for `go test` when it builds, such as `["-race", "-tags=net"]`.
     #[serde(with = "TextArray")]
     go_args: Option<Vec<String>>,
 }

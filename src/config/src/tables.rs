@@ -85,19 +85,20 @@ layered_settings! {
 
     /// Number of worker slots: the maximum number of test processes that run at the same time.
     jobs: JobCount as "JobCount" = JobCount::Cpus;
-    /// Effect of the first failure: with `true`, running tests finish and the rest is not run; with
-    /// `"immediate"`, running tests are cancelled as well.
+    /// What happens after the first failure. With `true`, running tests finish and the rest are not run; with
+    /// `"immediate"`, running tests are cancelled too.
     fail_fast: FailFast as "FailFast" = FailFast::Off;
-    /// Number of failures after which running tests finish and the rest is not run. Replaces `fail-fast`.
+    /// Number of failures after which no more tests are started; running tests finish. Replaces `fail-fast`.
     max_fail: NonZeroU32 as "Count";
-    /// Random order: a seed, or `true` for a new seed in each run.
+    /// Run tests in random order: a seed, or `true` for a new seed in each run.
     shuffle: ShuffleMode as "ShuffleMode" = ShuffleMode::Off;
-    /// Lowest level of results printed during the run: none, fail, retry, slow, pass, skip or all; each level
-    /// includes those before it. The default depends on the terminal or log and on the number of tests.
+    /// Lowest level of results printed during the run: none, fail, retry, slow, pass, skip or all. Each level
+    /// includes the ones before it. The default depends on the number of tests and on whether the output is a
+    /// terminal.
     status_level: StatusLevel as "StatusLevel";
-    /// Lowest level of results listed at the end of the run: none, fail, flaky, slow, skip, pass or all; each
-    /// level includes those before it. By default, failed, flaky and leaky tests, and the slowest and largest
-    /// ones.
+    /// Lowest level of results listed at the end of the run: none, fail, flaky, slow, skip, pass or all. Each
+    /// level includes the ones before it. By default, failed, flaky and leaky tests are listed, and the
+    /// slowest and largest ones.
     final_status_level: FinalStatusLevel as "FinalStatusLevel";
     /// When the output of a passed test is printed: immediate, final (at the end of the run), immediate-final
     /// (both) or never.
@@ -105,80 +106,81 @@ layered_settings! {
     /// When the output of a failed test is printed: immediate, final (at the end of the run), immediate-final
     /// (both) or never.
     failure_output: OutputTiming as "OutputTiming" = OutputTiming::Immediate;
-    /// Report files that each run writes, also of `heeler serve`: `FORMAT` or `FORMAT=FILE`, relative to the
-    /// file; `{run}` in a name stands for the run's id. `heeler run --help` lists the formats.
+    /// Report files to write after each run, including runs of `heeler serve`: `FORMAT` or `FORMAT=FILE`,
+    /// relative to the configuration file. `{run}` in a file name stands for the run ID. `heeler run --help`
+    /// lists the formats.
     reports: Vec<ReportRequest> as "ReportArray" = Vec::new();
     /// Show the output of tests live. Tests then run one at a time, unless `--jobs` is given.
     #[serde(rename = "no-capture")]
     capture: CaptureStrategy as "CaptureStrategy" = CaptureStrategy::Kept;
-    /// Maximum kept size of each output stream of a test, half from its beginning and half from its end.
+    /// Maximum size kept of each output stream of a test: half from the start, half from the end.
     #[serde(rename = "output-limit")]
     output_limit_bytes: u64 as "ByteSize" = 1 << 20;
-    /// Maximum size of the journals of a run, about: the record of its results below `state-dir`. Above it,
-    /// every result is still recorded, but without outputs and with a short message; the client receives them
-    /// as usual.
+    /// Approximate maximum size of the journals of a run, which record its results below `state-dir`. Beyond
+    /// it, results are still recorded, but without output and with shortened messages; clients still receive
+    /// everything.
     #[serde(rename = "journal-limit")]
     journal_limit_bytes: u64 as "ByteSize" = 4 << 30;
-    /// Time between the request to exit (TERM) and the kill (KILL) of a test process.
+    /// Time between SIGTERM and SIGKILL when a test process is terminated.
     grace_period: Duration as "DurationText" = Duration::from_secs(5);
-    /// Time limit for a client that has answered a request to answer another one, on each of its connections;
-    /// it then counts as gone. Handling updates slowly is no reason: barriers are answered in between.
+    /// Time limit for a client to answer a request, on each of its connections, before it counts as
+    /// disconnected. Applies only to clients that have answered a request before. A client that is slow to
+    /// handle updates is not affected, because it answers barriers in between.
     client_answer_timeout: Duration as "DurationText" = Duration::from_secs(30);
-    /// Time limit without progress for a client's kernel to take the last bytes, where it is not asked
-    /// whether it has handled them.
+    /// Time limit without progress for sending the last bytes to a client, used where the client is not asked
+    /// to confirm that it has handled them.
     drain_timeout: Duration as "DurationText" = Duration::from_secs(5);
-    /// Time limit for a client that does not read pending output, after which it counts as disconnected; also
-    /// for a new connection to send `initialize`.
+    /// Time limit for a client that does not read pending output, before it counts as disconnected. Also the
+    /// time limit for a new connection to send `initialize`.
     client_stall_timeout: Duration as "DurationText" = Duration::from_secs(120);
-    /// A session ends when the process ends that its client names in `initialize` or in
-    /// `--exit-on-process-exit`, and does not begin if there is none. `false` is for clients in another PID
-    /// namespace, such as outside of a container, whose numbers mean nothing here.
+    /// End a session when the client's process exits: the process that the client names in `initialize` or
+    /// with `--exit-on-process-exit`. If no such process exists, the session is refused. Set `false` for
+    /// clients in another PID namespace, such as outside the container, whose process IDs mean nothing here.
     #[serde(rename = "watch-client")]
     is_client_watched: bool as "Flag" = true;
-    /// Time limit for opening a callback connection, after which it counts as refused.
+    /// Time limit for opening a callback connection, before it counts as refused.
     connect_timeout: Duration as "DurationText" = Duration::from_secs(5);
-    /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
+    /// Time limit for a client to attach or launch a debugger on request. After it, the test runs without a
     /// debugger.
     debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
     /// Maximum time that a test process may spend outside its tests: before the first test, between two
-    /// tests, and from the last test to the exit. At the limit Heeler keeps the stacks of the process and
-    /// ends it. A set-up or tear-down that the framework announces may take four times as long.
+    /// tests, and from the last test to its exit. At the limit, Heeler saves the stack traces of the process
+    /// and terminates it. A setup or teardown that the framework announces gets four times as long.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
-    /// Time limit for listing the tests of a program. A program that is working at the limit (running, or
-    /// waiting for a processor or a disk) gets the same time once more.
+    /// Time limit for listing the tests of a program. A program that is still working at the limit (running,
+    /// or waiting for a CPU or a disk) gets the same time once more.
     list_timeout: Duration as "DurationText" = Duration::from_secs(60);
-    /// Time limit of the whole run: running tests are then cancelled, the rest is reported as not run.
-    /// `false` removes an inherited limit.
+    /// Time limit of the whole run. At the limit, running tests are cancelled, and the rest are reported as
+    /// not run. `false` removes an inherited limit.
     run_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
-    /// Number of deaths of a program outside any test, with one test per process, after which its remaining
-    /// tests are not run.
+    /// How often a program may die outside its tests, with one test per process, before Heeler gives up on
+    /// it. Its remaining tests are then reported as not run.
     max_startup_crashes: NonZeroU32 as "Count" = NonZeroU32::MIN.saturating_add(2);
-    /// Each discovery of a client of `heeler serve` or of an editor runs the `build` commands and cargo again
-    /// before it lists the tests, as `heeler.build` in its request does.
+    /// Run the `build` commands and cargo again before each discovery by an editor or other client of
+    /// `heeler serve`, as `heeler.build` in the request does.
     #[serde(rename = "build-on-discovery")]
     is_built_on_discovery: bool as "Flag" = false;
-    /// Write the values of configured environment variables into the commands that run a test again, and the
-    /// arguments of processes that tests left behind, or that hung or crashed below them, into what is
-    /// reported. They often contain secrets.
+    /// Show the values of configured environment variables in the commands that reproduce a test, and the
+    /// arguments of leaked, hung or crashed child processes in results. Both often contain secrets.
     #[serde(rename = "show-env")]
     is_environment_shown: bool as "Flag" = false;
-    /// Record durations and outcomes, which determine the order of the next run.
+    /// Record durations and outcomes of tests, which determine the order of the next run.
     #[serde(rename = "history")]
     is_history_kept: bool as "Flag" = true;
-    /// Number of runs kept in the state directory, with journals and evidence. A new run removes the oldest
-    /// ones, but never one in progress.
+    /// Number of runs kept in the state directory, with journals and evidence (dumps, stack traces and
+    /// outputs). A new run removes the oldest ones, but never one that is still in progress.
     keep_runs: NonZeroU32 as "Count" = NonZeroU32::MIN.saturating_add(19);
-    /// Maximum size of a dump; a larger one is not kept.
+    /// Maximum size of a dump. Larger dumps are not kept.
     #[serde(rename = "dump-limit")]
     dump_limit_bytes: u64 as "ByteSize" = 64 << 20;
-    /// Maximum number of dumps of one run.
+    /// Maximum number of dumps per run.
     dumps_per_run: u32 as "Number" = 50;
-    /// Maximum total size of the dumps of one run.
+    /// Maximum total size of all dumps of a run.
     #[serde(rename = "dumps-total")]
     dumps_total_bytes: u64 as "ByteSize" = 1 << 30;
-    /// Set `TMPDIR`, too, to the temporary directory that each test process has of its own (`TEST_TMPDIR`):
-    /// for programs whose tests use the same file names there, and fail when several of their processes run
-    /// at once.
+    /// Also set `TMPDIR` to the private temporary directory that each test process gets as `TEST_TMPDIR`. Use
+    /// it for programs whose tests use the same names of temporary files and fail when several of their
+    /// processes run at once.
     #[serde(rename = "private-tmpdir")]
     has_private_tmpdir: bool as "Flag" = false;
     /// Keep the environment of the process in dumps. It often contains secrets.
@@ -217,30 +219,30 @@ layered_settings! {
     #[derive(Copy, Eq)]
     settings TestSettings;
 
-    /// Number of retries of a failed test, or a table that also sets the delay of each. A test that passes on
-    /// a retry is reported as flaky.
+    /// Number of retries of a failed test, or a table that also sets the delay between them. A test that
+    /// passes on a retry is reported as flaky.
     retries: RetryPolicy as "RetryNotation" = RetryPolicy::immediate(0);
-    /// Result of a flaky test, one that passes on a retry: `pass` or `fail`.
+    /// Result of a flaky test (one that passes on a retry): `pass` or `fail`.
     flaky_result: FlakyResult as "FlakyResult" = FlakyResult::Pass;
-    /// Time limit of a test, after which it is terminated. `false` removes an inherited limit.
+    /// Time limit of a test. At the limit, it is terminated. `false` removes an inherited limit.
     timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
     /// Report a test as slow each time this period elapses. The table form can also terminate the test.
     slow_timeout: SlowTimeout as "SlowTimeout" = SlowTimeout::every(Duration::from_secs(60));
-    /// Whether each test gets a process of its own.
+    /// Run each test in its own process.
     #[serde(rename = "isolate")]
     is_isolated: bool as "Flag" = false;
-    /// Maximum number of processes of a program that run at the same time: `1` for programs whose tests use
-    /// the same files or ports. Of several values for the tests of a program, the least holds.
+    /// Maximum number of processes of a program that run at the same time. Use `1` for programs whose tests
+    /// use the same files or ports. If the tests of a program have different values, the smallest applies.
     max_processes: NonZeroU32 as "Count";
-    /// Memory limit of a test process and all its descendants, after which they are killed and the test fails
-    /// as out of memory. `false` removes an inherited limit.
+    /// Memory limit of a test process with all its descendants. Beyond it, they are killed, and the test
+    /// fails as out of memory. `false` removes an inherited limit.
     max_memory: MemoryLimit as "MemoryLimit" = MemoryLimit::Unlimited;
-    /// Time limit for a running test process without output or a finished test; it is then terminated and its
-    /// stacks are kept. Time in which the machine did not schedule the process does not count. `false`
-    /// removes an inherited limit.
+    /// Time limit for a running test process that writes no output and finishes no test. At the limit, its
+    /// stack traces are saved and it is terminated. Time during which the machine did not schedule the
+    /// process does not count. `false` removes an inherited limit.
     idle_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
-    /// Events that write a minidump: `off`, `crash`, `hang` or `all`. Stack traces as text are kept in any
-    /// case.
+    /// Events for which a minidump is written: `off`, `crash`, `hang` or `all`. Stack traces as text are
+    /// always kept.
     dumps: DumpPolicy as "DumpPolicy" = DumpPolicy::All;
     /// Processes traced for crashes: `off`, `root` (the test process; if that is a script, also the processes
     /// it starts; not programs that tracing could disturb) or `tree` (the test process and all its
@@ -273,17 +275,19 @@ impl TestSettings {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct TopTable {
-    /// Directory for the history and for journals of runs, relative to the file. The default is `.heeler`.
+    /// Directory for the history and the journals of runs, relative to the configuration file. Default:
+    /// `.heeler`.
     #[serde(with = "DirectoryPath")]
     pub(super) state_dir: Option<PathBuf>,
-    /// Directory of the StrykerJS with which `heeler mutate` tests JavaScript and TypeScript, relative to the
-    /// file. The default is `node_modules/@stryker-mutator/core` beside `package.json` or above it.
+    /// Directory of the StrykerJS package that `heeler mutate` uses for JavaScript and TypeScript, relative
+    /// to the configuration file. Default: `node_modules/@stryker-mutator/core` in the directory of
+    /// `package.json` or above.
     #[serde(with = "DirectoryPath")]
     pub(super) stryker: Option<PathBuf>,
-    /// The suites that run when the command line names no program.
+    /// Suites that run if the command line names no programs.
     #[cfg_attr(test, schemars(with = "Vec<SuiteKeys>"))]
     suite: IgnoredAny,
-    /// The profiles. `default` is used when none is named; every other profile inherits from it.
+    /// Profiles. `default` is used unless another one is selected, and all others inherit from it.
     #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, ProfileKeys>"))]
     profile: IgnoredAny,
 }
@@ -293,8 +297,8 @@ pub(super) struct TopTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(super) struct ProfileTable {
-    /// Settings of the tests that a filter matches; for each setting the first matching override that
-    /// contains it decides.
+    /// Settings for tests that match a filter. For each setting, the first matching override that sets it
+    /// applies.
     #[serde(rename = "override")]
     #[cfg_attr(test, schemars(with = "Vec<OverrideKeys>"))]
     overrides: IgnoredAny,
@@ -305,8 +309,8 @@ pub(super) struct ProfileTable {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["filter"])))]
 #[serde(default)]
 pub(super) struct OverrideTable {
-    /// The tests: a substring of the uid, a glob (`*`, `?`) matched against the uid or the part after
-    /// a `::`, or a filter expression.
+    /// Tests to which the settings apply: a substring of the uid, a glob (`*`, `?`) matched against the uid
+    /// or the part after a `::`, or a filter expression.
     #[serde(with = "FilterText")]
     pub(super) filter: Option<String>,
 }
@@ -330,28 +334,29 @@ pub(super) struct SlowTimeoutTable {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["name"])))]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct SuiteTable {
-    /// Its name: the first part of its tests' uids. A suite of several programs adds theirs.
+    /// Name of the suite, and the first part of the uids of its tests. If the suite has several programs,
+    /// their names come next.
     #[serde(with = "SuiteName")]
     pub(super) name: Option<String>,
-    /// The framework of the programs, by a name that `heeler run --help` lists. Without it, the framework is
+    /// Test framework of the programs; `heeler run --help` lists the names. By default, the framework is
     /// detected.
     #[serde(with = "FrameworkName")]
     pub(super) framework: Option<String>,
-    /// Arguments passed to the programs in every invocation, before Heeler's own.
+    /// Arguments passed to the programs on every invocation, before Heeler's own.
     #[serde(with = "TextArray")]
     pub(super) args: Option<Vec<String>>,
-    /// Environment of the programs: variables and their values; `false` unsets one.
+    /// Environment variables of the programs. `false` unsets a variable.
     #[cfg_attr(test, schemars(with = "super::reference::EnvironmentKeys"))]
     env: IgnoredAny,
-    /// Arguments of tests that take some, by the names of the tests: each a table, such as
+    /// Arguments for tests that accept some: a table for each test name, such as
     /// `"mcp.test.echo" = { echo = "hi" }`.
     #[cfg_attr(test, schemars(with = "super::reference::TestArgumentKeys"))]
     arguments: IgnoredAny,
-    /// Working directory of the programs, relative to the file. Defaults to the file's directory, or to the
-    /// cargo package.
+    /// Working directory of the programs, relative to the configuration file. Default: the directory of that
+    /// file, or of the cargo package.
     #[serde(with = "DirectoryPath")]
     pub(super) cwd: Option<PathBuf>,
-    /// Build command, run first in the directory of the file; if it fails, no test is run.
+    /// Build command, run first, in the directory of the configuration file. If it fails, no test is run.
     #[serde(with = "CommandArray")]
     pub(super) build: Option<Vec<String>>,
 }

@@ -115,12 +115,12 @@ fn json_schema_is_generated_from_the_tables() {
 fn reference_describes_every_key_with_its_default() {
     let page = reference::render_page();
     for row in [
-        "| `grace-period` | duration | `\"5s\"` | Time between the request to exit (TERM) and the kill (KILL) of a test process. |",
-        "| `jobs` | number from 1, or \"num-cpus\" | `\"num-cpus\"` | Number of worker slots",
+        "| `grace-period` | duration | `\"5s\"` | Time between SIGTERM and SIGKILL when a test process is terminated. |",
+        "| `jobs` | positive integer or \"num-cpus\" | `\"num-cpus\"` | Number of worker slots",
         "| `fail-fast` | true, false or \"immediate\" | `false` | ",
-        "| `name` | text | required | Its name",
+        "| `name` | string | required | Name of the suite",
         "| `period` | duration | required | ",
-        "| `crash-capture` | word | `\"root\"` | ",
+        "| `crash-capture` | string | `\"root\"` | ",
     ] {
         assert!(page.contains(&format!("\n{row}")), "{page}");
     }
