@@ -71,27 +71,27 @@ pub fn not_run_text(reason: NotRunReason) -> String {
             "not run: the run stopped at its time limit (run-timeout)".to_owned()
         }
         NotRunReason::ProgramGivenUp { deaths } => {
-            format!("not run: its program died outside any test {deaths} times in a row")
+            format!("not run: the program died outside any test {deaths} times in a row")
         }
         NotRunReason::StartTimedOut { attempts } => format!(
-            "not run: its program began no test within its startup limit (startup-timeout) in {attempts} attempts, \
-             each with twice the time of the one before"
+            "not run: the program started no test within its startup-timeout in {attempts} attempts, each with twice \
+             the time of the previous one"
         ),
-        NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
-        NotRunReason::WorkerDied => "not completed: its worker died each time while it ran".to_owned(),
+        NotRunReason::NeverStarted => {
+            "not run: the program kept exiting without running this test".to_owned()
+        }
+        NotRunReason::WorkerDied => "not completed: the worker died each time this test ran".to_owned(),
         NotRunReason::GuardLost { losses, loss, has_begun } => {
             let effect = if has_begun { "not completed" } else { "not run" };
             format!("{effect}: {} in each of {losses} attempts", guard_loss_text(loss))
         }
         NotRunReason::ProgramGuardsLost { losses, loss } => format!(
-            "not run: {} in {losses} processes of its program in a row, before any test had begun",
+            "not run: {} in {losses} processes of the program in a row, before any test had started",
             guard_loss_text(loss)
         ),
-        NotRunReason::PrerequisiteFailed { .. } => {
-            "not run: a test that must succeed before it has failed".to_owned()
-        }
-        NotRunReason::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
-        NotRunReason::RunInterrupted => "not run: its run was interrupted".to_owned(),
+        NotRunReason::PrerequisiteFailed { .. } => "not run: a test that it depends on failed".to_owned(),
+        NotRunReason::NoWorker => "not run: no worker stayed alive to run it".to_owned(),
+        NotRunReason::RunInterrupted => "not run: the run was interrupted".to_owned(),
     }
 }
 
@@ -220,7 +220,7 @@ pub fn leak_text(processes: &[LeakedProcess]) -> String {
         let names: Vec<_> = processes.iter().filter(|one| one.is_running == is_running).map(name).collect();
         let (what, were) = if names.len() == 1 { ("a process", "was") } else { ("processes", "were") };
         let fate = if is_running { RUNNING_LEAK.to_owned() } else { format!("{were} killed") };
-        (!names.is_empty()).then(|| format!("left {what} behind, which {fate}: {}", names.join(", ")))
+        (!names.is_empty()).then(|| format!("leaked {what}, which {fate}: {}", names.join(", ")))
     };
     [of_fate(false), of_fate(true)].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -228,10 +228,10 @@ pub fn leak_text(processes: &[LeakedProcess]) -> String {
 /// Text after "which" for a leaked process that is still running.
 pub const RUNNING_LEAK: &str = "could not be killed and is still running";
 
-/// Describes a process in parentheses after its command line: `process 7, 3 s old, 1.2 MiB`.
+/// Describes a process in parentheses after its command line: `pid 7, 3 s old, 1.2 MiB`.
 #[must_use]
 pub fn process_text(pid: u32, command: &str, facts: Option<&ProcessFacts>) -> String {
-    facts.map_or_else(|| format!("process {pid}"), |facts| facts.describe(pid, command))
+    facts.map_or_else(|| format!("pid {pid}"), |facts| facts.describe(pid, command))
 }
 
 fn truncate_command(command: &str) -> String {
@@ -298,14 +298,11 @@ mod tests {
         let result =
             TestResult { leaked: vec![process], stderr: "e".into(), ..TestResult::new(Outcome::Passed) };
         let text = shown_stderr(&result).unwrap();
-        assert!(
-            text.starts_with("e\n[heeler: the test left a process behind, which was killed: xxx"),
-            "{text}"
-        );
-        assert!(text.len() < 200 && text.ends_with("… (process 7)]\n"), "{text}");
+        assert!(text.starts_with("e\n[heeler: the test leaked a process, which was killed: xxx"), "{text}");
+        assert!(text.len() < 200 && text.ends_with("… (pid 7)]\n"), "{text}");
         let facts = Some(ProcessFacts { name: "sleep".into(), age_s: 130, memory_kib: 900 });
         let process = LeakedProcess { pid: 7, command: "sleep 9".into(), facts, ..LeakedProcess::default() };
         let text = leak_text(&[process]);
-        assert!(text.ends_with(": sleep 9 (process 7, 2 min old, 900 KiB)"), "{text}");
+        assert!(text.ends_with(": sleep 9 (pid 7, 2 min old, 900 KiB)"), "{text}");
     }
 }

@@ -42,7 +42,7 @@ pub struct MachineLoad {
 }
 
 impl ProcessFacts {
-    /// Describes the process in parentheses: `process 7, 3 s old, 1.2 MiB`. The name is added unless the
+    /// Describes the process in parentheses: `pid 7, 3 s old, 1.2 MiB`. The name is added unless the
     /// command line begins with it.
     #[must_use]
     pub fn describe(&self, pid: u32, command: &str) -> String {
@@ -54,7 +54,7 @@ impl ProcessFacts {
             format!(" {:?}", self.name)
         };
         let age = age_text(Duration::from_secs(self.age_s));
-        format!("process {pid}{name}, {age} old, {}", memory_size(self.memory_kib))
+        format!("pid {pid}{name}, {age} old, {}", memory_size(self.memory_kib))
     }
 }
 
@@ -73,15 +73,14 @@ impl MachineLoad {
         let cores = if self.cores == 1 { "core" } else { "cores" };
         let load = self
             .load_hundredths
-            .map_or_else(|| "load not known".to_owned(), |load| format!("load {}", decimal(load)));
+            .map_or_else(|| "load unknown".to_owned(), |load| format!("load {}", decimal(load)));
         let (available, total) = (memory_size(self.available_kib), memory_size(self.total_kib));
-        let mut text =
-            format!("{load} on {} {cores}; {available} of {total} of memory available", self.cores);
+        let mut text = format!("{load} on {} {cores}; {available} of {total} memory available", self.cores);
         if self.swapped_kib > 0 {
             text += &format!(", {} swapped out", memory_size(self.swapped_kib));
         }
         if let Some(stall) = self.memory_stall_hundredths.filter(|stall| *stall > 0) {
-            text += &format!(", processes waited for memory in {} % of the last 10 s", decimal(stall));
+            text += &format!(", processes waited for memory during {} % of the last 10 s", decimal(stall));
         }
         if self.is_short_of_memory() {
             text += "; the machine is short of memory";
@@ -151,13 +150,10 @@ mod tests {
     #[test]
     fn process_name_is_added_unless_the_command_begins_with_it() {
         let facts = |name: &str| ProcessFacts { name: name.to_owned(), age_s: 3, memory_kib: 1300 };
-        assert_eq!(facts("sleep").describe(7, "/bin/sleep 9"), "process 7, 3 s old, 1.2 MiB");
-        assert_eq!(facts("sleep").describe(7, "[sleep]"), "process 7, 3 s old, 1.2 MiB");
-        assert_eq!(
-            facts("a-name-cut-afte").describe(7, "/b/a-name-cut-after-15"),
-            "process 7, 3 s old, 1.2 MiB"
-        );
-        assert_eq!(facts("pool").describe(7, "/bin/server"), "process 7 \"pool\", 3 s old, 1.2 MiB");
+        assert_eq!(facts("sleep").describe(7, "/bin/sleep 9"), "pid 7, 3 s old, 1.2 MiB");
+        assert_eq!(facts("sleep").describe(7, "[sleep]"), "pid 7, 3 s old, 1.2 MiB");
+        assert_eq!(facts("a-name-cut-afte").describe(7, "/b/a-name-cut-after-15"), "pid 7, 3 s old, 1.2 MiB");
+        assert_eq!(facts("pool").describe(7, "/bin/server"), "pid 7 \"pool\", 3 s old, 1.2 MiB");
     }
 
     #[test]
@@ -169,11 +165,11 @@ mod tests {
             total_kib: 16 << 20,
             ..MachineLoad::default()
         };
-        let text = "load 1.25 on 2 cores; 3,072 MiB of 16 GiB of memory available";
+        let text = "load 1.25 on 2 cores; 3,072 MiB of 16 GiB memory available";
         assert_eq!(machine.describe(), text);
         machine.memory_stall_hundredths = Some(1050);
         let stalled = format!(
-            "{text}, processes waited for memory in 10.50 % of the last 10 s; the machine is short of memory"
+            "{text}, processes waited for memory during 10.50 % of the last 10 s; the machine is short of memory"
         );
         assert_eq!(machine.describe(), stalled);
         machine = MachineLoad { available_kib: 100 << 10, memory_stall_hundredths: Some(0), ..machine };

@@ -313,7 +313,7 @@ fn with_files(detail: &FailureDetail) -> String {
 /// Returns the error output followed by the leaked processes, unless the output already names them.
 fn with_leaks(detail: &FailureDetail) -> String {
     let mut text = detail.stderr.clone().unwrap_or_default();
-    if text.contains("[heeler: the test left") {
+    if text.contains("[heeler: the test leaked") {
         return text;
     }
     for process in &detail.leaked {
@@ -327,7 +327,7 @@ fn with_leaks(detail: &FailureDetail) -> String {
 
 fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
     let fate = if process.is_running { RUNNING_LEAK } else { "was killed" };
-    format!("[heeler: {who} left a process behind, which {fate}: {}]\n", leaked_process(process))
+    format!("[heeler: {who} leaked a process, which {fate}: {}]\n", leaked_process(process))
 }
 
 /// Returns a leaked process's command line, with its id, age and memory.
@@ -415,7 +415,7 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
     let mut text = String::new();
     for leak in leaks.iter().filter(|leak| suite_of(leak) == suite) {
         let who = match leak.tests.as_slice() {
-            [] => "the program, outside its tests,".to_owned(),
+            [] => "the program (outside its tests)".to_owned(),
             tests => format!("one of these {} tests ({})", tests.len(), tests.join(", ")),
         };
         leak.processes.iter().for_each(|process| text.push_str(&leaked_process_line(&who, process)));

@@ -12,49 +12,49 @@ use super::{FailureDetail, RunSummary, TestReport, test_steps::StepEnd};
 /// Version of this format. Adding members does not change the version.
 const FORMAT_VERSION: u32 = 1;
 
-/// One line of the stream. The first is `suite` `started`, unless the run could not begin; each selected test
-/// has exactly one line of its end; the last line is `suite` `ok` or `failed`.
+/// One line of the stream. The first line is `suite` `started`, unless the run could not start. Each selected
+/// test has exactly one line for its end. The last line is `suite` `ok` or `suite` `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum RunEventLine<'a> {
-    /// The beginning or the end of the run.
+    /// Start or end of the run.
     Suite(SuiteEvent<'a>),
-    /// The beginning or the end of a test.
+    /// Start or end of a test.
     Test(Box<TestEventLine<'a>>),
-    /// A failure outside of tests. It is not counted as a test.
+    /// A failure outside of tests, which does not count as a test.
     Program(Box<ProgramEvent<'a>>),
 }
 
-/// The beginning or the end of the run.
+/// Start or end of the run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum SuiteEvent<'a> {
-    /// The run begins.
+    /// The run starts.
     Started(RunStarted<'a>),
     /// All tests passed or were skipped.
     Ok(Box<RunEnded<'a>>),
-    /// Anything else, also a run that could not begin or was cancelled.
+    /// Anything else, including a run that could not start or was cancelled.
     Failed(Box<RunEnded<'a>>),
 }
 
-/// The beginning or the end of a test.
+/// Start or end of a test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum TestEventLine<'a> {
-    /// The test runs; exactly once for each test that is not `not_run`.
+    /// The test starts. Sent exactly once for each test, unless it ends as `not_run`.
     Started(ReportedName<'a>),
-    /// It passed, at whichever attempt.
+    /// The test passed, on any attempt.
     Ok(TestEnded<'a>),
-    /// It failed, crashed, timed out or ended badly in another way.
+    /// The test failed, crashed, timed out or ended badly in another way.
     Failed(TestEnded<'a>),
-    /// Its framework skipped it, or it skipped itself.
+    /// The test was skipped by its framework or by itself.
     Ignored(TestEnded<'a>),
-    /// It was selected and never started.
+    /// The test was selected but never started.
     NotRun(TestEnded<'a>),
-    /// It was running when the run was cancelled.
+    /// The test was running when the run was cancelled.
     Cancelled(TestEnded<'a>),
 }
 
@@ -63,77 +63,77 @@ pub enum TestEventLine<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProgramEvent<'a> {
-    /// A program, or the set-up or tear-down of a suite in it, failed.
+    /// A program, or the setup or teardown of a suite in it, failed.
     Failed(TestEnded<'a>),
 }
 
-/// The beginning of a run.
+/// Start of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunStarted<'a> {
     /// Version of this format.
     pub format_version: u32,
-    /// Id of the run, as `heeler report` takes it.
+    /// ID of the run, as accepted by `heeler report`.
     pub run: &'a str,
     /// Number of selected tests.
     pub test_count: usize,
 }
 
-/// The end of a run, with the number of tests of each kind. `passed`, `failed`, `ignored`, `not_run` and
-/// `cancelled` add up to `test_count`, unless results are missing.
+/// End of a run, with the number of tests by result. `passed`, `failed`, `ignored`, `not_run` and `cancelled`
+/// add up to `test_count`, unless results are missing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunEnded<'a> {
-    /// Id of the run; absent if it could not begin.
+    /// ID of the run; absent if the run could not start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<&'a str>,
     /// Exit code of the command.
     pub exit_code: u8,
     /// Number of selected tests.
     pub test_count: usize,
-    /// Tests that passed, the flaky ones among them.
+    /// Tests that passed, including flaky ones.
     pub passed: usize,
     /// Tests that failed in any way.
     pub failed: usize,
     /// Skipped tests.
     pub ignored: usize,
-    /// Always 0, for readers of libtest's format.
+    /// Always 0; present for readers of libtest's format.
     pub measured: usize,
-    /// Tests that were found and not selected.
+    /// Tests that were found but not selected.
     pub filtered_out: usize,
     /// Selected tests that never started.
     pub not_run: usize,
     /// Tests that were running when the run was cancelled.
     pub cancelled: usize,
-    /// Programs, set-ups and tear-downs that failed outside of tests.
+    /// Programs, setups and teardowns that failed outside of tests.
     pub failed_programs: usize,
-    /// Number of steps of all tests of each outcome, and of those that are counted and not listed; absent if
-    /// no test has any.
+    /// Number of steps of all tests by outcome. `not-listed` counts the steps beyond the limits per test
+    /// (10,000 steps, 2 MiB). Absent if no test has steps.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub steps: BTreeMap<&'static str, u32>,
-    /// Number of tests of each outcome that occurred.
+    /// Number of tests by outcome, for outcomes that occurred.
     pub outcomes: BTreeMap<String, usize>,
     /// Duration of the run in seconds.
     pub exec_time: f64,
-    /// The error that ended the command, if there was one.
+    /// Error that ended the command, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The names of a test.
+/// Names of a test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportedName<'a> {
-    /// Its name as its framework has it.
+    /// Name in the test framework.
     pub name: Cow<'a, str>,
-    /// Its unique name in the run, as filters take it.
+    /// Unique name in the run, which filters match.
     pub uid: Cow<'a, str>,
-    /// The suite of heeler.toml, or the program.
+    /// Name of the suite in heeler.toml, or of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<Cow<'a, str>>,
 }
 
-/// The end of a test.
+/// End of a test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestEnded<'a> {
@@ -142,69 +142,70 @@ pub struct TestEnded<'a> {
     /// passed, flaky, failed, crashed, exited-early, out-of-memory, timed-out, idle, lost, interrupted,
     /// not-run, cancelled or skipped.
     pub outcome: String,
-    /// Duration in seconds; absent if it did not run.
+    /// Duration in seconds; absent if the test did not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec_time: Option<f64>,
-    /// Start in ISO 8601.
+    /// Start time in ISO 8601.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<&'a str>,
-    /// Number of the deciding attempt, from 1.
+    /// Number of the attempt that decided the result, from 1.
     pub attempt: u64,
     /// The reason for a failure or a skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<&'a str>,
-    /// Every failure, in order.
+    /// All failures, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<TestFailure<'a>>,
-    /// What it wrote to standard output, up to `output-limit`.
+    /// Standard output, up to `output-limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<&'a str>,
-    /// What it wrote to standard error, up to `output-limit`.
+    /// Standard error, up to `output-limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<&'a str>,
-    /// Stack of a crash, a hang or a failure.
+    /// Stack trace of a crash, hang or failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacktrace: Option<&'a str>,
-    /// Source file in which the test is defined.
+    /// Source file that defines the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<&'a str>,
-    /// Line of its definition, from 1.
+    /// Line of the definition, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// Name of the signal that killed its process, such as SIGSEGV.
+    /// Name of the signal that killed the test process, such as SIGSEGV.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<&'a str>,
-    /// Exit code of a process that exited without a result.
+    /// Exit code of a test process that exited before the test had a result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Result of the isolated rerun of a test whose process died.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolated_rerun: Option<&'a str>,
-    /// Command line for a shell that runs the test again.
+    /// Shell command that reproduces the result by running the test again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<&'a str>,
-    /// Number of the worker that ran it.
+    /// Number of the worker that ran the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<u64>,
-    /// CPU time in milliseconds of a process that ran only this test.
+    /// CPU time in milliseconds, if the test had a process of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<f64>,
-    /// Peak memory of the same process in KiB.
+    /// Peak memory in KiB, if the test had a process of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_kib: Option<u64>,
-    /// Subtests, sections, data rows and points of the test.
+    /// Steps of the test: subtests, sections, data rows, TAP points. At most 10,000 steps and 2 MiB are
+    /// listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<TestStep<'a>>,
-    /// Number of further steps, beyond the 10,000 that are kept of one test.
+    /// Number of steps that are not listed, because the test exceeds the limit of 10,000 steps or 2 MiB.
     #[serde(skip_serializing_if = "is_zero")]
     pub steps_left_out: u32,
-    /// Files of the test and of its earlier attempts: attached files, and evidence such as minidumps.
+    /// Files of the test and of its earlier attempts: attachments, and evidence such as minidumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<TestAttachment<'a>>,
-    /// The attempts before the deciding one.
+    /// Attempts before the one that decided the result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub earlier_attempts: Vec<EarlierAttempt<'a>>,
-    /// Processes that outlived the test's own process.
+    /// Processes that outlived the test process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub leaked_processes: Vec<LeftProcess<'a>>,
 }
@@ -227,7 +228,7 @@ pub struct TestFailure<'a> {
     /// Actual value of a failed comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actual: Option<&'a str>,
-    /// Stack at this failure, if there are several.
+    /// Stack trace of this failure, if the test has several failures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacktrace: Option<&'a str>,
 }
@@ -236,9 +237,9 @@ pub struct TestFailure<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestStep<'a> {
-    /// Name within the test, with the steps around it.
+    /// Name within the test, including the names of the enclosing steps.
     pub name: &'a str,
-    /// passed, failed, skipped, or unfinished if the test ended within it.
+    /// passed, failed, skipped, or unfinished if the test ended during the step.
     pub outcome: &'static str,
     /// The reason for a failure or a skip.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -258,7 +259,7 @@ pub struct TestAttachment<'a> {
     pub description: &'a str,
 }
 
-/// An attempt that did not decide.
+/// An attempt that did not decide the result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EarlierAttempt<'a> {
@@ -273,13 +274,13 @@ pub struct EarlierAttempt<'a> {
     pub stderr: Option<&'a str>,
 }
 
-/// A process that outlived the test's own process.
+/// A process that outlived the test process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeftProcess<'a> {
     pub pid: u32,
     pub command: &'a str,
-    /// Whether it could not be killed.
+    /// Whether the process is still running, because it could not be killed.
     pub is_running: bool,
 }
 

@@ -286,7 +286,10 @@ fn repeated_worker_deaths_end_run_with_results() {
         guest.wait_gone();
     }
     let books = server.finish_as(&run, &uids("meet", ["N/Meet.Case/0"]), ExpectedDelivery::AtLeastOnce);
-    assert_eq!(books.message("meet::N/Meet.Case/0"), "not completed: its worker died each time while it ran");
+    assert_eq!(
+        books.message("meet::N/Meet.Case/0"),
+        "not completed: the worker died each time this test ran"
+    );
     assert_eq!(server.exit(), Some(0));
 }
 

@@ -219,15 +219,15 @@ fn hung_process_tree_is_dumped_completely() {
 fn hang_report_names_all_threads_and_describes_process_and_machine() {
     let world = world("timeout = \"1s\"\n");
     let ran = run_these(&world, &["Hang.WaitsInManyThreads"]).assert_code(2);
-    ran.line_with(&["process ", " old, ", "iB (", "BLOCKED in pause (65 threads)"]);
-    ran.line_with(&["machine: load ", " core", " of memory available"]);
+    ran.line_with(&["pid ", " old, ", "iB (", "BLOCKED in pause (65 threads)"]);
+    ran.line_with(&["machine: load ", " core", " memory available"]);
     let file = single_file(&world, "evidence.Hang.WaitsInManyThreads.stacks.txt");
     let stacks = fs::read_to_string(file).unwrap();
     for number in 0..64 {
         assert!(stacks.contains(&format!("wait_in_function<{number}>")), "{number} of {stacks}");
     }
     let heading = stacks.lines().next().unwrap();
-    assert!(heading.contains("(process ") && heading.contains(" old, "), "{heading}");
+    assert!(heading.contains("(pid ") && heading.contains(" old, "), "{heading}");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn process_that_has_become_roots_is_named_as_running() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let ran = world.run(&["run", "becomes_root", "--junit", "junit.xml"]);
     let line = ran.line_with(&["become-root", "left behind and still running"]).to_owned();
-    let (_, rest) = line.split_once("process ").unwrap();
+    let (_, rest) = line.split_once("pid ").unwrap();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let leak = RunningLeak(Pid(digits.parse().unwrap()));
     assert!(heeler_sys::process::command_line(leak.0).contains("become-root"), "{ran}");
@@ -102,7 +102,7 @@ fn single_test_process_reports_leaks_with_result() {
         assert!(process["age-s"].as_u64() < Some(60) && process["memory-kib"].as_u64() > Some(0), "{node:#}");
         let errors = node["standardError"].as_str().unwrap();
         assert!(errors.contains(" old, "), "{errors}");
-        assert!(errors.contains("left a process behind") && errors.contains(expected), "{node:#}");
+        assert!(errors.contains("leaked a process") && errors.contains(expected), "{node:#}");
         let logged = books.log.iter().any(|line| line.contains(&uid) && line.contains(expected));
         assert!(logged, "{:#?}", books.log);
     }
@@ -160,17 +160,17 @@ fn leaky_test_passes_and_lists_processes() {
     let world = TestWorld::with_gtest("leaks");
     let ran = run(&world, &["-E", "Tidy", "-E", "Leaves.InTheMiddle", "--isolate"]).assert_code(0);
     ran.line_with(&["LEAK", "Leaves.InTheMiddle"]);
-    ran.line_with(&["left", "sleep 1009", "(process ", " s old, ", "iB, left behind and killed"]);
+    ran.line_with(&["left", "sleep 1009", "(pid ", " s old, ", "iB, left behind and killed"]);
     ran.line_with(&["Summary", "5 passed", "(1 leaky)"]);
     ran.line_with(&["Leaky", "Leaves.InTheMiddle"]);
     let report = world.read("report.xml");
-    assert!(report.contains("<property name=\"heeler.leaked\" value=\"sleep 1009 (process "), "{report}");
-    assert!(report.contains("left a process behind, which was killed: sleep 1009"), "{report}");
+    assert!(report.contains("<property name=\"heeler.leaked\" value=\"sleep 1009 (pid "), "{report}");
+    assert!(report.contains("leaked a process, which was killed: sleep 1009"), "{report}");
     assert!(report.contains("failures=\"0\" errors=\"0\""), "{report}");
 
     let ran = run(&world, &["-E", "Leaves.InTheMiddle", "-E", "Tidy.First", "-j1"]).assert_code(0);
     ran.line_with(&["PASS", "Leaves.InTheMiddle"]);
-    ran.line_with(&["warning", "leaks::Leaves.InTheMiddle: left a process behind", "sleep 1009"]);
+    ran.line_with(&["warning", "leaks::Leaves.InTheMiddle: leaked a process", "sleep 1009"]);
     ran.line_with(&["Leaky", "Leaves.InTheMiddle"]);
     ran.line_with(&["Summary", "2 passed", "(1 leaky)"]);
     assert_eq!(world.read("report.xml").matches("heeler.leaked").count(), 1);
@@ -182,12 +182,12 @@ fn arguments_of_leaked_processes_are_reported_only_on_request() {
     let words = ["run", "leaks", "--no-history", "--report", "junit=a.xml", "--report", "ctrf=a.json"];
     for mode in ["--isolate", "-j1"] {
         let ran = world.run(&[&words[..], &[mode]].concat());
-        ran.line_with(&["sleep  (process ", " s old, ", "left behind and killed"]);
+        ran.line_with(&["sleep  (pid ", " s old, ", "left behind and killed"]);
         let text = [ran.stdout.as_str(), &ran.stderr, &world.read("a.xml"), &world.read("a.json")].concat();
         for number in ["1009", "1013", "1019"] {
             assert!(!text.contains(&format!("sleep {number}")), "{mode}: {text}");
         }
-        assert!(text.contains("left a process behind, which was killed: sleep (process "), "{mode}: {text}");
+        assert!(text.contains("leaked a process, which was killed: sleep (pid "), "{mode}: {text}");
     }
 }
 

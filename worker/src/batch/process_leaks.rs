@@ -89,7 +89,7 @@ pub(crate) struct ProcessLeak {
 pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProcess]) -> String {
     let what = leak_text(processes);
     match uids {
-        [] => format!("{suite}, outside its tests, {what}"),
+        [] => format!("{suite} (outside its tests) {what}"),
         // The log line already carries the test's name.
         [_] => what,
         several => {
@@ -172,18 +172,18 @@ mod tests {
         let processes = [leaked(7, None)];
         assert_eq!(
             leak_message("s", &["s::a"], &processes),
-            "left a process behind, which was killed: sleep 9 (process 7)"
+            "leaked a process, which was killed: sleep 9 (pid 7)"
         );
-        assert!(leak_message("s", &[], &processes).starts_with("s, outside its tests, left a process"));
+        assert!(leak_message("s", &[], &processes).starts_with("s (outside its tests) leaked a process"));
         let running = [processes[0].clone(), LeakedProcess { is_running: true, ..processes[0].clone() }];
         assert_eq!(
             leak_message("s", &["s::a"], &running),
-            "left a process behind, which was killed: sleep 9 (process 7); left a process behind, which could not be \
-             killed and is still running: sleep 9 (process 7)"
+            "leaked a process, which was killed: sleep 9 (pid 7); leaked a process, which could not be \
+             killed and is still running: sleep 9 (pid 7)"
         );
         let many = ["a", "b", "c", "d", "e", "f", "g"];
         let text = leak_message("s", &many, &[processes[0].clone(), processes[0].clone()]);
-        assert!(text.starts_with("one of 7 tests left processes behind, which were killed"), "{text}");
+        assert!(text.starts_with("one of 7 tests leaked processes, which were killed"), "{text}");
         assert!(text.ends_with(": a, b, c, d, e and 2 more"), "{text}");
     }
 }

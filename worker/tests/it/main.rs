@@ -209,7 +209,7 @@ async fn child_outliving_test_process_is_reported_without_delay() {
     assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!(seen.end, LeaseEnd::Complete);
     assert_eq!(seen.states(), ["A.t0 passed"]);
-    assert!(seen.logs[0].contains("sleep (process"), "{:?}", seen.logs);
+    assert!(seen.logs[0].contains("sleep (pid"), "{:?}", seen.logs);
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ fn terminal_node_has_all_known_members() {
     assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (Some("1"), Some("2")));
     assert_eq!(node.standard_output.as_deref(), Some("o"));
     let stderr = node.standard_error.as_deref().unwrap();
-    assert!(stderr.starts_with("e\n[heeler: the test left a process behind"), "{stderr}");
+    assert!(stderr.starts_with("e\n[heeler: the test leaked a process"), "{stderr}");
     let expected = |name: &str, value: &str| TestTrait { name: name.into(), value: value.into() };
     assert_eq!(node.traits, [expected("k", "v\\"), expected("key", "")]);
     assert_eq!(node.text_member(key::REPRODUCE), Some("./p --x"));

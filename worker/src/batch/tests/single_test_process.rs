@@ -24,7 +24,7 @@ fn single_test_result_includes_leaked_processes() {
     assert_eq!((results.len(), results[0].outcome_kind.as_deref()), (1, Some("leaky")));
     // Arguments are reported only on request.
     assert_eq!(results[0].members["heeler.leaked"][0]["command"], "sleep");
-    assert!(results[0].standard_error.as_ref().unwrap().starts_with("oops\n[heeler: the test left"));
+    assert!(results[0].standard_error.as_ref().unwrap().starts_with("oops\n[heeler: the test leaked"));
     assert_eq!(results[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"), "it ended when it ended");
     let leak_reports =
         bench.updates().reports.iter().filter(|report| matches!(report, LeaseEvent::ProcessesLeaked { .. }));
