@@ -70,7 +70,7 @@ pub fn resent_results(
 /// Returns a result that only the worker's report to the coordinator preserves.
 fn known_result(known: &KnownResult) -> TestResult {
     if known.outcome.is_failure() {
-        let reason = "its message and output are lost: its journal could not be kept";
+        let reason = "the message and output are lost, because the journal could not be written";
         return TestResult::with_reason(known.outcome, reason);
     }
     TestResult::new(known.outcome)

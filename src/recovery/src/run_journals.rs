@@ -149,7 +149,7 @@ pub fn read_record_at(path: &Path, place: RecordPlace) -> io::Result<JournalReco
     let length = usize::try_from(place.length).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
     open_regular(path)?.read_exact_at(&mut bytes, place.offset)?;
-    journal::read_record(&bytes).ok_or_else(|| io::Error::other("the record has changed"))
+    journal::read_record(&bytes).ok_or_else(|| io::Error::other("the journal has changed since it was read"))
 }
 
 /// All journals of a run.
@@ -194,10 +194,10 @@ impl RunJournals {
 pub fn unfinished_result(unfinished: UnfinishedTest, attempt: Option<&Attempt>, cause: &str) -> TestResult {
     match (unfinished, attempt) {
         (UnfinishedTest::Provisional, Some(attempt)) => {
-            TestResult::from_last_attempt(attempt, &format!("{cause} before its retry"))
+            TestResult::from_last_attempt(attempt, &format!("{cause} before the retry"))
         }
         (UnfinishedTest::Interrupted | UnfinishedTest::Provisional, _) => {
-            TestResult::with_reason(Outcome::Interrupted, format!("it was running when {cause}"))
+            TestResult::with_reason(Outcome::Interrupted, format!("the test was running when {cause}"))
         }
         (UnfinishedTest::NotRun, _) => TestResult::with_reason(
             Outcome::NotRun(NotRunReason::RunInterrupted),

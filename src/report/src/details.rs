@@ -62,7 +62,7 @@ impl ReportContent<'_> {
             Ok(whole) => FailureDetail { leaked: abridged.leaked.clone(), ..whole },
             Err(error) => {
                 let message = abridged.message.as_deref().unwrap_or_default();
-                let note = format!("[heeler: the output of this test can't be read any more: {error}]");
+                let note = format!("[heeler: the output of this test can't be read: {error}]");
                 let border = if message.is_empty() { "" } else { "\n" };
                 FailureDetail { message: Some(format!("{message}{border}{note}")), ..abridged.clone() }
             }

@@ -75,9 +75,9 @@ impl ReportRequest {
 /// Error of writing a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error("write JSON")]
+    #[error(transparent)]
     Json(#[from] serde_json::Error),
-    #[error("write the content")]
+    #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 

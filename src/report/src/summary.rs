@@ -140,7 +140,7 @@ impl RunSummary {
             return;
         }
         let result = if self.unfinished.contains(test.uid) {
-            let reason = "it was running when the run was interrupted";
+            let reason = "the test was running when the run was interrupted";
             TestResult::with_reason(Outcome::Interrupted, reason)
         } else {
             let outcome = Outcome::NotRun(NotRunReason::Unrunnable);

@@ -127,7 +127,7 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
     let minder = match lock_holder(&dir) {
         Ok(minder) => minder,
         Err(error) => {
-            let problems = vec![format!("whether it is in progress is unknown: {error}")];
+            let problems = vec![format!("can't tell whether the run is in progress: {error}")];
             let (ownership, state) = (RunOwnership::Copied, EarlierRunState::Unreadable);
             return Some(EarlierRun { name, dir, head: None, ownership, state, problems });
         }
@@ -200,7 +200,7 @@ fn journal_problems(journal: &JournalFile) -> Vec<String> {
     let damage = journal.content.damage.as_ref().map(ToString::to_string);
     let torn = journal.content.torn_at;
     let errors = journal.read_error.clone().into_iter().chain(damage);
-    let torn = torn.map(|offset| format!("incomplete from byte {offset}, as after a crash"));
+    let torn = torn.map(|offset| format!("incomplete after byte {offset}, as after a crash"));
     errors.chain(torn).map(|problem| format!("{path}: {problem}")).collect()
 }
 

@@ -66,7 +66,7 @@ impl<'a> DetailIndex<'a> {
 
 impl DetailSource for RecordedDetails<'_> {
     fn load_detail(&self, uid: &str) -> Result<FailureDetail, DetailLoadError> {
-        let missing = || DetailLoadError { reason: "the journals of the run do not hold it".to_owned() };
+        let missing = || DetailLoadError { reason: "no journal of the run contains it".to_owned() };
         let index = self.index.get_or_init(|| DetailIndex::new(&self.runs));
         let latest = index.latest.get(uid).ok_or_else(missing)?;
         let DescribedRun { run, descriptions } = &index.runs[latest.run];

@@ -109,26 +109,28 @@ impl RecordedTestResult {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedRunError {
     /// The run is still in progress.
-    #[error("the run {run} is still in progress, in process {pid}")]
+    #[error("run {run} is still in progress (pid {pid})")]
     Running {
         run: String,
         /// Process id of the run's coordinator.
         pid: u32,
     },
     /// The watchdog is finishing the run, which will be over soon.
-    #[error("the run {run} has lost its coordinator, and its watchdog is still cleaning up")]
+    #[error(
+        "run {run} has lost its coordinator, and its watchdog is still cleaning up; try again in a moment"
+    )]
     Finishing { run: String },
     /// The run died before writing its manifest.
-    #[error("the run {run} died before it wrote its manifest")]
+    #[error("run {run} died before it wrote its manifest; no results are recorded")]
     NoManifest { run: String },
     /// A file is missing or can't be read.
-    #[error("read {path}")]
+    #[error("{path}")]
     Read { path: String, source: io::Error },
     /// The manifest is damaged, or has another version.
-    #[error("read {path}")]
+    #[error("{path}")]
     Manifest { path: String, source: ManifestError },
     /// A journal has another version.
-    #[error("read {path}")]
+    #[error("{path}")]
     Journal { path: String, source: JournalError },
 }
 
@@ -194,7 +196,7 @@ fn journal_losses(journals: &[ScannedJournal]) -> Result<Vec<String>, RecordedRu
             Some(source @ JournalError::Version { .. }) => {
                 return Err(RecordedRunError::Journal { path, source: source.clone() });
             }
-            Some(damage) => losses.push(format!("{path}: {damage}; the records after it are lost")),
+            Some(damage) => losses.push(format!("{path}: {damage}; later records are lost")),
             None => {}
         }
         if let Some(offset) = content.torn_at {
@@ -210,7 +212,7 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
     let missing = missing_results(&manifest, &journals, &losses, is_ended);
     if is_ended && losses.is_empty() && !missing.is_empty() {
         let tests = if missing.len() == 1 { "test" } else { "tests" };
-        losses.push(format!("no journal holds the result of {} {tests}", missing.len()));
+        losses.push(format!("{} {tests} without a result in any journal", missing.len()));
     }
     // Merge the journals by time.
     let mut end = None;
@@ -253,8 +255,8 @@ fn missing_results(
         .map(|journal| (journal.file.worker.unwrap_or(heeler_core::WorkerId(0)), journal.marks.as_slice()));
     let due = settle_orphaned_run(manifest.plan.tests.len(), of_workers);
     let cause = match (is_ended, losses.is_empty()) {
-        (_, false) => format!("the journals of its run are damaged: {}", losses.join("; ")),
-        (true, true) => "the journals of its run do not hold it".to_owned(),
+        (_, false) => format!("the journals of the run are damaged: {}", losses.join("; ")),
+        (true, true) => "no journal of the run contains it".to_owned(),
         (false, true) => "the run was interrupted".to_owned(),
     };
     let is_lost = is_ended || !losses.is_empty();
@@ -264,7 +266,7 @@ fn missing_results(
     };
     let missing = |(test, unfinished): (TestId, UnfinishedTest)| {
         let result = if is_lost {
-            TestResult::with_reason(Outcome::Lost, format!("its result is unknown: {cause}"))
+            TestResult::with_reason(Outcome::Lost, format!("result unknown: {cause}"))
         } else {
             let attempt = attempt_of(test).and_then(|(path, place)| read_attempt(path, place));
             unfinished_result(unfinished, attempt.as_ref(), &cause)
@@ -336,7 +338,7 @@ impl RecordedRun {
                 let result = match self.whole_result(recorded) {
                     Ok(result) => result,
                     Err(error) => {
-                        let reason = format!("its message and output can't be read any more: {error}");
+                        let reason = format!("the message and output of this test can't be read: {error}");
                         Cow::Owned(TestResult::with_reason(recorded.outcome, reason))
                     }
                 };
@@ -356,7 +358,7 @@ impl RecordedRun {
             ResultContent::Journalled { journal, place } => {
                 match read_record_at(&self.journal_paths[*journal], *place)? {
                     JournalRecord::Event(RunRecord::Finished { result, .. }) => Ok(Cow::Owned(result)),
-                    _ => Err(io::Error::other("the record has changed")),
+                    _ => Err(io::Error::other("the journal has changed since it was read")),
                 }
             }
         }

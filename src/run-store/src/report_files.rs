@@ -91,15 +91,15 @@ pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFi
         Err(error) => return vec![ReportFileError::Run(error)],
     };
     for loss in &run.losses {
-        tracing::warn!(dir = %dir.display(), loss, "the reports of the run lack results");
+        tracing::warn!(dir = %dir.display(), loss, "results are missing from the reports of this run");
     }
     let summary = run.summarise();
     let details = RecordedDetails::new([&run]);
     let content = ReportContent { summary: &summary, info: run.report_info(), details: &details };
     let written = requests.iter().map(|request| write_report(request, &content));
     let written = written.inspect(|written| match written {
-        Ok(path) => tracing::debug!(path = %path.display(), "a report is written"),
-        Err(error) => tracing::warn!(error = error_chain(error), "a report is not written"),
+        Ok(path) => tracing::debug!(path = %path.display(), "wrote a report"),
+        Err(error) => tracing::warn!(error = error_chain(error), "failed to write a report"),
     });
     written.filter_map(Result::err).collect()
 }

@@ -11,15 +11,15 @@ const MAX_SHOWN_CANDIDATES: usize = 5;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ResolveRunError {
     /// There are no runs.
-    #[error("there is no earlier run here; runs are kept in {dir}")]
+    #[error("no recorded runs in {dir}")]
     None {
         /// Directory that was searched.
         dir: String,
     },
     /// All runs are copies.
     #[error(
-        "no run in {dir} was recorded there by this user on this machine, so none is used without its name; to use \
-         one of the {copies} that were copied, moved or changed, or that an earlier version recorded, name it: {name}"
+        "no run in {dir} was recorded by this user on this machine; to use one of the {copies} that were copied, \
+         moved or changed, or recorded by an earlier version of Heeler, pass its name, such as {name}"
     )]
     OnlyCopies {
         /// Directory that was searched.
@@ -29,10 +29,10 @@ pub enum ResolveRunError {
         name: String,
     },
     /// No run has this id.
-    #[error("no run has an id that begins with \"{word}\"; heeler runs lists them")]
+    #[error("no run ID starts with \"{word}\"; to list the runs, use heeler runs")]
     Unknown { word: String },
     /// Several runs match.
-    #[error("the ids of {count} runs begin with \"{word}\": {names}; use the names of their directories")]
+    #[error("{count} run IDs start with \"{word}\"; use a directory name: {names}")]
     Ambiguous {
         word: String,
         /// Number of matching runs.

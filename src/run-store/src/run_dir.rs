@@ -102,7 +102,7 @@ pub fn exclude_from_git(state_dir: &Path) {
     if let Err(error) = write_new_file(&path, b"*\n")
         && error.kind() != io::ErrorKind::AlreadyExists
     {
-        tracing::debug!(path = %path.display(), %error, "the state directory could not be excluded from git");
+        tracing::debug!(path = %path.display(), %error, "the state directory can't be excluded from git");
     }
 }
 

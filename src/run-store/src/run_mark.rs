@@ -126,7 +126,7 @@ pub(super) fn read_manifest_bytes(dir: &Path) -> io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
     if size > MAX_MANIFEST_BYTES {
         return Err(io::Error::other(format!(
-            "it has {size} bytes, and at most {MAX_MANIFEST_BYTES} are read"
+            "the file has {size} bytes; the limit is {MAX_MANIFEST_BYTES}"
         )));
     }
     let mut bytes = Vec::new();

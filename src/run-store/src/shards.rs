@@ -38,7 +38,7 @@ pub fn check_shards(shards: &[ShardRun]) -> Vec<String> {
     for ShardRun { dir, run } in shards {
         match &run.manifest.head.shard {
             Some(shard) => known.push(KnownShard { dir, shard }),
-            None => problems.push(format!("{} is not the run of a partition", dir.display())),
+            None => problems.push(format!("{} is not a run with --partition", dir.display())),
         }
     }
     let Some(first) = known.first() else { return problems };
@@ -80,7 +80,7 @@ fn check_numbers(known: &[KnownShard<'_>], problems: &mut Vec<String>) {
     let missing: Vec<_> =
         (1..=count).filter(|index| !by_number.contains_key(index)).map(|index| index.to_string()).collect();
     if !missing.is_empty() {
-        problems.push(format!("of {count} partitions, these are missing: {}", missing.join(", ")));
+        problems.push(format!("missing partitions: {} (of {count})", missing.join(", ")));
     }
 }
 
@@ -102,7 +102,7 @@ fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>
     }
     if all.len() < shard.selected {
         problems.push(format!(
-            "{} of {} tests are in no partition",
+            "{} of {} tests are not in any partition",
             shard.selected - all.len(),
             shard.selected
         ));
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn each_difference_is_named() {
         for (shards, problem) in [
-            (vec![shard(1, "d", &["a"]), shard(2, "d", &["b"])], "1 of 3 tests are in no partition"),
+            (vec![shard(1, "d", &["a"]), shard(2, "d", &["b"])], "1 of 3 tests are not in any partition"),
             (
                 vec![shard(1, "d", &["a", "b", "c"]), shard(2, "d", &["b", "c"])],
                 "tests in more than one partition: s::b and 1 more",
@@ -180,17 +180,14 @@ mod tests {
                 vec![shard(1, "d", &["a", "b"]), shard(2, "e", &["c"])],
                 "r1 is hash:1/2 of d and r2 is hash:2/2 of e: they were split from different tests or durations",
             ),
-            (vec![shard(1, "d", &["a", "b", "c"])], "of 2 partitions, these are missing: 2"),
+            (vec![shard(1, "d", &["a", "b", "c"])], "missing partitions: 2 (of 2)"),
         ] {
             assert_eq!(check_shards(&shards), [problem]);
         }
         let twice = [shard(1, "d", &["a", "b"]), shard(1, "d", &["c"])];
-        assert_eq!(
-            check_shards(&twice),
-            ["r1 and r1 are both hash:1/2", "of 2 partitions, these are missing: 2"]
-        );
+        assert_eq!(check_shards(&twice), ["r1 and r1 are both hash:1/2", "missing partitions: 2 (of 2)"]);
         let mut plain = shard(1, "d", &["a"]);
         plain.run.manifest.head.shard = None;
-        assert_eq!(check_shards(&[plain]), ["r1 is not the run of a partition"]);
+        assert_eq!(check_shards(&[plain]), ["r1 is not a run with --partition"]);
     }
 }

@@ -177,7 +177,7 @@ fn finished_run_with_missing_results_reports_loss() {
     fs::write(run.path.join(journal::SYNTHESIZED_JOURNAL_NAME), finish).unwrap();
     drop(run);
     let story = read_recorded_run(&list_runs(state.path())[0]).unwrap();
-    assert_eq!(story.losses, ["no journal holds the result of 1 test"]);
+    assert_eq!(story.losses, ["1 test without a result in any journal"]);
     assert_eq!(rerun_set(&story).not_run, ["s::b"]);
 }
 

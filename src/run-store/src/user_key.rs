@@ -44,7 +44,7 @@ impl SigningKey {
         KEY.get_or_init(|| {
             key_directories().iter().find_map(|dir| {
                 let unusable = |error: &io::Error| {
-                    tracing::debug!(dir = %dir.display(), error = error_chain(error), "no key in this directory");
+                    tracing::debug!(dir = %dir.display(), error = error_chain(error), "no signing key here");
                 };
                 Self::open(dir).inspect_err(unusable).ok()
             })
@@ -76,7 +76,7 @@ impl SigningKey {
             return Err(io::Error::other("the key is accessible to other users"));
         }
         if found.len() != KEY_BYTES as u64 {
-            return Err(io::Error::other("the key is damaged"));
+            return Err(io::Error::other("the key has the wrong size"));
         }
         let mut bytes = [0; KEY_BYTES];
         file.read_exact(&mut bytes)?;

@@ -62,7 +62,7 @@ async function uses_each_tool(kind) {
     ["run_tests", { filter: "test(" }, /expected a filter: column 6/],
     ["run_tests", { filter: "nothing" }, /selects no test/],
     ["run_tests", { repeat: 0 }, /expected the arguments of run_tests/],
-    ["get_failures", { run: "zzz" }, /no run has an id that begins with "zzz"/],
+    ["get_failures", { run: "zzz" }, /no run ID starts with "zzz"/],
     ["get_output", { run: "latest", test: "None" }, /has no result of a test "None"/],
     ["cancel_run", { run: "zzz" }, /no run of this server is in progress/],
   ]) {

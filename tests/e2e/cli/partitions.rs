@@ -106,8 +106,8 @@ fn report_over_partitions_checks_that_they_are_disjoint_and_complete() {
     let [one, two, three] = dirs.each_ref().map(String::as_str);
     report(&[two, one, three]).assert_code(0).assert_stdout(&CASES.to_string());
     let incomplete = report(&[one, two]).assert_code(4);
-    incomplete.assert_stderr("error: of 3 partitions, these are missing: 3");
-    incomplete.assert_stderr("of 50 tests are in no partition");
+    incomplete.assert_stderr("error: missing partitions: 3 (of 3)");
+    incomplete.assert_stderr("of 50 tests are not in any partition");
     let twice = report(&[one, two, two, three]).assert_code(4);
     twice.assert_stderr("are both slice:2/3").assert_stderr("error: tests in more than one partition: big::");
     // This partition was split from other tests.
@@ -120,7 +120,7 @@ fn report_over_partitions_checks_that_they_are_disjoint_and_complete() {
     assert_eq!(world.read("all.xml").matches("<testcase ").count(), CASES);
     // A run of the whole selection is not a partition.
     run_on(&world, "m5", &[]);
-    report(&[&run_dir(&world, "m5")]).assert_code(4).assert_stderr("is not the run of a partition");
+    report(&[&run_dir(&world, "m5")]).assert_code(4).assert_stderr("is not a run with --partition");
     let moved = run(world.shell(&format!("mv {one} elsewhere")));
     assert_eq!(moved.code, Some(0), "{moved}");
     report(&["elsewhere", two, three]).assert_code(0);

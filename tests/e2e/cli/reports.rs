@@ -236,6 +236,6 @@ fn report_that_finds_no_room_is_an_error() {
         requirement::leave_out("a mount namespace", "this user may not mount anything");
         return;
     }
-    ran.assert_code(4).assert_stderr("write the JUnit report out/a.xml: write the content: ");
+    ran.assert_code(4).assert_stderr("write the JUnit report out/a.xml: ");
     assert_eq!((world.read("kept").as_str(), world.read("left").as_str()), ("old\n", "a.xml\n"));
 }

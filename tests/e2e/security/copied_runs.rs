@@ -93,7 +93,7 @@ fn copied_run_decides_nothing_that_is_executed() {
         });
         for word in ["failed", "not-run", "latest"] {
             let ran = world.run(&["run", "--rerun", word]).assert_code(4);
-            ran.assert_stderr("was recorded there by this user on this machine").assert_stderr(&name);
+            ran.assert_stderr("was recorded by this user on this machine").assert_stderr(&name);
             assert!(!executed(), "{kind}: {word}");
         }
         let ran = world.run(&["run", "--rerun", &name]).assert_code(4);
@@ -186,7 +186,7 @@ fn mark_is_valid_for_its_manifest_and_place_only() {
     symlink(world.path("kinds"), world.path("elsewhere/kinds")).unwrap();
     let mut command = world.heeler(&["run", "--rerun", "failed"]);
     command.current_dir(world.path("elsewhere"));
-    crate::support::world::run(command).assert_code(4).assert_stderr("was recorded there by this user");
+    crate::support::world::run(command).assert_code(4).assert_stderr("was recorded by this user");
 }
 
 #[test]

@@ -30,13 +30,13 @@ pub fn mutant_annotations(results: &[MutantResult], directory: &Path, root: &Pat
         let shown_functions = most.saturating_sub(survivors.len());
         let more_functions = uncovered.len() - shown_functions;
         let parts = [
-            (more_survivors, "further mutants survived"),
-            (more_functions, "further functions have mutants that no test reaches"),
+            (more_survivors, "mutant survived", "mutants survived"),
+            (more_functions, "function has uncovered mutants", "functions have uncovered mutants"),
         ];
         let parts: Vec<String> = parts
             .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, words)| format!("{count} {words}"))
+            .filter(|(count, ..)| *count > 0)
+            .map(|(count, one, many)| format!("{count} more {}", if *count == 1 { one } else { many }))
             .collect();
         commands.push(format!("::warning title=Survived mutants::{}", parts.join("; ")));
     }
@@ -55,7 +55,8 @@ fn of_uncovered(function: &UncoveredFunction<'_>, directory: &Path, root: &Path)
     let item = function.item_text();
     let mutants =
         if function.mutants == 1 { "1 mutant".to_owned() } else { format!("{} mutants", function.mutants) };
-    let message = format!("no test reaches {mutants} of {item}, in lines {}", function.lines_text());
+    let lines = if first == last { "line" } else { "lines" };
+    let message = format!("no test reaches {mutants} of {item}, in {lines} {}", function.lines_text());
     let title = escape_property("Not covered by tests");
     format!("::warning file={path},line={first},endLine={last},title={title}::{}", escape_message(&message))
 }

@@ -107,7 +107,7 @@ fn write_head(report: &MutationReport<'_>, writer: &mut dyn Write) -> Result<(),
 }
 
 fn write_controls(counts: &MutationCounts, writer: &mut dyn Write) -> Result<(), ReportError> {
-    writeln!(writer, "<fieldset class=\"controls\"><legend>In the sources</legend>")?;
+    writeln!(writer, "<fieldset class=\"controls\"><legend>Show in the sources</legend>")?;
     for (status, word) in SHOWN {
         let count = counts.of(status);
         if count == 0 {
@@ -120,7 +120,10 @@ fn write_controls(counts: &MutationCounts, writer: &mut dyn Write) -> Result<(),
             status.name()
         )?;
     }
-    writeln!(writer, "<span class=\"dim\">keys: n next, p previous mutant</span></fieldset>")?;
+    writeln!(
+        writer,
+        "<span class=\"dim\">keys: n for the next mutant, p for the previous one</span></fieldset>"
+    )?;
     Ok(())
 }
 
@@ -128,7 +131,7 @@ fn write_survivors(report: &MutationReport<'_>, writer: &mut dyn Write) -> Resul
     let survivors = report.survivors();
     writeln!(writer, "<h2 id=\"survivors\">Survivors</h2>")?;
     if survivors.is_empty() {
-        writeln!(writer, "<p>The tests noticed every mutant that they could.</p>")?;
+        writeln!(writer, "<p>No mutant survived.</p>")?;
         return Ok(());
     }
     writeln!(writer, "<ol class=\"survivors\">")?;

@@ -35,7 +35,7 @@ fn log(report: &MutationReport<'_>) -> SarifLog {
         names.into_keys().enumerate().map(|(index, name)| (name, index)).collect();
     let rule = |name: &&str| SarifRule {
         id: (*name).to_owned(),
-        short_description: SarifText { text: format!("A mutant of the kind {name} that no test noticed") },
+        short_description: SarifText { text: format!("{name} mutant that no test detected") },
     };
     let results = survivors.iter().map(|survivor| result(survivor, &indexes)).collect();
     let root = report.directory.to_str().map(|directory| ArtifactLocation {

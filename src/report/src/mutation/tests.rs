@@ -168,7 +168,7 @@ fn annotations_are_of_survivors_and_bounded() {
             "::warning file=crate/src/a b.rs,line=2,col=5,endColumn=11,title=Survived%3A ConditionalExpression::\
           a && b → true: in both, 2 tests cover it and none failed: unit::both, unit::<other>",
             "::warning file=crate/src/a b.rs,line=6,endLine=6,title=Not covered by tests::\
-          no test reaches 1 mutant of both, in lines 6"
+          no test reaches 1 mutant of both, in line 6"
         ]
     );
     let survivor =
@@ -176,13 +176,9 @@ fn annotations_are_of_survivors_and_bounded() {
     let uncovered = MutantResult::new(mutant(100, 6, (5, 6), ""), MutantStatus::NoCoverage, None);
     for (count, rest, last) in [
         (50, vec![], "p removed: in both, no test failed"),
-        (51, vec![], "2 further mutants survived"),
-        (49, vec![uncovered.clone()], "no test reaches 1 mutant of both, in lines 6"),
-        (
-            50,
-            vec![uncovered],
-            "1 further mutants survived; 1 further functions have mutants that no test reaches",
-        ),
+        (51, vec![], "2 more mutants survived"),
+        (49, vec![uncovered.clone()], "no test reaches 1 mutant of both, in line 6"),
+        (50, vec![uncovered], "1 more mutant survived; 1 more function has uncovered mutants"),
     ] {
         let many: Vec<_> = (0..count).map(survivor).chain(rest).collect();
         let commands = mutant_annotations(&many, directory, root);

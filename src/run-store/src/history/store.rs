@@ -96,34 +96,34 @@ pub(super) const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The file's directory can't be created, or other users may write to it.
-    #[error("keep a history")]
-    Directory(#[source] heeler_sys::dirs::DirError),
+    #[error(transparent)]
+    Directory(heeler_sys::dirs::DirError),
     /// Another process has held the lock too long.
-    #[error("lock the history {} in time, which another process uses", path.display())]
+    #[error("{} is locked by another process", path.display())]
     Locked {
         path: PathBuf,
         /// The database's error.
         source: rusqlite::Error,
     },
     /// The file is not a history, or is damaged.
-    #[error("read the history {}, which is damaged; delete it to start a new one", path.display())]
+    #[error("{} is damaged; delete it to start a new history", path.display())]
     Damaged {
         path: PathBuf,
         /// The database's error.
         source: rusqlite::Error,
     },
     /// The file, or a file beside it, was not created by Heeler.
-    #[error("use the history {}: {problem}; delete it to start a new one", path.display())]
+    #[error("{}: {problem}; delete it to start a new history", path.display())]
     Foreign { path: PathBuf, problem: String },
     /// Another version of Heeler wrote the file.
-    #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
+    #[error("{} has format version {found}, but this version of Heeler reads version {VERSION}", path.display())]
     OtherVersion {
         path: PathBuf,
         /// Version in the file.
         found: i32,
     },
     /// Any other database error.
-    #[error("use the history {}", path.display())]
+    #[error("{}", path.display())]
     Database {
         path: PathBuf,
         /// The database's error.
@@ -337,7 +337,7 @@ fn check_files(path: &Path) -> Result<(), HistoryError> {
     let file = match open_regular(Path::new(&journal)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::Other => {
-            return Err(foreign(&format!("the journal beside it can't be used: {error}")));
+            return Err(foreign(&format!("its SQLite journal can't be used: {error}")));
         }
         Err(_) => return Ok(()),
     };
@@ -345,7 +345,7 @@ fn check_files(path: &Path) -> Result<(), HistoryError> {
     let mut end = [0; JOURNAL_NAME_MAGIC.len()];
     let place = size.saturating_sub(end.len() as u64);
     match file.read_exact_at(&mut end, place) {
-        Ok(()) if end == JOURNAL_NAME_MAGIC => Err(foreign("the journal beside it names another file")),
+        Ok(()) if end == JOURNAL_NAME_MAGIC => Err(foreign("its SQLite journal names another file")),
         Ok(()) | Err(_) => Ok(()),
     }
 }

@@ -94,7 +94,8 @@ fn find_test(recorded: &RecordedRun, name: &str) -> Option<RecordedTest> {
 }
 
 fn read(dir: &Path) -> Result<RecordedRun, String> {
-    heeler_run_store::read_run_files(dir).map_err(|error| format!("failed to {}", error_chain(&error)))
+    heeler_run_store::read_run_files(dir)
+        .map_err(|error| format!("failed to read the run: {}", error_chain(&error)))
 }
 
 fn find(state_dir: &Path, word: &str) -> Result<(RecordedRun, RunLiveness), String> {

@@ -481,7 +481,7 @@ impl SuiteRuns {
         let warning = record_run(&self.options.settings, plan, outcome, run.begun.elapsed());
         let mut notifications: Vec<_> = warning.iter().map(|text| run.view.log(text)).collect();
         // The client sees its process end before the reports are written.
-        self.reports.start(&plan.run_dir, |warning| tracing::warn!(warning, "a report is not written"));
+        self.reports.start(&plan.run_dir, |warning| tracing::warn!(warning, "failed to write a report"));
         let end =
             SuiteRunEnd::Ended { stopped_by: outcome.stopped_by, failed_programs: outcome.failed_programs };
         notifications.extend(suite.end_run(&end));
