@@ -184,7 +184,7 @@ impl<'a> ToolProcess<'a> {
             Ok(OutputsEnd::Complete) => {}
             Ok(OutputsEnd::HeldOpen) => tracing::warn!(
                 command,
-                "a process that the build left behind keeps its output open, and what it writes is not read"
+                "a leaked process of the build keeps its output open; its further output is ignored"
             ),
             Ok(OutputsEnd::Cancelled) | Err(_) if guard.is_some() => guard = None,
             Ok(OutputsEnd::Cancelled) | Err(_) => {

@@ -27,10 +27,10 @@ pub struct CgroupParent {
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     /// The kernel or this container has no hierarchy of version 2, or hides our part of it.
-    #[error("find a control group of version 2 for this process")]
+    #[error("find the cgroup (v2) of this process")]
     NotFound,
     /// The hierarchy exists, but this process may not divide it.
-    #[error("make a control group in {}", dir.display())]
+    #[error("create a cgroup in {}", dir.display())]
     NotDelegated {
         /// Directory where creation was tried.
         dir: PathBuf,

@@ -41,7 +41,7 @@ pub enum DirError {
     #[error("use the directory {}: it {problem}", path.display())]
     Untrusted {
         path: PathBuf,
-        /// The problem, such as `is open to others`.
+        /// The problem, such as `is accessible to other users`.
         problem: &'static str,
     },
 }
@@ -83,11 +83,11 @@ pub fn private_dir_in_existing(path: &Path) -> Result<(), DirError> {
     let found =
         fs::symlink_metadata(path).map_err(|source| DirError::Create { path: path.to_owned(), source })?;
     let problem = if !found.is_dir() {
-        "is no directory"
+        "is not a directory"
     } else if found.uid() != effective_uid() {
         "belongs to another user"
     } else if found.mode() & 0o077 != 0 {
-        "is open to others"
+        "is accessible to other users"
     } else {
         return Ok(());
     };
@@ -107,7 +107,7 @@ pub fn trusted_dir(path: &Path) -> Result<(), DirError> {
     if let Err(error) = private_builder().recursive(true).create(path) {
         // The path is a file or a dangling link.
         return if fs::symlink_metadata(path).is_ok() {
-            shared("is no directory")
+            shared("is not a directory")
         } else {
             Err(create(error))
         };
@@ -125,7 +125,7 @@ pub fn trusted_dir(path: &Path) -> Result<(), DirError> {
         return Ok(());
     }
     if found.uid() != effective_uid() {
-        return shared("lets every user rename and remove what is in it");
+        return shared("is writable by other users");
     }
     let closed = fs::Permissions::from_mode(found.mode() & 0o7777 & !WRITABLE_BY_OTHERS);
     fs::set_permissions(path, closed).map_err(create)
@@ -198,7 +198,9 @@ pub fn open_regular(path: &Path) -> io::Result<fs::File> {
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = opened.map_err(|error| match fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => io::Error::other("it is a symbolic link, which is not followed"),
+        Ok(found) if found.is_symlink() => {
+            io::Error::other("it is a symbolic link, which Heeler does not follow")
+        }
         Ok(_) | Err(_) => error,
     })?;
     match file.metadata()?.is_file() {
@@ -382,7 +384,7 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
     if place.is_dir() && !is_safe_dir(&place) {
         let problem = match has_unmapped_owner(&place) {
             true => UNMAPPED_OWNER,
-            false => "lets other users rename what is in it; set XDG_RUNTIME_DIR to a directory of your own",
+            false => "lets other users rename its entries; set XDG_RUNTIME_DIR to a directory of your own",
         };
         return Err(DirError::Untrusted { path: place, problem });
     }
@@ -391,7 +393,7 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
 }
 
 /// Problem of a directory whose owner is outside this user namespace, and may be anyone.
-const UNMAPPED_OWNER: &str = "belongs to a user who is unknown in this user namespace, as in a rootless container; set \
+const UNMAPPED_OWNER: &str = "belongs to a user without an ID in this user namespace, as in a rootless container; set \
     XDG_RUNTIME_DIR to a directory of your own";
 
 /// Returns whether a directory's owner has no id in this user namespace.
@@ -450,13 +452,13 @@ mod tests {
         let open = temporary.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
-        assert_eq!(problem(&open), "is open to others");
+        assert_eq!(problem(&open), "is accessible to other users");
         let link = temporary.path().join("link");
         symlink("/tmp", &link).unwrap();
-        assert_eq!(problem(&link), "is no directory");
+        assert_eq!(problem(&link), "is not a directory");
         let below_a_file = temporary.path().join("file");
         fs::write(&below_a_file, "").unwrap();
-        assert_eq!(problem(&below_a_file), "is no directory");
+        assert_eq!(problem(&below_a_file), "is not a directory");
         assert!(matches!(private_dir(&below_a_file.join("x")), Err(DirError::Create { .. })));
     }
 
@@ -496,7 +498,10 @@ mod tests {
         trusted_dir(&link).unwrap();
         let nowhere = temporary.path().join("nowhere");
         symlink(temporary.path().join("missing"), &nowhere).unwrap();
-        assert!(matches!(trusted_dir(&nowhere), Err(DirError::Untrusted { problem: "is no directory", .. })));
+        assert!(matches!(
+            trusted_dir(&nowhere),
+            Err(DirError::Untrusted { problem: "is not a directory", .. })
+        ));
     }
 
     #[test]

@@ -135,16 +135,16 @@ mod armed {
     #[derive(Debug, thiserror::Error, PartialEq, Eq)]
     pub enum FaultSpecError {
         /// The value is not UTF-8.
-        #[error("read HEELER_FAIL as UTF-8")]
+        #[error("parse HEELER_FAIL: not valid UTF-8")]
         NotText,
         /// A part does not have the required form.
-        #[error("read \"{0}\" of HEELER_FAIL as POINT:NTH:ACTION")]
+        #[error("parse HEELER_FAIL: expected POINT:NTH:ACTION, found \"{0}\"")]
         InvalidForm(String),
         /// The point does not exist.
-        #[error("find the point \"{0}\" of HEELER_FAIL; there are {list}", list = names())]
+        #[error("parse HEELER_FAIL: unknown point \"{0}\" (available: {list})", list = names())]
         UnknownPoint(String),
         /// The action does not exist, or is not possible at this point.
-        #[error("do \"{action}\" at {point}, as HEELER_FAIL has it; {expected}")]
+        #[error("parse HEELER_FAIL: invalid action \"{action}\" at {point} ({expected})")]
         InvalidAction {
             /// Requested action.
             action: String,
@@ -175,8 +175,8 @@ mod armed {
             let found = super::POINTS.iter().find(|(name, _)| *name == point);
             let (_, can_fail) = found.ok_or_else(|| FaultSpecError::UnknownPoint(point.to_owned()))?;
             let expected = match can_fail {
-                true => "it takes kill, stop, sleep=MILLISECONDS, ENOSPC, EROFS, EMFILE, ENOMEM, EAGAIN, EIO",
-                false => "it takes kill, stop, sleep=MILLISECONDS",
+                true => "expected kill, stop, sleep=MILLISECONDS, ENOSPC, EROFS, EMFILE, ENOMEM, EAGAIN, EIO",
+                false => "expected kill, stop, sleep=MILLISECONDS",
             };
             let action =
                 parse_action(word).filter(|action| *can_fail || !matches!(action, FaultAction::Error(_)));
@@ -296,19 +296,19 @@ mod armed {
             let parse_error = |text: &str| parse(text).map(|armed| armed.len()).unwrap_err().to_string();
             assert!(
                 parse_error("worker.nowhere:1:kill")
-                    .contains("\"worker.nowhere\" of HEELER_FAIL; there are worker.join, ")
+                    .contains("unknown point \"worker.nowhere\" (available: worker.join, ")
             );
             assert!(
-                parse_error("worker.sent:1:ENOSPC").ends_with("; it takes kill, stop, sleep=MILLISECONDS")
+                parse_error("worker.sent:1:ENOSPC").ends_with(" (expected kill, stop, sleep=MILLISECONDS)")
             );
             assert!(parse_error("guard.dump:1:EVERYTHING").contains("\"EVERYTHING\" at guard.dump"));
             assert_eq!(
                 parse_error("worker.sent:x:kill"),
-                "read \"worker.sent:x:kill\" of HEELER_FAIL as POINT:NTH:ACTION"
+                "parse HEELER_FAIL: expected POINT:NTH:ACTION, found \"worker.sent:x:kill\""
             );
             assert_eq!(
                 parse_error("worker.sent:kill"),
-                "read \"worker.sent:kill\" of HEELER_FAIL as POINT:NTH:ACTION"
+                "parse HEELER_FAIL: expected POINT:NTH:ACTION, found \"worker.sent:kill\""
             );
         }
     }

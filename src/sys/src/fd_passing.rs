@@ -78,7 +78,7 @@ pub fn receive(
     let is_larger =
         passed.next().is_some() || message.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
     if is_larger {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is larger than expected"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "received a message larger than expected"));
     }
     Ok((message.bytes, fds))
 }

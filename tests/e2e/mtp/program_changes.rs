@@ -156,8 +156,8 @@ fn discovery_builds_before_it_lists_where_it_is_told_to() {
     let (response, tests) = discover(&mut server, 903, true);
     assert_eq!((response["error"]["code"].as_i64(), tests.len()), (Some(-32603), 0), "{response}");
     let message = response["error"]["message"].as_str().unwrap();
-    assert!(message.starts_with("failed to build the suite \"s\": run build.sh in "), "{message}");
-    assert!(message.ends_with("which ended with exit code 2\nsrc/a.cc:7: error: oh"), "{message}");
+    assert!(message.starts_with("failed to build the suite \"s\": `build.sh` failed in "), "{message}");
+    assert!(message.ends_with(" (exit code 2)\nsrc/a.cc:7: error: oh"), "{message}");
     wait_until("the build's own words", || server.errors_so_far().contains("src/a.cc:7: error: oh"));
     // Programs of the earlier build can still be listed, and a run works after a successful build.
     assert_eq!(discover(&mut server, 904, false).1, after);

@@ -53,7 +53,7 @@ fn unknown_fault_points_are_reported_before_run() {
     let world = world("p", "worker.everywhere:1:kill");
     let ran = world.run(&["run", "faults"]).assert_code(5);
     ran.assert_stderr(
-        "failed to find the point \"worker.everywhere\" of HEELER_FAIL; there are worker.join, ",
+        "failed to parse HEELER_FAIL: unknown point \"worker.everywhere\" (available: worker.join, ",
     );
 }
 

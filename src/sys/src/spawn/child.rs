@@ -40,10 +40,10 @@ impl SpawnStep {
         match self {
             Self::Start | Self::Execute => "start",
             Self::Group => "set the process group",
-            Self::ParentDeath => "tie the life to its parent's",
-            Self::Streams => "set the standard streams",
+            Self::ParentDeath => "set the parent-death signal",
+            Self::Streams => "set up the standard streams",
             Self::Signals => "reset the signals",
-            Self::Gate => "wait for the permission to begin",
+            Self::Gate => "receive the start signal",
             Self::Directory => "enter the directory",
         }
     }

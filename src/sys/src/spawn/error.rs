@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// A string contains a zero byte, which cannot be passed to a program.
-    #[error("hand a string with a zero byte to {}: {text:?}", program.display())]
+    #[error("pass a string with a NUL byte to {}: {text:?}", program.display())]
     NulByte {
         program: PathBuf,
         /// The string in printable form.
@@ -19,7 +19,7 @@ pub enum SpawnError {
     #[error("create a process for {}", program.display())]
     Create { program: PathBuf, source: io::Error },
     /// A step between the creation of the process and the execution of its program failed.
-    #[error("{step} of a process for {}", program.display())]
+    #[error("{step} for {}", program.display())]
     Prepare {
         /// The step, such as `set the process group`.
         step: &'static str,

@@ -224,7 +224,7 @@ impl GuardedCopy for GuardedCargo {
                 )
             }
             Err(error @ CargoError::Cancelled { .. }) => return Err(MutateError::Cargo(error)),
-            Err(error) => format!("failed to {}", heeler_core::error_chain(&error)),
+            Err(error) => heeler_core::error_chain(&error),
         };
         self.notes.push(format!("documentation tests are left out: {reason}"));
         Ok(true)
