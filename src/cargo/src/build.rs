@@ -155,7 +155,7 @@ fn read_metadata(dir: &Path, manifest: &str) -> Value {
         value
     };
     read().unwrap_or_else(|| {
-        tracing::warn!(manifest, "cargo metadata failed; tests miss some CARGO_PKG_ variables");
+        tracing::warn!(manifest, "cargo metadata failed; some CARGO_PKG_* variables are not set for tests");
         Value::Null
     })
 }

@@ -96,7 +96,7 @@ fn render(finish: &FinishRequest, test: TestId, result: &TestResult) -> Option<V
         finish.route.encoding.append_finished(&mut change, &test, result);
     });
     if rendered.is_none() {
-        tracing::error!(test = test.0, "a result of a test that the run does not describe is not sent");
+        tracing::error!(test = test.0, "dropped a result, because its test is not part of the run");
     }
     rendered.map(|()| change)
 }
@@ -130,7 +130,7 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     for resend in &finish.resend {
         let journal = JournalFile::read_worker(finish.run_dir.as_path(), resend.worker);
         if let Some(damage) = journal.damage() {
-            tracing::warn!(damage, "a journal could not be read to its end");
+            tracing::warn!(damage, "a journal is damaged; its remaining records are lost");
         }
         parts.push(resent_results(finish, resend, &journal).changes);
     }

@@ -97,12 +97,12 @@ impl JournalFile {
         self.finished().map(settled).collect()
     }
 
-    /// Returns why the journal could not be read to its end, if so, as a clause that begins with a verb.
+    /// Returns why the journal could not be read to its end, if so, after its path.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         let damage = self.content.damage.as_ref().map(|damage| error_chain(damage));
         let reason = self.read_error.clone().or(damage)?;
-        Some(format!("read {}: {reason}", self.path.display()))
+        Some(format!("{}: {reason}", self.path.display()))
     }
 
     fn marks(&self) -> Vec<(TestId, JournalMark)> {

@@ -154,7 +154,7 @@ fn remove_surplus(runs: &Path, names: Vec<String>, keep: usize) -> Vec<String> {
         }
         match fs::remove_dir_all(&dir) {
             Ok(()) => removed.push(name),
-            Err(error) => tracing::debug!(dir = %dir.display(), %error, "an old run could not be removed"),
+            Err(error) => tracing::debug!(dir = %dir.display(), %error, "failed to remove an old run"),
         }
     }
     removed
