@@ -82,8 +82,8 @@ pub(super) enum CommandError {
     #[error("find the history {}", path.display())]
     NoImportedHistory { path: PathBuf, source: std::io::Error },
     /// The history can't be read or written.
-    #[error("use the history")]
-    History(#[source] HistoryError),
+    #[error(transparent)]
+    History(HistoryError),
     /// The history can't be exported.
     #[error("export the history")]
     Export(#[source] ExportError),

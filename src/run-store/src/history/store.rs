@@ -99,31 +99,34 @@ pub enum HistoryError {
     #[error(transparent)]
     Directory(heeler_sys::dirs::DirError),
     /// Another process has held the lock too long.
-    #[error("{} is locked by another process", path.display())]
+    #[error("open the history {}: another process has locked it", path.display())]
     Locked {
         path: PathBuf,
         /// The database's error.
         source: rusqlite::Error,
     },
     /// The file is not a history, or is damaged.
-    #[error("{} is damaged; delete it to start a new history", path.display())]
+    #[error("read the history {}: the file is damaged; delete it to start a new history", path.display())]
     Damaged {
         path: PathBuf,
         /// The database's error.
         source: rusqlite::Error,
     },
     /// The file, or a file beside it, was not created by Heeler.
-    #[error("{}: {problem}; delete it to start a new history", path.display())]
+    #[error("open the history {}: {problem}; delete the file to start a new history", path.display())]
     Foreign { path: PathBuf, problem: String },
     /// Another version of Heeler wrote the file.
-    #[error("{} has format version {found}, but this version of Heeler reads version {VERSION}", path.display())]
+    #[error(
+        "read the history {}: it has format version {found}, but this version of Heeler reads version {VERSION}",
+        path.display()
+    )]
     OtherVersion {
         path: PathBuf,
         /// Version in the file.
         found: i32,
     },
     /// Any other database error.
-    #[error("{}", path.display())]
+    #[error("use the history {}", path.display())]
     Database {
         path: PathBuf,
         /// The database's error.
