@@ -89,7 +89,7 @@ pub(crate) struct ProcessLeak {
 pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProcess]) -> String {
     let what = leak_text(processes);
     match uids {
-        [] => format!("{suite} (outside its tests) {what}"),
+        [] => format!("{suite} (outside its tests): {what}"),
         // The log line already carries the test's name.
         [_] => what,
         several => {
@@ -97,7 +97,7 @@ pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProces
             if several.len() > MAX_NAMED_TESTS {
                 names.push_str(&format!(" and {} more", several.len() - MAX_NAMED_TESTS));
             }
-            format!("one of {} tests {what} (--isolate shows which): {names}", several.len())
+            format!("{what}; started by one of {} tests (use --isolate to find it): {names}", several.len())
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
             leak_message("s", &["s::a"], &processes),
             "leaked a process, which was killed: sleep 9 (pid 7)"
         );
-        assert!(leak_message("s", &[], &processes).starts_with("s (outside its tests) leaked a process"));
+        assert!(leak_message("s", &[], &processes).starts_with("s (outside its tests): leaked a process"));
         let running = [processes[0].clone(), LeakedProcess { is_running: true, ..processes[0].clone() }];
         assert_eq!(
             leak_message("s", &["s::a"], &running),
@@ -183,7 +183,8 @@ mod tests {
         );
         let many = ["a", "b", "c", "d", "e", "f", "g"];
         let text = leak_message("s", &many, &[processes[0].clone(), processes[0].clone()]);
-        assert!(text.starts_with("one of 7 tests leaked processes, which were killed"), "{text}");
+        assert!(text.starts_with("leaked processes, which were killed"), "{text}");
+        assert!(text.contains("; started by one of 7 tests"), "{text}");
         assert!(text.ends_with(": a, b, c, d, e and 2 more"), "{text}");
     }
 }
