@@ -223,12 +223,12 @@ notations! {
     };
     CaptureStrategy -> Self, Flag::expected(),
         |written| Ok(if written.boolean()? { Self::Shown } else { Self::Kept });
-    TimeLimit -> Self, "a duration such as \"60s\" or \"1m 30s\", or false for no limit".to_owned(),
+    TimeLimit -> Self, "a duration such as \"60s\" or \"1m 30s\", or false (no limit)".to_owned(),
         |written| match written {
             WrittenValue::Boolean(false) => Ok(Self::Unlimited),
             written => Ok(Self::After(parse_positive_duration(written.text()?)?)),
         };
-    MemoryLimit -> Self, "a size such as \"512MiB\", or false for no limit".to_owned(), |written| match written {
+    MemoryLimit -> Self, "a size such as \"512MiB\", or false (no limit)".to_owned(), |written| match written {
         WrittenValue::Boolean(false) => Ok(Self::Unlimited),
         written => Ok(Self::Bytes(parse_size(written.text()?)?)),
     };

@@ -289,7 +289,7 @@ mod cases {
 
     #[test]
     fn error_names_the_member_and_what_was_expected() {
-        let duration = "a duration such as \"60s\" or \"1m 30s\", or false for no limit";
+        let duration = "a duration such as \"60s\" or \"1m 30s\", or false (no limit)";
         let variables =
             "expected an object of environment variables (strings, or false to unset) for \"env\"";
         for (text, message) in [

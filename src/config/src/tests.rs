@@ -241,7 +241,7 @@ heeler.toml:1:1: unknown key "statedir"; did you mean "state-dir"?
 heeler.toml:2:1: unknown key "zebra" (available: state-dir, stryker, suite, profile)
 heeler.toml:4:8: expected a positive integer or "num-cpus" for "jobs" in [profile.default], found the number 0
 heeler.toml:5:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
-heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false for no limit for "timeout" in [profile.default], found the number 60
+heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false (no limit) for "timeout" in [profile.default], found the number 60
 heeler.toml:7:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [profile.default]: the duration must be longer than zero
 heeler.toml:8:16: expected a duration such as "60s" or "1m 30s" for "grace-period" in [profile.default]: "5" has no unit; the units are ms, s, m, h and d
 heeler.toml:9:16: expected one of none, fail, retry, slow, pass, skip, all for "status-level" in [profile.default], found the string "loud"
@@ -327,8 +327,8 @@ heeler.toml:2:13: expected a directory path for "state-dir", found an empty stri
 heeler.toml:4:8: expected a positive integer or "num-cpus" for "jobs" in [profile.default], found the string "many"
 heeler.toml:5:11: expected a non-negative integer, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number 1.5
 heeler.toml:6:11: expected true or false for "isolate" in [profile.default], found the number 1
-heeler.toml:7:14: expected a size such as "512MiB", or false for no limit for "max-memory" in [profile.default], found true
-heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for no limit for "idle-timeout" in [profile.default], found true
+heeler.toml:7:14: expected a size such as "512MiB", or false (no limit) for "max-memory" in [profile.default], found true
+heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false (no limit) for "idle-timeout" in [profile.default], found true
 heeler.toml:9:9: expected one of "off", "crash", "hang", "all" for "dumps" in [profile.default], found the string "core"
 heeler.toml:10:17: expected one of "off", "root", "tree" for "crash-capture" in [profile.default], found the number 3
 heeler.toml:11:11: expected a seed (a non-negative integer), true or false for "shuffle" in [profile.default], found the number -1

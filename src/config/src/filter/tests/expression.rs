@@ -230,7 +230,7 @@ fn expression_errors_have_their_column() {
         ("all() & tga(x)", "column 9: unknown function \"tga\"; did you mean \"tag\"?".to_owned()),
         ("xyzzy(x)", format!("column 1: unknown function \"xyzzy\" (available: {functions})")),
         ("package(x)", "column 1: unknown function \"package\"; use suite(x) | suite(x::*)".to_owned()),
-        ("Parser & tag(x)", format!("column 1: expected a function ({calls}), found "Parser"; did you mean test(Parser)?")),
+        ("Parser & tag(x)", format!("column 1: expected a function ({calls}), found \"Parser\"; did you mean test(Parser)?")),
         ("all() all()", format!("column 7: expected {operators} or the end of the filter, found \"a\"")),
         ("all() &", format!("column 8: expected a function ({calls}), \"not\" or \"(\", found the end of the text")),
         ("all() && all()", format!("column 8: expected a function ({calls}), \"not\" or \"(\", found \"&\"")),
