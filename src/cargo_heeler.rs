@@ -17,7 +17,9 @@ pub(crate) fn main() -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(own) => installed_heeler(&own),
         Err(source) => {
-            eprintln!("error: failed to find the program heeler beside cargo-heeler: {source}");
+            eprintln!(
+                "error: failed to find the path of cargo-heeler, which is installed beside heeler: {source}"
+            );
             return ExitCode::from(SETUP);
         }
     };

@@ -60,7 +60,10 @@ pub(crate) fn main() -> ExitCode {
     let hidden = ROLES.iter().find(|(selector, ..)| matches!(selector, Argument(name) if first == *name));
     let Some((_, run, form)) = hidden else { return heeler::main() };
     run(&mut args).unwrap_or_else(|| {
-        eprintln!("heeler: this role is started by Heeler itself, as: heeler {} {form}", first.display());
+        eprintln!(
+            "heeler: internal command, started only by Heeler itself: heeler {} {form}",
+            first.display()
+        );
         ExitCode::from(5)
     })
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heeler_config::{ConfigError, UnknownProfileError};
-use heeler_core::partition::SplitDigest;
+use heeler_core::{error_chain, partition::SplitDigest};
 use heeler_run_store::{
     RecordedRunError, ReportFileError, ResolveRunError,
     history::{ExportError, HistoryError},
@@ -19,15 +19,16 @@ pub(super) use super::exit_code::CliExitCode;
 use super::mutate;
 use super::{mcp_filter::FilterRunError, sources::SourcesError};
 
-/// Error that ends a command.
+/// Error that ends a command. The messages are whole sentences, while their sources say what failed in the
+/// infinitive.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
     /// The configuration can't be read.
-    #[error("read the configuration")]
+    #[error("failed to read the configuration")]
     Config(#[source] ConfigError),
     /// The client under test does not exist.
     #[cfg(feature = "connect")]
-    #[error("find the client under test \"{name}\": there is no such program")]
+    #[error("client under test not found: {name}")]
     NoClient {
         /// Name or path of the program.
         name: String,
@@ -35,72 +36,75 @@ pub(super) enum CommandError {
     /// The judge of the conformance suite is not installed.
     #[cfg(feature = "connect")]
     #[error(
-        "find the judge {name}: there is no such program; install it with Go 1.24 or later: go install \
+        "{name} not found; install it with Go 1.24 or later: go install \
          connectrpc.com/conformance/cmd/connectconformance@v1.0.7, and add \"$(go env GOPATH)/bin\" to PATH, \
-         or name the program with --judge PATH"
+         or give its path with --judge PATH"
     )]
     NoJudge { name: String },
     /// The judge reported no verdicts, or its report contradicts the answers it got.
     #[cfg(feature = "connect")]
-    #[error("run the judge")]
-    Judge(#[source] JudgeError),
+    #[error(transparent)]
+    Judge(JudgeError),
     /// The cases of the judge can't be listed.
     #[cfg(feature = "connect")]
-    #[error("list the cases of the judge")]
+    #[error("failed to list the conformance cases")]
     ListCases(#[source] ListCasesError),
     /// The process that the judge starts as its client can't reach the Heeler process that started the
     /// judge.
     #[cfg(feature = "connect")]
-    #[error("connect to the heeler that started the judge")]
+    #[error("failed to connect to the heeler process that started the judge")]
     Forward(#[source] heeler_transport::local::ConnectError),
     /// The run's directory for journals can't be created.
-    #[error("make a directory for the run")]
+    #[error("failed to create the run directory")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
     /// The start of a run can't be recorded.
     #[cfg(feature = "connect")]
-    #[error("write the manifest of the run")]
+    #[error("failed to write the manifest of the run")]
     Manifest(#[source] std::io::Error),
     /// The profile does not exist.
-    #[error("find the profile")]
-    Profile(#[source] UnknownProfileError),
+    #[error(transparent)]
+    Profile(UnknownProfileError),
     /// A filter depends on the history, which is off.
-    #[error("evaluate the filter \"{filter}\": it needs the history, which is off")]
+    #[error("the filter \"{filter}\" needs the history, which is off (--no-history or history = false)")]
     NoHistory {
         /// The filter's text.
         filter: String,
     },
     /// The history file for splitting a partition does not exist.
-    #[error("find the history {} of --partition-history", path.display())]
+    #[error("failed to open {} (--partition-history)", path.display())]
     NoPartitionHistory { path: PathBuf, source: std::io::Error },
     /// The history file for splitting a partition can't be read.
-    #[error("read the history {} of --partition-history", path.display())]
+    #[error("failed to read {} (--partition-history)", path.display())]
     PartitionHistory { path: PathBuf, source: HistoryError },
     /// No run has recorded a history to export.
-    #[error("find the history {}: no run has recorded one", path.display())]
+    #[error("no history to export: no run has recorded one in {}", path.display())]
     NothingToExport { path: PathBuf },
     /// A history file to import does not exist.
-    #[error("find the history {}", path.display())]
+    #[error("failed to open the history {}", path.display())]
     NoImportedHistory { path: PathBuf, source: std::io::Error },
     /// The history can't be read or written.
-    #[error(transparent)]
+    #[error("failed to {}", error_chain(.0))]
     History(HistoryError),
     /// The history can't be exported.
-    #[error("export the history")]
+    #[error("failed to export the history")]
     Export(#[source] ExportError),
     /// The tests or durations of this partition differ from the other partitions.
-    #[error("split the tests as demanded: the digest of the tests and durations is {digest}, not {wanted}")]
+    #[error(
+        "this partition is split from other tests or durations: their digest is {digest}, but --partition-digest is \
+         {wanted}"
+    )]
     OtherSplit { wanted: SplitDigest, digest: SplitDigest },
     /// The test programs can't be determined.
-    #[error("find the test programs")]
-    Sources(#[source] SourcesError),
+    #[error(transparent)]
+    Sources(SourcesError),
     /// The earlier run can't be resolved.
-    #[error("choose the run")]
-    ResolveRun(#[source] ResolveRunError),
+    #[error(transparent)]
+    ResolveRun(ResolveRunError),
     /// The files of an earlier run can't be read.
-    #[error("read the run")]
+    #[error("failed to read the run")]
     ReadRun(#[source] RecordedRunError),
     /// The earlier run has no tests to rerun.
-    #[error("find tests to rerun: {what}")]
+    #[error("nothing to rerun: {what}")]
     NothingToRerun {
         /// Reason why there are none.
         what: String,
@@ -108,64 +112,63 @@ pub(super) enum CommandError {
     /// The run to rerun was copied, so the programs it names are not started, and no other programs are
     /// given.
     #[error(
-        "find tests to run: the run {run} was copied here, changed, or recorded by an earlier version, so the programs \
-         that it names are not started; name them as for any run: heeler run --rerun {run} PROGRAM…, or --cargo, --go, \
-         --pytest, …"
+        "nothing to run: the programs of run {run} are not started, because the run was copied here, changed, or \
+         recorded by an earlier version; name them: heeler run --rerun {run} PROGRAM… (or --cargo, --go, …)"
     )]
     CopiedRun { run: String },
     /// Neither the command line nor a configuration file names a program.
     #[error(
-        "find tests to run: name test programs or a directory of them, go to a cargo package, or write a heeler.toml with \
-         [[suite]] sections here or above"
+        "nothing to run: name test programs or a directory, change to a cargo package, or add [[suite]] sections to a \
+         heeler.toml in this directory or above"
     )]
     NothingToRun,
     /// The debugger is not installed.
-    #[error("find the debugger {name}: there is no such program in PATH")]
+    #[error("debugger not found in PATH: {name}")]
     NoDebugger { name: String },
     /// The adapter to check does not exist.
-    #[error("find the adapter \"{name}\": there is no such program")]
+    #[error("adapter not found: {name}")]
     NoAdapter { name: String },
     /// The adapter can't be checked.
-    #[error("check the adapter")]
+    #[error("failed to check the adapter")]
     CheckAdapter(#[source] heeler_worker::AdapterCheckError),
     /// The MCP server to run behind the filter does not exist.
-    #[error("find the server {name}: there is no such program in PATH")]
+    #[error("MCP server not found in PATH: {name}")]
     NoServer { name: String },
     /// The MCP server to run behind the filter can't be started.
-    #[error("run the server")]
+    #[error("failed to run the MCP server")]
     RunServer(#[source] FilterRunError),
     /// The manual pages can't be written.
-    #[error("write the manual pages into {}", dir.display())]
+    #[error("failed to write the manual pages to {}", dir.display())]
     ManualPages { dir: PathBuf, source: std::io::Error },
     /// The scheduler has failed.
-    #[error("run tests")]
+    #[error("failed to run tests")]
     Scheduler(#[source] SchedulerGone),
     /// No program can be listed, or the run could not start.
-    #[error("run tests: {reason}")]
+    #[error("failed to run tests: {reason}")]
     NoRun { reason: String },
     /// The server's transport failed.
-    #[error("serve clients")]
+    #[error("failed to serve clients")]
     Listen(#[source] ListenError),
     /// The mutation server can't listen.
     #[cfg(feature = "mutation")]
-    #[error("listen for clients of the Mutation Server Protocol")]
+    #[error("failed to listen for clients of the Mutation Server Protocol")]
     BindMutationServer(#[source] std::io::Error),
     #[cfg(feature = "mutation")]
-    #[error("find the directory of this process")]
+    #[error("failed to get the current directory")]
     CurrentDirectory(#[source] std::io::Error),
     /// A report file can't be written.
-    #[error(transparent)]
+    #[error("failed to {}", error_chain(.0))]
     Report(ReportFileError),
     /// The mutants can't be found or tested.
     #[cfg(feature = "mutation")]
-    #[error("test mutants")]
+    #[error("failed to test mutants")]
     Mutate(#[source] heeler_mutation::MutateError),
     /// A minidump can't be read.
     #[cfg(feature = "minidump")]
-    #[error(transparent)]
+    #[error("failed to {}", error_chain(.0))]
     Dump(heeler_crash::dump::DumpReadError),
     /// Signal handlers can't be installed.
-    #[error("install signal handlers")]
+    #[error("failed to install signal handlers")]
     Signals(#[source] std::io::Error),
 }
 

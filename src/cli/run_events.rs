@@ -80,7 +80,7 @@ impl RunEventPrinter {
         let run = self.run.take();
         let (exit_code, error) = match result {
             Ok(code) => (*code, totals.error.clone()),
-            Err(error) => (error.exit_code(), Some(format!("failed to {}", heeler_core::error_chain(error)))),
+            Err(error) => (error.exit_code(), Some(heeler_core::error_chain(error))),
         };
         let is_ok = totals.failed + totals.failed_programs + totals.not_run + totals.cancelled == 0;
         let ended = RunEnded { run: run.as_deref(), exit_code: exit_code as u8, error, ..totals };

@@ -106,7 +106,7 @@ const MAX_CANDIDATES: usize = 2_000;
 /// name.
 fn hint_about_missing(path: &Path) -> String {
     if let Ok(target) = std::fs::read_link(path) {
-        return format!("it is a symbolic link to {}, which does not exist", target.display());
+        return format!("it is a broken symbolic link to {}", target.display());
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
@@ -118,7 +118,7 @@ fn hint_about_missing(path: &Path) -> String {
     let nearest = names.iter().find(|(name, entry)| Some(name.as_str()) == nearest && is_program(entry));
     match (nearest, has_slash(path)) {
         (Some((name, _)), _) => format!("did you mean {}?", path.with_file_name(name).display()),
-        (None, false) => format!("to select tests by their name, use -E '{wanted}'"),
+        (None, false) => format!("to select tests by name, use -E '{wanted}'"),
         (None, true) => "is it built?".to_owned(),
     }
 }

@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(exit) => exit,
         Err(error) => {
-            eprintln!("error: failed to {}", heeler_core::error_chain(&error));
+            eprintln!("error: {}", heeler_core::error_chain(&error));
             process_exit_code(error.exit_code())
         }
     }

@@ -22,12 +22,12 @@ pub(crate) enum ParseArgumentsError {
     Arguments(clap::Error),
     /// The command is not part of this build.
     #[error(
-        "run heeler {command}: this build was made without the feature \"{feature}\"; install Heeler with its \
-         default features, or build it with --features {feature}"
+        "heeler {command} is not available: this build was made without the feature \"{feature}\"; install Heeler with \
+         its default features, or build it with --features {feature}"
     )]
     LeftOut { command: &'static str, feature: &'static str },
     /// An editor's command line is invalid.
-    #[error("read the command line")]
+    #[error("invalid command line")]
     Editor { source: NormaliseError },
 }
 
@@ -46,7 +46,7 @@ impl ParseArgumentsError {
         match self {
             // Printing fails if the terminal is gone; then nothing can show the error either.
             Self::Arguments(error) => drop(error.print()),
-            Self::LeftOut { .. } => eprintln!("error: failed to {self}"),
+            Self::LeftOut { .. } => eprintln!("error: {self}"),
             Self::Editor { source } => eprintln!("error: {source}"),
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CasePatternError {
-    #[error("read {}", path.display())]
+    #[error("failed to read {}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("the pattern {pattern:?} matches no case")]
     Unmatched { pattern: String },

@@ -39,36 +39,36 @@ const SHOWN_LINES: usize = 20;
 /// Error of a judge run. Nothing is known about cases that the judge has not reported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JudgeError {
-    #[error("make a directory for its socket and its lists of cases")]
+    #[error("failed to create a directory for the judge")]
     Directory(#[source] DirError),
-    #[error("write a list of cases")]
+    #[error("failed to write a list of cases for the judge")]
     List(#[source] io::Error),
-    #[error("listen for its client")]
+    #[error("failed to listen for the judge's client")]
     Listen(#[source] BindError),
-    #[error(transparent)]
-    Start(SpawnError),
-    #[error("connect to its process")]
+    #[error("failed to start the judge")]
+    Start(#[source] SpawnError),
+    #[error("failed to connect to the judge's process")]
     Connect(#[source] io::Error),
-    #[error("read its output")]
+    #[error("failed to read the judge's output")]
     Output(#[source] io::Error),
-    #[error("its output is larger than {} MiB", OUTPUT_LIMIT_BYTES >> 20)]
+    #[error("the judge printed more than {} MiB", OUTPUT_LIMIT_BYTES >> 20)]
     OutputLimit,
     /// The judge rejects its configuration, its patterns or its client.
-    #[error("it exited with code {code} before it had asked anything:\n{stderr}")]
+    #[error("the judge exited with code {code} before it requested a case:\n{stderr}")]
     Refused { code: i32, stderr: String },
-    #[error("it was killed by {signal} before it had reported its verdicts{stderr}")]
+    #[error("the judge was killed by {signal} before it reported its verdicts{stderr}")]
     Killed { signal: String, stderr: String },
-    #[error("its output is no report of a conformance suite (exit code {code}){stderr}")]
+    #[error("the judge exited with code {code} without a readable report{stderr}")]
     Report { code: i32, stderr: String, source: JudgeReportError },
-    #[error("it has sent nothing for {} s, and was ended", limit.as_secs_f64())]
+    #[error("the judge sent nothing for {} s and was stopped (--judge-timeout)", limit.as_secs_f64())]
     Silent { limit: Duration },
-    #[error("it has not asked all of its cases within {} s, and was ended", limit.as_secs())]
+    #[error("the judge did not request all of its cases within {} s and was stopped", limit.as_secs())]
     Listing { limit: Duration },
     #[error("{0}")]
     Contradiction(String),
-    #[error("read the cases of {option}")]
+    #[error("invalid value of {option}")]
     Patterns { option: &'static str, source: CasePatternError },
-    #[error("both --known-failing and --known-flaky name the case {case:?}")]
+    #[error("the case {case:?} matches both --known-failing and --known-flaky")]
     Ambiguous { case: String },
 }
 
@@ -335,17 +335,14 @@ mod tests {
         assert_eq!(read_report(exit(Some(0), None), report, "", true).unwrap().passed, 1);
         assert_eq!(
             error(exit(None, Some(9)), report, "", true),
-            "it was killed by SIGKILL before it had reported its verdicts"
+            "the judge was killed by SIGKILL before it reported its verdicts"
         );
         assert_eq!(
             error(exit(Some(1), None), "", "x.yaml: unknown field \"y\"\n", false),
-            "it exited with code 1 before it had asked anything:\nx.yaml: unknown field \"y\""
+            "the judge exited with code 1 before it requested a case:\nx.yaml: unknown field \"y\""
         );
         let cut = error(exit(Some(1), None), "Total cases: 1\n", "lost\n", true);
-        assert!(
-            cut.starts_with("its output is no report of a conformance suite (exit code 1):\nlost: "),
-            "{cut}"
-        );
+        assert!(cut.starts_with("the judge exited with code 1 without a readable report:\nlost: "), "{cut}");
     }
 
     #[test]

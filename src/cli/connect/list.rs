@@ -161,7 +161,9 @@ async fn ask_judge(
         loop {
             match listener.accept().await {
                 Ok(stream) => return list_cases(stream).await,
-                Err(error) => tracing::warn!(error = heeler_core::error_chain(&error), "no client"),
+                Err(error) => {
+                    tracing::warn!(error = heeler_core::error_chain(&error), "failed to accept the client")
+                }
             }
         }
     };
@@ -184,9 +186,11 @@ fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), Judge
     let asked: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let reported = report.findings.len() + report.passed + report.not_run;
     match report.findings.keys().find(|name| !asked.contains(name.as_str())) {
-        Some(name) => Err(JudgeError::Contradiction(format!("it reports {name:?}, which it has not asked"))),
+        Some(name) => {
+            Err(JudgeError::Contradiction(format!("the judge reports {name:?} but never requested it")))
+        }
         None if asked.len() != cases.len() || reported != cases.len() => Err(JudgeError::Contradiction(
-            format!("it has asked {} cases and reports {reported}", cases.len()),
+            format!("the judge requested {} cases but reports {reported}", cases.len()),
         )),
         None => Ok(()),
     }

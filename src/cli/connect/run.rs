@@ -421,13 +421,13 @@ fn unjudged_reason(stop: &RoundStop) -> UnjudgedReason {
     let not_run = |reason: NotRunReason, text: &str| UnjudgedReason {
         answered: Outcome::NotRun(reason),
         unanswered: Outcome::NotRun(reason),
-        reason: format!("not run to its verdict: {text}"),
+        reason: format!("stopped before its verdict: {text}"),
     };
     match stop {
         RoundStop::Judge(error) => UnjudgedReason {
             answered: Outcome::Lost,
             unanswered: Outcome::Interrupted,
-            reason: format!("no verdict of the judge: {}", heeler_core::error_chain(error)),
+            reason: format!("no verdict: {}", heeler_core::error_chain(error)),
         },
         RoundStop::Cancelled | RoundStop::Left => {
             not_run(NotRunReason::Cancelled, "the user cancelled the run")

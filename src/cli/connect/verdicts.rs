@@ -13,11 +13,11 @@ const ATTEMPT_TEXT_BYTES: usize = 64 << 10;
 /// The judge's report contradicts the answers that the judge got.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum VerdictError {
-    #[error("the judge has a verdict about {case:?}, which it was not to run")]
+    #[error("the judge reports {case:?}, which was not selected")]
     UnknownCase { case: String },
-    #[error("the judge counts {stated} cases that {what}, and Heeler {found}")]
+    #[error("the judge reports {stated} {what}, but Heeler counted {found}")]
     Miscounted { what: &'static str, stated: usize, found: usize },
-    #[error("the judge passes {case:?}, whose client gave no answer: {reason}")]
+    #[error("the judge passed {case:?}, but its client gave no answer: {reason}")]
     PassedWithoutAnswer { case: String, reason: String },
 }
 
@@ -64,7 +64,7 @@ fn check_report(
             None => not_run += 1,
         }
     }
-    let counts = [("passed", report.passed, passed), ("were not run", report.not_run, not_run)];
+    let counts = [("passed", report.passed, passed), ("not run", report.not_run, not_run)];
     match counts.into_iter().find(|(_, stated, found)| stated != found) {
         Some((what, stated, found)) => Err(VerdictError::Miscounted { what, stated, found }),
         None => Ok(()),
@@ -79,7 +79,7 @@ fn judged_case(answered: Option<TestResult>, finding: Option<&JudgeFinding>) -> 
     match finding {
         None if is_answered => JudgedCase { result, is_retryable: false },
         None => {
-            let reason = "the judge did not run it: its client took too long, or had ended".to_owned();
+            let reason = "not run by the judge: the client took too long or had exited".to_owned();
             JudgedCase { result: TestResult { reason: Some(reason), ..result }, is_retryable: true }
         }
         Some(JudgeFinding::Failed(reason)) if is_answered || result.outcome == Outcome::Lost => {
@@ -89,12 +89,12 @@ fn judged_case(answered: Option<TestResult>, finding: Option<&JudgeFinding>) -> 
         }
         Some(JudgeFinding::Failed(_)) => JudgedCase { result, is_retryable: true },
         Some(JudgeFinding::UnexpectedPass) => {
-            let reason = Some("passed, and is named as known to fail".to_owned());
+            let reason = Some("passed, but --known-failing expects it to fail".to_owned());
             let result = TestResult { outcome: Outcome::Failed, reason, ..result };
             JudgedCase { result, is_retryable: false }
         }
         Some(JudgeFinding::FailedAsExpected(reason)) => {
-            let reason = Some(format!("failed, as it is known to: {reason}"));
+            let reason = Some(format!("failed as expected (--known-failing): {reason}"));
             let result = TestResult { outcome: Outcome::Skipped, reason, failures: Vec::new(), ..result };
             JudgedCase { result, is_retryable: false }
         }
@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn every_answer_with_every_finding_has_its_result() {
         use Outcome::{Crashed, Failed, Lost, Passed, Skipped};
-        let not_run = "the judge did not run it: its client took too long, or had ended";
+        let not_run = "not run by the judge: the client took too long or had exited";
         let expected = || JudgeFinding::FailedAsExpected("why".to_owned());
-        let known = "failed, as it is known to: why";
-        let unexpected = "passed, and is named as known to fail";
+        let known = "failed as expected (--known-failing): why";
+        let unexpected = "passed, but --known-failing expects it to fail";
         let cases = [
             (Some(Passed), None, (Passed, "", false)),
             (None, None, (Lost, not_run, true)),
@@ -241,12 +241,15 @@ mod tests {
         };
         assert_eq!(
             error(report(&[("x", failed("?"))], 1, 1)),
-            "the judge has a verdict about \"x\", which it was not to run"
+            "the judge reports \"x\", which was not selected"
         );
-        assert_eq!(error(report(&[], 2, 1)), "the judge passes \"b\", whose client gave no answer: SIGABRT");
+        assert_eq!(
+            error(report(&[], 2, 1)),
+            "the judge passed \"b\", but its client gave no answer: SIGABRT"
+        );
         let with_b = |passed, not_run| report(&[("b", failed("died"))], passed, not_run);
-        assert_eq!(error(with_b(2, 0)), "the judge counts 2 cases that passed, and Heeler 1");
-        assert_eq!(error(with_b(1, 0)), "the judge counts 0 cases that were not run, and Heeler 1");
+        assert_eq!(error(with_b(2, 0)), "the judge reports 2 passed, but Heeler counted 1");
+        assert_eq!(error(with_b(1, 0)), "the judge reports 0 not run, but Heeler counted 1");
         assert!(judged_results(&["a", "b", "c"], answered(), &with_b(1, 1)).is_ok());
     }
 

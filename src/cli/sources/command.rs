@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn wrong_commands_are_named() {
         let error = |command: &str| parse_command(command, Path::new("/w")).unwrap_err().to_string();
-        assert!(error("'open").contains("with quotes as in a shell"));
-        assert!(error("./none x").contains("there is no program ./none"));
+        assert!(error("'open").contains("unclosed quote"));
+        assert!(error("./none x").contains("./none not found"));
     }
 }

@@ -41,7 +41,7 @@ impl ProgramFinder for SourceFinder {
         let found = found.map_err(|error| {
             let text = tail.text();
             let separator = if text.is_empty() { "" } else { "\n" };
-            format!("failed to {}{separator}{text}", heeler_core::error_chain(&error))
+            format!("{}{separator}{text}", heeler_core::error_chain(&error))
         })?;
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
         Ok(found)

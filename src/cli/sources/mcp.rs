@@ -179,7 +179,7 @@ mod tests {
         let error = server_program("https://example.com/mcp", Path::new("/w"), None).unwrap_err();
         assert_eq!(
             heeler_core::error_chain(&error),
-            "reach the MCP server https://example.com/mcp: expected http://HOST:PORT/PATH; TLS is not supported"
+            "invalid MCP server address https://example.com/mcp: expected http://HOST:PORT/PATH; TLS is not supported"
         );
     }
 
@@ -193,9 +193,11 @@ mod tests {
         let error = |command: &str| server_program(command, Path::new("/w"), None).unwrap_err().to_string();
         assert_eq!(
             error("no-such-server x"),
-            "start the MCP server \"no-such-server x\": there is no program no-such-server"
+            "failed to start the MCP server \"no-such-server x\": no-such-server not found"
         );
-        assert_eq!(error("'x"), "start the MCP server \"'x\": expected a command, with quotes as in a shell");
-        assert_eq!(error(" "), "start the MCP server \" \": expected a command, with quotes as in a shell");
+        for unusable in ["'x", " "] {
+            let expected = "the command is empty or has an unclosed quote";
+            assert_eq!(error(unusable), format!("failed to start the MCP server {unusable:?}: {expected}"));
+        }
     }
 }

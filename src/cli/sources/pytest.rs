@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(found(None, Some(dir.path())).unwrap(), own);
         assert!(found(Some("sh"), Some(dir.path())).unwrap().ends_with("sh"));
         let error = found(Some("no-such-python"), None).unwrap_err().to_string();
-        assert!(error.starts_with("run pytest with no-such-python: there is no such program"), "{error}");
+        assert!(error.starts_with("Python interpreter not found: no-such-python"), "{error}");
         let error = found(None, Some(Path::new("/nowhere"))).unwrap_err().to_string();
-        assert!(error.starts_with("run pytest with /nowhere/bin/python"), "{error}");
+        assert!(error.starts_with("Python interpreter not found: /nowhere/bin/python"), "{error}");
     }
 
     #[test]
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(args(&both), ["-m", "pytest", "unit", "."]);
         assert_eq!(Some(both.suite.as_str()), dir.path().file_stem().and_then(|name| name.to_str()));
         let error = pytest_program(Path::new("/python"), dir.path(), &[Path::new("none")], None).unwrap_err();
-        assert_eq!(error.to_string(), "find none");
+        assert_eq!(error.to_string(), "failed to find none");
     }
 }

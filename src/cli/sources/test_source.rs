@@ -54,35 +54,34 @@ pub(in crate::cli) enum DebugData {
     Omitted,
 }
 
-/// Error while finding the test programs.
+/// Error while finding the test programs. The messages are whole sentences, while their sources say what failed
+/// in the infinitive.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SourcesError {
     /// An earlier run's manifest names a source that this build lacks.
-    #[error("use the source \"{name}\" of an earlier run, which this heeler does not have")]
+    #[error("the earlier run has the source \"{name}\", which this heeler does not support")]
     UnknownSource { name: String },
     /// A path can't be made absolute.
-    #[error("find {}", path.display())]
+    #[error("failed to find {}", path.display())]
     Path {
         /// The path, unchanged.
         path: PathBuf,
         source: std::io::Error,
     },
     /// A directory contains no test program.
-    #[error("find test programs below {}: no native executable there contains a test framework", path.display())]
+    #[error("no test programs in {}: no executable there contains a known test framework", path.display())]
     NoProgramBelow {
         /// The directory.
         path: PathBuf,
     },
     /// No test program matches a glob on the command line.
-    #[error(
-        "find test programs that match {glob}: no native executable that matches contains a test framework"
-    )]
+    #[error("no test programs match {glob}: no matching executable contains a known test framework")]
     NoMatch {
         /// The glob, absolute.
         glob: String,
     },
     /// A program on the command line does not exist.
-    #[error("find the program {}: there is no such file; {hint}", path.display())]
+    #[error("{}: no such file; {hint}", path.display())]
     NoProgram {
         /// The path, unchanged.
         path: PathBuf,
@@ -90,47 +89,47 @@ pub(in crate::cli) enum SourcesError {
         hint: String,
     },
     /// A directory has too many entries to search.
-    #[error("find test programs below {}: it has more than {limit} files; name the programs, or a directory below", path.display())]
+    #[error("{} has more than {limit} files: name the test programs or a subdirectory", path.display())]
     TooManyFiles {
         /// The directory.
         path: PathBuf,
         limit: usize,
     },
     /// The command of a server, an application or a test is empty, or has an open quote.
-    #[error("start the {what} {command:?}: expected a command, with quotes as in a shell")]
+    #[error("failed to start the {what} {command:?}: the command is empty or has an unclosed quote")]
     Command { what: &'static str, command: String },
     /// The address of a server is not on this machine.
-    #[error("reach the MCP server {address}")]
+    #[error("invalid MCP server address {address}")]
     ServerAddress { address: String, source: LocalUrlError },
     /// The program of a command does not exist.
-    #[error("start the {what} {command:?}: there is no program {program}")]
+    #[error("failed to start the {what} {command:?}: {program} not found")]
     NoCommand { what: &'static str, command: String, program: String },
     /// A directory is not a CTest build folder.
-    #[error("list the CTest tests of {}: it has no CTestTestfile.cmake; configure the project, and enable testing", path.display())]
+    #[error("no CTestTestfile.cmake in {}: configure the CMake project, with enable_testing()", path.display())]
     NoCtestFolder { path: PathBuf },
     /// CTest can't be run.
-    #[error("list the CTest tests of {}", path.display())]
+    #[error("failed to list the CTest tests of {}", path.display())]
     Ctest { path: PathBuf, source: CargoError },
     /// The output of CTest is not a list of tests.
-    #[error("list the CTest tests of {}", path.display())]
+    #[error("failed to list the CTest tests of {}", path.display())]
     CtestListing { path: PathBuf, source: CtestListingError },
     /// There is no Python interpreter.
-    #[error("run pytest with {python}: there is no such program; name the interpreter with --python")]
+    #[error("Python interpreter not found: {python}; name one with --python")]
     NoPython { python: String },
     /// Go can't list or build packages.
-    #[error("build the Go tests of {packages}")]
+    #[error("failed to build the Go tests of {packages}")]
     Go { packages: String, source: CargoError },
     /// No matching package has tests.
-    #[error("find Go tests in {packages}: no package that matches has tests")]
+    #[error("no Go tests in {packages}: no matching package has tests")]
     NoGoTests { packages: String },
     /// The build command of a suite failed.
-    #[error("build the suite \"{suite}\"")]
+    #[error("failed to build the suite \"{suite}\"")]
     Build { suite: String, source: CargoError },
     /// The cargo build failed.
-    #[error("build tests with cargo")]
+    #[error("failed to build tests with cargo")]
     Cargo(#[source] CargoError),
     /// The paths or globs of a suite can't be resolved.
-    #[error(transparent)]
+    #[error("failed to find the test programs")]
     Programs(#[from] FindProgramsError),
 }
 

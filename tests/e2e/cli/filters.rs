@@ -87,7 +87,7 @@ fn state_filter_selects_last_failures() {
     let ran = world.run(&["run", "kinds", "-E", "state(failed) | state(crashed)"]).assert_code(2);
     ran.line_with(&["FAILED", "3 of 3 tests"]);
     let ran = world.run(&["run", "kinds", "--no-history", "-E", "state(failed)"]).assert_code(5);
-    ran.assert_stderr("evaluate the filter \"state(failed)\": it needs the history, which is off");
+    ran.assert_stderr("the filter \"state(failed)\" needs the history, which is off");
 }
 
 #[test]

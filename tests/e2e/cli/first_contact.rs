@@ -74,7 +74,7 @@ fn ignored_and_disabled_tests_run_on_request() {
 fn debugger_that_is_missing_or_does_not_attach_is_an_error() {
     let world = TestWorld::with_gtest("kinds");
     let ran = world.run(&["run", "kinds", "--debugger", "no-such-debugger"]).assert_code(4);
-    ran.assert_stderr("find the debugger no-such-debugger");
+    ran.assert_stderr("debugger not found in PATH: no-such-debugger");
     let words = ["run", "kinds", "-E", "test(=Math.Add)", "--debugger", "/bin/true"];
     let ran = world.run(&words).assert_code(4);
     ran.assert_stdout("the debugger exited before it attached to the test");
@@ -98,7 +98,7 @@ fn directory_is_searched_for_test_programs_and_starts_no_other() {
     assert!(!world.path("executed").exists());
     fs::create_dir(world.path("empty")).unwrap();
     let ran = world.run(&["run", "empty"]).assert_code(4);
-    ran.assert_stderr("no native executable there contains a test framework");
+    ran.assert_stderr("no executable there contains a known test framework");
     assert!(fs::metadata(world.path("build/script")).unwrap().permissions().mode() & 0o111 != 0);
 }
 
@@ -123,20 +123,18 @@ fn glob_in_quotes_names_the_test_programs_that_match() {
     ran.assert_stdout("2 tests of 2 programs");
     assert!(!world.path("executed").exists());
     let ran = world.run(&["run", "build/*_check"]).assert_code(4);
-    ran.assert_stderr("no native executable that matches contains a test framework");
+    ran.assert_stderr("no matching executable contains a known test framework");
 }
 
 #[test]
 fn word_that_names_no_program_runs_nothing_and_gets_a_hint() {
     let world = TestWorld::with_gtest("kinds");
     let ran = world.run(&["run", "kinds", "Math.Add"]).assert_code(4);
-    ran.assert_stderr(
-        "find the program Math.Add: there is no such file; to select tests by their name, use -E",
-    );
+    ran.assert_stderr("error: Math.Add: no such file; to select tests by name, use -E");
     let ran = world.run(&["run", "./kind"]).assert_code(4);
     ran.assert_stderr("did you mean ./kinds?");
     let ran = world.run(&["run", "./build/kinds"]).assert_code(4);
-    ran.assert_stderr("find the program ./build/kinds: there is no such file; is it built?");
+    ran.assert_stderr("error: ./build/kinds: no such file; is it built?");
     // If other programs exist, they run. The missing program is reported once in each part of the log.
     let ran = world.run(&["run", "kinds", "./build/kinds", "-E", "test(=Math.Add)"]);
     ran.line_with(&["NOT RUN", "does not exist"]);

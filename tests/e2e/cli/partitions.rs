@@ -83,12 +83,12 @@ fn partitions_by_a_given_history_are_equal_on_all_machines() {
     let elsewhere =
         ["run", "big", "--partition", "time:2/2", "--state-dir", "three", "--partition-digest", &digest];
     let refused = world.run(&elsewhere).assert_code(4);
-    refused.assert_stderr(&format!(", not {digest}"));
+    refused.assert_stderr(&format!("--partition-digest is {digest}"));
     assert!(passed(&refused).next().is_none(), "{refused}");
     world
         .run(&["run", "big", "--partition", "time:1/2", "--partition-history", "none/history.sqlite"])
         .assert_code(4)
-        .assert_stderr("find the history none/history.sqlite of --partition-history");
+        .assert_stderr("failed to open none/history.sqlite (--partition-history)");
     assert!(!world.path("none").exists());
 }
 

@@ -307,8 +307,7 @@ fn relay_that_a_signal_ends_before_its_last_answer_says_so() {
 fn missing_client_is_named() {
     let world = world();
     let ran = world.run_with_separate_outputs(&["connect", "relay", "--", "no-such-client", "-p", "1"]);
-    let expected =
-        "error: failed to find the client under test \"no-such-client\": there is no such program\n";
+    let expected = "error: client under test not found: no-such-client\n";
     assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (Some(4), expected, ""));
 }
 

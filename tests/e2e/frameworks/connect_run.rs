@@ -173,11 +173,11 @@ fn death_of_the_judge_is_one_error_and_leaves_nothing() {
     signal(judge, "KILL");
     let (code, stderr) = finish(heeler);
     assert_eq!(code, Some(4), "{stderr}");
-    assert!(stderr.contains("failed to run the judge: it was killed by SIGKILL"), "{stderr}");
+    assert!(stderr.contains("error: the judge was killed by SIGKILL"), "{stderr}");
     judged.world.check_tidy();
     wait_until("no client is left", || judged.world.starts().iter().all(|one| state(one.pid).is_none()));
     let report = judged.world.run_with_separate_outputs(&["report"]);
-    assert!(report.stdout.contains("no verdict of the judge"), "{report:?}");
+    assert!(report.stdout.contains("no verdict: the judge was killed"), "{report:?}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn judge_that_hangs_is_ended() {
     signal(judge, "STOP");
     let (code, stderr) = finish(heeler);
     assert_eq!(code, Some(4), "{stderr}");
-    assert!(stderr.contains("it has sent nothing for 15 s, and was ended"), "{stderr}");
+    assert!(stderr.contains("the judge sent nothing for 15 s and was stopped (--judge-timeout)"), "{stderr}");
     assert!(state(judge).is_none());
     judged.world.check_tidy();
 }
@@ -233,8 +233,8 @@ fn known_flaky_case_may_fail_and_skipped_ones_are_left_out() {
         assert!(ran.stderr.contains(&counts), "{counts}: {ran:?}");
     }
     for (words, message) in [
-        (["--skip", "Nope/**"], "read the cases of --skip: the pattern \"Nope/**\" matches no case"),
-        (["--known-flaky", "@nope"], "read the cases of --known-flaky: read nope: No such file"),
+        (["--skip", "Nope/**"], "invalid value of --skip: the pattern \"Nope/**\" matches no case"),
+        (["--known-flaky", "@nope"], "invalid value of --known-flaky: failed to read nope: No such file"),
     ] {
         let ran = judged.run(&words);
         assert_eq!(ran.code, Some(5), "{ran:?}");
@@ -253,7 +253,7 @@ fn refused_configuration_is_the_judges_own_error() {
     ] {
         let ran = judged.run(&words);
         assert_eq!(ran.code, Some(5), "{ran:?}");
-        assert!(ran.stderr.contains("it exited with code 1 before it had asked anything:"), "{ran:?}");
+        assert!(ran.stderr.contains("the judge exited with code 1 before it requested a case:"), "{ran:?}");
         assert!(ran.stderr.contains(message), "{ran:?}");
     }
 }
@@ -268,12 +268,12 @@ fn program_that_is_no_judge_is_one_error() {
         (
             "no-such-judge",
             4,
-            "find the judge no-such-judge: there is no such program; install it with Go 1.24 or later: go install \
+            "no-such-judge not found; install it with Go 1.24 or later: go install \
              connectrpc.com/conformance/cmd/connectconformance@v1.0.7, and add \"$(go env GOPATH)/bin\" to PATH, or \
-             name the program with --judge PATH",
+             give its path with --judge PATH",
         ),
-        ("echo", 4, "its output is no report of a conformance suite (exit code 0)"),
-        ("true", 5, "it exited with code 0 before it had asked anything"),
+        ("echo", 4, "the judge exited with code 0 without a readable report"),
+        ("true", 5, "the judge exited with code 0 before it requested a case"),
     ] {
         let ran = run(judge);
         assert_eq!(ran.code, Some(code), "{ran:?}");

@@ -233,7 +233,7 @@ fn packages_are_built_and_run_in_their_directories() {
         assert!(all.command.stdout.contains(said), "{}", all.command);
 
         let none = world.run(&["run", "--go", "./untested"]);
-        none.assert_stdout("no package that matches has tests");
+        none.assert_stdout("no matching package has tests");
         let missing = world.run(&["run", "--go", "./nowhere"]);
         missing.assert_stdout("nowhere");
         assert_ne!(missing.code, Some(0), "{missing}");

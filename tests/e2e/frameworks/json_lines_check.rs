@@ -167,7 +167,7 @@ fn check_adapter_explains_what_is_wrong() {
     ran.line_with(&["expected", "it exits with code 0"]);
     ran.line_with(&["see", "docs/frameworks/json-lines.md#end"]);
     let ran = world.run(&["check-adapter", "no-such-adapter"]).assert_code(4);
-    ran.assert_stderr("find the adapter \"no-such-adapter\": there is no such program");
+    ran.assert_stderr("adapter not found: no-such-adapter");
     world.write("text", "");
     world.run(&["check-adapter", "./text"]).assert_code(4);
     world.write_program("own", "#!/bin/sh\nexit 0\n");

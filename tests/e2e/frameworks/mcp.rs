@@ -267,9 +267,9 @@ fn suite_of_the_configuration_gives_arguments() {
 fn command_of_a_server_that_can_not_be_started_is_one_error() {
     let world = world();
     let missing = world.run(&["run", "--mcp", "no-such-server --x"]).assert_code(4);
-    missing.assert_stdout("start the MCP server \"no-such-server --x\": there is no program no-such-server");
+    missing.assert_stdout("start the MCP server \"no-such-server --x\": no-such-server not found");
     let open = world.run(&["run", "--mcp", "'x"]).assert_code(4);
-    open.assert_stdout("expected a command, with quotes as in a shell");
+    open.assert_stdout("the command is empty or has an unclosed quote");
 }
 
 #[test]

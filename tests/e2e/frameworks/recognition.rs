@@ -179,7 +179,7 @@ fn recognition_starts_no_script_whatever_it_mentions() {
     world.run(&["list", "text"]).assert_code(4).assert_stderr("text is not executable");
     symlink("nowhere", world.path("dangling")).unwrap();
     let ran = world.run(&["list", "./dangling"]).assert_code(4);
-    ran.assert_stderr("it is a symbolic link to nowhere, which does not exist");
+    ran.assert_stderr("it is a broken symbolic link to nowhere");
     let ran = world.run(&["list", "./dangling", "script"]).assert_code(4);
     ran.assert_stderr("dangling is a symbolic link to nowhere, which does not exist");
     place(&world, &gtest("kinds"), "locked");
@@ -198,7 +198,7 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
     fs::create_dir(world.path("build")).unwrap();
     place(&world, Path::new(heeler), "build/heeler");
     let ran = world.run(&["list", "build"]).assert_code(4);
-    ran.assert_stderr("no native executable there contains a test framework");
+    ran.assert_stderr("no executable there contains a known test framework");
     // Naming it as an application still makes it one.
     place(&world, &gtest("kinds"), "kinds");
     assert_eq!(frameworks(&world, &["--mtp", &format!("{heeler} ./kinds"), "-E", "Math"]), ["mtp"]);

@@ -132,8 +132,9 @@ fn too_long_line_ends_the_filter_with_its_limit() {
     let (status, _, stderr) = server.end_with_open_stdin();
     assert_eq!(status.code(), Some(4));
     assert!(
-        stderr
-            .contains("failed to run the server: read a line of the client: expected at most 16777216 bytes"),
+        stderr.contains(
+            "failed to run the MCP server: read a line of the client: expected at most 16777216 bytes"
+        ),
         "{stderr}"
     );
 }
@@ -155,8 +156,8 @@ fn large_messages_pass_in_both_directions() {
 fn missing_server_is_named() {
     let world = TestWorld::new();
     let ran = world.run(&["mcp", "filter", "--", "no-such-server", "--server"]).assert_code(4);
-    ran.assert_stderr("failed to find the server no-such-server: there is no such program in PATH");
+    ran.assert_stderr("MCP server not found in PATH: no-such-server");
     let ran = world.run(&["mcp", "filter", "--", "./no-such-server"]).assert_code(4);
-    ran.assert_stderr("failed to run the server: execute ./no-such-server: No such file or directory");
+    ran.assert_stderr("failed to run the MCP server: execute ./no-such-server: No such file or directory");
     world.run(&["mcp", "filter", "node"]).assert_code(5);
 }
