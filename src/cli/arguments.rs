@@ -105,8 +105,8 @@ Filters (X is a text, =exact, ~part, /regex/ or #glob):
   state(WORD)                     by the last recorded outcome: failed, crashed,
                                   timed-out, passed, skipped, new
   all() none()                    every test, no test
-  & and, | + or, - without, ! not, ( )
-                                  operators; not binds tightest, or loosest";
+  & and, | + or, - and not, ! not, ( )
+                                  operators; not binds tightest, or binds loosest";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -115,9 +115,9 @@ Examples:
   heeler serve mcp build/unit_tests      serve the agent that started this process
   heeler serve rsp --port 4711           serve the suites of heeler.toml on this port";
 const MUTATION_SERVE_EXAMPLES: &str = "
-  heeler serve mutation                  serve mutants to clients of version 0.0.1-alpha.1
-  heeler serve stdio                     the same to the client of 0.4 that started this process
-  heeler serve socket --port 4711        the same to clients of 0.4 on this port";
+  heeler serve mutation                  serve the Mutation Server Protocol, version 0.0.1-alpha.1
+  heeler serve stdio                     the same in version 0.4, to the client that started this process
+  heeler serve socket --port 4711        the same in version 0.4, on this port";
 
 /// Returns the examples for the servers in this build.
 fn serve_examples() -> String {
@@ -127,9 +127,9 @@ fn serve_examples() -> String {
 const RUNS_RULE: &str = "\
 The newest 20 runs are kept in the state directory (.heeler/runs), with their
 journals and evidence; keep-runs in heeler.toml sets the number. A new run
-removes the oldest ones beyond it, but never one in progress.";
+removes the oldest runs in excess of it, but never a run in progress.";
 
-/// Runs test suites across worker processes and loses nothing when tests crash.
+/// Runs tests in worker processes and keeps every result when a test crashes.
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[command(
     name = "heeler",
@@ -155,35 +155,35 @@ pub(crate) enum CliCommand {
     Runs(RunsArguments),
     /// Print the report of an earlier run.
     Report(ReportArguments),
-    /// Write the history of durations and outcomes into a file, or take over such files.
+    /// Export or import the history of test durations and outcomes.
     History(HistoryArguments),
-    /// Serve test clients, such as editors, over the test protocol.
+    /// Serve editors, CI and agents over the MSTest Runner Protocol, MCP or RSP.
     Serve(Box<ServeArguments>),
     /// Serve clients of the Mutation Server Protocol: heeler serve mutation, stdio or socket.
     #[cfg(feature = "mutation")]
     #[command(name = parse::SERVER_COMMAND, hide = true)]
     ServeMutants(Box<MutationServerArguments>),
-    /// Test the mutants of sources: changes that their tests should notice.
+    /// Mutation testing: change the code and check that a test fails.
     #[cfg(feature = "mutation")]
     Mutate(Box<MutateArguments>),
-    /// Run clients under test of Connect's conformance suite.
+    /// Run the Connect conformance suite against a client.
     #[cfg(feature = "connect")]
     Connect(ConnectArguments),
-    /// Try a program that reports as JSON lines against every rule of their specification.
+    /// Check that a JSON lines adapter follows the specification.
     CheckAdapter(CheckAdapterArguments),
-    /// Run a server of the Model Context Protocol without its tests.
+    /// Hide the test tools of an MCP server.
     Mcp(McpArguments),
     /// Print a minidump as text.
     #[cfg(feature = "minidump")]
     Dump(DumpArguments),
-    /// Check this machine for crash capture, cgroups and limits.
+    /// Check whether this machine supports crash capture, cgroups and memory limits.
     Doctor(GeneralArguments),
     /// Print a completion script for a shell.
     Completions {
-        /// Shell of the script.
+        /// Shell for which to print the script.
         shell: Shell,
     },
-    /// Write the manual pages, one for each command, into a directory.
+    /// Write a manual page for each command to a directory.
     Man {
         /// Directory, such as ~/.local/share/man/man1.
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -205,26 +205,26 @@ pub(crate) struct RunArguments {
     pub programs: ProgramArguments,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Rerun tests of an earlier run: failed (the failed tests of the latest run), not-run (its tests without
-    /// a result, because it was cancelled, stopped or killed), or both of RUN (latest, or the beginning of an
-    /// id that heeler runs lists). Tests that the rerun does not run remain in its own rerun set. Without
-    /// programs, the programs of the earlier run are used, unless that run was copied.
+    /// Rerun tests of an earlier run: failed (tests that failed in the latest run), not-run (tests without a
+    /// result there, because it was cancelled, stopped or killed), or both kinds of RUN (latest, or the start
+    /// of an id printed by heeler runs). Tests that do not run this time are kept for the next rerun. If no
+    /// programs are named, the programs of the earlier run are used, unless that run was copied.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
-    /// Build and list the tests, and run none.
+    /// Build and list the tests without running them.
     #[arg(long = "no-run", conflicts_with = "debugger", help_heading = "Running")]
     pub is_no_run: bool,
     #[command(flatten)]
     pub running: RunningArguments,
     #[command(flatten)]
     pub repetition: RepetitionArguments,
-    /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses
-    /// the terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended.
-    /// Time limits are off, and output is shown live.
+    /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}" (without
+    /// {pid}, -p PID is appended). The debugger uses the terminal and attaches before the first instruction
+    /// of the test. Time limits are off, and output is shown live.
     #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
     pub debugger: Option<DebuggerCommand>,
-    /// Format of standard output: nothing (results are printed to standard error), or one JSON object a line
-    /// for each event of the run.
+    /// Format of standard output: human prints nothing there (results go to standard error), json prints one
+    /// JSON object per line for each event of the run.
     #[arg(
         long,
         value_enum,
@@ -246,14 +246,15 @@ pub(crate) struct RunArguments {
 #[command(next_help_heading = "Running")]
 #[command(group = clap::ArgGroup::new("repetition").multiple(false).args(["repeat", "stress_count", "stress_duration"]))]
 pub(crate) struct RepetitionArguments {
-    /// Run each test N times, or until-fail:N; it ends with its first iteration that does not pass.
+    /// Run each test N times; a test that does not pass is not repeated further (until-fail:N means the
+    /// same).
     #[arg(long, value_name = "N", value_parser = convert::repeat)]
     pub repeat: Option<NonZeroU32>,
-    /// Run each test N times, as --repeat does, or infinite: until the run is cancelled.
+    /// Same as --repeat N; with infinite, repeat until the run is cancelled.
     #[arg(long, value_name = "N", value_parser = convert::stress_count)]
     pub stress_count: Option<StressCount>,
-    /// Run all tests again and again until this time has elapsed, such as 10m; a test ends with its first
-    /// iteration that does not pass.
+    /// Repeat all tests until this time has elapsed, such as 10m; a test that does not pass is not repeated
+    /// further.
     #[arg(long, value_name = "TIME", value_parser = heeler_config::parse_positive_duration)]
     pub stress_duration: Option<Duration>,
 }
@@ -272,7 +273,7 @@ pub(crate) struct ListArguments {
     pub programs: ProgramArguments,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Output format: for people, for programs, or one name per line.
+    /// Output format: human, json, or names (one per line).
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: ListFormat,
     #[command(flatten)]
@@ -283,10 +284,10 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = RUNS_RULE)]
 pub(crate) struct RunsArguments {
-    /// Output format: for people, for programs, or one id per line.
+    /// Output format: human, json, or names (one run id per line).
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: RunsFormat,
-    /// First remove the oldest runs beyond keep-runs, as the next run would.
+    /// First remove the oldest runs in excess of keep-runs, as the next run would.
     #[arg(long = "prune")]
     pub is_pruning: bool,
     #[command(flatten)]
@@ -296,14 +297,14 @@ pub(crate) struct RunsArguments {
 /// Arguments of `heeler report`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct ReportArguments {
-    /// The run: latest, the beginning of its id, or the name of its directory.
+    /// Run to report: latest, the start of its id, or the name of its directory.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
-    /// Directory of the run of one partition; repeated for all of them: the partitions are checked to be
-    /// disjoint and complete, and reported together.
+    /// Run directory of one partition; repeat the option for every partition. Heeler checks that the
+    /// partitions are disjoint and complete, and reports them together.
     #[arg(long = "shard", value_name = "DIR", conflicts_with = "run", value_hint = ValueHint::DirPath)]
     pub shards: Vec<PathBuf>,
-    /// Format of the report: for people, or one JSON object a line as heeler run prints them.
+    /// Format of the report: human, or json (one JSON object per line, as printed by heeler run).
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Reporting")]
     pub format: RunFormat,
     #[command(flatten)]
@@ -333,12 +334,12 @@ pub(crate) struct ServeArguments {
     /// Listen for clients on this port of 127.0.0.1; with port 0, a free port is chosen and printed.
     #[arg(long, value_name = "N", help_heading = "Transport")]
     pub port: Option<u16>,
-    /// Listen for clients on a local socket with this path.
+    /// Listen for clients on a Unix domain socket with this path.
     #[arg(long, value_name = "NAME", help_heading = "Transport")]
     pub pipe: Option<PathBuf>,
-    /// Protocol of the clients: mtp, the MSTest Runner Protocol, mcp, the Model Context Protocol, or rsp, the
-    /// Runtime Server Protocol. It may be the first word instead; unless a transport is named, mcp is then
-    /// served on standard input and output, the others on port 0.
+    /// Protocol of the clients: mtp (MSTest Runner Protocol), mcp (Model Context Protocol) or rsp (Runtime
+    /// Server Protocol). May also be the first argument: heeler serve mcp; the default transport is then
+    /// --stdio for mcp, and --port 0 for the others.
     #[arg(long, value_name = "NAME", value_parser = convert::protocols(), help_heading = "Transport")]
     pub protocol: Option<String>,
     /// Have the client attach its debugger to each test before its first instruction, one test at a time.
@@ -364,32 +365,32 @@ pub(crate) struct ServedArguments {
 /// Returns the help of `--framework`, with the names of the frameworks from their registry.
 fn framework_help() -> String {
     let names = heeler_adapters::framework_names();
-    format!("Framework of the programs, instead of detecting it: {names}")
+    format!("Test framework of the programs (default: detected): {names}")
 }
 
 /// Arguments that name the test programs.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct ProgramArguments {
-    /// Test programs or globs, or directories in which they are searched; without any, the suites of
-    /// heeler.toml, or the cargo package of this directory.
+    /// Test programs, globs, or directories to search for test programs. Default: the suites of heeler.toml,
+    /// or the cargo package in this directory.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
     pub programs: Vec<PathBuf>,
-    /// Build and run the test programs of a cargo package or workspace.
+    /// Build and run the tests of a cargo package or workspace.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
     pub cargo: Option<PathBuf>,
-    /// Further argument for cargo, such as --cargo-arg=--locked; may be repeated.
+    /// Extra argument for cargo, such as --cargo-arg=--locked; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
-    /// Run the mcp.test.* tools of an MCP server: the command that starts it, such as 'node server.js', or
-    /// the address of one that runs, such as http://127.0.0.1:3000/mcp; may be repeated.
+    /// Run the mcp.test.* tools of an MCP server, given as the command that starts it, such as 'node
+    /// server.js', or as the address of a running server, such as http://127.0.0.1:3000/mcp; may be repeated.
     #[arg(long, value_name = "COMMAND")]
     pub mcp: Vec<String>,
-    /// Run the tests of an application of Microsoft Testing Platform (MSTest, NUnit, xUnit): the command that
-    /// starts it, such as bin/Debug/net10.0/Tests, or 'dotnet exec Tests.dll'; may be repeated.
+    /// Run the tests of a Microsoft Testing Platform application (MSTest, NUnit, xUnit), given as the command
+    /// that starts it, such as bin/Debug/net10.0/Tests or 'dotnet exec Tests.dll'; may be repeated.
     #[arg(long, value_name = "COMMAND")]
     pub mtp: Vec<String>,
-    /// Run the CTest tests of this build folder of a CMake project.
+    /// Run the CTest tests of this CMake build directory.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
     pub ctest: Option<PathBuf>,
     #[command(flatten)]
@@ -400,7 +401,7 @@ pub(crate) struct ProgramArguments {
     pub framework: Option<String>,
     #[command(flatten)]
     pub cargo_targets: CargoTargetArguments,
-    /// Arguments of the test programs, behind those of heeler.toml.
+    /// Arguments for the test programs, appended to the args of heeler.toml.
     #[arg(last = true, value_name = "ARGS", help_heading = None)]
     pub program_args: Vec<String>,
 }
@@ -443,23 +444,24 @@ impl ProgramArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct SelectionArguments {
-    /// Select tests whose name contains a text or matches a glob (*, ?), or that match a filter expression,
-    /// such as 'test(parse) & not tag(slow)'; may be repeated: a test that matches any of them is selected.
+    /// Select tests whose name contains this text or matches this glob (*, ?), or that match a filter
+    /// expression, such as 'test(parse) & not tag(slow)'. May be repeated: a test that matches any filter is
+    /// selected.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
     pub filters: Vec<Filter>,
-    /// Run tests that their framework skips (#[ignore], DISABLED_): default skips them, only runs nothing
-    /// else, all runs every test.
+    /// Whether to run tests that are ignored in the code (#[ignore], DISABLED_): default skips them, only
+    /// runs nothing else, all runs every test.
     #[arg(long, value_name = "WHICH", value_parser = convert::run_ignored(), default_value = "default", hide_default_value = true)]
     pub run_ignored: RunIgnored,
-    /// Select one partition of the tests: slice:k/n, hash:k/n, or time:k/n, which needs --partition-history.
+    /// Select partition k of n of the tests: slice:k/n, hash:k/n, or time:k/n (needs --partition-history).
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<PartitionSpec>,
-    /// History whose durations time:k/n splits by, the same file on all machines: a copy of history.sqlite in
-    /// a state directory. Without it, time:k/n splits as hash:k/n does.
+    /// History file with the test durations for time:k/n: a copy of a state directory's history.sqlite, the
+    /// same on all machines. Without it, time:k/n splits like hash:k/n.
     #[arg(long, value_name = "FILE", requires = "partition", value_hint = ValueHint::FilePath)]
     pub partition_history: Option<PathBuf>,
-    /// Run nothing unless the tests and durations that are split have this digest, which the first line of
-    /// another partition's run shows.
+    /// Fail before running anything unless the tests and durations to split have this digest, which every
+    /// partition prints in the first line of its run.
     #[arg(long, value_name = "DIGEST", requires = "partition", value_parser = convert::split_digest)]
     pub partition_digest: Option<SplitDigest>,
 }
@@ -469,37 +471,37 @@ pub(crate) struct SelectionArguments {
 #[command(next_help_heading = "Running")]
 #[command(group = clap::ArgGroup::new("fail-limit").multiple(false).args(["fail_fast", "is_no_fail_fast", "max_fail"]))]
 pub(crate) struct RunningArguments {
-    /// Number of tests that run at the same time, or num-cpus.
+    /// Number of tests to run in parallel, or num-cpus.
     #[arg(short, long, value_name = "N", alias = "test-threads", value_parser = convert::jobs)]
     pub jobs: Option<JobCount>,
-    /// Run each test in a process of its own.
+    /// Run each test in its own process.
     #[arg(long = "isolate")]
     pub is_isolated: bool,
-    /// Memory limit of a test process and all its descendants, such as 512MiB, above which they are killed;
-    /// none removes a limit of heeler.toml.
+    /// Memory limit of a test process and its descendants, such as 512MiB; they are killed if they exceed it.
+    /// none removes the limit of heeler.toml.
     #[arg(long, value_name = "SIZE", value_parser = convert::memory_limit)]
     pub max_memory: Option<MemoryLimit>,
-    /// Run in random order; the seed of an earlier run repeats its order.
+    /// Run tests in random order; the seed of an earlier run repeats its order.
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
     pub shuffle: Option<ShuffleMode>,
-    /// Number of retries of a failed test, each at once; or with delays, such as
-    /// count=3,backoff=exponential,delay=1s, further with max-delay=10s and jitter.
+    /// Number of times to retry a failed test, without a delay; or with delays, such as
+    /// count=3,backoff=exponential,delay=1s (also max-delay=10s and jitter).
     #[arg(long, value_name = "N", value_parser = heeler_config::parse_retries)]
     pub retries: Option<RetryPolicy>,
-    /// Result of a flaky test, one that passes on a retry.
+    /// Result of a flaky test (a test that passes on a retry).
     #[arg(long, value_name = "RESULT", value_parser = convert::flaky_result())]
     pub flaky_result: Option<FlakyResult>,
-    /// Time limit of a test, such as 30s or 5m; none removes a limit of heeler.toml.
+    /// Time limit of a test, such as 30s or 5m; none removes the limit of heeler.toml.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub timeout: Option<TimeLimit>,
     /// Report a test as slow each time this period elapses.
     #[arg(long, value_name = "TIME", value_parser = convert::slow_timeout)]
     pub slow_timeout: Option<SlowTimeout>,
-    /// Time limit of the whole run, such as 30m: running tests are then cancelled, the rest is reported as
+    /// Time limit of the whole run, such as 30m: running tests are then cancelled, the others are reported as
     /// not run.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub run_timeout: Option<TimeLimit>,
-    /// Stop the run at the first failure: running tests finish, the rest is not run. With =immediate,
+    /// Stop the run at the first failure: running tests finish, the others are not run. With =immediate,
     /// running tests are cancelled.
     #[arg(
         long,
@@ -514,7 +516,7 @@ pub(crate) struct RunningArguments {
     /// Run all tests, regardless of failures.
     #[arg(long = "no-fail-fast", alias = "nff")]
     pub is_no_fail_fast: bool,
-    /// Stop the run at this number of failures: running tests finish, the rest is not run.
+    /// Stop the run after N failures: running tests finish, the others are not run.
     #[arg(long, value_name = "N")]
     pub max_fail: Option<NonZeroU32>,
 }
@@ -526,8 +528,8 @@ pub(crate) struct ReportingArguments {
     /// Show the output of tests live; tests then run one at a time, unless -j is given.
     #[arg(long = "no-capture", alias = "nocapture")]
     pub is_output_shown: bool,
-    /// Report the values of configured environment variables, in the commands that run a test again, and the
-    /// arguments of processes that tests left behind.
+    /// Show the values of configured environment variables in reproduce commands, and the arguments of leaked
+    /// processes.
     #[arg(long = "show-env")]
     pub is_environment_shown: bool,
     #[command(flatten)]
@@ -556,16 +558,16 @@ pub(crate) struct ReportFileArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "General")]
 pub(crate) struct GeneralArguments {
-    /// Profile of heeler.toml whose settings are used.
+    /// Profile of heeler.toml to use.
     #[arg(short = 'P', long, value_name = "NAME")]
     pub profile: Option<String>,
     /// Read this file instead of the nearest heeler.toml in this directory or above.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config_file: Option<PathBuf>,
-    /// Directory of the history and the journals of runs.
+    /// Directory for the test history and the journals of runs.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
-    /// Neither use nor record the history of durations and outcomes.
+    /// Do not use or record the history of test durations and outcomes.
     #[arg(long = "no-history")]
     pub is_history_off: bool,
     /// Use colours: auto (on terminals), always or never.
@@ -578,7 +580,7 @@ pub(crate) struct GeneralArguments {
         hide_default_value = true
     )]
     pub color: ColorChoice,
-    /// Log more; may be repeated.
+    /// Log more: -v for info, -vv for debug.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
 }

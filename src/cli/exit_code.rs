@@ -24,6 +24,6 @@ exit_codes! {
     CommandLine = 5, "invalid command line or configuration";
     ZeroTests = 8, "no tests to run";
     Internal = 10, "internal error of Heeler";
-    ParentExited = 11, "the client's process, named by it or by --exit-on-process-exit, has exited";
-    MaxFailures = 13, "the limit of failures was reached";
+    ParentExited = 11, "the watched client process has exited (named by the client, or by --exit-on-process-exit)";
+    MaxFailures = 13, "the failure limit was reached (--fail-fast, --max-fail)";
 }

@@ -15,10 +15,10 @@ pub(crate) struct CargoTargetArguments {
     /// Do not test this package of the workspace; may be repeated.
     #[arg(long = "exclude", value_name = "SPEC")]
     pub excluded: Vec<String>,
-    /// Build with optimisation.
+    /// Build in release mode, with optimisations.
     #[arg(short = 'r', long = "release")]
     pub is_release: bool,
-    /// Build with this profile of cargo.
+    /// Build with this cargo profile.
     #[arg(long, value_name = "NAME")]
     pub cargo_profile: Option<String>,
     /// Features to activate; may be repeated.

@@ -13,19 +13,20 @@ Examples:
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckAdapterArguments {
-    /// The program: a name in PATH, or a path. Its tests are run.
+    /// Adapter to check: a name in PATH, or a path. Its tests are run.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
     pub program: String,
-    /// Its arguments.
+    /// Arguments of the adapter.
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<OsString>,
-    /// What carries the reports: descriptor 3 (json-lines), or standard input and output (json-lines-stdio).
+    /// Channel for the reports: file descriptor 3 (json-lines), or standard input and output
+    /// (json-lines-stdio).
     #[arg(long, value_name = "NAME", default_value = "json-lines", value_parser = ["json-lines", "json-lines-stdio"])]
     pub framework: String,
-    /// How long the program may take for each report, and to exit.
+    /// Time limit for each report, and for the exit of the adapter.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = heeler_config::parse_positive_duration)]
     pub timeout: Duration,
-    /// Output format: for people, or for programs.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: CheckFormat,
 }
@@ -33,9 +34,9 @@ pub(crate) struct CheckAdapterArguments {
 /// `--format` of `heeler check-adapter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum CheckFormat {
-    /// A line for each rule, and what is wrong below it.
+    /// One line per rule, followed by its violations.
     #[default]
     Human,
-    /// A JSON array with an object for each rule, one in each line.
+    /// A JSON array with one object per rule, one per line.
     Json,
 }

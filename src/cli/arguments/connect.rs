@@ -42,17 +42,17 @@ impl ConnectArguments {
 /// What is done for a client under test.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub(crate) enum ConnectCommand {
-    /// Run the cases of the conformance suite, and report their results.
+    /// Run the conformance suite and report the results.
     ///
-    /// The judge, connectconformance, is started for the cases that are selected; the verdicts are its own.
+    /// Runs connectconformance (the judge) for the selected cases; the judge decides which of them pass.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<ConnectRunArguments>),
-    /// List the cases of the conformance suite, with their tags.
+    /// List the cases of the conformance suite with their tags.
     List(Box<ConnectListArguments>),
-    /// Stand between connectconformance and many processes of a client under test.
+    /// Distribute the cases of connectconformance among several processes of a client.
     ///
-    /// It is started as the client: connectconformance --mode client -- heeler connect relay -- CLIENT. A
-    /// process that dies, hangs or writes garbage costs its one case.
+    /// Start the relay in place of the client: connectconformance --mode client -- heeler connect relay --
+    /// CLIENT. If a client process dies, hangs or writes garbage, only its current case fails.
     Relay(Box<ClientArguments>),
     /// Pass what the judge writes on to the heeler that started the judge.
     #[command(hide = true)]
@@ -64,28 +64,28 @@ pub(crate) enum ConnectCommand {
 pub(crate) struct ConnectRunArguments {
     #[command(flatten)]
     pub judge: JudgeArguments,
-    /// End the judge after this time in which it has sent nothing and no case runs.
+    /// Stop the judge if it sends nothing for this time while no case is running.
     #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Judge", value_parser = heeler_config::parse_positive_duration)]
     pub judge_timeout: Duration,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Run cases of an earlier run again: failed (the failed ones of the latest run), not-run (those without
-    /// a result), or both of RUN (latest, or the beginning of an id that heeler runs lists).
+    /// Rerun cases of an earlier run: failed (cases that failed in the latest run), not-run (cases without a
+    /// result there), or both kinds of RUN (latest, or the start of an id printed by heeler runs).
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
-    /// Number of retries of a failed case, each in a further run of the judge; or with delays, such as
+    /// Number of times to retry a failed case, each time in another run of the judge; or with delays, such as
     /// count=3,backoff=exponential,delay=1s.
     #[arg(long, value_name = "N", value_parser = heeler_config::parse_retries, help_heading = "Running")]
     pub retries: Option<RetryPolicy>,
-    /// Result of a flaky case, one that passes on a retry.
+    /// Result of a flaky case (a case that passes on a retry).
     #[arg(long, value_name = "RESULT", value_parser = convert::flaky_result(), help_heading = "Running")]
     pub flaky_result: Option<FlakyResult>,
-    /// Time limit of the whole run, such as 30m: the judge is then ended, and cases without a verdict are
+    /// Time limit of the whole run, such as 30m: the judge is then stopped, and cases without a verdict are
     /// reported as not run.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit, help_heading = "Running")]
     pub run_timeout: Option<TimeLimit>,
-    /// Format of standard output: nothing (results are printed to standard error), or one JSON object a line
-    /// for each event of the run.
+    /// Format of standard output: human prints nothing there (results go to standard error), json prints one
+    /// JSON object per line for each event of the run.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Reporting")]
     pub format: RunFormat,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) struct ConnectListArguments {
     pub judge: JudgeArguments,
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Output format: for people, for programs, or one name per line.
+    /// Output format: human, json, or names (one per line).
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub format: ListFormat,
     #[command(flatten)]
@@ -114,22 +114,21 @@ pub(crate) struct ConnectListArguments {
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(next_help_heading = "Judge")]
 pub(crate) struct JudgeArguments {
-    /// The judge: a path, or a name in PATH.
+    /// Program that judges the client: a path, or a name in PATH.
     #[arg(long, value_name = "PROGRAM", default_value = "connectconformance", value_hint = ValueHint::CommandName)]
     pub judge: String,
-    /// Configuration of the judge, in YAML: the features of the client. Without it, all but a few are
-    /// assumed.
+    /// YAML configuration of the judge: the features that the client supports. Default: all but a few.
     #[arg(long = "conf", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub conf: Option<PathBuf>,
-    /// Pattern of cases that are known to fail, or @FILE with a pattern a line; may be repeated. They are
-    /// reported as skipped when they fail, and as failed when they pass.
+    /// Cases that are expected to fail: a pattern, or @FILE with one pattern per line; may be repeated. Such
+    /// a case is reported as skipped if it fails, and as failed if it passes.
     #[arg(long, value_name = "PATTERN")]
     pub known_failing: Vec<String>,
-    /// Pattern of cases that are known to be flaky, or @FILE; may be repeated. They are reported as skipped
-    /// when they fail.
+    /// Cases that are known to be flaky: a pattern, or @FILE; may be repeated. Such a case is reported as
+    /// skipped if it fails.
     #[arg(long, value_name = "PATTERN")]
     pub known_flaky: Vec<String>,
-    /// Pattern of cases to leave out, or @FILE; may be repeated.
+    /// Cases to skip: a pattern, or @FILE; may be repeated.
     #[arg(long, value_name = "PATTERN")]
     pub skip: Vec<String>,
 }
@@ -172,17 +171,16 @@ impl ConnectListArguments {
 /// The client under test, and how it is run.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct ClientArguments {
-    /// Number of processes of the client at the same time, or num-cpus. Without it 16: cases mostly wait.
+    /// Number of client processes to run in parallel, or num-cpus. Default: 16, because cases mostly wait.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs)]
     pub jobs: Option<JobCount>,
-    /// Time limit of a case. Without it 15s, because connectconformance gives up when nothing is answered
-    /// for 20 s.
+    /// Time limit of a case. Default: 15s, because connectconformance gives up after 20 s without an answer.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub timeout: Option<TimeLimit>,
-    /// Run each case in a process of its own.
+    /// Run each case in its own process.
     #[arg(long = "isolate")]
     pub is_isolated: bool,
-    /// Memory limit of a process of the client and all its descendants, such as 512MiB.
+    /// Memory limit of a client process and its descendants, such as 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = convert::memory_limit)]
     pub max_memory: Option<MemoryLimit>,
     #[command(flatten)]

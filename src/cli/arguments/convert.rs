@@ -25,26 +25,24 @@ use heeler_report::{ReportRequest, find_report_format};
 /// Error in the value of an option.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ArgumentValueError {
-    #[error("expected a whole number from 1, or num-cpus")]
+    #[error("expected a number of at least 1, or num-cpus")]
     Jobs,
-    #[error(
-        "expected a seed, a whole number from 0; a program goes before the option, or write --shuffle=random"
-    )]
+    #[error("expected a number as the seed; name programs before --shuffle, or use --shuffle=random")]
     Shuffle,
     #[error("expected wait or immediate")]
     FailFast,
-    #[error("expected a whole number from 1, or until-fail:N")]
+    #[error("expected a number of at least 1, or until-fail:N")]
     Repeat,
-    #[error("a test that may fail first is run with --retries N")]
+    #[error("use --retries N to repeat a failed test until it passes")]
     UntilPass,
-    #[error("expected a whole number from 1, or infinite")]
+    #[error("expected a number of at least 1, or infinite")]
     StressCount,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
     #[cfg(feature = "mutation")]
     #[error("expected a percentage from 0 to 100")]
     Percentage,
-    #[error("expected the digest of a partition: 16 hexadecimal digits")]
+    #[error("expected a partition digest (16 hexadecimal digits)")]
     SplitDigest,
     #[error("{0}")]
     Filter(String),
@@ -228,8 +226,8 @@ where
 /// Returns the help of `--report`, with the registered formats.
 pub(super) fn report_help() -> String {
     format!(
-        "Write a report file, such as --report junit=out/junit.xml; {{run}} in its name stands for the run's id; may be \
-         repeated [formats: {}]",
+        "Write a report file, such as --report junit=out/junit.xml; {{run}} in the name is replaced by the run's id; may \
+         be repeated [formats: {}]",
         heeler_config::report_format_names()
     )
 }

@@ -25,17 +25,17 @@ impl HistoryArguments {
 /// What is done with the history.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub(crate) enum HistoryCommand {
-    /// Write the history into a file, for other machines or as an artifact of a CI job.
+    /// Write the history to a file, for other machines or as a CI artifact.
     Export {
-        /// File; an existing one is replaced.
+        /// File to write; an existing file is replaced.
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
         #[command(flatten)]
         general: GeneralArguments,
     },
-    /// Take over what files of heeler history export have, where it is newer than the history here.
+    /// Merge exported history files into the local history; the newer entry of a test wins.
     Import {
-        /// Files, such as those of all partitions of a run.
+        /// Files written by heeler history export, such as one for each partition of a run.
         #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
         files: Vec<PathBuf>,
         #[command(flatten)]

@@ -16,68 +16,67 @@ use crate::cli::display::mutants::MutantFormat;
 const EXAMPLES: &str = "\
 Examples:
   heeler mutate                             test the mutants of a cargo package
-  heeler mutate src/parse.rs                those of a file
+  heeler mutate src/parse.rs                mutants of one file
   heeler mutate src/net/ '!src/net/tls*.rs'
   heeler mutate src/lib.rs:10:1-80:1
-  heeler mutate --in-diff main              those of the lines that differ from a branch
-  heeler mutate --shard 1/4 --json 1.json   a quarter of them
-  heeler mutate -E 'not test(slow)'         with the other tests only
-  heeler mutate --operators all             changes of literals and arguments as well
-  heeler mutate --time-limit 10m            what is known of a random sample by then
+  heeler mutate --in-diff main              mutants in lines that differ from a branch
+  heeler mutate --shard 1/4 --json 1.json   a quarter of the mutants
+  heeler mutate -E 'not test(slow)'         run only these tests
+  heeler mutate --operators all             change literals and arguments as well
+  heeler mutate --time-limit 10m            test a random sample for 10 minutes
   heeler mutate --min-score 80 --html mutants.html
   heeler mutate --build 'make tests' --test 'tests/*_test'
   heeler mutate --build 'cmake -B b && cmake --build b' --ctest b src/parse.c
-  heeler mutate --pytest                    a project in Python
-  heeler mutate --list                      list them, and test none
-  heeler mutate --list --format json        as the report schema of mutation testing tools
+  heeler mutate --pytest                    a Python project
+  heeler mutate --list                      list the mutants without testing them
+  heeler mutate --list --format json        as a mutation testing report in JSON
 
 Suppression:
-  // heeler: no-mutate                      before a statement or item, or behind code in its line
+  // heeler: no-mutate                      before a statement or item, or after code on its line
   # heeler: no-mutate, # pragma: no mutate  the same in Python
   #[mutants::skip]                          on an item
 
-Exit codes: 0, or 2 if the score is below --min-score or tests fail without a mutant, 3 if cancelled or at
---time-limit, 4 if there is no build, 5 if a word names nothing, 8 if there are no mutants";
+Exit codes: 0, or 2 if the score is below --min-score or tests fail without a mutant, 3 if cancelled or
+stopped by --time-limit, 4 if the build fails, 5 if an argument is invalid, 8 if there are no mutants";
 
 /// Arguments of `heeler mutate`.
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MutateArguments {
-    /// Sources of the cargo package or workspace: files, directories and globs, relative to this directory;
-    /// FILE:LINE, FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN for the mutants that lie inside; a ! before
-    /// one leaves it out. Without any, those of the packages that cargo test tests here.
+    /// Sources to mutate: files, directories or globs, relative to this directory, or FILE:LINE,
+    /// FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN for the mutants in that range; a leading ! excludes.
+    /// Default: all sources of the packages that cargo test would test here.
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<String>,
-    /// Only mutants in lines that differ from this commit or branch, as git diff compares them; those of new
-    /// files as well.
+    /// Only mutants in lines that differ from this commit or branch (see git diff), including new files.
     #[arg(long, value_name = "REF", help_heading = "Selection")]
     pub in_diff: Option<String>,
-    /// Set of mutation operators: standard, changes that tests should notice, or all, which adds changes of
-    /// literals, arguments and texts (many survivors of these do not matter).
+    /// Set of mutation operators: standard (changes that tests should detect), or all, which also changes
+    /// literals, arguments and strings (many survivors among these do not matter).
     #[arg(long, value_enum, default_value_t, value_name = "SET", help_heading = "Selection")]
     pub operators: OperatorSet,
-    /// Only part K of N of the mutants, which are divided by their ids.
+    /// Only part K of N of the mutants, split by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
-    /// Run only tests whose name contains a text or matches a glob (*, ?), or that match a filter expression,
-    /// such as 'not test(slow)'; may be repeated: a test that matches any of them runs. Those that StrykerJS
-    /// runs are not concerned.
+    /// Run only tests whose name contains this text or matches this glob (*, ?), or that match a filter
+    /// expression, such as 'not test(slow)'. May be repeated: a test that matches any filter runs. Does not
+    /// apply to tests run by StrykerJS.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter, help_heading = "Selection")]
     pub filters: Vec<Filter>,
     #[command(flatten)]
     pub build: BuildArguments,
-    /// Number of test processes at the same time; by default, one for each processor.
+    /// Number of test processes to run in parallel (default: one per CPU).
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
-    /// End after this time, such as 90s or 10m, builds included, with what is known by then; the mutants are
-    /// tested in random order. Untested mutants are reported as pending, and the exit code is 3.
+    /// Stop after this time, such as 90s or 10m, including builds, and report the results so far. The mutants
+    /// are then tested in random order, untested mutants are reported as pending, and the exit code is 3.
     #[arg(long, value_name = "DURATION", value_parser = convert::duration, help_heading = "Running")]
     pub time_limit: Option<Duration>,
-    /// Exit with 2 if the score is lower: the percentage of mutants that tests notice, of those that they
-    /// could notice.
+    /// Exit with 2 if the mutation score is lower: the percentage of detected mutants among all that tests
+    /// could detect.
     #[arg(long, value_name = "PERCENT", value_parser = convert::percentage, help_heading = "Running")]
     pub min_score: Option<f64>,
-    /// Write the report schema of mutation testing tools, version 2.
+    /// Write a JSON report (mutation testing report schema, version 2).
     #[arg(
         long,
         value_name = "FILE",
@@ -86,7 +85,7 @@ pub(crate) struct MutateArguments {
         help_heading = "Reporting"
     )]
     pub json: Option<PathBuf>,
-    /// Write a page with the sources and their mutants.
+    /// Write an HTML report with the sources and their mutants.
     #[arg(
         long,
         value_name = "FILE",
@@ -95,7 +94,7 @@ pub(crate) struct MutateArguments {
         help_heading = "Reporting"
     )]
     pub html: Option<PathBuf>,
-    /// Write the survivors for code scanning.
+    /// Write the survivors as SARIF, for code scanning.
     #[arg(
         long,
         value_name = "FILE",
@@ -104,13 +103,13 @@ pub(crate) struct MutateArguments {
         help_heading = "Reporting"
     )]
     pub sarif: Option<PathBuf>,
-    /// Print survivors as annotations of GitHub Actions to standard output, as is done there by itself.
+    /// Print survivors as GitHub Actions annotations to standard output (the default in GitHub Actions).
     #[arg(long = "github", conflicts_with = "is_list", help_heading = "Reporting")]
     pub is_github: bool,
-    /// List the mutants, and test none.
+    /// List the mutants without testing them.
     #[arg(long = "list", help_heading = "Output")]
     pub is_list: bool,
-    /// Format of the list: for people, or the JSON of mutation testing reports.
+    /// Format of the list: human, or json (mutation testing report schema).
     #[arg(
         long,
         value_enum,
@@ -144,16 +143,16 @@ impl OperatorSet {
 /// How a project is built that is not Cargo's.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct BuildArguments {
-    /// Shell command that builds the tests of a project in C or C++. It runs in a copy of this directory, in
-    /// which the sources and headers have mutants: all but those of tests and examples. They are compiled
-    /// with cc, gcc, c++ or g++, as the build finds them in PATH.
+    /// Shell command that builds the tests of a C or C++ project. It runs in a copy of this directory in
+    /// which all sources and headers except tests and examples are mutated, and must find its compiler (cc,
+    /// gcc, c++ or g++) in PATH.
     #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "Projects in C and C++")]
     pub build: Option<String>,
-    /// The tests are those that CTest knows in this directory, which the build makes.
+    /// Run the CTest tests of this directory, which the build creates.
     #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C and C++")]
     pub ctest: Option<PathBuf>,
-    /// The tests are those of these programs, which the build makes: a path or glob. A program without a test
-    /// framework is one test, with its exit code.
+    /// Run the tests of this program, which the build creates: a path or glob; may be repeated. A program
+    /// without a known test framework is one test, which passes with exit code 0.
     #[arg(
         long = "test",
         value_name = "PROGRAM",
@@ -162,9 +161,9 @@ pub(crate) struct BuildArguments {
         help_heading = "Projects in C and C++"
     )]
     pub test_programs: Vec<String>,
-    /// The tests are those that pytest collects in this directory or file of a project in Python, by default
-    /// in the whole of it. Without this option, a directory with pyproject.toml, setup.cfg, setup.py or
-    /// pytest.ini is one, unless it is in a cargo package.
+    /// Mutate a Python project and run the tests that pytest collects in this directory or file (default: the
+    /// whole project). Implied in a directory with pyproject.toml, setup.cfg, setup.py or pytest.ini that is
+    /// not in a cargo package.
     #[arg(
         id = "pytest",
         long = "pytest",
@@ -175,7 +174,7 @@ pub(crate) struct BuildArguments {
         help_heading = "Projects in Python"
     )]
     pub pytest: Option<PathBuf>,
-    /// Python interpreter that runs pytest, instead of that of VIRTUAL_ENV, or python3.
+    /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV, or python3).
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -192,7 +191,7 @@ pub(crate) struct BuildArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Cargo")]
 pub(crate) struct CargoBuildArguments {
-    /// The mutants and the tests are those of this package of the workspace; may be repeated.
+    /// Mutate and test only this package of the workspace; may be repeated.
     #[arg(short = 'p', long = "package", value_name = "NAME", conflicts_with_all = ["build", "pytest"])]
     pub packages: Vec<String>,
     /// Features to activate; may be repeated.
@@ -258,23 +257,23 @@ fn command_line_with(general: &GeneralArguments, jobs: Option<JobCount>) -> Comm
 /// Arguments of `heeler serve mutation`, `heeler serve stdio` and `heeler serve socket`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct MutationServerArguments {
-    /// How clients reach the server: mutation (version 0.0.1-alpha.1 over WebSocket and HTTP, or 0.4, on a
-    /// port of loopback), stdio (0.4 on standard input and output) or socket (0.4 on a port).
+    /// Transport: mutation (protocol version 0.0.1-alpha.1 over WebSocket and HTTP, or 0.4, on a loopback
+    /// port), stdio (0.4 on standard input and output) or socket (0.4 on a port).
     #[arg(value_enum, value_name = "TRANSPORT")]
     pub transport: MutationServerTransport,
-    /// Port of 127.0.0.1 and ::1; with port 0, or without, a free port is chosen. It is printed.
+    /// Port on 127.0.0.1 and ::1 (default: a free port). The port is printed.
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// Only this address of the loopback interface.
+    /// Listen only on this loopback address.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
     #[command(flatten)]
     pub build: BuildArguments,
-    /// Form of partial results of version 0.0.1-alpha.1: list, as it is specified, or object, as one client
-    /// expects.
+    /// Form of partial results in protocol version 0.0.1-alpha.1: list, as specified, or object, as one
+    /// client expects.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     pub progress_form: ProgressFormArgument,
-    /// Number of test processes at the same time; by default, one for each processor.
+    /// Number of test processes to run in parallel (default: one per CPU).
     #[arg(short, long, value_name = "N", value_parser = convert::jobs)]
     pub jobs: Option<JobCount>,
     #[command(flatten)]

@@ -18,20 +18,20 @@ pub(super) const EDITOR_COMMAND: &str = "__editor";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NormaliseError {
     /// `@file.rsp` can't be read.
-    #[error("can't read the response file {}: {source}", path.display())]
+    #[error("can't read response file {}: {source}", path.display())]
     ResponseFile { path: PathBuf, source: std::io::Error },
     /// An option has no value.
-    #[error("the option --{option} requires a value")]
+    #[error("option --{option} requires a value")]
     NoValue { option: &'static str },
     /// The protocol is not supported.
-    #[error("unknown server mode \"{mode}\"; the only one is jsonrpc")]
+    #[error("unknown server mode \"{mode}\"; expected jsonrpc")]
     Mode {
         /// The value of `--server`, unchanged.
         mode: String,
     },
     /// `--server` without `--client-port`, so Heeler has no port to connect to.
     #[error(
-        "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help"
+        "--server requires --client-port, the port on which the client listens; for other transports, see heeler serve --help"
     )]
     NoPort,
 }

@@ -36,7 +36,7 @@ const OWN_FORMS: &[OwnForm] = &[
     (&["--rerun-failed", "--failed", "--last-failed"], "use --rerun failed"),
     (
         &["--output-on-failure", "--show-output", "--extra-verbose", "-VV"],
-        "what failed tests write is shown; use --success-output final for passed tests",
+        "the output of failed tests is shown by default; for passed tests, use --success-output final",
     ),
     (&["--quiet", "-q"], "use --status-level fail"),
     (&["--logger"], "use --format json"),
@@ -50,7 +50,7 @@ const OWN_FORMS: &[OwnForm] = &[
 /// would be rejected or ignored. The second element is the suggestion, unless [`OWN_FORMS`] has one.
 const OPTIONS_OF_PROCESSES: [(&str, &str); 8] = [
     ("--nocapture", "use --no-capture"),
-    ("--no-capture", "use --no-capture before the two dashes"),
+    ("--no-capture", "use --no-capture before --"),
     ("--test-threads", "use -j {}"),
     ("--gtest_filter", ""),
     ("--gtest_list_tests", ""),
@@ -76,7 +76,7 @@ pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
                     return error;
                 }
                 None if takes_program_arguments(words) => {
-                    format!("to give it to the test programs, write it behind two dashes: -- {option}")
+                    format!("to pass it to the test programs, put it after --: -- {option}")
                 }
                 None => return error,
             }
@@ -115,9 +115,8 @@ pub(super) fn check_program_arguments(words: &[String]) -> Result<(), Error> {
             continue;
         };
         let form = own_form(name, &words).unwrap_or_else(|| filled(form, name, &words));
-        let text = format!(
-            "{name} can't be given to the test programs, which get it from Heeler where needed\n\n  tip: {form}\n"
-        );
+        let text =
+            format!("{name} can't be passed to the test programs: Heeler sets it itself\n\n  tip: {form}\n");
         return Err(Error::raw(ErrorKind::ArgumentConflict, text));
     }
     Ok(())
@@ -193,10 +192,7 @@ mod tests {
             (&["run", "--ignored"], "use --run-ignored only"),
             (&["run", "a", "--parallel", "--ignored"], "use -j …"),
             (&["run", "a", "--offline"], "use --cargo-arg=--offline"),
-            (
-                &["run", "a", "--data=dir"],
-                "to give it to the test programs, write it behind two dashes: -- --data",
-            ),
+            (&["run", "a", "--data=dir"], "to pass it to the test programs, put it after --: -- --data"),
             (&["./build/a_test"], "to run its tests: heeler run ./build/a_test"),
             (&["./build/a test"], "to run its tests: heeler run './build/a test'"),
             (&["nextest", "run"], "to run tests: heeler run"),
@@ -208,7 +204,7 @@ mod tests {
         assert!(
             hint(&["run", "a", "--retires", "2"]).starts_with("tip: a similar argument exists: '--retries'")
         );
-        assert!(!hint(&["report", "--no-such-option"]).contains("two dashes"));
+        assert!(!hint(&["report", "--no-such-option"]).contains("after --"));
         let behind = |word| message(&["run", "a", "--", word]);
         assert!(
             behind("--nocapture").contains("--nocapture can't be given")

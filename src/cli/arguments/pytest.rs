@@ -8,12 +8,12 @@ use clap::{Args, ValueHint};
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct PytestArguments {
-    /// Run the tests that pytest collects in directories or files, by default in this directory; may be
-    /// repeated; arguments behind -- are pytest's.
+    /// Run the tests that pytest collects in these directories or files (default: this directory); arguments
+    /// after -- are passed to pytest; may be repeated.
     #[arg(id = "pytest", long = "pytest", value_name = "PATH", num_args = 0.., default_missing_value = ".",
           value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Python interpreter that runs pytest, instead of that of VIRTUAL_ENV, or python3.
+    /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV, or python3).
     #[arg(long, value_name = "PROGRAM", requires = "pytest", value_hint = ValueHint::CommandName)]
     pub python: Option<String>,
 }

@@ -14,8 +14,8 @@ const CLI_PAGE_HEAD: &str = "\
 
 <!-- Generated from the arguments in src/cli/arguments.rs: UPDATE_GOLDEN=1 cargo test -p heeler --lib reference. -->
 
-Options may be given in any order, values after a space or `=`. A setting that both the command line and
-[heeler.toml](config.md) have is taken from the command line. [Exit codes](exit-codes.md) are the same for all commands.
+Options may be given in any order, values after a space or `=`. The command line
+overrides [heeler.toml](config.md). [Exit codes](exit-codes.md) are the same for all commands.
 ";
 
 const EXIT_CODES_PAGE_HEAD: &str = "\
@@ -38,7 +38,7 @@ const ENVIRONMENT_VARIABLES: [(&str, &str, &str); 11] = [
         "Absolute path of the rustc whose libraries tests load; otherwise the one in `PATH`.",
     ),
     ("NO_COLOR", DISPLAY_FILE, "No colours if set, unless `--color` is given."),
-    ("CLICOLOR_FORCE", DISPLAY_FILE, "Colours also into files and pipes if set and not `0`."),
+    ("CLICOLOR_FORCE", DISPLAY_FILE, "Colours in files and pipes too, if set and not `0`."),
     ("CLICOLOR", DISPLAY_FILE, "No colours if `0`."),
     ("TERM", DISPLAY_FILE, "With `dumb`: no colours, no live view."),
     ("CI", DISPLAY_FILE, "No live view if set and not `false`."),

@@ -8,10 +8,10 @@ use heeler_config::{FinalStatusLevel, OutputTiming, RunLayer, StatusLevel};
 /// `--format` of `heeler run` and `heeler report`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum RunFormat {
-    /// Results for people.
+    /// Results as text.
     #[default]
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -19,16 +19,16 @@ pub(crate) enum RunFormat {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Reporting")]
 pub(crate) struct ShownResultArguments {
-    /// Lowest level of results printed; each level includes those before it.
+    /// Which results to print; each level includes the levels before it.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
     pub status_level: Option<StatusLevel>,
-    /// Lowest level of results listed at the end; each level includes those before it.
+    /// Which results to list at the end; each level includes the levels before it.
     #[arg(long, value_name = "LEVEL", value_parser = convert::final_status_level())]
     pub final_status_level: Option<FinalStatusLevel>,
-    /// When the output of passed tests is printed: with the result, at the end, both, or never (the default).
+    /// When to print the output of passed tests: with the result, at the end, both, or never (the default).
     #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
     pub success_output: Option<OutputTiming>,
-    /// When the output of failed tests is printed: with the result (the default), at the end, both, or never.
+    /// When to print the output of failed tests: with the result (the default), at the end, both, or never.
     #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
     pub failure_output: Option<OutputTiming>,
 }

@@ -186,7 +186,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ),
         (
             "run -j 0",
-            "error: invalid value '0' for '--jobs <N>': expected a whole number from 1, or num-cpus",
+            "error: invalid value '0' for '--jobs <N>': expected a number of at least 1, or num-cpus",
         ),
         (
             "run -E tset(x)",
@@ -202,7 +202,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ),
         (
             "run --shuffle=x",
-            "error: invalid value 'x' for '--shuffle [<SEED>]': expected a seed, a whole number from 0; a program goes before the option, or write --shuffle=random",
+            "error: invalid value 'x' for '--shuffle [<SEED>]': expected a number as the seed; name programs before --shuffle, or use --shuffle=random",
         ),
         ("run --retry 2", "error: unexpected argument '--retry' found"),
         ("serve", "error: the following required arguments were not provided:"),
@@ -213,13 +213,10 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         ("./prog", "error: unrecognized subcommand './prog'"),
         (
             "a --server",
-            "--server needs --client-port, the port on which the client listens; to serve on standard input and output, or to listen, see heeler serve --help",
+            "--server requires --client-port, the port on which the client listens; for other transports, see heeler serve --help",
         ),
-        ("a --server --client-port", "the option --client-port requires a value"),
-        (
-            "a --server pipes --client-port 1 --server=lsp",
-            "unknown server mode \"lsp\"; the only one is jsonrpc",
-        ),
+        ("a --server --client-port", "option --client-port requires a value"),
+        ("a --server pipes --client-port 1 --server=lsp", "unknown server mode \"lsp\"; expected jsonrpc"),
         (
             "a --server --client-port 70000",
             "error: invalid value '70000' for '--client-port <CLIENT_PORT>': 70000 is not in 0..=65535",
@@ -388,7 +385,7 @@ fn response_file_is_expanded() {
     let expected = ["heeler", "__editor", "--client-port=5", "my prog", ""].map(OsString::from);
     assert_eq!(normalised, expected);
     let missing = parse_error("--server @/nowhere/x.rsp");
-    assert!(missing.starts_with("can't read the response file /nowhere/x.rsp: No such file"), "{missing}");
+    assert!(missing.starts_with("can't read response file /nowhere/x.rsp: No such file"), "{missing}");
 }
 
 #[test]

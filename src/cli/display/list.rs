@@ -21,9 +21,9 @@ pub(crate) enum ListFormat {
     /// Grouped by suite, with file and line.
     #[default]
     Human,
-    /// A JSON array of test nodes, one in each line.
+    /// A JSON array of test nodes, one per line.
     Json,
-    /// One uid a line, as filters take it; control characters are escaped.
+    /// One uid per line, as accepted by filters; control characters are escaped.
     Names,
 }
 

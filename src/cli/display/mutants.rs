@@ -14,10 +14,10 @@ use super::{
 /// `--format` of `heeler mutate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum MutantFormat {
-    /// One mutant a line.
+    /// One mutant per line.
     #[default]
     Human,
-    /// One JSON object: the report schema of mutation testing tools, version 2.
+    /// One JSON object (mutation testing report schema, version 2).
     Json,
 }
 

@@ -19,9 +19,9 @@ pub(crate) enum RunsFormat {
     /// A table, the newest run last.
     #[default]
     Human,
-    /// A JSON array of runs, one in each line.
+    /// A JSON array of runs, one per line.
     Json,
-    /// One id a line.
+    /// One run id per line.
     Names,
 }
 
