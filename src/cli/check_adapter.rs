@@ -50,11 +50,11 @@ fn human(results: &[RuleResult], notes: &[String]) -> String {
         counts[place] += 1;
         text.push_str(&format!("{label:<9}  {:<18}  {}{addition}\n", rule.id(), rule.text()));
         if let RuleFinding::Broken { first, times } = finding {
-            let parts = [("sent", &first.sent), ("came", &first.came), ("expected", &first.expected)];
+            let parts = [("sent", &first.sent), ("received", &first.came), ("expected", &first.expected)];
             for (name, part) in parts {
                 text.push_str(&format!("           {name:<8}  {}\n", one_line(part)));
             }
-            let times = if *times > 1 { format!("; in {times} conversations") } else { String::new() };
+            let times = if *times > 1 { format!("; failed {times} times") } else { String::new() };
             text.push_str(&format!("           see       {SPECIFICATION}#{}{times}\n", rule.section()));
         }
     }

@@ -48,6 +48,6 @@ impl CommandUser {
 /// Stops this process, as Ctrl-Z does, until the user continues it.
 pub(super) fn stop_process() {
     if let Err(error) = heeler_sys::process::Signal::STOP.raise() {
-        tracing::warn!(%error, "the process could not be stopped");
+        tracing::warn!(%error, "failed to stop the process");
     }
 }

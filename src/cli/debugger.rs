@@ -39,7 +39,7 @@ pub(crate) enum DebuggerCommandError {
     #[error("the command is empty")]
     Empty,
     /// A quotation mark is not closed, or nothing follows a backslash.
-    #[error("unclosed quotation mark, or nothing after a backslash")]
+    #[error("unclosed quote, or a backslash at the end")]
     UnclosedQuote,
 }
 
@@ -165,7 +165,7 @@ impl DebuggerQueue {
         {
             running.kill();
             let limit = ATTACH_TIMEOUT.as_secs();
-            let why = format!("the debugger has not attached to the test within {limit} s");
+            let why = format!("the debugger did not attach to the test within {limit} s");
             return DebuggerAction::Failed(debuggee, why);
         }
         DebuggerAction::Nothing
@@ -182,7 +182,7 @@ impl DebuggerQueue {
                 DebuggerAction::Nothing
             }
             Err(error) => {
-                let why = format!("the debugger could not be started: failed to {error}");
+                let why = format!("failed to start the debugger: {error}");
                 DebuggerAction::Failed(debuggee, why)
             }
         }
@@ -204,7 +204,7 @@ impl RunningDebugger {
         if before.is_some()
             && let Err(error) = terminal::set_foreground_group(stdin.as_fd(), child.pid())
         {
-            tracing::warn!(%error, "the terminal could not be given to the debugger");
+            tracing::warn!(%error, "failed to give the terminal to the debugger");
         }
         // The kernel stops a debugger that uses the terminal before becoming the foreground group, together
         // with the programs it has started. Continue them all.
@@ -229,14 +229,14 @@ impl RunningDebugger {
         let Some(before) = self.saved_terminal.take() else { return };
         let stdin = std::io::stdin();
         if let Err(error) = terminal::set_foreground_group(stdin.as_fd(), before.foreground) {
-            tracing::warn!(%error, "the terminal could not be taken back from the debugger");
+            tracing::warn!(%error, "failed to take the terminal back from the debugger");
             // The kernel stops a background process that sets the terminal's modes.
             return;
         }
         if let Some(modes) = before.modes
             && let Err(error) = terminal::set_modes(stdin.as_fd(), &modes)
         {
-            tracing::warn!(%error, "the modes of the terminal could not be restored");
+            tracing::warn!(%error, "failed to restore the terminal modes");
         }
     }
 }

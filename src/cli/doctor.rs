@@ -64,8 +64,8 @@ pub(super) async fn check_machine(general: &GeneralArguments) -> Result<CliExitC
     let mut text = String::new();
     for DoctorFinding { rating: mark, subject: what, text: words } in &findings {
         let mark = match mark {
-            FindingRating::Good => "good",
-            FindingRating::Limited => "LESS",
+            FindingRating::Good => "ok  ",
+            FindingRating::Limited => "WARN",
             FindingRating::Info => "    ",
         };
         text.push_str(&format!("{mark}  {what:<14} {words}\n"));
@@ -82,7 +82,7 @@ async fn check_crash_capture() -> DoctorFinding {
         Ok(dir) => {
             let outcome = run_crash_trial(&dir).await;
             if let Err(error) = std::fs::remove_dir_all(&dir) {
-                tracing::debug!(%error, dir = %dir.display(), "the directory of the check was not removed");
+                tracing::debug!(%error, dir = %dir.display(), "failed to remove the directory of the check");
             }
             outcome
         }
@@ -94,7 +94,7 @@ async fn check_crash_capture() -> DoctorFinding {
             rating: FindingRating::Limited,
             subject: what,
             text: format!(
-                "not possible: {reason}; crashes are reported with their signal only, without stacks and dumps"
+                "not available: {reason}; crashes are reported with their signal, but without stack and dump"
             ),
         },
         Err(error) => DoctorFinding {
@@ -107,16 +107,12 @@ async fn check_crash_capture() -> DoctorFinding {
 
 fn describe_capture(what: &'static str, report: &CrashReport) -> DoctorFinding {
     let has_stack = report.stack.contains("abort");
-    let dump = if report.dump.is_some() { "a minidump was written" } else { "no minidump could be written" };
-    let stack = if has_stack { "its stack was symbolized" } else { "its stack could not be symbolized" };
+    let dump = if report.dump.is_some() { "minidump written" } else { "no minidump written" };
+    let stack = if has_stack { "stack symbolized" } else { "stack not symbolized" };
     let errors = report.soft_errors.join("; ");
     let mark = if report.dump.is_some() && has_stack { FindingRating::Good } else { FindingRating::Limited };
     let errors = if errors.is_empty() { String::new() } else { format!(" ({errors})") };
-    DoctorFinding {
-        rating: mark,
-        subject: what,
-        text: format!("a crash was captured, {stack}, {dump}{errors}"),
-    }
+    DoctorFinding { rating: mark, subject: what, text: format!("captured a crash: {stack}, {dump}{errors}") }
 }
 
 enum CrashTrialResult {
@@ -138,10 +134,10 @@ async fn run_crash_trial(dir: &Path) -> Result<CrashTrialResult, String> {
     let (sender, receiver, _task) = heeler_transport::control::open_without_heartbeat(stream);
     let outcome = await_crash_report(&sender, receiver, dir).await;
     if let Err(error) = child.signal(heeler_sys::process::Signal::KILL) {
-        tracing::debug!(%error, "the guard of the check has exited already");
+        tracing::debug!(%error, "the guard of the check had already exited");
     }
     if let Err(error) = child.wait() {
-        tracing::debug!(%error, "the guard of the check could not be waited for");
+        tracing::debug!(%error, "failed to wait for the guard of the check");
     }
     outcome
 }
@@ -219,13 +215,13 @@ fn check_ptrace_scope() -> DoctorFinding {
         return DoctorFinding {
             rating: FindingRating::Info,
             subject: what,
-            text: "this kernel has no Yama: no restrictions".to_owned(),
+            text: "no restrictions (no Yama in this kernel)".to_owned(),
         };
     };
     let words = match scope.trim() {
         "0" => "0: no restrictions",
-        "1" => "1: only descendants may be traced, which suffices for Heeler",
-        "2" => "2: only administrators may trace",
+        "1" => "1: only descendants can be traced, which is enough for Heeler",
+        "2" => "2: tracing requires CAP_SYS_PTRACE",
         _ => "3: tracing is disabled until the next boot",
     };
     let mark = if matches!(scope.trim(), "0" | "1") { FindingRating::Info } else { FindingRating::Limited };
@@ -236,8 +232,8 @@ fn check_seccomp() -> DoctorFinding {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("", str::trim);
     let words = match mode {
-        "0" => "no filter applies to this process",
-        "2" => "a filter applies to this process; the check of crash capture above shows its effect",
+        "0" => "this process is not filtered",
+        "2" => "this process is filtered; the crash capture check above shows whether that matters",
         _ => "unknown",
     };
     DoctorFinding { rating: FindingRating::Info, subject: "seccomp", text: words.to_owned() }
@@ -247,9 +243,9 @@ fn check_core_pattern() -> DoctorFinding {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let pattern = pattern.trim();
     let words = match pattern {
-        "" => "the system's pattern can't be read".to_owned(),
+        "" => "failed to read /proc/sys/kernel/core_pattern".to_owned(),
         _ if pattern.starts_with('|') => format!("core files are piped to a program: {pattern}"),
-        _ => format!("core files, if the limit allows them, are named {pattern:?}"),
+        _ => format!("core files are named {pattern:?}, if ulimit -c allows them"),
     };
     DoctorFinding { rating: FindingRating::Info, subject: "core files", text: words }
 }
@@ -267,10 +263,10 @@ fn check_control_groups() -> DoctorFinding {
     };
     let dir = place.dir().display();
     let words = match cgroup::probe_move(&place) {
-        Err(error) => format!("processes can't be moved below {dir} ({error}); {LOOKING}"),
+        Err(error) => format!("failed to move a process to a cgroup in {dir} ({error}); {LOOKING}"),
         Ok(()) if place.has_memory() => format!("{dir} is delegated; the kernel enforces max-memory"),
         Ok(()) => format!(
-            "{dir} is delegated, but without the memory controller; {LOOKING}, and whole process trees are killed at once"
+            "{dir} is delegated, but without the memory controller; {LOOKING}; process trees are still killed at once"
         ),
     };
     DoctorFinding { rating: FindingRating::Info, subject: what, text: words }
@@ -288,13 +284,13 @@ fn check_state_dir(dir: &Path) -> DoctorFinding {
         Ok(()) => DoctorFinding {
             rating: FindingRating::Good,
             subject: what,
-            text: format!("{} can be written, {free} free", dir.display()),
+            text: format!("{} is writable, {free} free", dir.display()),
         },
         Err(error) => DoctorFinding {
             rating: FindingRating::Limited,
             subject: what,
             text: format!(
-                "{} can't be written ({error}); journals and dumps go to the temporary directory",
+                "{} is not writable ({error}); journals and dumps go to the temporary directory",
                 dir.display()
             ),
         },

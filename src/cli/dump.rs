@@ -31,9 +31,7 @@ fn format_dump(summary: &DumpSummary) -> String {
     if foreign > 0 {
         append(
             &mut text,
-            format_args!(
-                ", {foreign} not on this machine with the same build id (*): their functions have no names"
-            ),
+            format_args!(", {foreign} missing here or with another build id (*): no function names"),
         );
     }
     text.push('\n');
@@ -41,7 +39,7 @@ fn format_dump(summary: &DumpSummary) -> String {
         append(&mut text, format_args!("{}\n", DumpModuleRow(module)));
     }
     if !summary.soft_errors.is_empty() {
-        text.push_str("\nWhat could not be captured\n");
+        text.push_str("\nNot captured\n");
         for error in &summary.soft_errors {
             append(&mut text, format_args!("  {error}\n"));
         }

@@ -40,7 +40,7 @@ fn import(own: &Path, files: &[std::path::PathBuf]) -> Result<CliExitCode, Comma
             .map_err(|source| CommandError::NoImportedHistory { path: file.clone(), source })?;
         let (tests, taken) = history.import(file).map_err(CommandError::History)?;
         eprintln!(
-            "heeler: {} has {}, {taken} of them new or newer than here",
+            "heeler: {} has {}; imported {taken} of them that are new or newer",
             file.display(),
             count_of_tests(tests)
         );

@@ -63,7 +63,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     if !broken.is_empty() {
         return Ok(CliExitCode::Setup);
     }
-    Ok(exit_code_of_list(is_any_selected, found))
+    Ok(exit_code_of_list(is_any_selected, found, &settings))
 }
 
 /// Selects among the tests by the settings and prints the selected ones. Returns whether any is selected.
@@ -89,10 +89,14 @@ pub(super) fn print_selected(
 }
 
 /// Returns the exit code of a list of `found` tests, and says why the list is empty if no test is selected.
-pub(super) fn exit_code_of_list(is_any_selected: bool, found: usize) -> CliExitCode {
+pub(super) fn exit_code_of_list(
+    is_any_selected: bool,
+    found: usize,
+    settings: &ResolvedSettings,
+) -> CliExitCode {
     if is_any_selected {
         return CliExitCode::Success;
     }
-    eprintln!("heeler: {}", describe_empty_selection(found));
+    eprintln!("heeler: {}", describe_empty_selection(found, settings));
     CliExitCode::ZeroTests
 }

@@ -150,7 +150,7 @@ impl LocalClient {
     pub(super) async fn shut_down(self) {
         let Self { client, scheduler, .. } = self;
         if timeout(END_LIMIT, client.leave()).await.is_err() {
-            tracing::warn!("not all processes ended within {} s", END_LIMIT.as_secs());
+            tracing::warn!("some processes did not exit within {} s", END_LIMIT.as_secs());
         }
         scheduler.join(END_LIMIT).await;
     }

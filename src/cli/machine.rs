@@ -22,7 +22,7 @@ impl MachineFacts {
     /// Returns the number of processors, and the number usable by this process.
     pub(super) fn describe_cores(&self) -> String {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
-        let text = format!("{usable}, the default number of concurrent tests");
+        let text = format!("{usable}, the default number of parallel tests");
         match self.machine.cores {
             all if all > usable => format!("{text}; the machine has {all}"),
             _ => text,
@@ -35,13 +35,13 @@ impl MachineFacts {
         let mut text = format!("{} of {} available", byte_size(available_bytes), byte_size(total_bytes));
         if let Some(group) = self.machine.group {
             text += &format!(
-                "; a control group allows {}, of which {} are free",
+                "; cgroup limit {}, {} of it free",
                 byte_size(group.limit_bytes),
                 byte_size(group.free_bytes)
             );
         }
         if swapped_bytes > 0 {
-            text += &format!("; {} are swapped out", byte_size(swapped_bytes));
+            text += &format!("; {} swapped out", byte_size(swapped_bytes));
         }
         text
     }
@@ -49,7 +49,7 @@ impl MachineFacts {
     /// Returns how long processes have waited for memory.
     pub(super) fn describe_pressure(&self) -> String {
         match self.machine.memory_stall_percent {
-            Some(percent) => format!("processes waited for memory in {percent:.2} % of the last 10 s"),
+            Some(percent) => format!("processes waited for memory {percent:.2} % of the last 10 s"),
             None => "not measured by this kernel".to_owned(),
         }
     }
@@ -82,7 +82,7 @@ fn describe_process(process: &ProcessDescription) -> String {
     let shown: String = command.chars().take(MAX_COMMAND_CHARS).collect();
     let more = if shown.len() < command.len() { "…" } else { "" };
     let (age, memory) = (age_text(process.age), byte_size(process.resident_bytes));
-    format!("process {}, for {age}, {memory}: {shown}{more}", process.pid)
+    format!("pid {}, running for {age}, {memory}: {shown}{more}", process.pid)
 }
 
 fn byte_size(bytes: u64) -> String {

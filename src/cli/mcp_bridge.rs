@@ -58,7 +58,7 @@ pub(super) async fn run_bridge(url: &LocalUrl) -> Result<(), CommandError> {
         tokio::select! {
             line = inbox.next() => match line {
                 Ok(Some(PeerLine::Message(line))) => bridge.on_line(line).await,
-                Ok(Some(PeerLine::TooLong)) => tracing::error!("a line is too long, and was dropped"),
+                Ok(Some(PeerLine::TooLong)) => tracing::error!("dropped a line that is too long"),
                 Ok(None) | Err(_) => break,
             },
             // A failed send needs no handling: the reader that closed the output has closed the input too.
@@ -66,13 +66,13 @@ pub(super) async fn run_bridge(url: &LocalUrl) -> Result<(), CommandError> {
             Some(ended) = bridge.requests.join_next() => match ended {
                 Ok(id) => drop(bridge.open.remove(&id)),
                 Err(error) if error.is_cancelled() => {}
-                Err(error) => tracing::error!(%error, "a request failed inside"),
+                Err(error) => tracing::error!(%error, "a request panicked"),
             },
         }
     }
     bridge.requests.shutdown().await;
     if timeout(LEAVE_LIMIT, bridge.server.end_handshake()).await.is_err() {
-        tracing::warn!("the server did not answer the end of the session");
+        tracing::warn!("the server did not answer the request to end the session");
     }
     outbox.close();
     // The last output stays unread if the reader is gone.
@@ -115,7 +115,7 @@ impl Bridge {
                 }
             }
             Ok(RpcMessage::Response { .. }) => self.server.notify("a response", Vec::new(), body).await,
-            Err(error) => tracing::error!(%error, "a line is no message, and was dropped"),
+            Err(error) => tracing::error!(%error, "dropped a line that is not a JSON-RPC message"),
         }
     }
 
@@ -164,7 +164,7 @@ enum BridgeError {
     Http(#[from] heeler_http::HttpClientError),
     #[error(transparent)]
     Body(#[from] heeler_http::ReadBodyError),
-    #[error("the event stream broke: {0}")]
+    #[error("the event stream failed: {0}")]
     Stream(heeler_http::BodyError),
     #[error("the event stream ended before the answer")]
     StreamEnd,
@@ -172,9 +172,9 @@ enum BridgeError {
     Event(#[from] mcp::http::EventTooLong),
     #[error("expected status 200 OK, got {status}{}", shown(body))]
     Status { status: StatusCode, body: Bytes },
-    #[error("expected a message or events, got the type {media_type:?}")]
+    #[error("expected {JSON_TYPE} or {EVENTS_TYPE}, got {media_type:?}")]
     MediaType { media_type: String },
-    #[error("build the request: {0}")]
+    #[error("failed to build the request: {0}")]
     Build(String),
 }
 
@@ -308,7 +308,7 @@ impl HttpPeer {
             Ok(Err(error)) => error_chain(&error),
             Err(_elapsed) => format!("no response within {} s", RESPONSE_LIMIT.as_secs()),
         };
-        tracing::error!("{} did not take {what}: {problem}", self.url);
+        tracing::error!("{} did not accept {what}: {problem}", self.url);
     }
 
     /// Ends the session that the handshake has opened.
@@ -316,7 +316,7 @@ impl HttpPeer {
         if self.lock_handshake().session.is_some()
             && let Err(error) = self.send("DELETE", &[], Bytes::new()).await
         {
-            tracing::debug!(error = error_chain(&error), "the session was not ended");
+            tracing::debug!(error = error_chain(&error), "failed to end the session");
         }
     }
 }

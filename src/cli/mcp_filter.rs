@@ -281,7 +281,7 @@ impl FilterProxy {
             FilterPhase::Open | FilterPhase::Killed => self.deadline = None,
             FilterPhase::Closing => {
                 tracing::warn!(
-                    "the server did not exit within {} s after the end of its input",
+                    "the server did not exit within {} s after its input was closed",
                     GRACE_PERIOD.as_secs()
                 );
                 let _gone = kill_group(self.child.pid(), Signal::TERM);

@@ -172,7 +172,7 @@ fn check_request_head(method: &Method, headers: &HeaderMap) -> Result<(), Filter
     check_local_request(host, origin)
         .map_err(|foreign| FilterRefusal::of_request(StatusCode::FORBIDDEN, foreign.to_string()))?;
     if *method == Method::CONNECT {
-        return Err(FilterRefusal::of_request(StatusCode::METHOD_NOT_ALLOWED, "expected no tunnel"));
+        return Err(FilterRefusal::of_request(StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not supported"));
     }
     check_content(headers)
         .map_err(|error| FilterRefusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_string()))
@@ -184,7 +184,7 @@ fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> 
     let names = headers.iter().filter(|(name, _)| name.as_str().replace('_', "-") == mcp_header::NAME);
     for (_, value) in names {
         let Some(name) = value.to_str().ok().and_then(decode_header_value) else {
-            let text = format!("expected in the header {}: text or base64", mcp_header::NAME);
+            let text = format!("invalid header {}: expected text or base64", mcp_header::NAME);
             return Err(FilterRefusal::new(
                 StatusCode::BAD_REQUEST,
                 &request_id(body),
@@ -204,7 +204,7 @@ fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> 
     }
     let is_json = !headers.contains_key(header::CONTENT_TYPE) || has_media_type(headers, JSON_TYPE);
     if is_json && !is_readable_message(body) {
-        let message = "expected a message in JSON";
+        let message = "expected a JSON message";
         return Err(FilterRefusal::new(
             StatusCode::BAD_REQUEST,
             &RequestId::Null,

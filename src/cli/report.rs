@@ -85,7 +85,7 @@ fn print_events(
 fn write_report_files(content: &ReportContent<'_>, requests: &[ReportRequest]) -> Result<(), CommandError> {
     for request in requests {
         let path = heeler_run_store::write_report(request, content).map_err(CommandError::Report)?;
-        eprintln!("heeler: written: {}", path.display());
+        eprintln!("heeler: wrote {}", path.display());
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ impl RerunPlan {
             return Ok(());
         }
         let run: String = self.run.chars().take(8).collect();
-        let what = format!("run {run} is one of heeler connect run, which has --rerun as well");
+        let what = format!("run {run} was recorded by heeler connect run; use heeler connect run --rerun");
         Err(CommandError::NothingToRerun { what })
     }
 
@@ -129,18 +129,15 @@ impl RerunPlan {
             return Err(match gone.len() {
                 1 => format!("the remaining test of that run no longer exists: {names}"),
                 count => {
-                    format!("none of the {count} remaining tests of that run exists any longer: {names}")
+                    format!("the {count} remaining tests of that run no longer exist: {names}")
                 }
             });
         }
         if !gone.is_empty() {
             let text = match gone.len() {
-                1 => format!("a test of that run no longer exists and is left out: {}", join_names(&gone)),
+                1 => format!("skipping a test of that run that no longer exists: {}", join_names(&gone)),
                 count => {
-                    format!(
-                        "{count} tests of that run no longer exist and are left out: {}",
-                        join_names(&gone)
-                    )
+                    format!("skipping {count} tests of that run that no longer exist: {}", join_names(&gone))
                 }
             };
             display.log(LogLevel::Warning, &text);
@@ -156,7 +153,7 @@ impl RerunPlan {
             (RerunSelector::NotRun, _) => format!("tests without a result of run {run}"),
             (RerunSelector::Run(_), RunOwnership::Own) => format!("remaining tests of run {run}"),
             (RerunSelector::Run(_), RunOwnership::Copied) => {
-                format!("remaining tests of run {run}, a copy that names tests only")
+                format!("remaining tests of run {run} (a copy: only its test names are used)")
             }
         }
     }
@@ -173,15 +170,12 @@ fn describe_empty_rerun(wanted: &RerunSelector, left: &RerunSet, run: &str) -> S
     match wanted {
         RerunSelector::Failed if !left.not_run.is_empty() => {
             format!(
-                "no test failed in run {run}; tests without a result: {}, see --rerun not-run",
+                "no test failed in run {run}; {} without a result: use --rerun not-run",
                 left.not_run.len()
             )
         }
         RerunSelector::NotRun if !left.failed.is_empty() => {
-            format!(
-                "every test of run {run} has a result; failed tests: {}, see --rerun failed",
-                left.failed.len()
-            )
+            format!("every test of run {run} has a result; {} failed: use --rerun failed", left.failed.len())
         }
         RerunSelector::Failed | RerunSelector::NotRun | RerunSelector::Run(_) => {
             format!("every test of run {run} passed or was skipped")

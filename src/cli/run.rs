@@ -1,6 +1,7 @@
 //! `heeler run`: discovers, selects, runs, displays and reports tests.
 
 use std::{
+    borrow::Cow,
     io::IsTerminal as _,
     os::fd::AsFd as _,
     sync::Arc,
@@ -24,7 +25,9 @@ use super::{
     select::{RunSelection, check_filters, is_unlisted_program},
     sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
-use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode};
+use heeler_config::{
+    CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, RunIgnored, ShuffleMode, filter::Filter,
+};
 use heeler_core::NotRunReason;
 use heeler_report::{ReportRequest, RunSummary, RunVerdict};
 use heeler_run_store::RunTimes;
@@ -173,7 +176,7 @@ impl RunCommand<'_, '_> {
         let tests: Vec<_> = catalogue.all().collect();
         let found = tests.iter().filter(|test| !is_unlisted_program(test)).count();
         if !tests.is_empty() && found == 0 {
-            self.view.output.fail("no program could be listed, so there is nothing to run");
+            self.view.output.fail("no test program could be listed");
             return Ok(Some(CliExitCode::Setup));
         }
         // The listing has shown these errors; the run would report them again.
@@ -185,7 +188,7 @@ impl RunCommand<'_, '_> {
             return Ok(Some(self.end_without_run(&catalogue, &selection)));
         }
         if selection.chosen.is_empty() {
-            self.view.output.fail(&describe_empty_selection(found));
+            self.view.output.fail(&describe_empty_selection(found, self.settings));
             return Ok(Some(CliExitCode::ZeroTests));
         }
         self.run_selected(&catalogue, selection).await
@@ -278,13 +281,25 @@ impl RunCommand<'_, '_> {
     }
 }
 
-pub(super) fn describe_empty_selection(found: usize) -> String {
-    match found {
-        0 => "the programs have no tests".to_owned(),
-        _ => {
-            format!("none of the {found} tests is selected by the filters and the partition")
-        }
+/// Returns why none of `found` tests is selected, with the options that select tests.
+pub(super) fn describe_empty_selection(found: usize, settings: &ResolvedSettings) -> String {
+    if found == 0 {
+        return "the programs have no tests".to_owned();
     }
+    let filter = |filter: &Filter| {
+        let text = filter.to_string();
+        format!("-E {}", shlex::try_quote(&text).unwrap_or(Cow::Borrowed(&text)))
+    };
+    let mut options: Vec<String> = settings.filters.iter().map(filter).collect();
+    options.extend(settings.partition.as_ref().map(|partition| format!("--partition {partition}")));
+    if settings.program.run_ignored == RunIgnored::Only {
+        options.push("--run-ignored only".to_owned());
+    }
+    let found = format!("{found} test{}", if found == 1 { "" } else { "s" });
+    if options.is_empty() {
+        return format!("no test is selected ({found} found)");
+    }
+    format!("no test matches {} ({found} found)", options.join(" "))
 }
 
 pub(super) fn exit_code_for(

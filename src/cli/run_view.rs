@@ -184,7 +184,7 @@ impl<'a> RunView<'a> {
 
     async fn cancel(&mut self, request: RequestNumber) {
         self.is_cancel_requested = true;
-        self.output.log(LogLevel::Warning, "cancelling; press again to exit at once".to_owned());
+        self.output.log(LogLevel::Warning, "cancelling; press Ctrl-C again to exit at once".to_owned());
         // A failed send needs no handling: a failed scheduler sends no more events, which ends the request.
         let _gone = self.local.client.cancel(request).await;
     }
@@ -219,7 +219,7 @@ impl<'a> RunView<'a> {
             DebuggerAction::Failed(debuggee, why) => {
                 self.output.log(LogLevel::Error, why);
                 let test = debuggee.test_uid.as_deref().unwrap_or("a test");
-                self.output.log(LogLevel::Warning, format!("{test} runs without a debugger"));
+                self.output.log(LogLevel::Warning, format!("running {test} without a debugger"));
                 self.has_debugger_failed = true;
                 (debuggee, DebuggerDecision::RunWithoutDebugger)
             }

@@ -56,8 +56,8 @@ impl RunSelection {
 }
 
 /// Warning for a split by time without shared durations.
-const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names: time:k/n needs --partition-history, the \
-    same durations on all machines, since partitions by different durations would leave tests out";
+const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names, not by time: time:k/n needs \
+    --partition-history FILE, the same on all machines, so that the partitions fit together";
 
 struct PartitionedTests {
     chosen: Vec<TestRef>,
@@ -222,7 +222,10 @@ fn read_history(state_dir: &Path, catalogue: &Catalogue, tests: &[TestRef]) -> H
     let known = HistoryStore::open(&path)
         .and_then(|history| history.load(tests.iter().map(|test| catalogue.uid(*test))));
     known.unwrap_or_else(|error| {
-        tracing::warn!(error = heeler_core::error_chain(&error), "the history of earlier runs is not used");
+        tracing::warn!(
+            error = heeler_core::error_chain(&error),
+            "failed to read the test history; continuing without it"
+        );
         HashMap::new()
     })
 }

@@ -25,7 +25,8 @@ use heeler_server::{
 const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Warning for an address that other machines can reach, because the protocol has no authentication.
-const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the tests and read their results";
+const NO_AUTHENTICATION: &str =
+    "no authentication: anyone who can reach this address can run tests and read results";
 
 /// How clients reach the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +122,7 @@ pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitC
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
     if !arguments.ignored.is_empty() {
-        let notice = format!("unsupported options are ignored: {}", arguments.ignored.join(", "));
+        let notice = format!("ignoring unsupported options: {}", arguments.ignored.join(", "));
         eprintln!("heeler: {notice}");
         options.notices.push(notice);
     }

@@ -207,7 +207,7 @@ mod tests {
         assert!(!hint(&["report", "--no-such-option"]).contains("after --"));
         let behind = |word| message(&["run", "a", "--", word]);
         assert!(
-            behind("--nocapture").contains("--nocapture can't be given")
+            behind("--nocapture").contains("--nocapture can't be passed")
                 && behind("--nocapture").contains("use --no-capture")
         );
         assert!(behind("--test-threads=1").contains("use -j 1"));

@@ -62,7 +62,7 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     let found = tests.len();
     let list = TestList::new(arguments.format, options.colour, &options.root);
     let is_any_selected = print_selected(&cases.catalogue, tests, &settings, list)?;
-    Ok(exit_code_of_list(is_any_selected, found))
+    Ok(exit_code_of_list(is_any_selected, found, &settings))
 }
 
 /// Lists the judge's cases and applies the user's patterns; `None` when the user ends the command.

@@ -168,7 +168,7 @@ impl<'a> RoundDriver<'a> {
             };
             match event {
                 RoundEvent::User(UserEvent::Signal(SignalRequest::End)) => {
-                    output.warn("cancelling; press again to exit at once");
+                    output.warn("cancelling; press Ctrl-C again to exit at once");
                     return Some(RoundStop::Cancelled);
                 }
                 // Pausing is ignored, because the judge would give up on a stopped client.
@@ -258,7 +258,7 @@ impl<'a> RoundDriver<'a> {
             while self.session.join_next().await.is_some() {}
         });
         if ended.await.is_err() {
-            output.warn("the processes of the client have not ended in time; their watchdog ends them");
+            output.warn("some client processes are still running; their watchdog will kill them");
         }
     }
 }

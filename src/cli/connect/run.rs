@@ -76,7 +76,7 @@ async fn run_cases(
     let options = run_display_options(&arguments.client.general, &settings, events.is_some());
     let display = RunDisplay::new(options, DisplayStream::StandardError.writer());
     let mut output = RunOutput::new(display, events, CommandUser::listen()?);
-    output.display.show_phase("Listing", "cases of the judge", Instant::now());
+    output.display.show_phase("Listing", "conformance cases", Instant::now());
     let listed = list_selectable(&arguments.judge, &judge, source, &mut output.user.signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let tests = cases.selectable();
@@ -85,7 +85,7 @@ async fn run_cases(
         return Ok(CliExitCode::ZeroTests);
     };
     if selection.chosen.is_empty() {
-        output.fail(&describe_empty_selection(found));
+        output.fail(&describe_empty_selection(found, &settings));
         return Ok(CliExitCode::ZeroTests);
     }
     let run = ConnectRun { arguments, config: &config, settings, reports, judge, cases, rerun };

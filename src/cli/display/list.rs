@@ -140,7 +140,7 @@ fn frameworks_note(rows: &[ListedRow]) -> String {
     frameworks.dedup();
     let may_have_parts = frameworks.iter().any(|framework| may_have_parts(framework));
     let names: String = frameworks.iter().map(|framework| format!(", {framework}")).collect();
-    if may_have_parts { format!("{names}, parts unknown until they run") } else { names }
+    if may_have_parts { format!("{names}, subtests are listed after a run") } else { names }
 }
 
 fn may_have_parts(framework: &str) -> bool {

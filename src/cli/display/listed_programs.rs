@@ -30,7 +30,7 @@ pub(super) fn listed_program_lines(
             .with(Style::Dim, format!("  {path}"))
     };
     let tests = programs.iter().map(|program| program.tests).sum();
-    let mut words = format!(" of {} built and listed, none is run", count_of(programs.len(), "program"));
+    let mut words = format!(" in {}, built and listed but not run", count_of(programs.len(), "program"));
     if filtered > 0 {
         words.push_str(&format!(" ({} filtered out)", grouped_number(filtered)));
     }

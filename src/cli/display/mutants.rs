@@ -48,7 +48,7 @@ pub(crate) fn render_mutants(results: &[MutantResult], colour: ColourMode) -> St
     let files = results.iter().map(|result| &**result.mutant.path()).collect::<BTreeSet<_>>().len();
     let mut total = format!("{} in {}", count_of(results.len(), "mutant"), count_of(files, "file"));
     if ignored > 0 {
-        total.push_str(&format!(", {ignored} of them ignored"));
+        total.push_str(&format!(", {ignored} ignored"));
     }
     print(StyledLine::new().with(Style::Bold, total));
     out

@@ -144,11 +144,11 @@ impl MutationDisplay {
         self.phase = None;
         if longest.is_some_and(|longest| longest >= LONG_RUN) {
             let slowest = slowest.map_or_else(String::new, |(name, took)| {
-                format!("the slowest test is {name} ({}); ", rough_duration(took))
+                format!(" (the slowest test is {name}, {})", rough_duration(took))
             });
             self.warn(&format!(
-                "this may take long: {slowest}-E 'not test(NAME)' leaves tests out, SOURCE and --in-diff REF \
-                 select mutants, and --time-limit DURATION ends with what is known by then"
+                "this may take long{slowest}; skip tests with -E 'not test(NAME)', select mutants with SOURCE or \
+                 --in-diff REF, or stop early with --time-limit DURATION"
             ));
         }
     }
@@ -200,7 +200,7 @@ impl MutationDisplay {
     fn original_line(&self, original: &OriginalProgress, now: Instant) -> StyledLine {
         let took = now.saturating_duration_since(self.began);
         let mut words = format!(
-            "the original: {}/{} tests  {}",
+            "unmutated code: {}/{} tests  {}",
             grouped_number(original.done),
             grouped_number(original.total),
             rough_duration(took)
@@ -222,8 +222,8 @@ impl MutationDisplay {
         let uncovered = uncovered_functions(results);
         lines.extend(uncovered.iter().take(SHOWN_UNCOVERED).map(uncovered_line));
         if uncovered.len() > SHOWN_UNCOVERED {
-            let more = count_of(uncovered.len() - SHOWN_UNCOVERED, "further function");
-            let text = format!("{more} with mutants that no test reaches; --json FILE has all");
+            let more = count_of(uncovered.len() - SHOWN_UNCOVERED, "more function");
+            let text = format!("{more} with mutants that no test reaches (--json FILE lists all)");
             lines.push(StyledLine::with_label(Style::Failure, "NOT COVERED").with_plain(text));
         }
         lines.push(summary_line(counts, ending));
@@ -336,7 +336,7 @@ fn summary_line(counts: MutationCounts, ending: &MutationEnding) -> StyledLine {
         (MutantStatus::Timeout, "timed out"),
         (MutantStatus::Survived, "survived"),
         (MutantStatus::NoCoverage, "not covered"),
-        (MutantStatus::CompileError, "do not compile"),
+        (MutantStatus::CompileError, "failed to compile"),
         (MutantStatus::RuntimeError, "died before any test"),
         (MutantStatus::Ignored, "ignored"),
         (MutantStatus::Pending, "not tested"),
@@ -353,12 +353,12 @@ fn summary_line(counts: MutationCounts, ending: &MutationEnding) -> StyledLine {
         (Some(why), _) => format!("{why}, {untested} not tested · {text}"),
     };
     if let Some(score) = counts.score() {
-        let of_tested = if untested > 0 { " of those tested" } else { "" };
+        let of_tested = if untested > 0 { " of the tested mutants" } else { "" };
         text.push_str(&format!(" · score {score:.1} %{of_tested}"));
     }
     text.push_str(&format!(" · {}", rough_duration(ending.took)));
     if ending.kept > 0 {
-        text.push_str(&format!(" · {} of earlier runs", count_of(ending.kept, "verdict")));
+        text.push_str(&format!(" · {} from earlier runs", count_of(ending.kept, "verdict")));
     }
     let is_noticed = counts.of(MutantStatus::Survived) == 0 && counts.of(MutantStatus::NoCoverage) == 0;
     let style = if is_noticed && untested == 0 && ending.unfinished.is_none() {
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(
             text(counts, &ending),
             "     Summary incomplete, 1 not tested · 7 mutants: 2 killed, 1 timed out, 1 survived, 1 not covered, \
-             1 do not compile, 1 not tested · score 75.0 % of those tested · 4.0s · 1 verdict of earlier runs"
+             1 failed to compile, 1 not tested · score 75.0 % of the tested mutants · 4.0s · 1 verdict from earlier runs"
         );
         let cancelled =
             MutationEnding { unfinished: Some("cancelled".to_owned()), ..MutationEnding::default() };
@@ -396,7 +396,7 @@ mod tests {
         let counts: MutationCounts = [Killed, Pending, Pending].into_iter().collect();
         assert_eq!(
             text(counts, &cancelled),
-            "     Summary cancelled, 2 not tested · 3 mutants: 1 killed, 2 not tested · score 100.0 % of those tested · 0.0s"
+            "     Summary cancelled, 2 not tested · 3 mutants: 1 killed, 2 not tested · score 100.0 % of the tested mutants · 0.0s"
         );
     }
 }

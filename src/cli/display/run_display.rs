@@ -356,7 +356,7 @@ impl RunDisplay {
                 let line =
                     StyledLine::with_label(Style::Warning, "SLOW").with(Style::Warning, ran).with_plain("  ");
                 let line = line.join(live::running_name(one, suites, NAME_COLUMNS));
-                line.with(Style::Dim, format!("  (runs in worker {})", one.worker))
+                line.with(Style::Dim, format!("  (running in worker {})", one.worker))
             })
             .collect();
         self.print_lines(&lines);

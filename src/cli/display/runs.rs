@@ -39,7 +39,8 @@ pub(crate) struct RunsTableContext {
 /// Length of a shortened id: unique enough for people, and accepted by `heeler report`.
 const ID_CHARS: usize = 8;
 /// Note on a run that this user has not recorded on this machine.
-const COPY_NOTE: &str = "copied, changed, or of an earlier version: its programs are not started by --rerun";
+const COPY_NOTE: &str =
+    "copied, changed, or recorded by an earlier version: --rerun does not start its programs";
 /// Maximum width of a command.
 const COMMAND_COLUMNS: usize = 90;
 
@@ -125,18 +126,18 @@ fn result(run: &EarlierRun) -> StyledLine {
             let pid = run.head.as_ref().map_or(0, |head| head.pid);
             StyledLine::new()
                 .with(Style::Suite, "running")
-                .with_plain(format!(" in process {pid}: {}", so_far(*settled)))
+                .with_plain(format!(" (pid {pid}): {}", so_far(*settled)))
         }
         EarlierRunState::Finishing { settled } => StyledLine::new()
             .with(Style::Warning, "cleaning up")
-            .with_plain(format!(" after a death: {}", so_far(*settled))),
+            .with_plain(format!(" after a crash of Heeler: {}", so_far(*settled))),
         EarlierRunState::Interrupted { .. } if run.head.is_none() => {
             StyledLine::new().with(Style::Failure, "interrupted").with_plain(" before any test started")
         }
         EarlierRunState::Interrupted { settled } => StyledLine::new()
             .with(Style::Failure, "interrupted")
             .with_plain(format!(": {}", so_far(*settled))),
-        EarlierRunState::Unreadable => StyledLine::new().with(Style::Failure, "can't be read"),
+        EarlierRunState::Unreadable => StyledLine::new().with(Style::Failure, "unreadable"),
         EarlierRunState::Ended(end) => ended_line(end),
     }
 }

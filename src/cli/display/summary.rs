@@ -159,7 +159,7 @@ fn push_largest(
             MemoryPeak::Shared(process) => {
                 let tests = count_of(usize::try_from(process.tests).unwrap_or(usize::MAX), "test");
                 line.with(Style::Suite, format::cut_name(&process.suite, columns))
-                    .with(Style::Dim, format!("  (a process of {tests})"))
+                    .with(Style::Dim, format!("  (process with {tests})"))
             }
         });
     }
@@ -200,11 +200,11 @@ fn push_leaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
         let words = match leak.tests.as_slice() {
             [] => StyledLine::new()
                 .with(Style::Bold, format::cut_name(&leak.suite, NAME_COLUMNS))
-                .with_plain(" outside its tests"),
+                .with_plain(" outside any test"),
             tests => StyledLine::new()
                 .with_plain("one of ")
                 .with(Style::Bold, count_of(tests.len(), "test"))
-                .with_plain(", by its start time any of them (--isolate shows which)"),
+                .with_plain(" that ran around its start time (--isolate shows which)"),
         };
         lines.push(StyledLine::with_label(Style::Warning, "Leaky").join(words));
         for uid in leak.tests.iter().take(MAX_EXAMPLES) {
@@ -342,7 +342,7 @@ fn push_missing_results(lines: &mut Vec<StyledLine>, summary: &RunSummary) {
     for uid in unended.iter().take(MAX_EXAMPLES) {
         let name = format::cut_name(uid, NAME_COLUMNS);
         lines
-            .push(indented(StyledLine::new().with(Style::Bold, name).with_plain(" started and never ended")));
+            .push(indented(StyledLine::new().with(Style::Bold, name).with_plain(" started but never ended")));
     }
     if unended.len() > MAX_EXAMPLES {
         lines.push(more_line(unended.len() - MAX_EXAMPLES));
@@ -384,7 +384,7 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
         RunVerdict::Failed => {
             ("FAILED", format!("{} in {time}{}", describe_failures(summary), describe_rest(summary)))
         }
-        RunVerdict::CountMismatch => ("FAILED", format!("the results do not add up, after {time}")),
+        RunVerdict::CountMismatch => ("FAILED", format!("results are missing or duplicated, after {time}")),
     };
     StyledLine::with_label(verdict_style(summary, end), label).with(verdict_style(summary, end), words)
 }
@@ -408,10 +408,10 @@ fn describe_failures(summary: &RunSummary) -> String {
         return format!("{} of {selected} not run,", grouped_number(summary.not_run_count()));
     }
     let tests = format!("{} of {selected}", grouped_number(bad));
-    let programs = format!("{} outside any test", count_of(groups, "program"));
+    let programs = count_of(groups, "program");
     match (bad, groups) {
         (_, 0) => tests,
-        (0, _) => programs,
-        (_, _) => format!("{tests}, and {programs}"),
+        (0, _) => format!("{programs} failed"),
+        (_, _) => format!("{tests} and {programs}"),
     }
 }

@@ -261,7 +261,7 @@ fn push_output(lines: &mut Vec<StyledLine>, output: &str, colour: ColourMode) {
     };
     let sanitise::SanitisedExcerpt { first, hidden, last } =
         sanitise::sanitised_excerpt(output, colours, SECTION_LINES / 2);
-    let note = (hidden > 0).then(|| format!("… {} not shown here …", format::count_of(hidden, "line")));
+    let note = (hidden > 0).then(|| format!("… {} omitted …", format::count_of(hidden, "line")));
     lines.extend(first.into_iter().chain(note).chain(last).map(|line| {
         if line.is_empty() {
             StyledLine::new()
@@ -300,7 +300,7 @@ pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iter
         let fate = if process.is_running { "still running" } else { "killed" };
         StyledLine::new()
             .with_plain(command)
-            .with(Style::Dim, format!("  ({}, left behind and {fate})", process_text(process)))
+            .with(Style::Dim, format!("  ({}, {fate})", process_text(process)))
     })
 }
 

@@ -432,7 +432,7 @@ fn long_log_prints_progress_instead_of_passes() {
     Running 801/1,000 (80%) in 8.0s, about 1s left: 801 passed
     Running 900/1,000 (90%) in 10s: 900 passed
     Running 900/1,000 (90%) in 40s: 900 passed; longest: hangs (31s)
-       SLOW >  1m 00s  hangs  (runs in worker 2)
+       SLOW >  1m 00s  hangs  (running in worker 2)
     ");
 }
 
@@ -447,7 +447,7 @@ fn verdict_is_in_the_last_line() {
     assert_eq!(last(0, &[]), " NOTHING RAN no test was selected");
     let cancelled = [passed("a", 1), of_outcome("b", Outcome::Cancelled)];
     assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not finish, after 7.3s");
-    assert_eq!(last(3, &both), "      FAILED the results do not add up, after 7.3s");
+    assert_eq!(last(3, &both), "      FAILED results are missing or duplicated, after 7.3s");
     let (sink, mut summary) = (SharedSink::default(), RunSummary::new(Some(2)));
     count_all(&mut summary, &both);
     let mut display = RunDisplay::new(options(DisplayKind::Plain), Box::new(sink.clone()));
@@ -457,7 +457,7 @@ fn verdict_is_in_the_last_line() {
     assert_eq!(text.lines().last(), Some(ending), "its exit code is that of a cancelled run");
     let text = display_output(options(DisplayKind::Plain), &head(3), &[&both[..], &[begun("c", 1)]].concat());
     assert!(text.contains("BROKEN 3 tests selected, but 2 have an outcome"), "{text}");
-    assert!(text.contains("core::c started and never ended"), "{text}");
+    assert!(text.contains("core::c started but never ended"), "{text}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     let mut display = MutationDisplay::new(options, stream, Instant::now());
     if !has_mutants {
         for (path, line) in found.syntax_errors().into_iter().take(SHOWN_SYNTAX_ERRORS) {
-            display.warn(&format!("{path}:{line} can't be parsed, and no mutants are found around it"));
+            display.warn(&format!("failed to parse {path}:{line}: no mutants are created around it"));
         }
         found.end().await;
         display.end(&[], &MutationEnding::default());

@@ -70,7 +70,7 @@ impl TestSource for CtestSource {
                 display("Ignoring", &line);
             }
             if let Some(line) = left_out(&dir, &tests).filter(|_| context.suite.is_none()) {
-                display("Leaving out", &line);
+                display("Skipping", &line);
             }
             let suite = context.suite.map(|suite| suite.name.as_str());
             let has_several = border > 1;
@@ -135,8 +135,8 @@ fn left_out(dir: &Path, tests: &[CtestTest]) -> Option<String> {
     };
     let (number, what) = match unknown.len() {
         0 => return None,
-        1 => (1, "test program that no test of CTest runs; name it to run it"),
-        number => (number, "test programs that no test of CTest runs; name them to run them"),
+        1 => (1, "test program that no CTest test runs (name it to run it)"),
+        number => (number, "test programs that no CTest test runs (name them to run them)"),
     };
     Some(format!("{number} {what}: {names}{more}"))
 }
@@ -161,10 +161,8 @@ fn unsupported(tests: &[CtestTest]) -> Vec<String> {
         let mut users = tests.iter().filter(|test| has(test, name));
         let first = users.next().map_or("", |test| test.name.as_str());
         match users.count() {
-            0 => format!("the property {name} of the CTest test {first}, which Heeler does not apply"),
-            others => format!(
-                "the property {name} of the CTest test {first} and {others} more, which Heeler does not apply"
-            ),
+            0 => format!("the unsupported CTest property {name} of {first}"),
+            others => format!("the unsupported CTest property {name} of {first} and {others} more"),
         }
     };
     names.into_iter().map(line).collect()
@@ -208,9 +206,9 @@ mod tests {
         assert_eq!(
             unsupported(&tests),
             [
-                "the property COST of the CTest test a and 2 more, which Heeler does not apply",
-                "the property DEPENDS of the CTest test b, which Heeler does not apply",
-                "the property RUN_SERIAL of the CTest test b, which Heeler does not apply",
+                "the unsupported CTest property COST of a and 2 more",
+                "the unsupported CTest property DEPENDS of b",
+                "the unsupported CTest property RUN_SERIAL of b",
             ]
         );
     }

@@ -29,7 +29,7 @@ fn no_run_builds_and_lists_tests_and_starts_none() {
     let ran = world.run(&["run", "libtest", "kinds", "--no-run", "-E", "a_adds", "-E", "Math.*"]);
     let ran = ran.assert_code(0);
     ran.line_with(&["program", "libtest", "1 test", "  libtest"]);
-    ran.line_with(&["No run", " of 2 programs built and listed, none is run (", "filtered out)"]);
+    ran.line_with(&["No run", " in 2 programs, built and listed but not run (", "filtered out)"]);
     assert!(world.starts().is_empty(), "{:?}", world.starts());
     let runs = world.run(&["runs", "--format", "names"]);
     assert!(runs.stdout.is_empty(), "{runs}");

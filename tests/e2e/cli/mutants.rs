@@ -30,7 +30,7 @@ fn mutants_of_package_are_listed_for_people() {
     src/lib.rs:3:5   EqualityOperator       a < 2 → a > 2
     src/lib.rs:7:12  FunctionValue          the body of f does nothing  (not compiled: #[cfg(windows)])
     src/lib.rs:8:5   StatementDeletion      g(); → nothing  (not compiled: #[cfg(windows)])
-    8 mutants in 1 file, 2 of them ignored
+    8 mutants in 1 file, 2 ignored
     ");
     // Heeler only reads the user's files and creates none, not even a lock file.
     assert!(!world.path("Cargo.lock").exists() && !world.path("target").exists());

@@ -56,7 +56,7 @@ fn partitions_by_time_lose_no_test_where_histories_differ() {
         let runs = [1, 2].map(|number| {
             let machine = format!("machine-{number}");
             let ran = run_on(&world, &machine, &["--partition", &share(number), "--status-level", "pass"]);
-            let warning = "the tests are split by a hash of their names: time:k/n needs --partition-history";
+            let warning = "the tests are split by a hash of their names, not by time: time:k/n needs --partition-history";
             assert!(ran.stdout.contains(warning) || ran.stderr.contains(warning), "{round}: {ran}");
             ran
         });

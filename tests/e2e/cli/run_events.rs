@@ -108,9 +108,10 @@ fn each_test_has_one_end_and_the_last_line_has_the_exit_code() {
 #[test]
 fn command_that_runs_nothing_prints_its_last_event_only() {
     let world = TestWorld::with_gtest("kinds");
-    for (words, code, error) in
-        [(&["run", "kinds", "-E", "nothing"][..], 8, "is selected"), (&["run", "missing"], 4, "no such file")]
-    {
+    for (words, code, error) in [
+        (&["run", "kinds", "-E", "nothing"][..], 8, "no test matches -E nothing ("),
+        (&["run", "missing"], 4, "no such file"),
+    ] {
         let ran = run_json(&world, words).assert_code(code);
         let last: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"));
         check_run_event(&last);

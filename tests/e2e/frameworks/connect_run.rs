@@ -118,7 +118,7 @@ fn dead_client_costs_its_own_case_by_name() {
         }
         let other = judged.world.run_with_separate_outputs(&["run", "--rerun", "failed"]);
         assert_eq!(other.code, Some(8), "{other:?}");
-        assert!(other.stderr.contains("is one of heeler connect run"), "{other:?}");
+        assert!(other.stderr.contains("was recorded by heeler connect run"), "{other:?}");
         // The rerun runs only this case, and the client behaves.
         judged.world.env("HEELER_FIXTURE_BEHAVIOUR", "passes");
         let rerun = judged.run(&["--rerun", "failed"]);

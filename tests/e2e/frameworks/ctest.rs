@@ -155,8 +155,8 @@ fn build_folder_among_the_programs_is_found_and_what_is_not_applied_is_told() {
     let world = TestWorld::new();
     let folder = fixtures::ctest_project();
     let ran = world.run(&["run", folder.to_str().unwrap(), "-E", "tag(slow)"]).assert_code(0);
-    ran.assert_stdout("the property RUN_SERIAL of the CTest test serial, which Heeler does not apply");
-    ran.assert_stdout("the property DEPENDS of the CTest test later, which Heeler does not apply");
+    ran.assert_stdout("the unsupported CTest property RUN_SERIAL of serial");
+    ran.assert_stdout("the unsupported CTest property DEPENDS of later");
     ran.assert_stdout("1 passed");
     let ran = world.run(&["run", "--ctest", "."]).assert_code(4);
     ran.assert_stdout("no CTestTestfile.cmake in ");
@@ -179,7 +179,7 @@ fn test_that_the_program_has_no_more_is_an_error() {
     // Heeler names the programs that no CTest test runs.
     std::fs::copy(&program, world.path("unknown")).unwrap();
     let ran = world.run(&["run", ".", "-E", "Math.Add"]).assert_code(0);
-    ran.line_with(&["Leaving out", "1 test program that no test of CTest runs; name it to run it: unknown"]);
+    ran.line_with(&["Skipping", "1 test program that no CTest test runs (name it to run it): unknown"]);
     // CTest runs the same program and passes a test that does not exist.
     let ctest = succeed(&mut world.command(std::process::Command::new("ctest"), &[]), "ctest");
     assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));

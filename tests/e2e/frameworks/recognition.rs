@@ -263,7 +263,7 @@ fn list_shows_frameworks_places_tags_and_that_parts_are_unknown() {
     place(&world, &program, "cases");
     place(&world, &gtest("kinds"), "kinds");
     let ran = world.run_with_separate_outputs(&["list", "cases", "kinds"]).assert_code(0);
-    ran.line_with(&["cases", "catch2-v2, parts unknown until they run"]);
+    ran.line_with(&["cases", "catch2-v2, subtests are listed after a run"]);
     let line = ran.line_with(&["kinds", "tests, gtest"]);
     assert!(!line.contains("parts"), "{line}");
     let ran = world.run_with_separate_outputs(&["list", "cases", "kinds", "--format", "json"]).assert_code(0);
@@ -279,7 +279,7 @@ fn list_shows_frameworks_places_tags_and_that_parts_are_unknown() {
     let words =
         ["list", &example("adapter.sh"), "--framework", "json-lines", "--", &example("shell_tests.sh")];
     let ran = world.run(&words).assert_code(0);
-    ran.line_with(&["adapter", "5 tests, json-lines, parts unknown until they run"]);
+    ran.line_with(&["adapter", "5 tests, json-lines, subtests are listed after a run"]);
     let fixture = fixtures().join("json-lines/broken.py");
     let toml = format!(
         "[[suite]]\nname = \"lines\"\nprograms = [\"/usr/bin/env\"]\nargs = [\"python3\", \"-S\", {fixture:?}, \"none\"]\nframework = \"json-lines\"\n"

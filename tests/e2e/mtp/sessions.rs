@@ -427,7 +427,7 @@ fn ignored_options_are_named_on_standard_error_and_in_log() {
     let words = ["--settings", "x.runsettings", "--crashdump", "--no-banner"];
     let mut server = TestServer::start_with(ServerTransport::Dial, &world, &["deaths"], &words);
     server.initialize(plain());
-    let text = "unsupported options are ignored: --settings x.runsettings, --crashdump";
+    let text = "ignoring unsupported options: --settings x.runsettings, --crashdump";
     server.recorder.wait("the log names them", |events| {
         let mut logs = events.iter().filter_map(|event| event.params("client/log"));
         logs.any(|log| log["message"] == text && log["level"] == "Warning").then_some(())

@@ -114,7 +114,7 @@ fn copied_run_selects_tests_by_name_and_passes_no_arguments() {
         origin["framework"] = json!("command");
     });
     let ran = world.run(&["run", "kinds", "--rerun", &name_of(&run)]).assert_code(2);
-    ran.assert_stdout("a copy that names tests only").assert_stdout("2 tests");
+    ran.assert_stdout("(a copy: only its test names are used)").assert_stdout("2 tests");
     assert!(!world.path("written.xml").exists());
     // The rerun is a run of this user with the given tests; `failed` and `latest` refer to it.
     let again = world.run(&["run", "--rerun", "failed"]).assert_code(2);

@@ -397,11 +397,11 @@ fn doctor_describes_machine_and_processes_of_heeler() {
     let world = TestWorld::with_gtest("deaths");
     let server = TestServer::initialized(&world, &["deaths"]);
     let ran = world.run(&["doctor"]);
-    ran.line_with(&["processors", "the default number of concurrent tests"]);
+    ran.line_with(&["processors", "the default number of parallel tests"]);
     ran.line_with(&["memory", " of ", "available"]);
     ran.line_with(&["pressure", " "]);
     ran.line_with(&["load", "in the last minute", "processes of"]);
-    ran.line_with(&["heeler", &format!("process {}, for ", server.pid()), "serve --stdio"]);
+    ran.line_with(&["heeler", &format!("pid {}, running for ", server.pid()), "serve --stdio"]);
 }
 
 #[test]

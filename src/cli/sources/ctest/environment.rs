@@ -49,7 +49,7 @@ pub(super) fn variables(
             "cmake_list_append" => Some(append(before(), ';', value)),
             "cmake_list_prepend" => Some(prepend(before(), ';', value)),
             _ => {
-                return Err(format!("ENVIRONMENT_MODIFICATION {one:?}: there is no operation {operation:?}"));
+                return Err(format!("ENVIRONMENT_MODIFICATION {one:?}: unknown operation {operation:?}"));
             }
         };
         modified.insert(name.to_owned(), value);

@@ -382,7 +382,7 @@ fn command_entry(test: &CtestTest, env: Variables) -> ListedTest {
             attached_files_on_failure: texts(&properties.attached_files_on_failure),
         },
     };
-    let missing = || "not run: CTest finds no program for it; is it built?".to_owned();
+    let missing = || "not run: CTest found no program for it; is it built?".to_owned();
     ListedTest { selector: Some(command.to_selector()), broken: (!is_built).then(missing), ..entry(test) }
 }
 
