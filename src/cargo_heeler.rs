@@ -25,7 +25,10 @@ pub(crate) fn main() -> ExitCode {
     };
     let args = own_arguments(std::env::args_os().skip(1).collect());
     let error = exec(SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(program) });
-    eprintln!("error: failed to {}; it is installed with cargo-heeler, beside it", error_chain(&error));
+    eprintln!(
+        "error: failed to {}; cargo-heeler needs the program heeler in the same directory",
+        error_chain(&error)
+    );
     ExitCode::from(SETUP)
 }
 

@@ -146,10 +146,10 @@ pub(crate) struct BuildArguments {
     /// Shell command that builds the tests of a C or C++ project. It runs in a copy of this directory in
     /// which all sources and headers except tests and examples are mutated, and must find its compiler (cc,
     /// gcc, c++ or g++) in PATH.
-    #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "Projects in C and C++")]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "C and C++ projects")]
     pub build: Option<String>,
     /// Run the CTest tests of this directory, which the build creates.
-    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C and C++")]
+    #[arg(long, value_name = "DIR", requires = "build", help_heading = "C and C++ projects")]
     pub ctest: Option<PathBuf>,
     /// Run the tests of this program, which the build creates: a path or glob; may be repeated. A program
     /// without a known test framework is one test, which passes with exit code 0.
@@ -158,7 +158,7 @@ pub(crate) struct BuildArguments {
         value_name = "PROGRAM",
         requires = "build",
         conflicts_with = "ctest",
-        help_heading = "Projects in C and C++"
+        help_heading = "C and C++ projects"
     )]
     pub test_programs: Vec<String>,
     /// Mutate a Python project and run the tests that pytest collects in this directory or file (default: the
@@ -171,7 +171,7 @@ pub(crate) struct BuildArguments {
         num_args = 0..=1,
         default_missing_value = ".",
         value_hint = ValueHint::AnyPath,
-        help_heading = "Projects in Python"
+        help_heading = "Python projects"
     )]
     pub pytest: Option<PathBuf>,
     /// Python interpreter that runs pytest (default: the one in VIRTUAL_ENV, or python3).
@@ -180,7 +180,7 @@ pub(crate) struct BuildArguments {
         value_name = "PROGRAM",
         requires = "pytest",
         value_hint = ValueHint::CommandName,
-        help_heading = "Projects in Python"
+        help_heading = "Python projects"
     )]
     pub python: Option<String>,
     #[command(flatten)]

@@ -129,7 +129,7 @@ pub(in crate::cli) enum SourcesError {
     #[error("failed to build tests with cargo")]
     Cargo(#[source] CargoError),
     /// The paths or globs of a suite can't be resolved.
-    #[error("failed to find the test programs")]
+    #[error(transparent)]
     Programs(#[from] FindProgramsError),
 }
 

@@ -67,7 +67,7 @@ fn cargo_subcommand_without_its_program_says_so() {
     copy_program(Path::new(env!("CARGO_BIN_EXE_cargo-heeler")), &world.path("bin/cargo-heeler"));
     add_to_path(&world);
     let ran = run(world.command(Command::new(env!("CARGO")), &["heeler", "run"]));
-    ran.assert_code(4).assert_stderr("it is installed with cargo-heeler, beside it");
+    ran.assert_code(4).assert_stderr("cargo-heeler needs the program heeler in the same directory");
 }
 
 const MANIFEST: &str = "[workspace]\n[package]\nname = \"documented\"\nversion = \"0.1.0\"\nedition = ";

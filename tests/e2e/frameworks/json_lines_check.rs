@@ -163,7 +163,7 @@ fn check_adapter_explains_what_is_wrong() {
     let ran = world.run(&words).assert_code(2);
     ran.line_with(&["FAILED", "stop", "after stop the process exits with code 0"]);
     ran.line_with(&["sent", "{\"k\":\"stop\"}"]);
-    ran.line_with(&["came", "the process exited with code 3"]);
+    ran.line_with(&["received", "the process exited with code 3"]);
     ran.line_with(&["expected", "it exits with code 0"]);
     ran.line_with(&["see", "docs/frameworks/json-lines.md#end"]);
     let ran = world.run(&["check-adapter", "no-such-adapter"]).assert_code(4);
