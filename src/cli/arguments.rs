@@ -106,7 +106,7 @@ Filters (X is a text, =exact, ~part, /regex/ or #glob):
                                   timed-out, passed, skipped, new
   all() none()                    every test, no test
   & and, | + or, - and not, ! not, ( )
-                                  operators; not binds tightest, or binds loosest";
+                                  operators; ! binds tightest, | loosest";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
