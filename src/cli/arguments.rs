@@ -110,14 +110,14 @@ Filters (X is a text, =exact, ~part, /regex/ or #glob):
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  heeler serve --stdio build/unit_tests  serve the client that started this process
-  heeler serve rsp build/unit_tests      serve one suite as a server that editors start and stop
-  heeler serve mcp build/unit_tests      serve the agent that started this process
-  heeler serve rsp --port 4711           serve the suites of heeler.toml on this port";
+  heeler serve --stdio build/unit_tests  serve the client that started Heeler
+  heeler serve rsp build/unit_tests      serve a suite that an editor controls
+  heeler serve mcp build/unit_tests      serve the agent that started Heeler
+  heeler serve rsp --port 4711           serve the suites of heeler.toml";
 const MUTATION_SERVE_EXAMPLES: &str = "
-  heeler serve mutation                  serve the Mutation Server Protocol, version 0.0.1-alpha.1
-  heeler serve stdio                     the same in version 0.4, to the client that started this process
-  heeler serve socket --port 4711        the same in version 0.4, on this port";
+  heeler serve mutation                  serve mutants, protocol 0.0.1-alpha.1
+  heeler serve stdio                     serve mutants, protocol 0.4
+  heeler serve socket --port 4711        the same on this port";
 
 /// Returns the examples for the servers in this build.
 fn serve_examples() -> String {

@@ -24,6 +24,6 @@ exit_codes! {
     CommandLine = 5, "invalid command line or configuration";
     ZeroTests = 8, "no tests to run";
     Internal = 10, "internal error of Heeler";
-    ParentExited = 11, "the watched client process has exited (named by the client, or by --exit-on-process-exit)";
+    ParentExited = 11, "the watched client process has exited (--exit-on-process-exit)";
     MaxFailures = 13, "the failure limit was reached (--fail-fast, --max-fail)";
 }
