@@ -255,7 +255,7 @@ impl RunCommand<'_, '_> {
             notes.push(format!("shuffled with seed {seed}"));
         }
         if let Some(times) = self.settings.program.repeat.filter(|times| times.get() > 1) {
-            notes.push(format!("each {times} times"));
+            notes.push(format!("each test {times} times"));
         }
         match self.settings.program.stress_duration {
             Some(time) if time >= UNLIMITED => notes.push("repeated until the run is cancelled".to_owned()),

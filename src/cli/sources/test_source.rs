@@ -59,7 +59,7 @@ pub(in crate::cli) enum DebugData {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SourcesError {
     /// An earlier run's manifest names a source that this build lacks.
-    #[error("the earlier run has the source \"{name}\", which this heeler does not support")]
+    #[error("the earlier run used the test source \"{name}\", which this version of Heeler does not support")]
     UnknownSource { name: String },
     /// A path can't be made absolute.
     #[error("failed to find {}", path.display())]
