@@ -19,8 +19,7 @@ pub(super) use super::exit_code::CliExitCode;
 use super::mutate;
 use super::{mcp_filter::FilterRunError, sources::SourcesError};
 
-/// Error that ends a command. The messages are whole sentences, while their sources say what failed in the
-/// infinitive.
+/// Error that ends a command. The messages are whole sentences.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
     /// The configuration can't be read.

@@ -54,8 +54,7 @@ pub(in crate::cli) enum DebugData {
     Omitted,
 }
 
-/// Error while finding the test programs. The messages are whole sentences, while their sources say what failed
-/// in the infinitive.
+/// Error while finding the test programs. The messages are whole sentences.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SourcesError {
     /// An earlier run's manifest names a source that this build lacks.

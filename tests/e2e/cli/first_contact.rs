@@ -167,7 +167,7 @@ fn error_of_undefined_behavior_sanitizer_is_the_message() {
 fn repeated_run_says_how_often() {
     let world = TestWorld::with_gtest("kinds");
     let ran = world.run(&["run", "kinds", "-E", "test(=Math.Add)", "--repeat", "3"]).assert_code(0);
-    ran.line_with(&["Running", "1 test of 1 program", "each 3 times"]);
+    ran.line_with(&["Running", "1 test of 1 program", "each test 3 times"]);
 }
 
 #[test]
