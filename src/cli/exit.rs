@@ -82,8 +82,8 @@ pub(super) enum CommandError {
     #[error("failed to open the history {}", path.display())]
     NoImportedHistory { path: PathBuf, source: std::io::Error },
     /// The history can't be read or written.
-    #[error("failed to use the history")]
-    History(#[source] HistoryError),
+    #[error("failed to {}", error_chain(.0))]
+    History(HistoryError),
     /// The history can't be exported.
     #[error("failed to export the history")]
     Export(#[source] ExportError),
