@@ -59,12 +59,12 @@ async function uses_each_tool(kind) {
     assert.ok(result.details.passed.length > 10 && result.details.skipped.length === 0, JSON.stringify(result));
   }
   for (const [name, args, text] of [
-    ["run_tests", { filter: "test(" }, /expected a filter: column 6/],
-    ["run_tests", { filter: "nothing" }, /selects no test/],
-    ["run_tests", { repeat: 0 }, /expected the arguments of run_tests/],
+    ["run_tests", { filter: "test(" }, /invalid filter: column 6/],
+    ["run_tests", { filter: "nothing" }, /no test matches the filter/],
+    ["run_tests", { repeat: 0 }, /invalid arguments of run_tests/],
     ["get_failures", { run: "zzz" }, /no run ID starts with "zzz"/],
-    ["get_output", { run: "latest", test: "None" }, /has no result of a test "None"/],
-    ["cancel_run", { run: "zzz" }, /no run of this server is in progress/],
+    ["get_output", { run: "latest", test: "None" }, /has no result of test "None"/],
+    ["cancel_run", { run: "zzz" }, /this server has no run in progress/],
   ]) {
     const result = await session.call(name, args);
     assert.equal(result.isError, true, name);

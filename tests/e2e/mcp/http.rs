@@ -238,7 +238,7 @@ fn slow_and_hostile_clients_cost_themselves_alone() {
 fn only_loopback_addresses_are_served() {
     let world = TestWorld::with_fake("json-lines");
     let refused = world.run(&["serve", "mcp", "--listen", "0.0.0.0:0", "json-lines"]);
-    refused.assert_code(4).assert_stderr("expected an address of the loopback interface");
+    refused.assert_code(4).assert_stderr("not a loopback address");
 }
 
 pub(super) fn json_response(status: &str, body: &str) -> String {

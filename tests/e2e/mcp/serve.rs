@@ -50,7 +50,7 @@ fn garbage_is_refused_and_the_session_goes_on() {
     assert_eq!(server.response(&Value::Null)["error"]["code"], -32700);
     server.write(&[vec![b'x'; (16 << 20) + 1], b"\n".to_vec()].concat());
     let too_long = server.response(&Value::Null);
-    assert_eq!(too_long["error"]["message"], "expected a line of at most 16777216 bytes");
+    assert_eq!(too_long["error"]["message"], "line too long: the limit is 16777216 bytes");
     // Requests with wrong methods or parameters.
     for (method, params, code) in [
         ("no/such", json!({}), -32601),
@@ -96,7 +96,7 @@ fn ids_of_every_kind_are_echoed() {
     // A call may have the id 0, but no second open call may use it.
     let call = json!({ "id": 0, "method": "tools/call", "params": { "name": "list_tests" } });
     server.write(format!("{call}\n{call}\n").as_bytes());
-    assert_eq!(server.response(&json!(0))["error"]["message"], "a request with id 0 is already open");
+    assert_eq!(server.response(&json!(0))["error"]["message"], "request id 0 is already in use");
     assert!(server.response(&json!(0))["result"]["content"].is_array());
     assert_eq!(server.end().0.code(), Some(0));
 }
@@ -111,7 +111,7 @@ fn calls_beyond_the_limit_are_refused() {
         server.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": run }));
     }
     let refused = server.response(&json!(65));
-    assert_eq!(refused["error"]["message"], "64 calls are open already");
+    assert_eq!(refused["error"]["message"], "too many calls in progress (limit: 64); wait for one to finish");
     assert_eq!(server.request(json!("p"), "ping", json!({}))["result"], json!({}));
     assert_eq!(server.end().0.code(), Some(0));
     world.check_tidy();
@@ -323,7 +323,7 @@ fn progress_comes_while_programs_are_built_and_while_a_test_runs() {
     };
     for _ in 0..2 {
         let message = next();
-        assert!(message.starts_with("the programs are built and listed; "), "{message}");
+        assert!(message.starts_with("building and listing tests; "), "{message}");
     }
     world.write("built", "");
     let mut messages: Vec<String> = std::iter::repeat_with(&mut next).take(4).collect();

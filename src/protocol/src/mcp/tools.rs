@@ -86,10 +86,9 @@ impl Tool {
         let text = arguments.map_or("{}", RawValue::get);
         let text = if text == "null" { "{}" } else { text };
         if !text.starts_with('{') {
-            return Err(format!("expected an object as arguments of {}", self.name()));
+            return Err(format!("the arguments of {} must be an object", self.name()));
         }
-        serde_json::from_str(text)
-            .map_err(|error| format!("expected the arguments of {}: {error}", self.name()))
+        serde_json::from_str(text).map_err(|error| format!("invalid arguments of {}: {error}", self.name()))
     }
 }
 
@@ -165,9 +164,9 @@ impl<'de> Deserialize<'de> for Cursor {
             Ok(Written::Text(text)) => text.parse().ok(),
             Err(_) => None,
         };
-        place
-            .map(Self)
-            .ok_or_else(|| serde::de::Error::custom("expected the nextCursor of an earlier answer as cursor"))
+        place.map(Self).ok_or_else(|| {
+            serde::de::Error::custom("invalid cursor: use the nextCursor of the previous page")
+        })
     }
 }
 
@@ -268,7 +267,7 @@ pub struct OutputAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CancelAnswer {
     pub run: String,
-    /// `cancelling` if the run has not ended yet.
+    /// Always `cancelling`. For a run that has ended, the call fails instead.
     pub state: &'static str,
 }
 
@@ -305,7 +304,7 @@ pub struct Page<T> {
 pub fn known_cursor(cursor: Option<Cursor>, total: usize) -> Result<Cursor, String> {
     match cursor {
         Some(Cursor(place)) if place > 0 && place >= total => Err(format!(
-            "unknown cursor {place}: expected the nextCursor of an earlier answer, of {total} items"
+            "unknown cursor {place}: there are {total} items; use the nextCursor of the previous page"
         )),
         cursor => Ok(cursor.unwrap_or_default()),
     }
@@ -476,13 +475,15 @@ mod tests {
         };
         assert_eq!(
             parse(r#"{"filtre":"a"}"#),
-            "expected the arguments of list_tests: unknown field `filtre`, expected `filter` or `cursor` at line 1 \
+            "invalid arguments of list_tests: unknown field `filtre`, expected `filter` or `cursor` at line 1 \
              column 9"
         );
-        assert!(parse(r#"{"cursor":"x"}"#).contains("the nextCursor of an earlier answer as cursor"));
-        assert!(parse(r#"{"cursor":-1}"#).contains("as cursor"));
+        assert!(
+            parse(r#"{"cursor":"x"}"#).contains("invalid cursor: use the nextCursor of the previous page")
+        );
+        assert!(parse(r#"{"cursor":-1}"#).contains("invalid cursor"));
         assert!(parse(r#"{"filter":7}"#).contains("invalid type: integer `7`, expected a string"));
-        assert_eq!(parse("[]"), "expected an object as arguments of list_tests");
+        assert_eq!(parse("[]"), "the arguments of list_tests must be an object");
         let none = Tool::ListTests.parse_arguments::<ListTestsArguments>(None);
         assert_eq!(none, Ok(ListTestsArguments::default()));
         let null = RawValue::from_string("null".to_owned()).unwrap();

@@ -90,7 +90,7 @@ pub(crate) fn samples() -> Vec<MessageSample> {
         modern("mcp-test-tool-answer", CallToolResult::object(&test_result())),
         result(
             "mcp-error-answer",
-            CallToolResult::error("expected a filter".to_owned()),
+            CallToolResult::error("invalid filter".to_owned()),
             Era::Legacy,
             ResultCaching::Volatile,
         ),

@@ -51,10 +51,8 @@ impl CallWork {
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Run(run) => run.describe(),
-            Self::AwaitRun(_) | Self::PlanRun | Self::ListTests(_) => {
-                "the programs are built and listed".to_owned()
-            }
-            Self::Job => "the results are read".to_owned(),
+            Self::AwaitRun(_) | Self::PlanRun | Self::ListTests(_) => "building and listing tests".to_owned(),
+            Self::Job => "reading results".to_owned(),
         }
     }
 }
@@ -174,7 +172,7 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut progress = CallProgress::new(RequestId::number(0), start);
-        progress.describe("the programs are built");
+        progress.describe("building tests");
         let mut last = 0.0;
         let mut take = |progress: &mut CallProgress, seconds| {
             let params = progress.take_due(at(seconds))?;
@@ -183,9 +181,9 @@ mod tests {
             params.message
         };
         assert_eq!(take(&mut progress, 4), None);
-        assert_eq!(take(&mut progress, 5).as_deref(), Some("the programs are built; 5 s"));
+        assert_eq!(take(&mut progress, 5).as_deref(), Some("building tests; 5 s"));
         assert_eq!(take(&mut progress, 9), None);
-        assert_eq!(take(&mut progress, 10).as_deref(), Some("the programs are built; 10 s"));
+        assert_eq!(take(&mut progress, 10).as_deref(), Some("building tests; 10 s"));
         progress.update(0, Some(4), "0 of 4 tests".to_owned());
         assert_eq!(take(&mut progress, 11).as_deref(), Some("0 of 4 tests"), "the run has begun");
         progress.update(3, Some(4), "3 of 4 tests".to_owned());

@@ -47,9 +47,9 @@ pub(super) fn output(state_dir: &Path, arguments: &GetOutputArguments) -> Result
     let (recorded, liveness) = find(state_dir, &arguments.run)?;
     let run = recorded.manifest.head.run.clone();
     let recorded_test = find_test(&recorded, &arguments.test)
-        .ok_or_else(|| format!("the run {run} has no result of a test {:?}", shortened(&arguments.test)))?;
+        .ok_or_else(|| format!("run {run} has no result of test {:?}", shortened(&arguments.test)))?;
     if liveness == RunLiveness::InProgress && recorded_test.outcome.lacks_result() {
-        return Err(format!("the test {:?} has not ended yet", shortened(&arguments.test)));
+        return Err(format!("test {:?} has no result yet", shortened(&arguments.test)));
     }
     let details = RecordedDetails::new([&recorded]);
     let detail = details.load_detail(&recorded_test.uid).map_err(|error| error.reason)?;

@@ -59,10 +59,12 @@ fn listed_test(catalogue: &Catalogue, place: TestRef) -> ListedTestItem {
 /// Returns the tests that a filter selects. A program that can't be listed is selected if the filter may
 /// match any of its tests.
 fn select(catalogue: &Catalogue, settings: &ResolvedSettings, filter: &str) -> Result<Vec<TestRef>, String> {
-    let filter: Filter = filter.parse().map_err(|error| format!("expected a filter: {error}"))?;
+    let filter: Filter = filter.parse().map_err(|error| format!("invalid filter: {error}"))?;
     let outcomes = match filter.depends_on_history() {
         true if !settings.run.is_history_kept => {
-            return Err(format!("expected a filter without state(…), because the history is off: {filter}"));
+            return Err(format!(
+                "state(…) in the filter needs the test history, which is turned off: {filter}"
+            ));
         }
         true => last_outcomes(catalogue, settings)?,
         false => HashMap::new(),
@@ -126,10 +128,12 @@ pub(super) fn plan_run(
     if selected.is_empty() {
         return Err(match (&arguments.filter, &arguments.rerun) {
             (_, Some(_)) => {
-                "none of the tests to rerun is selected; list_tests lists those that exist".to_owned()
+                "no test to rerun exists and matches the filter; use list_tests to see the tests".to_owned()
             }
-            (Some(filter), None) => format!("the filter {filter:?} selects no test; list_tests lists all"),
-            (None, None) => "the programs have no tests".to_owned(),
+            (Some(filter), None) => {
+                format!("no test matches the filter {filter:?}; use list_tests to see all tests")
+            }
+            (None, None) => "no tests found".to_owned(),
         });
     }
     // A run of everything needs no uids.
@@ -178,8 +182,8 @@ fn tests_to_rerun(
         let (failed, not_run) = (left.failed.len(), left.not_run.len());
         let run = &recorded.manifest.head.run;
         return Err(format!(
-            "nothing to rerun of run {run} with rerun = {word:?}: it has {failed} failed tests, and {not_run} without \
-             a result (rerun = \"not-run\")"
+            "nothing to rerun with rerun = {word:?}: run {run} has {failed} failed tests and {not_run} tests without a \
+             result (rerun = \"not-run\")"
         ));
     }
     provenance.origin.continues = Some(recorded.manifest.head.run);

@@ -59,7 +59,7 @@ pub(super) async fn serve(
     match scheduler.register(options.registration(UpdateDelivery::Events)).await {
         Ok(client) => McpSession::new(stream, options, scheduler, client, commands).serve().await,
         Err(gone) => {
-            tracing::error!(error = error_chain(&gone), "a session can't begin");
+            tracing::error!(error = error_chain(&gone), "failed to start a session");
             SessionEnd::Disconnected
         }
     }
@@ -133,7 +133,7 @@ impl McpSession {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
                 Err(gone) => {
-                    tracing::error!(error = error_chain(&gone), "a session can't go on");
+                    tracing::error!(error = error_chain(&gone), "session aborted");
                     break SessionEnd::Disconnected;
                 }
             }
@@ -184,12 +184,12 @@ impl McpSession {
             LinkEvent::Message(line) => return self.on_line(&line).await,
             LinkEvent::InputEnded => self.on_input_end(),
             LinkEvent::Unreadable(error) => {
-                tracing::debug!(error = error_chain(&error), "a client's input ended");
+                tracing::debug!(error = error_chain(&error), "failed to read a client's input");
                 self.on_input_end();
             }
             LinkEvent::Sent | LinkEvent::Unwritable => {}
             LinkEvent::EndTimedOut => {
-                tracing::debug!(calls = self.calls.len(), "calls of a session did not end in time");
+                tracing::debug!(calls = self.calls.len(), "calls of a session did not finish in time");
                 return Ok(Some(SessionEnd::Exit));
             }
             LinkEvent::Over(end) => return Ok(Some(end)),
@@ -286,7 +286,7 @@ impl McpSession {
             }
             Ok((_, JobOutput::Planned(Ok(planned)))) => self.start_run(call, *planned).await?,
             Err(error) => {
-                tracing::error!(%error, "a call failed inside");
+                tracing::error!(%error, "internal error in a tool call");
                 self.fail(call, "internal error in Heeler; see its standard error");
             }
         }

@@ -187,8 +187,10 @@ impl McpEndpoint {
 
     fn known_handshake(&self, id: Option<String>) -> Result<String, HttpRefusal> {
         let Some(id) = id else {
-            let expected =
-                format!("expected initialize, then its {} in each request", mcp_header::SESSION_ID);
+            let expected = format!(
+                "missing header {}: call initialize first and send its value with every request",
+                mcp_header::SESSION_ID
+            );
             return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, expected));
         };
         if self.lock_handshakes().touch(&id) { Ok(id) } else { Err(unknown_handshake()) }
@@ -199,7 +201,7 @@ impl McpEndpoint {
 fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, HttpRefusal> {
     check_local(headers)?;
     if path != PATH {
-        return Err(HttpRefusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
+        return Err(HttpRefusal::new(StatusCode::NOT_FOUND, format!("unknown path: the endpoint is {PATH}")));
     }
     let handshake = match HeaderField::from(single_header(headers, mcp_header::SESSION_ID)) {
         HeaderField::Absent => None,
@@ -213,7 +215,7 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
             let accepts_events = accepts(headers, EVENTS_TYPE);
             let accepts_json = ["*/*", "application/*", JSON_TYPE].iter().any(|one| accepts(headers, one));
             if headers.contains_key(header::ACCEPT) && !accepts_json {
-                let expected = format!("expected a client that accepts {JSON_TYPE}");
+                let expected = format!("the Accept header must include {JSON_TYPE}");
                 return Err(HttpRefusal::new(StatusCode::NOT_ACCEPTABLE, expected));
             }
             Ok(RequestHead::Message(MessageHead { accepts_events, handshake }))
@@ -221,21 +223,23 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
         (&Method::DELETE, Some(id)) => Ok(RequestHead::EndHandshake(id)),
         (&Method::DELETE, None) => Err(unknown_handshake()),
         // The server never sends anything unasked, so there is nothing to GET.
-        _ => {
-            Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "expected POST, or DELETE to end a session"))
-        }
+        _ => Err(HttpRefusal::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method not allowed: use POST, or DELETE to end a session",
+        )),
     }
 }
 
 fn unknown_handshake() -> HttpRefusal {
-    let message = format!("expected the {} of a session that has not ended", mcp_header::SESSION_ID);
+    let message =
+        format!("unknown or ended {}: call initialize to start a new session", mcp_header::SESSION_ID);
     HttpRefusal::new(StatusCode::NOT_FOUND, message)
 }
 
 fn session_gone(_: SessionGone) -> HttpRefusal {
     HttpRefusal::new(
         StatusCode::SERVICE_UNAVAILABLE,
-        "the request was cancelled, or the server is about to end",
+        "the request was cancelled, or the server is shutting down",
     )
 }
 

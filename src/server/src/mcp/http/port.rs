@@ -15,7 +15,7 @@ use crate::listen::{ClientServer, PortFuture, PortService};
 /// Returns the server's URL on a loopback port.
 pub(in crate::mcp) fn port_url(bound: SocketAddr) -> io::Result<LocalUrl> {
     LocalUrl::parse(&format!("http://{bound}{}", endpoint::PATH)).map_err(|_| {
-        let expected = "expected an address of the loopback interface, such as 127.0.0.1:3000";
+        let expected = "not a loopback address; use for example 127.0.0.1:3000";
         io::Error::new(io::ErrorKind::InvalidInput, expected)
     })
 }

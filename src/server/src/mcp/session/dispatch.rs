@@ -22,8 +22,9 @@ use crate::mcp::{
 use crate::scheduler::{BuildRequest, RequestNumber, SchedulerGone};
 
 /// Instructions for agents that use this server.
-const INSTRUCTIONS: &str = "Runs this project's tests. run_tests runs them and answers with the first failures; \
-     get_failures has all, get_output the whole output of one test. Programs are built or found again before each run.";
+const INSTRUCTIONS: &str = "Runs this project's tests. run_tests returns the first failures of a run; get_failures \
+     returns all of them, and get_output the full output of one test. Each run first rebuilds or rediscovers the \
+     tests.";
 
 impl McpSession {
     /// Handles a line. Returns how the session ended if it ends at once.
@@ -37,13 +38,13 @@ impl McpSession {
                 Err(InvalidMessage { id, error }) => (id, error),
             },
             PeerLine::TooLong => {
-                let message = format!("expected a line of at most {} bytes", mcp::LINE_LIMIT_BYTES);
+                let message = format!("line too long: the limit is {} bytes", mcp::LINE_LIMIT_BYTES);
                 (RequestId::Null, RpcError::new(code::INVALID_REQUEST, message))
             }
         };
         self.refuse(&id, &error);
         if self.link.awaits_beginning() {
-            tracing::warn!("a client began with a line that is no message, and its connection is closed");
+            tracing::warn!("connection closed: the client's first line is not a JSON-RPC message");
             return Ok(Some(SessionEnd::Disconnected));
         }
         Ok(None)
@@ -95,7 +96,7 @@ impl McpSession {
                 // The list has a single page, so no cursor is valid.
                 Ok(ListToolsParams { cursor: Some(cursor) }) => {
                     let message =
-                        format!("unknown cursor {:?}: the list has one page", mcp::shortened(&cursor));
+                        format!("unknown cursor {:?}: the list has only one page", mcp::shortened(&cursor));
                     self.refuse(&id, &RpcError::new(code::INVALID_PARAMS, message));
                 }
                 Ok(ListToolsParams { cursor: None }) => {
@@ -162,11 +163,12 @@ impl McpSession {
     fn check_room(&self, id: &RequestId) -> Result<(), RpcError> {
         let is_open = |call: &OpenCall| call.task.is_none() && !call.is_cancelled;
         if self.calls.values().any(|call| call.id == *id && is_open(call)) {
-            let message = format!("a request with id {id} is already open");
+            let message = format!("request id {id} is already in use");
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
         if self.calls.len() >= MAX_OPEN_CALLS {
-            let message = format!("{MAX_OPEN_CALLS} calls are open already");
+            let message =
+                format!("too many calls in progress (limit: {MAX_OPEN_CALLS}); wait for one to finish");
             return Err(RpcError::new(code::INTERNAL_ERROR, message));
         }
         Ok(())
@@ -225,7 +227,7 @@ impl McpSession {
                 match &work {
                     // The first progress of a run should contain its id, unless listing takes long.
                     CallWork::AwaitRun(_) => progress.describe(&work.describe()),
-                    _ => progress.update(0, None, "the programs are listed".to_owned()),
+                    _ => progress.update(0, None, "listing tests".to_owned()),
                 }
             }
             call.work = work;
@@ -250,7 +252,9 @@ impl McpSession {
         let [(run, run_id)] = found.as_slice() else {
             let problem = if found.is_empty() { "no run" } else { "more than one run" };
             let word = mcp::shortened(word);
-            return Err(format!("{problem} of this server is in progress whose id begins with {word:?}"));
+            return Err(format!(
+                "this server has {problem} in progress with an id that starts with {word:?}"
+            ));
         };
         let cancelled = self.client.cancel(*run).await;
         self.finish(
