@@ -81,13 +81,13 @@ impl CallbackListener {
             tokio::select! {
                 Some(ended) = connections.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "the reader of a callback connection has failed");
+                        tracing::error!(%error, "internal error while reading a callback connection");
                     }
                 }
                 accepted = self.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                     Ok(stream) => {
                         if let Err(error) = stream.set_nodelay(true) {
-                            tracing::debug!(%error, "a callback connection will be slow to answer");
+                            tracing::debug!(%error, "failed to set TCP_NODELAY on a callback connection");
                         }
                         let token = Arc::clone(&self.token);
                         connections.spawn(serve_connection(stream, token, hello_limit, Arc::clone(&intake)));
@@ -158,7 +158,7 @@ async fn receive_hello(
 ) -> Result<String, String> {
     let body = match timeout(limit, inbox.next()).await {
         Err(_) => return Err(format!("no hello within {limit:?}")),
-        Ok(Err(error)) => return Err(format!("no hello: {}", heeler_core::error_chain(&error))),
+        Ok(Err(error)) => return Err(format!("no hello: failed to {}", heeler_core::error_chain(&error))),
         Ok(Ok(None)) => return Err("closed without a hello".to_owned()),
         Ok(Ok(Some(body))) => body,
     };
@@ -166,7 +166,7 @@ async fn receive_hello(
         Ok(BorrowedRpcMessage::Notification { method, params: Some(params) }) if method == method::HELLO => {
             params
         }
-        Ok(_) | Err(_) => return Err(format!("first message is no {}", method::HELLO)),
+        Ok(_) | Err(_) => return Err(format!("the first message is not {}", method::HELLO)),
     };
     match serde_json::from_str::<HelloParams>(hello.get()) {
         Ok(hello) if hello.token == token => Ok(hello.from),
@@ -216,8 +216,5 @@ pub(super) fn response_to(id: &RequestId, name: &str) -> bytes::Bytes {
     if name == method::TELEMETRY {
         return rpc::encode_result(id, &());
     }
-    rpc::encode_error(
-        id,
-        &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
-    )
+    rpc::encode_error(id, &RpcError::new(code::METHOD_NOT_FOUND, format!("unknown method {name:?}")))
 }

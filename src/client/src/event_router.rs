@@ -122,13 +122,13 @@ impl EventRouter {
             },
             method::TELEMETRY => serde_json::from_str(text).map(|params| ClientEvent::Telemetry { params }),
             _ => {
-                tracing::debug!(%source, name, "a notification that is not known here");
+                tracing::debug!(%source, name, "ignoring an unknown notification");
                 return;
             }
         };
         let event = read.unwrap_or_else(|error| ClientEvent::InvalidMessage {
             source: source.clone(),
-            reason: format!("parameters of {name}: {error}"),
+            reason: format!("invalid parameters of {name}: {error}"),
         });
         self.send_event_in(event, room).await;
     }

@@ -72,13 +72,13 @@ impl Default for ClientOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server could be started or reached.
-    #[error("connect to a server")]
-    Start(#[source] ServerStartError),
+    #[error(transparent)]
+    Start(ServerStartError),
     /// The callback port could not be opened.
     #[error("listen for callback connections")]
     Listen(#[source] io::Error),
     /// The server did not respond to `initialize` in time.
-    #[error("start a session: no answer within {limit:?}")]
+    #[error("start a session: no response within {limit:?}")]
     InitializeTimedOut {
         /// The exceeded timeout.
         limit: Duration,
@@ -110,7 +110,7 @@ pub enum ClientError {
         is_complete: bool,
     },
     /// The server responded, but the run's updates were not completed in time.
-    #[error("receive the completion of run {run_id} within {limit:?} after its response")]
+    #[error("complete run {run_id}: no completion within {limit:?} after the response")]
     CompletionTimedOut {
         /// Id of the run.
         run_id: String,
@@ -118,7 +118,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The server did not end the session in time after `exit`.
-    #[error("wait for the exit of the server in time")]
+    #[error("end the session: the server did not exit in time")]
     ServerStillRunning,
 }
 
@@ -460,7 +460,7 @@ struct MainConnectionReader {
 /// Fails all open requests however the reader ends, because nothing reads responses afterwards.
 impl Drop for MainConnectionReader {
     fn drop(&mut self) {
-        self.requests.fail_all("the reader of the connection was stopped".to_owned());
+        self.requests.fail_all("internal error while reading the connection".to_owned());
         self.intake.on_main_lost();
     }
 }

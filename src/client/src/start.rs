@@ -33,13 +33,13 @@ impl ServerCommand {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerStartError {
     /// The sockets, or the thread that waits for the server, could not be created.
-    #[error("prepare a connection to a new server")]
+    #[error("prepare a connection to the new server")]
     Prepare(#[source] io::Error),
     /// The server process could not be started.
-    #[error("start a server")]
+    #[error("start the server")]
     Spawn(#[source] SpawnError),
     /// No server accepted a connection at the address in time.
-    #[error("join the server at {host} port {port}")]
+    #[error("reach the server")]
     Tcp {
         /// Host name or address, as passed.
         host: String,
@@ -49,7 +49,7 @@ pub enum ServerStartError {
         source: tcp::DialError,
     },
     /// No server accepted a connection on the local socket in time.
-    #[error("join the server at {}", path.display())]
+    #[error("reach the server")]
     Local {
         /// Path of the socket, as passed.
         path: PathBuf,
@@ -130,7 +130,7 @@ impl StartedServer {
         let (sender, ended) = oneshot::channel();
         let wait = move || {
             if let Err(error) = child.wait() {
-                tracing::debug!(%error, "the server was reaped by someone else");
+                tracing::debug!(%error, "failed to wait for the server process");
             }
             // The waiting task may have been dropped.
             let _gone = sender.send(());

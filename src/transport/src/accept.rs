@@ -71,7 +71,7 @@ pub async fn accept_connections<L: Listener>(
             accepted = listener.accept(), if connections.has_room() => match accepted {
                 Ok(connection) => connections.admit(connection),
                 Err(error) => {
-                    tracing::warn!(error = error_chain(error.as_ref()), "a connection was refused");
+                    tracing::warn!(error = error_chain(error.as_ref()), "failed to accept a connection");
                     // A recurring error must not cause a busy loop.
                     sleep(ACCEPT_RETRY).await;
                 }
@@ -123,7 +123,7 @@ impl TrustedListener {
     pub async fn bind_loopback(address: Option<IpAddr>, port: u16) -> io::Result<Self> {
         if let Some(address) = address {
             if !address.is_loopback() {
-                let expected = format!("expected an address of the loopback interface, got {address}");
+                let expected = format!("{address} is not a loopback address");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, expected));
             }
             let first = TcpListener::bind(SocketAddr::new(address, port)).await?;
@@ -143,7 +143,7 @@ impl TrustedListener {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "::1 is left out");
+                    tracing::debug!(%error, "cannot listen on ::1; listening on 127.0.0.1 only");
                     return Ok(Self { first, second: None });
                 }
             }
@@ -160,11 +160,11 @@ impl TrustedListener {
                 },
             };
             if let Err(error) = verify_peer(&stream, UnknownPeerPolicy::Refuse) {
-                tracing::warn!(%peer, error = error_chain(&error), "a connection was refused");
+                tracing::warn!(%peer, error = error_chain(&error), "connection rejected");
                 continue;
             }
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection keeps Nagle's delay");
+                tracing::debug!(%error, "failed to set TCP_NODELAY");
             }
             let own = stream.local_addr().ok();
             return Ok(TcpConnection { stream: PromptTcpStream::new(stream), peer, own });
@@ -270,6 +270,6 @@ where
 
 fn note_end(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a connection failed inside");
+        tracing::error!(%error, "internal error in a connection");
     }
 }

@@ -25,18 +25,18 @@ pub enum LinkError<E: std::error::Error + 'static> {
     #[error("read from the connection")]
     Read(#[source] io::Error),
     /// The received data is damaged.
-    #[error("decode what the peer sent")]
+    #[error("decode a message from the peer")]
     Decode(#[source] E),
     /// The peer closed in the middle of an item.
     #[error(
-        "read an item to its end: the peer closed in the middle of it, with {pending_bytes} bytes of it here"
+        "read a message: the peer closed the connection in the middle of it ({pending_bytes} bytes pending)"
     )]
     CutOff {
         /// Bytes of the item that arrived but were not yet taken by the decoder.
         pending_bytes: usize,
     },
     /// The peer did not complete an item's head, which holds the length, in time.
-    #[error("read the head of an item: it was not complete within {limit:?}")]
+    #[error("read a message: its headers were not complete within {limit:?}")]
     SlowHead {
         /// Timeout of the head.
         limit: Duration,

@@ -24,7 +24,7 @@ const ROOT: u32 = 0;
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The host name could not be resolved.
-    #[error("find the address of host {host:?}")]
+    #[error("resolve the host name {host:?}")]
     Lookup {
         /// Host as given.
         host: String,
@@ -50,7 +50,7 @@ pub enum DialError {
         source: UntrustedPeer,
     },
     /// The deadline passed first.
-    #[error("connect to {host} port {port} in time")]
+    #[error("connect to {host} port {port}: timed out")]
     TimedOut {
         /// Host as given.
         host: String,
@@ -62,7 +62,7 @@ pub enum DialError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedPeer {
     /// The peer's socket belongs to another user.
-    #[error("trust the peer: it belongs to user {user}, not to user {own}")]
+    #[error("the peer belongs to user {user}, not to user {own}")]
     OtherUser {
         /// User of the peer.
         user: u32,
@@ -70,7 +70,7 @@ pub enum UntrustedPeer {
         own: u32,
     },
     /// The peer is on this machine, but its user is unknown.
-    #[error("read the credentials of the peer")]
+    #[error("the peer's user is unknown")]
     Unknown,
 }
 

@@ -248,7 +248,7 @@ fn invalid_graph_query_is_parameter_error_with_column() {
         for method in ["testing/discoverTests", "testing/runTests"] {
             let answer = server.request_and_wait(method, json!({"runId": run_id(9), "filter": filter}));
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            assert_eq!(answer["error"]["message"], format!("expected a graph query as filter: {message}"));
+            assert_eq!(answer["error"]["message"], format!("invalid graph query in filter: {message}"));
         }
     }
     let answer = server.request_and_wait("testing/runTests", json!({"runId": run_id(9), "filter": 7}));

@@ -309,7 +309,7 @@ fn server_that_breaks_the_protocol_is_one_error() {
         ),
         (
             "no frame",
-            "to which nothing else may write: decode what the peer sent: malformed header line \"Hello",
+            "to which nothing else may write: decode a message from the peer: malformed header line \"Hello",
         ),
         ("no JSON", "read a message of StrykerJS: expected a JSON body"),
         ("version", "expected version 0.4 of the Mutation Server Protocol, got \"7.0.0\""),

@@ -73,8 +73,8 @@ fn wrong_run_option_is_refused_by_name() {
     let world = TestWorld::with_gtest("deaths");
     let mut server = TestServer::initialized(&world, &["deaths"]);
     server.skip_schema_checks();
-    let prefix = "expected options of a run as heeler.options: ";
-    let refused = "expected no heeler.options: they are options of testing/runTests";
+    let prefix = "invalid heeler.options: ";
+    let refused = "heeler.options is only valid in testing/runTests";
     for (method, options, message) in [
         (
             "testing/runTests",

@@ -483,7 +483,7 @@ fn broken_frame_is_named_on_standard_error_and_in_log() {
         let logs: Vec<_> = events.iter().filter_map(|event| event.params("client/log")).collect();
         assert!(logs.len() == 1 && logs[0]["level"] == "Error", "{logs:?}");
         let text = logs[0]["message"].as_str().unwrap();
-        assert!(text.contains("the session ends: failed to decode what the peer sent: "), "{text}");
+        assert!(text.contains("session ended: failed to decode a message from the peer: "), "{text}");
         assert!(server.errors_so_far().contains(text), "{}", server.errors_so_far());
         assert_eq!(server.exit_code(), Some(3));
     }

@@ -170,7 +170,7 @@ fn other_users_editor_port_is_not_served() {
         let ran = world
             .run(&["meet", "--server", "--client-host", "localhost", "--client-port", &port])
             .assert_code(4);
-        ran.assert_stderr(&format!("it belongs to user {OTHER_UID}, not to user {user}"));
+        ran.assert_stderr(&format!("the peer belongs to user {OTHER_UID}, not to user {user}"));
         assert_eq!(intruder.perform(&["received"]), "");
     }
 }
@@ -243,7 +243,7 @@ fn client_library_refuses_other_users_as_workers() {
     drop(server);
     let refusals = client.join().unwrap();
     assert_eq!(refusals.len(), 3, "{refusals:?}");
-    let names_user = |reason: &String| reason.contains(&format!("it belongs to user {OTHER_UID}"));
+    let names_user = |reason: &String| reason.contains(&format!("the peer belongs to user {OTHER_UID}"));
     assert!(refusals.iter().all(names_user), "{refusals:?}");
 }
 

@@ -44,7 +44,7 @@ const REPLACEMENT_WAIT: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The client's port could not be reached.
-    #[error("reach the client at {host} port {port}")]
+    #[error("reach the client")]
     Dial { host: String, port: u16, source: tcp::DialError },
     /// The threads for blocking streams could not be started.
     #[error("start two threads")]
@@ -219,7 +219,7 @@ async fn serve_port(
     let stopped = async {
         tokio::select! {
             _ = stop.recv() => {}
-            () = service.failed() => tracing::error!("the session of the HTTP clients has ended"),
+            () = service.failed() => tracing::error!("the session of the HTTP clients has ended; closing the port"),
         }
     };
     accept_connections(&mut listener, &mut connections, stopped).await;
@@ -228,7 +228,7 @@ async fn serve_port(
     service.end().await;
     let limit = service.finish_limit();
     if !connections.finish(limit).await {
-        tracing::warn!("not all connections ended within {} s", limit.as_secs());
+        tracing::warn!("some connections did not close within {} s", limit.as_secs());
     }
 }
 
@@ -362,7 +362,7 @@ impl SessionSet {
             SessionChange::NotReplaced => {
                 if let Some(WaitingConnection { connection, .. }) = self.waiting.take() {
                     let client = connection.client_host;
-                    tracing::warn!(client, "a connection was closed: another client is being served");
+                    tracing::warn!(client, "connection closed: another client is already connected");
                 }
             }
         }

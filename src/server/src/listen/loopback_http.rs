@@ -65,7 +65,7 @@ pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), HttpRefusal> {
     if is_media_type(media_type, JSON_TYPE) {
         return Ok(());
     }
-    let expected = format!("expected a body of the type {JSON_TYPE}");
+    let expected = format!("the Content-Type must be {JSON_TYPE}");
     Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected))
 }
 

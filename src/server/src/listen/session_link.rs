@@ -116,7 +116,7 @@ impl<D: StreamDecoder> SessionLink<D> {
         if let Some(process) = options.exit_with
             && let Err(error) = self.watch_process(process)
         {
-            tracing::warn!(process, %error, "the owner of a session can't be watched");
+            tracing::warn!(process, %error, "cannot watch the owner of a session; the session will not end with it");
         }
     }
 
@@ -161,7 +161,7 @@ impl<D: StreamDecoder> SessionLink<D> {
                 () = wait_for_exit(second) => return LinkEvent::Over(SessionEnd::ParentDied),
                 () = wait_for_deadline(self.end_deadline) => return LinkEvent::EndTimedOut,
                 () = wait_for_deadline(self.begin_deadline) => {
-                    tracing::warn!("a client {} in time, and its connection is closed", limits.not_begun);
+                    tracing::warn!("connection closed: the client {} in time", limits.not_begun);
                     return LinkEvent::Over(SessionEnd::Disconnected);
                 }
                 () = next_check(stall_watch) => {}
@@ -175,7 +175,7 @@ impl<D: StreamDecoder> SessionLink<D> {
             if let Some(watch) = &mut self.stall_watch
                 && self.output.is_stalled(watch)
             {
-                tracing::warn!("a client has stopped reading, and its connection is closed");
+                tracing::warn!("connection closed: the client has stopped reading");
                 return LinkEvent::Over(SessionEnd::Disconnected);
             }
         }
@@ -192,7 +192,10 @@ impl<D: StreamDecoder> SessionLink<D> {
     pub async fn finish(self, limit: Duration) -> bool {
         let sent = timeout(limit, self.output.finish()).await;
         if sent.is_err() {
-            tracing::warn!("a client did not read the end of its session within {} s", limit.as_secs());
+            tracing::warn!(
+                "the client did not read the last messages of its session within {} s",
+                limit.as_secs()
+            );
         }
         sent.unwrap_or(false)
     }

@@ -173,9 +173,9 @@ impl TestRequests {
         for open in self.debuggers.remove_where(|open| open.deadline <= now) {
             self.cancel_debugger_request(&open);
             let what = match open.kind {
-                DebuggerRequestKind::Attach => "the client has not answered",
+                DebuggerRequestKind::Attach => "the client did not respond",
                 DebuggerRequestKind::Launch | DebuggerRequestKind::LaunchAccepted => {
-                    "the process that the client was to launch has not connected"
+                    "the process launched by the client did not connect"
                 }
             };
             let reason = format!("{what} within {limit:?} (debugger-timeout)");
@@ -242,10 +242,12 @@ fn launch_params(debuggee: &DebuggeeCommand) -> Option<LaunchDebuggerParams> {
 /// success.
 fn refusal_reason(outcome: &Result<Option<Box<RawValue>>, RpcError>) -> Option<String> {
     match outcome {
-        Err(error) => Some(format!("the client answered with the error {error}")),
+        Err(error) => Some(format!("the client responded with an error: {error}")),
         Ok(None) => None,
         Ok(Some(result)) => match serde_json::from_str::<DebuggerResult>(result.get()) {
-            Ok(DebuggerResult { success: false }) => Some("the client answered success: false".to_owned()),
+            Ok(DebuggerResult { success: false }) => {
+                Some("the client responded with success: false".to_owned())
+            }
             Ok(DebuggerResult { success: true }) | Err(_) => None,
         },
     }

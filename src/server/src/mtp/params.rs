@@ -31,7 +31,7 @@ impl TestsRequest {
     pub(super) fn for_other_machine(self) -> Result<Self, RpcError> {
         match &self.options {
             Some(options) if options.changes_programs() => {
-                let message = "expected no \"args\" and no \"env\" in heeler.options from another machine";
+                let message = "\"args\" and \"env\" in heeler.options are only accepted from this machine";
                 Err(RpcError::new(code::INVALID_PARAMS, message))
             }
             _ => Ok(self),
@@ -44,7 +44,7 @@ impl TestsRequest {
         match self.options {
             None => Ok(self),
             Some(_) => {
-                let message = "expected no heeler.options: they are options of testing/runTests";
+                let message = "heeler.options is only valid in testing/runTests";
                 Err(RpcError::new(code::INVALID_PARAMS, message))
             }
         }
@@ -54,18 +54,17 @@ impl TestsRequest {
 /// Parses and validates the parameters.
 pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
-    let raw = params.ok_or_else(|| invalid("expected params with a member \"runId\"".to_owned()))?;
+    let raw = params.ok_or_else(|| invalid("missing params: \"runId\" is required".to_owned()))?;
     let params: TestsParams<RequestedNode> = serde_json::from_str(raw.get())
-        .map_err(|error| invalid(format!("expected {{runId, tests?, filter?}}: {error}")))?;
+        .map_err(|error| invalid(format!("invalid params, expected {{runId, tests?, filter?}}: {error}")))?;
     if !is_guid(&params.run_id) {
-        return Err(invalid(format!("expected a GUID as runId, got {:?}", truncated(&params.run_id))));
+        return Err(invalid(format!("runId must be a GUID, got {:?}", truncated(&params.run_id))));
     }
     let filter = params.filter.as_deref().filter(|filter| !filter.trim().is_empty());
     let filter = filter.map(str::parse::<GraphQuery>).transpose();
-    let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
+    let filter = filter.map_err(|error| invalid(format!("invalid graph query in filter: {error}")))?;
     let options = params.options.map(serde_json::from_value::<RunOptions>).transpose();
-    let options =
-        options.map_err(|error| invalid(format!("expected options of a run as heeler.options: {error}")))?;
+    let options = options.map_err(|error| invalid(format!("invalid heeler.options: {error}")))?;
     let nodes = params.tests.or(params.test_cases);
     let mut client_members = ClientMembers::default();
     let uids =
@@ -153,7 +152,7 @@ mod cases {
         assert_eq!(error.code, code::INVALID_PARAMS);
         assert_eq!(
             error.message,
-            "expected a graph query as filter: column 7: \"**\" is allowed only at the end of the path"
+            "invalid graph query in filter: column 7: \"**\" is allowed only at the end of the path"
         );
     }
 
@@ -165,10 +164,7 @@ mod cases {
         assert_eq!(with("{}").unwrap().options, Some(RunOptions::default()));
         let error = with(r#"{"jobs":0}"#).unwrap_err();
         assert_eq!(error.code, code::INVALID_PARAMS);
-        assert_eq!(
-            error.message,
-            "expected options of a run as heeler.options: expected a positive integer for \"jobs\""
-        );
+        assert_eq!(error.message, "invalid heeler.options: expected a positive integer for \"jobs\"");
         assert!(with("{}").unwrap().for_discovery().is_err());
         assert!(with("null").unwrap().for_discovery().is_ok());
     }

@@ -146,7 +146,7 @@ impl TestRequests {
     pub(super) async fn serve(mut self, commands: mpsc::Receiver<RequestCommand>) {
         match self.serve_all(commands).await {
             Ok(()) => self.client.leave().await,
-            Err(gone) => tracing::error!(error = heeler_core::error_chain(&gone), "a session can't go on"),
+            Err(gone) => tracing::error!(error = heeler_core::error_chain(&gone), "session aborted"),
         }
     }
 
@@ -318,7 +318,7 @@ impl TestRequests {
                 }
                 if wants_debugger && !self.debuggers.is_available() {
                     let text =
-                        "the tests run without a debugger: the client has not declared debuggerProvider";
+                        "the tests run without a debugger: the client does not declare debuggerProvider";
                     self.log(LogLevel::Warning, text.to_owned());
                 }
                 self.client.start_run(request, Box::new(plan), client_members).await

@@ -170,7 +170,7 @@ impl ServerSession {
                 return Some(SessionEnd::Disconnected);
             }
             LinkEvent::EndTimedOut => {
-                tracing::warn!("cancelled requests did not end in time");
+                tracing::warn!("cancelled requests did not finish in time");
                 return Some(SessionEnd::Disconnected);
             }
             LinkEvent::Command(SessionCommand::Exit) => self.on_end_order(EndOrder::OwnerExit),
@@ -184,7 +184,7 @@ impl ServerSession {
     /// Reports a broken frame, which makes the rest of the stream unreadable. A broken connection is only
     /// logged locally, since nothing can be sent over it.
     fn on_unreadable_stream(&mut self, error: &LinkError<FrameError>) {
-        let text = format!("the session ends: failed to {}", heeler_core::error_chain(error));
+        let text = format!("session ended: failed to {}", heeler_core::error_chain(error));
         if let LinkError::Read(_) = error {
             tracing::warn!("{text}");
             return;
@@ -217,7 +217,7 @@ impl ServerSession {
             Some(id) = self.finished_requests.recv() => MtpEvent::RequestFinished(id),
             Some(ended) = self.requests.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "the requests of a session failed");
+                    tracing::error!(%error, "internal error while serving the requests of a session");
                 }
                 MtpEvent::RequestsEnded
             }
@@ -238,7 +238,7 @@ impl ServerSession {
             Err(error) if is_no_such_process(&error) && is_this_machine(&self.options.client_host) => {
                 self.dead_process = Some(process);
             }
-            Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
+            Err(error) => tracing::debug!(process, %error, "cannot watch the client's process"),
         }
     }
 
@@ -308,8 +308,8 @@ impl ServerSession {
 /// Returns the message for a session that ends because its client process is already dead.
 fn dead_process_text(process: u32) -> String {
     format!(
-        "the session ends: the client's process {process} does not exist; for clients in another PID namespace, set \
-         watch-client = false in heeler.toml"
+        "session ended: the client's process {process} does not exist; if the client runs in another PID namespace, such \
+         as a container, set watch-client = false in heeler.toml"
     )
 }
 

@@ -88,7 +88,7 @@ impl RspSession {
                 Ok(Continuation::Serve) => {}
                 Ok(Continuation::End(end)) => break end,
                 Err(gone) => {
-                    tracing::error!(error = heeler_core::error_chain(&gone), "a session can't go on");
+                    tracing::error!(error = heeler_core::error_chain(&gone), "session aborted");
                     let ended = self.runs.fail_all("internal error in Heeler; see its standard error");
                     self.queue(ended);
                     break SessionEnd::Exit;

@@ -137,7 +137,7 @@ pub struct ClientRegistration {
 
 /// The scheduler is gone because of an internal failure.
 #[derive(Debug, thiserror::Error)]
-#[error("reach the scheduler, which has failed")]
+#[error("reach the scheduler, which has stopped after an internal error")]
 pub struct SchedulerGone;
 
 pub(super) enum ClientCommand {

@@ -109,8 +109,5 @@ fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Byt
         // The same result as on the main connection.
         return rpc::encode_result(id, &InitializeResult::of_heeler(std::process::id()));
     }
-    rpc::encode_error(
-        id,
-        &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
-    )
+    rpc::encode_error(id, &RpcError::new(code::METHOD_NOT_FOUND, format!("unknown method {name:?}")))
 }

@@ -44,7 +44,7 @@ impl ServerSession {
                 self.on_end_order(EndOrder::ClientExit);
             }
             RpcMessage::Notification { method, .. } if requires_response(&method) => {
-                let message = format!("expected an id in the request {method:?}: a number or a string");
+                let message = format!("the request {method:?} needs an id, a number or a string");
                 let error = RpcError::new(code::INVALID_REQUEST, message);
                 self.link.output.send(rpc::encode_error(&RequestId::Null, &error));
             }
@@ -93,7 +93,7 @@ impl ServerSession {
         let params = match params {
             None => InitializeParams::default(),
             Some(raw) => serde_json::from_str(raw.get()).map_err(|error| {
-                RpcError::new(code::INVALID_PARAMS, format!("expected the params of initialize: {error}"))
+                RpcError::new(code::INVALID_PARAMS, format!("invalid params of initialize: {error}"))
             })?,
         };
         let (facts, result) = initialize::negotiate(params)?;
@@ -140,7 +140,7 @@ impl ServerSession {
             match scheduler.register(registration).await {
                 Ok(client) => TestRequests::new(context, client, debuggers, finished).serve(receiver).await,
                 Err(gone) => {
-                    tracing::error!(error = heeler_core::error_chain(&gone), "a session can't begin")
+                    tracing::error!(error = heeler_core::error_chain(&gone), "failed to start a session")
                 }
             }
         });
@@ -193,7 +193,7 @@ impl ServerSession {
             return Err(RpcError::new(code::SERVER_NOT_INITIALIZED, message));
         }
         if !self.phase.accepts_requests() {
-            return Err(RpcError::new(code::INVALID_REQUEST, "no request is accepted after exit"));
+            return Err(RpcError::new(code::INVALID_REQUEST, "no requests are accepted after exit"));
         }
         let kind = match method {
             method::DISCOVER => JobKind::Discover,
@@ -204,7 +204,7 @@ impl ServerSession {
             }
         };
         if self.open_requests.contains_key(id) {
-            let message = format!("a request with id {id} is already open");
+            let message = format!("request id {id} is already in use");
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
         // Check the parameters, and that the run id is not in use.
@@ -213,14 +213,13 @@ impl ServerSession {
         let may_change_programs = self.options.allows_program_options;
         let request = if may_change_programs { request } else { request.for_other_machine()? };
         if let Some((other, _)) = self.open_requests.iter().find(|(_, open)| open.run_id == request.run_id) {
-            let message = format!("the runId {:?} is in use by request {other}", request.run_id);
+            let message = format!("the runId {:?} is already in use by request {other}", request.run_id);
             return Err(RpcError::new(code::INVALID_PARAMS, message));
         }
         // Pass the request on if there is room.
         let full = || {
             let message = format!(
-                "{MAX_OPEN_REQUESTS} requests are open already, which is the limit of a session; wait for the answer \
-                 to one of them"
+                "too many requests in progress (limit: {MAX_OPEN_REQUESTS} per session); wait for a response"
             );
             RpcError::new(code::INVALID_REQUEST, message)
         };
