@@ -308,8 +308,8 @@ impl ServerSession {
 /// Returns the message for a session that ends because its client process is already dead.
 fn dead_process_text(process: u32) -> String {
     format!(
-        "session ended: the client's process {process} does not exist; if the client runs in another PID namespace, such \
-         as a container, set watch-client = false in heeler.toml"
+        "session ended: the client's process {process} does not exist; if the client runs in another PID namespace, \
+         such as a container, set watch-client = false in heeler.toml"
     )
 }
 

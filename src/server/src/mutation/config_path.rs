@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Returns what was expected.
 pub(super) fn config_path(text: &str) -> Result<PathBuf, String> {
     let expected =
-        || format!("expected a path or a file URI of this machine as configuration file, got {text:?}");
+        || format!("invalid configuration file {text:?}: expected a path or a file URI on this machine");
     if text.is_empty() || text.contains('\0') {
         return Err(expected());
     }

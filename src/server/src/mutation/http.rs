@@ -79,7 +79,7 @@ impl MutationEndpoint {
                 self.on_body(body, accepts_events).await
             }
             _ => {
-                let expected = "expected POST with a message, a WebSocket, or GET of events";
+                let expected = "method not allowed: use POST for a message, GET for events, or a WebSocket";
                 Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, expected))
             }
         }
@@ -146,5 +146,5 @@ fn event(body: &[u8]) -> Bytes {
 }
 
 fn unavailable() -> HttpRefusal {
-    HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "expected fewer clients, or the server is about to end")
+    HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients, or the server is shutting down")
 }

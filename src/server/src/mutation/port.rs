@@ -105,7 +105,9 @@ impl PortService for MutationPort {
             match speech {
                 Some(Speech::Http) => self.serve_http(stream, stopped).await,
                 Some(Speech::Framed) => self.serve_stream(stream, stopped).await,
-                Some(Speech::Undecided) | None => tracing::debug!("a connection was closed: it sent nothing"),
+                Some(Speech::Undecided) | None => {
+                    tracing::debug!("connection closed: the client sent nothing")
+                }
             }
         })
     }

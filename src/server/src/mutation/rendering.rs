@@ -79,7 +79,7 @@ impl AwaitedMutants {
             replacement: mutant.replacement.unwrap_or_default(),
             description: mutant.description,
             status: StatusName::Ignored,
-            status_reason: Some("there is no such mutant any more: discover the mutants again".to_owned()),
+            status_reason: Some("this mutant no longer exists; run discover again".to_owned()),
             covered_by: Vec::new(),
             killed_by: Vec::new(),
             tests_completed: None,

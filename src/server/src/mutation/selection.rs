@@ -14,7 +14,7 @@ use heeler_protocol::mutation::{
 
 /// A glob that can't be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected a glob, got {glob:?}: {reason}")]
+#[error("invalid glob {glob:?}: {reason}")]
 pub struct InvalidGlob {
     pub glob: String,
     pub reason: String,

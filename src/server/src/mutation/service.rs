@@ -108,7 +108,7 @@ pub enum MutationServiceError {
     /// The mutants can't be found or tested, for example because the build or the unmutated tests fail.
     #[error("{0}")]
     Failed(String),
-    #[error("go on: the operation was cancelled")]
+    #[error("complete the operation: it was cancelled")]
     Cancelled,
 }
 

@@ -137,7 +137,7 @@ impl Session {
                 MutationEvent::Input(SessionInput { body, channel }) => self.on_body(&body, &channel).await,
                 MutationEvent::TaskEnded(ended) => self.on_task_end(ended).await,
                 MutationEvent::NotBegun => {
-                    tracing::warn!("a client sent no first request in time, and its connection is closed");
+                    tracing::warn!("connection closed: the client sent no request in time");
                     break;
                 }
                 MutationEvent::Gone => break,
@@ -146,7 +146,7 @@ impl Session {
         drop(inputs);
         self.open.lock().values().for_each(Canceller::cancel);
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        await_end("what a client had started", END_LIMIT, ended).await;
+        await_end("the operations of a client", END_LIMIT, ended).await;
     }
 
     async fn next_event(&mut self, inputs: &mut mpsc::Receiver<SessionInput>) -> MutationEvent {
@@ -229,7 +229,7 @@ impl Session {
             }
             (None, _) => Err((not_initialized(), responder)),
             (Some(ProtocolVersion::Alpha), method::INITIALIZE) => {
-                let text = "expected initialize once";
+                let text = "initialize may be sent only once";
                 Err((RpcError::new(code::INVALID_REQUEST, text), responder))
             }
             (Some(ProtocolVersion::Alpha), _) if !is_open => Err((not_initialized(), responder)),
@@ -238,7 +238,7 @@ impl Session {
                 self.begin_request(id, method, params, responder)
             }
             (Some(ProtocolVersion::V04), method::CONFIGURE) => {
-                let text = "expected configure after the answer to the one before";
+                let text = "a configure request is still in progress; wait for its response";
                 Err((RpcError::new(code::INVALID_REQUEST, text), responder))
             }
             (Some(_), _) => {
@@ -334,14 +334,16 @@ impl Session {
         };
         if self.tasks.len() + held >= MAX_REQUESTS {
             return Err((
-                refused(format!("expected at most {MAX_REQUESTS} requests in progress")),
+                refused(format!(
+                    "too many requests in progress (limit: {MAX_REQUESTS}); wait for a response"
+                )),
                 responder,
             ));
         }
         let cancellation = {
             let mut open = self.open.lock();
             if open.contains_key(id) {
-                let text = format!("expected an id that no request in progress has, got {id}");
+                let text = format!("request id {id} is already in use");
                 return Err((refused(text), responder));
             }
             let (canceller, cancellation) = Canceller::new();
@@ -379,7 +381,7 @@ impl Session {
         match ended {
             Ok(TaskEnd::Request) => {}
             Ok(TaskEnd::Opened { request, project }) => self.on_opened(request, project).await,
-            Err(error) => tracing::error!(%error, "a request failed inside"),
+            Err(error) => tracing::error!(%error, "internal error in a request"),
         }
     }
 
@@ -427,7 +429,7 @@ impl Session {
 }
 
 fn not_initialized() -> RpcError {
-    RpcError::new(SERVER_NOT_INITIALIZED, "expected initialize, or configure, before other requests")
+    RpcError::new(SERVER_NOT_INITIALIZED, "not initialized: send initialize or configure first")
 }
 
 fn rpc_error(error: &MutationServiceError) -> RpcError {

@@ -63,7 +63,7 @@ where
                 | LinkEvent::EndTimedOut => break SessionEnd::Exit,
                 LinkEvent::Unreadable(error) => {
                     let error = heeler_core::error_chain(&error);
-                    tracing::error!("a connection is closed: failed to {error}");
+                    tracing::error!("connection closed: failed to {error}");
                     break SessionEnd::Exit;
                 }
                 LinkEvent::Over(end) => break end,
@@ -81,7 +81,7 @@ where
     }
     while let Some(ended) = session.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a session failed inside");
+            tracing::error!(%error, "internal error in a session");
         }
     }
     link.finish(LAST_WORDS_LIMIT).await;

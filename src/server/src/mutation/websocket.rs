@@ -38,7 +38,7 @@ pub(super) async fn serve_websocket(
     let (sender, mut receiver) = match timeout(HANDSHAKE_LIMIT, pending.open()).await {
         Ok(Ok(halves)) => halves,
         Ok(Err(error)) => {
-            tracing::debug!(error = heeler_core::error_chain(&error), "a WebSocket client is gone");
+            tracing::debug!(error = heeler_core::error_chain(&error), "WebSocket handshake failed");
             return;
         }
         Err(_) => return,
@@ -70,11 +70,11 @@ pub(super) async fn serve_websocket(
     }
     while let Some(ended) = session.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a session failed inside");
+            tracing::error!(%error, "internal error in a session");
         }
     }
     if timeout(HANDSHAKE_LIMIT, async { while writing.join_next().await.is_some() {} }).await.is_err() {
-        tracing::debug!("a WebSocket client did not read the end of its session");
+        tracing::debug!("a WebSocket client did not read the last messages of its session");
     }
 }
 
@@ -94,7 +94,7 @@ async fn read_messages(
             Ok(Ok(Some(WebSocketInput::Control))) => {}
             Ok(Ok(None)) => return None,
             Ok(Err(error)) => {
-                tracing::debug!(error = heeler_core::error_chain(&error), "a WebSocket connection is closed");
+                tracing::debug!(error = heeler_core::error_chain(&error), "WebSocket connection closed");
                 return match error {
                     WebSocketError::NotText => Some(WebSocketEnd::NotText),
                     WebSocketError::TooLong => Some(WebSocketEnd::TooLong),
@@ -102,7 +102,10 @@ async fn read_messages(
                 };
             }
             Err(_) => {
-                tracing::warn!("a WebSocket client was silent for {} s", SILENCE_LIMIT.as_secs());
+                tracing::warn!(
+                    "WebSocket connection closed: no message from the client for {} s",
+                    SILENCE_LIMIT.as_secs()
+                );
                 return None;
             }
         }

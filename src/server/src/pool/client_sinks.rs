@@ -91,7 +91,7 @@ fn pass_on(permit: mpsc::Permit<'_, RunUpdates>, frame: &[u8]) {
     match RunUpdates::read(frame) {
         Ok(updates) => permit.send(updates),
         // Both ends are the same program, so this is a bug in Heeler.
-        Err(error) => tracing::error!(%error, "updates for a session can't be read"),
+        Err(error) => tracing::error!(%error, "internal error: updates for a session could not be decoded"),
     }
 }
 

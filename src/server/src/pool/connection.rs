@@ -76,7 +76,7 @@ pub(super) async fn accept(
                     connections.spawn(serve_connection(stream, clients.clone(), raw.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a control connection was refused");
+                    tracing::warn!(%error, "failed to accept a control connection");
                     // An error that recurs at once (no file descriptors left) must not cause a busy loop.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -144,7 +144,7 @@ async fn serve_worker(
             }
             Ok(None) => break,
             Err(error) => {
-                tracing::warn!(%worker, %error, "a worker's control connection broke");
+                tracing::warn!(%worker, %error, "lost the control connection to a worker");
                 break;
             }
         }
@@ -279,7 +279,7 @@ async fn serve_watchdog(
             }
             Ok(None) => break,
             Err(error) => {
-                tracing::warn!(%error, "the watchdog's control connection broke");
+                tracing::warn!(%error, "lost the control connection to the watchdog");
                 break;
             }
         }

@@ -80,7 +80,7 @@ impl DeadStreams {
         let path = StreamHolder::Coordinator.socket_path(control_socket, 0);
         let held = HeldStreams::listen(&path)
             .inspect_err(|error| {
-                tracing::warn!(%error, "results of a worker that is killed may arrive late at a slow client");
+                tracing::warn!(%error, "cannot take over connections of killed workers; their results may come late");
             })
             .ok();
         Self { held, clients, settling: JoinSet::new() }
@@ -130,7 +130,7 @@ impl DeadStreams {
         Some(settled.unwrap_or_else(|error| {
             // A death that is never reported would block its runs forever. Reporting the watchdog as lost
             // ends all runs.
-            tracing::error!(%error, "the connections of a dead process could not be brought to an end");
+            tracing::error!(%error, "internal error while closing the connections of a dead process");
             PoolEvent::watchdog_lost(PoolError::NoWatchdog)
         }))
     }

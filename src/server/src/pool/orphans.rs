@@ -18,7 +18,7 @@ static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 /// Makes this process the subreaper that adopts orphans.
 pub(super) fn adopt_orphans() {
     if let Err(error) = process::become_subreaper() {
-        tracing::warn!(%error, "what escapes a dead watchdog will not be found");
+        tracing::warn!(%error, "if the watchdog dies, processes that it leaves behind will not be killed");
     }
 }
 
@@ -43,12 +43,12 @@ pub(super) fn kill_orphans() {
         }
         for orphan in orphans {
             if !process::kill_child(orphan) {
-                tracing::warn!(pid = orphan.0, "an orphan could not be killed and is still running");
+                tracing::warn!(pid = orphan.0, "failed to kill an orphaned process; it is still running");
                 not_killable.insert(orphan);
                 continue;
             }
             if let Err(error) = process::reap_child(orphan) {
-                tracing::debug!(pid = orphan.0, %error, "an orphan was reaped by someone else");
+                tracing::debug!(pid = orphan.0, %error, "failed to wait for an orphaned process");
             }
         }
     }

@@ -7,6 +7,8 @@ use heeler_sys::dirs::{SessionTemporaryDir, SocketDir};
 pub(super) fn create_temporary_dir(session: &SocketDir) -> Option<SessionTemporaryDir> {
     let created = SessionTemporaryDir::create(session);
     created
-        .inspect_err(|error| tracing::warn!(%error, "temporary files of tests are beside the sockets"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "no directory for temporary files; using the socket directory"),
+        )
         .ok()?
 }

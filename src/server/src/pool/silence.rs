@@ -14,12 +14,12 @@ pub(super) fn on_silent_worker(watchdog: Pid, worker: WorkerId, pid: Pid, step: 
     let is_sent = signal_child_of(watchdog, pid, signal);
     let limit = SILENCE_LIMIT.as_secs();
     match step {
-        _ if !is_sent => tracing::debug!(%worker, "a silent worker is gone already"),
+        _ if !is_sent => tracing::debug!(%worker, "an unresponsive worker has exited already"),
         SilenceStep::Continue => {
-            tracing::warn!(%worker, "a worker has been silent for {limit} s and is continued")
+            tracing::warn!(%worker, "a worker has not responded for {limit} s; sending SIGCONT")
         }
         // The watchdog reports the exit of a killed worker like any other exit.
-        SilenceStep::Replace => tracing::warn!(%worker, "a worker stays silent and is replaced"),
+        SilenceStep::Replace => tracing::warn!(%worker, "a worker does not respond; replacing it"),
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn on_silent_worker(watchdog: Pid, worker: WorkerId, pid: Pid, step: 
 pub(super) fn is_stopped(pid: Pid) -> bool {
     let is_stopped = process::stat(pid).is_some_and(ProcessStat::is_stopped);
     if !is_stopped {
-        tracing::debug!(%pid, "a process is silent and not stopped: its machine is busy, or its disk");
+        tracing::debug!(%pid, "a process does not respond but is not stopped; the machine may be overloaded");
     }
     is_stopped
 }

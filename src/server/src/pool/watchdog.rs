@@ -81,7 +81,7 @@ impl Watchdog {
     pub(super) async fn send(&mut self, message: &ToWatchdog) {
         let Some(sender) = self.sender.clone() else { return };
         if timeout(SEND_DEADLINE, sender.send(message)).await.is_err() {
-            tracing::warn!("the watchdog takes no messages and is killed");
+            tracing::warn!("the watchdog accepts no messages; killing it");
             self.kill();
         }
     }
@@ -96,7 +96,7 @@ impl Watchdog {
             // On an error, the event for the watchdog's death follows.
             Ok(Ok(()) | Err(_)) => {}
             Err(_elapsed) => {
-                tracing::warn!("the watchdog reads no messages and is killed");
+                tracing::warn!("the watchdog reads no messages; killing it");
                 self.kill();
             }
         }
@@ -111,7 +111,7 @@ impl Watchdog {
     pub(super) fn reap(&mut self) {
         self.kill();
         if let Err(error) = self.child.wait() {
-            tracing::debug!(%error, "the watchdog could not be waited for");
+            tracing::debug!(%error, "failed to wait for the watchdog");
         }
         orphans::unregister_watchdog(self.child.pid());
     }
@@ -134,11 +134,11 @@ impl Watchdog {
         match step {
             SilenceStep::Continue => {
                 let limit = SILENCE_LIMIT.as_secs();
-                tracing::warn!("the watchdog has been silent for {limit} s and is continued");
+                tracing::warn!("the watchdog has not responded for {limit} s; sending SIGCONT");
                 self.signal(Signal::CONT);
             }
             SilenceStep::Replace => {
-                tracing::warn!("the watchdog stays silent and is replaced");
+                tracing::warn!("the watchdog does not respond; starting a new one");
                 self.kill();
             }
         }
@@ -146,7 +146,7 @@ impl Watchdog {
 
     fn signal(&self, signal: Signal) {
         if let Err(error) = self.child.signal(signal) {
-            tracing::debug!(%error, "the watchdog is gone already");
+            tracing::debug!(%error, "the watchdog has exited already");
         }
     }
 }

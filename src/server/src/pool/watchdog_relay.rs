@@ -128,7 +128,7 @@ impl WatchdogRelays {
         self.queues.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if timeout(FINISH_DEADLINE, all).await.is_err() {
-            tracing::debug!("frames of a dead watchdog are not taken by their client and dropped");
+            tracing::debug!("dropping messages of a dead watchdog: the client does not read them");
             self.tasks.shutdown().await;
         }
         std::mem::take(&mut *self.forwarded.lock().unwrap_or_else(PoisonError::into_inner))

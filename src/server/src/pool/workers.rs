@@ -44,16 +44,16 @@ pub(crate) struct PoolOptions {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     /// No directory for the control socket could be made.
-    #[error("prepare a directory for the control socket")]
+    #[error("create a directory for the control socket")]
     Directory(#[source] heeler_sys::dirs::DirError),
     /// The control socket could not be opened.
     #[error("listen for workers on {path}")]
     Listen { path: PathBuf, source: local::BindError },
     #[error("start the watchdog")]
     Spawn(#[source] SpawnError),
-    #[error("wait for the watchdog to connect within {} s", START_DEADLINE.as_secs())]
+    #[error("start the watchdog: it did not connect within {} s", START_DEADLINE.as_secs())]
     NoWatchdog,
-    #[error("keep a watchdog alive: {MAX_WATCHDOGS} of them died")]
+    #[error("restart the watchdog: it has died {MAX_WATCHDOGS} times")]
     TooManyWatchdogs,
 }
 
@@ -298,7 +298,7 @@ impl WorkerPool {
             // The event for the worker's death follows.
             Ok(Err(_closed)) => {}
             Err(_elapsed) => {
-                tracing::warn!(%worker, "a worker takes no messages and is killed");
+                tracing::warn!(%worker, "a worker accepts no messages; killing it");
                 self.kill_worker(worker).await;
             }
         }
@@ -375,14 +375,14 @@ impl WorkerPool {
 
     fn on_deadline(&mut self, now: Instant) {
         for worker in self.starts.take_late(now) {
-            let error = format!("did not connect within {} s", START_DEADLINE.as_secs());
+            let error = format!("it did not connect within {} s", START_DEADLINE.as_secs());
             self.push_not_started(worker, error);
         }
         for worker in self.workers.overdue_deaths(now) {
             if self.is_process_running(worker) {
                 // A watchdog that has not killed the worker by now never will, and a live worker may still
                 // send messages. Killing the watchdog ends the worker too.
-                tracing::warn!(%worker, "the watchdog does not end a worker in time and is killed");
+                tracing::warn!(%worker, "the watchdog did not end a worker in time; killing the watchdog");
                 self.watchdog.kill();
                 self.workers.extend_death_deadline(worker, now);
             } else {
@@ -432,8 +432,12 @@ impl WorkerPool {
             }
             ControlEvent::WatchdogMessage(FromWatchdog::WorkerEnded { worker, code, signal }) => {
                 if self.starts.end(worker) {
-                    let error = format!("exited before it connected (exit code {code:?}, signal {signal:?})");
-                    self.push_not_started(worker, error);
+                    let end = match (code, signal) {
+                        (Some(code), _) => format!("exit code {code}"),
+                        (None, Some(signal)) => format!("signal {signal}"),
+                        (None, None) => "unknown exit status".to_owned(),
+                    };
+                    self.push_not_started(worker, format!("it exited before it connected ({end})"));
                 }
                 self.on_exit_sign(worker, ExitSign::Reported);
             }
@@ -507,7 +511,7 @@ impl WorkerPool {
                 Ok(None) => break,
                 Err(_elapsed) => {
                     tracing::warn!(
-                        "the watchdog did not leave within {} s and is killed",
+                        "the watchdog did not exit within {} s; killing it",
                         SHUTDOWN_DEADLINE.as_secs()
                     );
                     break;

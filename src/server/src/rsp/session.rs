@@ -134,7 +134,7 @@ impl RspSession {
             },
             LinkEvent::InputEnded => return Ok(Continuation::End(SessionEnd::Disconnected)),
             LinkEvent::Unreadable(error) => {
-                tracing::error!("a connection is closed: failed to {}", heeler_core::error_chain(&error));
+                tracing::error!("connection closed: failed to {}", heeler_core::error_chain(&error));
                 return Ok(Continuation::End(SessionEnd::Disconnected));
             }
             LinkEvent::Command(SessionCommand::Exit) => self.begin_end().await?,

@@ -107,7 +107,7 @@ impl ClientEvents {
         }
         let dropped = self.dropped_lines.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            let text = format!("{dropped} log messages were dropped because the client did not read");
+            let text = format!("{dropped} log messages were dropped because the client did not read them");
             lines.insert(0, ClientLogLine::new(LogLevel::Warning, text));
         }
         self.send(ClientEvent::Log { run: run.map(str::to_owned), lines });
@@ -159,6 +159,6 @@ mod tests {
         events.log(None, line("again"));
         let Ok(ClientEvent::Log { lines, .. }) = queue.try_recv() else { panic!("a log event is queued") };
         let texts: Vec<_> = lines.into_iter().map(|line| line.message).collect();
-        assert_eq!(texts, ["512 log messages were dropped because the client did not read", "again"]);
+        assert_eq!(texts, ["512 log messages were dropped because the client did not read them", "again"]);
     }
 }

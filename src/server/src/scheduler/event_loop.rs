@@ -239,7 +239,7 @@ impl Scheduler {
     /// Ends all listings and runs, because workers cannot run without a watchdog. The next request may start
     /// a new pool.
     fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
-        let why = heeler_core::error_chain(error);
+        let why = format!("failed to {}", heeler_core::error_chain(error));
         self.catalogues.fail_all(&why);
         self.runs.drivers_mut().for_each(|driver| driver.on_watchdog_lost(&why, proven));
         self.clients.end_pauses();
@@ -249,7 +249,7 @@ impl Scheduler {
     /// Reports a worker that did not start to the listing or run that requested it.
     fn on_worker_not_started(&mut self, worker: WorkerId, user: Option<WorkerUser>, error: &str) {
         match user {
-            None => tracing::warn!(%worker, error, "a worker could not be started"),
+            None => tracing::warn!(%worker, error, "failed to start a worker"),
             Some(WorkerUser::Listing(place)) => {
                 let slots = self.options.slots;
                 let is_worker_ready =
@@ -367,7 +367,7 @@ impl Scheduler {
         // A cleaner of temporary files may have removed the pool's directory.
         match self.pool.take_if(|pool| !is_used && !pool.has_directory()) {
             Some(pool) => {
-                tracing::warn!("all processes are started again, because their directory is gone");
+                tracing::warn!("restarting all workers: their temporary directory was removed");
                 pool.shut_down().await;
             }
             None if self.pool.is_some() => return Ok(()),

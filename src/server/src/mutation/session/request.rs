@@ -188,12 +188,15 @@ fn read_work(method: &str, params: RawParams, context: &MutationRequestContext) 
 pub(super) async fn outcome_of<T: 'static>(
     operation: &mut JoinSet<Result<T, MutationServiceError>>,
 ) -> Result<T, MutationServiceError> {
-    let internal =
-        || MutationServiceError::Failed("go on: internal error in Heeler; see its standard error".to_owned());
+    let internal = || {
+        MutationServiceError::Failed(
+            "complete the operation: internal error in Heeler; see its standard error".to_owned(),
+        )
+    };
     match operation.join_next().await {
         Some(Ok(outcome)) => outcome,
         Some(Err(error)) => {
-            tracing::error!(%error, "an operation on mutants failed inside");
+            tracing::error!(%error, "internal error in an operation on mutants");
             Err(internal())
         }
         None => Err(internal()),
@@ -258,7 +261,7 @@ impl TestRun {
                 let ended = timeout(CANCEL_LIMIT, async { while operation.join_next().await.is_some() {} });
                 if ended.await.is_err() {
                     tracing::warn!(
-                        "a cancelled run of mutants did not end within {} s",
+                        "a cancelled mutation test did not end within {} s",
                         CANCEL_LIMIT.as_secs()
                     );
                 }
