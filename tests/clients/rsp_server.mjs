@@ -9,7 +9,7 @@ import rspClient from "rsp-client";
 import rpc from "vscode-jsonrpc/node";
 
 export const SUITE = { id: "heeler.suite", visibleName: "Test suite",
-  description: "A test program, whose tests run when it is started" };
+  description: "A test program; starting it runs its tests" };
 export const [UNKNOWN, STARTING, STARTED, STOPPING, STOPPED] = [0, 1, 2, 3, 4];
 
 /** Timeout of a wait in milliseconds. */

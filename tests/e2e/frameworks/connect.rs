@@ -273,7 +273,7 @@ fn input_of_something_else_is_refused() {
     let cut = request("b/passes");
     let whole = request("a/passes");
     for (input, message, answered) in [
-        (b"hello, world".to_vec(), "standard input is no sequence of conformance requests", 0),
+        (b"hello, world".to_vec(), "standard input is not a sequence of conformance requests", 0),
         (
             framed(b"\x0a\x05a"),
             "conformance requests, as connectconformance writes them to its client: a request",

@@ -205,5 +205,5 @@ fn run_without_manifest_completes_after_coordinator_death() {
     let books = server.finish_orphaned(&run, &cases(5));
     let is_reported = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
     assert!(is_reported(&cases(5)[4]), "{:#?}", books.tests);
-    assert!(is_logged(&books, "it can't be reported or rerun later"), "{:?}", books.log);
+    assert!(is_logged(&books, "this run can't be reported or rerun later"), "{:?}", books.log);
 }

@@ -28,13 +28,13 @@ pub enum JudgeFinding {
 /// The output is not a report of the suite, or is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JudgeReportError {
-    #[error("expected the totals of the cases, \"Total cases: …\", and found the end")]
+    #[error("the output ends without \"Total cases: …\"")]
     NoTotals,
     #[error("line {line}: expected {expected}, found {found:?}")]
     Unexpected { line: usize, expected: &'static str, found: String },
-    #[error("line {line}: a second verdict about {case:?}")]
+    #[error("line {line}: {case:?} has a second verdict")]
     Repeated { line: usize, case: String },
-    #[error("expected {stated} cases that {what}, as the totals say, found {found}")]
+    #[error("the totals state {stated} cases that {what}, but there are {found}")]
     Miscounted { what: &'static str, stated: usize, found: usize },
 }
 
@@ -247,7 +247,7 @@ Another 2 could not be run due to client timing out or exiting prematurely.
 
     #[test]
     fn other_text_is_refused_with_its_line() {
-        assert_eq!(error(""), "expected the totals of the cases, \"Total cases: …\", and found the end");
+        assert_eq!(error(""), "the output ends without \"Total cases: …\"");
         assert_eq!(error("FAILED: x\n"), "line 1: expected a failed case or the totals, found \"FAILED: x\"");
         assert_eq!(
             error("FAILED: x:\n\twhy\nunknown flag: --x\n"),
@@ -269,19 +269,19 @@ Another 2 could not be run due to client timing out or exiting prematurely.
     fn totals_that_contradict_the_cases_are_refused() {
         assert_eq!(
             error("FAILED: x:\n\twhy\nFAILED: x:\n\twhy\n\nTotal cases: 2\n0 passed, 2 failed\n"),
-            "line 3: a second verdict about \"x\""
+            "line 3: \"x\" has a second verdict"
         );
         assert_eq!(
             error("FAILED: x:\n\twhy\n\nTotal cases: 2\n2 passed, 0 failed\n"),
-            "expected 0 cases that failed, as the totals say, found 1"
+            "the totals state 0 cases that failed, but there are 1"
         );
         assert_eq!(
             error("INFO: x failed (as expected):\n\twhy\n\nTotal cases: 2\n1 passed, 0 failed\n"),
-            "expected 0 cases that failed as expected, as the totals say, found 1"
+            "the totals state 0 cases that failed as expected, but there are 1"
         );
         assert_eq!(
             error("Total cases: 3\n2 passed, 0 failed\n"),
-            "expected 2 cases that have a verdict, as the totals say, found 3"
+            "the totals state 2 cases that have a verdict, but there are 3"
         );
     }
 }

@@ -13,7 +13,7 @@ const SIZE_BYTES: usize = 4;
 
 /// A size beyond the limit: the stream is damaged, or not a stream of such messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {size} bytes is over the limit of {limit}")]
+#[error("message of {size} bytes exceeds the limit of {limit}")]
 pub struct MessageTooLarge {
     pub size: usize,
     pub limit: usize,
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn size_over_the_limit_is_refused_before_the_message() {
         let error = MessageDecoder::new(5).decode(&mut BytesMut::from(&[0, 0, 0, 6][..])).unwrap_err();
-        assert_eq!(error.to_string(), "a message of 6 bytes is over the limit of 5");
+        assert_eq!(error.to_string(), "message of 6 bytes exceeds the limit of 5");
         let mut text = BytesMut::from(&b"hello"[..]);
         assert!(MessageDecoder::new(RESPONSE_LIMIT_BYTES).decode(&mut text).is_err());
     }

@@ -22,7 +22,7 @@ fn server_type() -> ServerType {
     ServerType {
         id: "heeler.suite".to_owned(),
         visible_name: "Test suite".to_owned(),
-        description: "A test program, whose tests run when it is started".to_owned(),
+        description: "A test program; starting it runs its tests".to_owned(),
     }
 }
 
@@ -35,7 +35,7 @@ fn job() -> JobHandle {
 }
 
 fn refused() -> Status {
-    Status::refusal("not offered by Heeler")
+    Status::refusal("not supported by Heeler")
 }
 
 fn requests() -> Vec<MessageSample> {
@@ -74,7 +74,7 @@ fn responses() -> Vec<MessageSample> {
         Registration { server_capabilities: [version].into(), client_registration_status: Status::success() };
     let attribute = Attribute {
         value_type: "string".to_owned(),
-        description: "Filter expression that selects tests".to_owned(),
+        description: "Filter expression to select tests".to_owned(),
         default_val: json!(null),
         secret: false,
     };
@@ -96,7 +96,7 @@ fn responses() -> Vec<MessageSample> {
         response("start-answer", StartResult { status: Status::success(), details: () }),
         response(
             "start-refusal",
-            StartResult { status: Status::refusal("unit is running already"), details: () },
+            StartResult { status: Status::refusal("unit is already running"), details: () },
         ),
         response("status-answer", Status::success()),
         response("jobs-answer", vec![progress]),

@@ -30,11 +30,11 @@ const ASSUMED_START: Duration = Duration::from_millis(50);
 pub enum ListCasesError {
     #[error("read the requests of the suite")]
     Read(#[source] io::Error),
-    #[error("read the requests of the suite, which are no such sequence")]
+    #[error("read the requests of the suite: not a sequence of length-prefixed messages")]
     NoSequence(#[source] MessageTooLarge),
     #[error("read a request of the suite")]
     Request(#[source] MessageError),
-    #[error("answer the suite")]
+    #[error("send an answer to the suite")]
     Answer(#[source] io::Error),
 }
 
@@ -55,7 +55,7 @@ pub async fn list_cases(
         let mut answers = Vec::new();
         while let Some(bytes) = decoder.decode(&mut input).map_err(ListCasesError::NoSequence)? {
             let request = decode_request(&bytes).map_err(ListCasesError::Request)?;
-            append_message(&mut answers, &answer_of_error(&request.test_name, "it is only listed"));
+            append_message(&mut answers, &answer_of_error(&request.test_name, "the cases are only listed"));
             cases.push(listed_case(&request));
         }
         // The suite reads answers while it writes requests.

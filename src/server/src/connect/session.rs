@@ -205,8 +205,8 @@ impl ConnectSession {
 
     /// Ends the session because the client sent something other than a sequence of requests.
     async fn refuse_input(&mut self, problem: &str) -> Option<SessionEnd> {
-        let input = "standard input is no sequence of conformance requests, as connectconformance writes them to its \
-                     client";
+        let input = "standard input is not a sequence of conformance requests, as connectconformance sends them to \
+                     its client";
         self.warn(format!("{input}: {problem}")).await;
         Some(SessionEnd::Disconnected)
     }
@@ -342,7 +342,7 @@ impl ConnectSession {
         for case in late.into_values() {
             self.cases.add(case, self.started.elapsed());
         }
-        self.refuse(owed, "its run has ended without a result").await;
+        self.refuse(owed, "the run ended without a result for this case").await;
     }
 
     /// Answers cases with an error.

@@ -467,7 +467,7 @@ mod tests {
             assert_eq!(catalogue.find(uid), Some(place));
         }
         let second = catalogue.test(catalogue.find("a::t#2").unwrap()).unwrap();
-        assert!(second.unrunnable().unwrap().contains("2 tests of this name"));
+        assert!(second.unrunnable().unwrap().contains("number 2 with this name"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) fn join_entries(entries: &[ListedTest], listed: Vec<ListedTest>) -> V
         .collect();
     let missing = entries.iter().zip(is_found).filter(|(_, is_found)| !is_found);
     joined.extend(missing.map(|(entry, _)| ListedTest {
-        broken: Some("not run: the program has no such test any more".to_owned()),
+        broken: Some("not run: the program no longer contains this test".to_owned()),
         ..entry.clone()
     }));
     joined

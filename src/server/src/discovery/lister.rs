@@ -226,7 +226,7 @@ impl ProgramLister {
     pub(crate) fn on_worker_died(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
         let Some((program, tries)) = self.running.remove(&worker) else { return };
         if tries >= LISTING_ATTEMPTS {
-            let error = format!("its worker died {tries} times while it was listed");
+            let error = format!("its worker died {tries} times while listing its tests");
             catalogue.record_listing(program, Err(error));
         } else {
             self.waiting.push_back((program, tries));
@@ -244,7 +244,10 @@ impl ProgramLister {
     pub(crate) fn fail_remaining(&mut self, catalogue: &mut Catalogue, error: &str) {
         let running = std::mem::take(&mut self.running).into_values();
         for (program, _) in running.chain(std::mem::take(&mut self.waiting)) {
-            catalogue.record_listing(program, Err(format!("no worker could be started to list it: {error}")));
+            catalogue.record_listing(
+                program,
+                Err(format!("no worker could be started to list its tests: {error}")),
+            );
         }
     }
 

@@ -155,7 +155,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let is_ambiguous = times > 1 && listed.selector.is_none();
         let repeated = is_ambiguous.then(|| {
             format!(
-                "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
+                "not run: test number {times} with this name; only the first can be selected, so rename this test"
             )
         });
         let unrunnable = listed.broken.or(repeated);
@@ -246,7 +246,7 @@ mod tests {
         let uids: Vec<_> = tests.iter().map(TestEntry::uid).collect();
         assert_eq!(uids, ["ü::P.t/0", "ü::t", "ü::P.t/0#2"]);
         assert_eq!((tests[2].name(), tests[0].unrunnable()), ("P.t/0", None));
-        assert!(tests[2].unrunnable().unwrap().contains("2 tests of this name"));
+        assert!(tests[2].unrunnable().unwrap().contains("number 2 with this name"));
         assert!(Arc::ptr_eq(tests[0].file.as_ref().unwrap(), tests[2].file.as_ref().unwrap()));
     }
 

@@ -26,7 +26,7 @@ impl LaunchOptions {
     /// Returns a sentence that names the attribute and the expected value.
     pub(super) fn read(params: &LaunchParams) -> Result<Self, String> {
         if let Some(mode) = params.mode.as_deref().filter(|mode| *mode != RUN_MODE) {
-            return Err(format!("expected \"{RUN_MODE}\" as mode, got {mode:?}"));
+            return Err(format!("unknown mode {mode:?}; expected \"{RUN_MODE}\""));
         }
         let mut options = Self::default();
         for (name, value) in params.params.attributes.iter().flatten() {
@@ -53,15 +53,15 @@ impl LaunchOptions {
 }
 
 fn read_filter(value: &Value) -> Result<Filter, String> {
-    let text = value.as_str().ok_or_else(|| format!("expected a text as {FILTER}, got {value}"))?;
-    text.parse().map_err(|error| format!("expected a filter expression as {FILTER}: {error}"))
+    let text = value.as_str().ok_or_else(|| format!("{FILTER} must be a string, got {value}"))?;
+    text.parse().map_err(|error| format!("invalid {FILTER}: {error}"))
 }
 
 /// Reads the number of jobs, which some forms send as text or with a decimal point.
 fn read_jobs(value: &Value) -> Result<RunOptions, String> {
     let text = value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned());
     let whole = text.strip_suffix(".0").unwrap_or(&text).parse::<u32>();
-    let wrong = || format!("expected a whole number from 1 as {JOBS}, got {value}");
+    let wrong = || format!("{JOBS} must be an integer of at least 1, got {value}");
     let jobs = whole.map_err(|_| wrong())?;
     let options = Map::from_iter([(JOBS.to_owned(), json!(jobs))]);
     serde_json::from_value(Value::Object(options)).map_err(|_| wrong())
@@ -71,7 +71,7 @@ fn read_rerun(value: &Value) -> Result<RerunSelector, String> {
     match value.as_str() {
         Some("failed") => Ok(RerunSelector::Failed),
         Some("not-run") => Ok(RerunSelector::NotRun),
-        Some(_) | None => Err(format!("expected \"failed\" or \"not-run\" as {RERUN}, got {value}")),
+        Some(_) | None => Err(format!("{RERUN} must be \"failed\" or \"not-run\", got {value}")),
     }
 }
 
@@ -88,9 +88,9 @@ pub(super) fn optional_attributes() -> BTreeMap<String, Attribute> {
         default_val: Value::Null,
         secret: false,
     };
-    let filter = "Filter expression that selects tests, such as test(~parse) & not tag(slow)";
-    let jobs = "Number of tests that run at the same time";
-    let rerun = "Tests of the suite's latest run to run again: failed or not-run";
+    let filter = "Filter expression to select tests, such as test(~parse) & not tag(slow)";
+    let jobs = "Maximum number of tests to run in parallel";
+    let rerun = "Rerun tests of the suite's latest run: failed or not-run";
     BTreeMap::from([
         (FILTER.to_owned(), attribute("string", filter)),
         (JOBS.to_owned(), attribute("integer", jobs)),
@@ -128,18 +128,18 @@ mod tests {
     #[test]
     fn wrong_attribute_is_refused_with_its_name() {
         for (attributes, text) in [
-            (json!({"jobs": 0}), "expected a whole number from 1 as jobs, got 0"),
-            (json!({"jobs": 1.5}), "expected a whole number from 1 as jobs, got 1.5"),
-            (json!({"jobs": -1}), "expected a whole number from 1 as jobs, got -1"),
-            (json!({"jobs": "many"}), "expected a whole number from 1 as jobs, got \"many\""),
-            (json!({"rerun": "all"}), "expected \"failed\" or \"not-run\" as rerun, got \"all\""),
-            (json!({"filter": 7}), "expected a text as filter, got 7"),
+            (json!({"jobs": 0}), "jobs must be an integer of at least 1, got 0"),
+            (json!({"jobs": 1.5}), "jobs must be an integer of at least 1, got 1.5"),
+            (json!({"jobs": -1}), "jobs must be an integer of at least 1, got -1"),
+            (json!({"jobs": "many"}), "jobs must be an integer of at least 1, got \"many\""),
+            (json!({"rerun": "all"}), "rerun must be \"failed\" or \"not-run\", got \"all\""),
+            (json!({"filter": 7}), "filter must be a string, got 7"),
             (json!({"filters": "x"}), "unknown attribute \"filters\"; expected filter, jobs or rerun"),
         ] {
             assert_eq!(read(attributes.clone()).unwrap_err(), text, "{attributes}");
         }
         let error = read(json!({"filter": "test(~parse) & "})).unwrap_err();
-        assert!(error.starts_with("expected a filter expression as filter: column 16: "), "{error}");
+        assert!(error.starts_with("invalid filter: column 16: "), "{error}");
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(launch_modes().len(), 1);
         let params = LaunchedServer { server_type: None, id: "s".into(), attributes: None };
         let debug = LaunchParams { mode: Some("debug".into()), params };
-        assert_eq!(LaunchOptions::read(&debug).unwrap_err(), "expected \"run\" as mode, got \"debug\"");
+        assert_eq!(LaunchOptions::read(&debug).unwrap_err(), "unknown mode \"debug\"; expected \"run\"");
     }
 
     #[test]

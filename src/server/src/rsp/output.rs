@@ -126,8 +126,8 @@ pub(super) fn counts_line(counts: &OutcomeCounts, selected: usize) -> String {
 pub(super) fn stop_text(reason: Option<NotRunReason>) -> Option<&'static str> {
     match reason? {
         NotRunReason::Cancelled => Some("cancelled"),
-        NotRunReason::TooManyFailures => Some("stopped at the limit of failures"),
-        NotRunReason::TimeLimitReached => Some("stopped at the time limit of the run"),
+        NotRunReason::TooManyFailures => Some("stopped at the failure limit"),
+        NotRunReason::TimeLimitReached => Some("stopped at the time limit (run-timeout)"),
         NotRunReason::Unrunnable
         | NotRunReason::ProgramGivenUp { .. }
         | NotRunReason::StartTimedOut { .. }

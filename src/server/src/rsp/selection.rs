@@ -39,7 +39,7 @@ pub(super) fn select_suite_tests(
     if chosen.is_empty() {
         return Err(match found {
             0 => format!("no test ran: {suite} has no tests"),
-            _ => format!("no test ran: none of the {found} tests is selected by the filter"),
+            _ => format!("no test ran: no test matches the filter ({found} tests found)"),
         });
     }
     let mut continued = None;
@@ -48,7 +48,7 @@ pub(super) fn select_suite_tests(
         let wanted = selector.select(&left);
         chosen.retain(|test| wanted.contains(uid_of(catalogue, *test)));
         if chosen.is_empty() {
-            return Err(format!("no test ran: run {run} has left no such test to be run again"));
+            return Err(format!("no test ran: run {run} has no such test to rerun"));
         }
         continued = Some((run, left));
     }
@@ -61,7 +61,7 @@ fn suite_tests(catalogue: &Catalogue, suite: &str) -> Result<Vec<TestRef>, Strin
     let has_name = |program: usize| catalogue.programs()[program].source.program.suite == suite;
     let known = (0..catalogue.programs().len()).any(has_name);
     if !known {
-        return Err(format!("the suite {suite} is no longer there"));
+        return Err(format!("the suite {suite} no longer exists"));
     }
     Ok(catalogue.all().filter(|test| has_name(test.program)).collect())
 }
@@ -80,7 +80,7 @@ fn filter_tests(
     let history = match filter.depends_on_history() {
         true if !settings.run.is_history_kept => {
             return Err(format!(
-                "failed to evaluate the filter \"{filter}\": it needs the history, which is off"
+                "failed to evaluate the filter \"{filter}\": it needs the test history, which is turned off"
             ));
         }
         true => {

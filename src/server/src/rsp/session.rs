@@ -141,8 +141,8 @@ impl RspSession {
             LinkEvent::Command(SessionCommand::Pause(done)) => self.runs.pause(done).await?,
             LinkEvent::Command(SessionCommand::Resume) => self.runs.resume().await?,
             LinkEvent::EndTimedOut => {
-                tracing::warn!("cancelled runs did not end in time");
-                let ended = self.runs.fail_all("the run did not end in time");
+                tracing::warn!("cancelled runs did not finish in time");
+                let ended = self.runs.fail_all("the run did not finish in time");
                 self.queue(ended);
                 return Ok(Continuation::End(SessionEnd::Exit));
             }

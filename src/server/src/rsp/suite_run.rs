@@ -368,7 +368,7 @@ mod tests {
         let _sent = run.on_updates(&[finished("unit::a", Outcome::NotRun(limit))], Instant::now());
         let end = run.end(&ended(Some(limit)), Duration::ZERO);
         assert_eq!(status(&end).severity, Severity::Error);
-        assert_eq!(status(&end).message, "unit: 1 test: 1 not run; stopped at the time limit of the run");
+        assert_eq!(status(&end).message, "unit: 1 test: 1 not run; stopped at the time limit (run-timeout)");
     }
 
     #[test]

@@ -15,14 +15,14 @@ use super::launch;
 /// Id of the only server type.
 const SUITE_TYPE: &str = "heeler.suite";
 /// Reason given in the status of a refused request.
-const NOT_OFFERED: &str = "not offered by Heeler";
+const NOT_OFFERED: &str = "not supported by Heeler";
 
 /// Returns the server type of suites.
 pub(super) fn server_type() -> ServerType {
     ServerType {
         id: SUITE_TYPE.to_owned(),
         visible_name: "Test suite".to_owned(),
-        description: "A test program, whose tests run when it is started".to_owned(),
+        description: "A test program; starting it runs its tests".to_owned(),
     }
 }
 

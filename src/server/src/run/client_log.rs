@@ -45,6 +45,6 @@ impl ClientLog<'_> {
             ProofLevel::Delivered => LogLevel::Information,
             ProofLevel::None => LogLevel::Warning,
         };
-        self.log_line(None, level, format!("{who} drained its connection with proof level \"{proof}\""));
+        self.log_line(None, level, format!("{who}: all updates were sent, with proof level \"{proof}\""));
     }
 }

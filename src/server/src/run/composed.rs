@@ -74,11 +74,14 @@ impl ComposedRun {
         if end.is_history_kept
             && let Err(error) = self.record_history(end)
         {
-            tracing::warn!(error = heeler_core::error_chain(&error), "durations of this run are not kept");
+            tracing::warn!(
+                error = heeler_core::error_chain(&error),
+                "failed to write the test history; later runs will not know the durations of this run"
+            );
         }
         if let Err(error) = self.write_results(end) {
             warnings.push(format!(
-                "later commands will show this run as interrupted, because its results could not be recorded: {error}"
+                "failed to record the results of this run, so later commands will show it as interrupted: {error}"
             ));
         }
         warnings

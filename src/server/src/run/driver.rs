@@ -130,7 +130,7 @@ impl RunDriver {
 
     /// Handles the failure to start a worker that the run requested.
     pub(crate) fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
-        self.requested.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}"));
+        self.requested.log(LogLevel::Warning, format!("failed to start worker {worker}: {error}"));
         self.model.apply(RunEvent::WorkerNotStarted);
     }
 
@@ -209,7 +209,7 @@ impl RunDriver {
     /// Cancel safe: no, because a deadline is cleared before its action is complete.
     pub(crate) async fn on_deadline(&mut self, pool: &mut WorkerPool, now: Instant) {
         for worker in self.journals.late(now) {
-            let text = format!("the journal of worker {worker} was not read in time");
+            let text = format!("the watchdog did not read the journal of worker {worker} in time");
             self.requested.log(LogLevel::Warning, text);
             let journal = JournalFile::read_worker(&self.requested.plan().run_dir.path, worker);
             self.on_journal_read(worker, &journal.settled());
@@ -247,7 +247,8 @@ impl RunDriver {
         match stage {
             RunStage::Draining => {
                 for worker in self.model.state().awaited_workers() {
-                    let text = format!("worker {} did not drain in time and is killed", worker.0);
+                    let text =
+                        format!("worker {} did not send its last results in time; killing it", worker.0);
                     self.requested.log(LogLevel::Warning, text);
                     pool.kill_worker(worker).await;
                 }
@@ -255,7 +256,7 @@ impl RunDriver {
             // The watchdog has been killed already and still hasn't ended.
             RunStage::Finishing if is_given_up => self.finish_without_watchdog(FINISH_TIMED_OUT),
             RunStage::Finishing => {
-                let text = "the watchdog did not finish the run in time and is killed".to_owned();
+                let text = "the watchdog did not finish the run in time; killing it".to_owned();
                 self.requested.log(LogLevel::Warning, text);
                 self.timers.extend_stage(RunStage::Finishing, STAGE_SLACK);
                 self.model.apply(RunEvent::FinisherLate);
@@ -300,8 +301,8 @@ impl RunDriver {
         match event {
             LeaseEvent::StoppedForDebugger { test, pid, is_program, debuggee } => {
                 if !is_program {
-                    let text = "the system does not let the test be held at its first instruction: a debugger finds \
-                                Heeler in its process, about to become the program";
+                    let text = "the test process could not be stopped at its first instruction: the debugger attaches \
+                                while it still runs Heeler, just before it executes the program";
                     let log = self.requested.client_log();
                     log.log_line(Some(test), LogLevel::Information, text.to_owned());
                 }
@@ -338,7 +339,7 @@ impl RunDriver {
         let (relayed, own_stream) = (proven.relayed_of(self.key()), proven.own_stream_of(self.key()));
         self.findings.on_worker_died();
         let test = self.leases.close_worker(worker);
-        let message = format!("worker {worker} died; its tests without a result run again");
+        let message = format!("worker {worker} died; rerunning its tests that have no result");
         self.requested.client_log().log_line(test, LogLevel::Warning, message);
         if relayed > 0 {
             self.delivery.on_dead_relay(worker);
@@ -362,8 +363,7 @@ impl RunDriver {
         match message {
             FromWatchdog::Journal { run, worker, settled, files, damage } if run == *self.key() => {
                 if let Some(damage) = damage {
-                    let text =
-                        format!("the journal of worker {worker} could not be read to its end: {damage}");
+                    let text = format!("failed to read the journal of worker {worker} to its end: {damage}");
                     self.requested.log(LogLevel::Warning, text);
                 }
                 self.findings.on_journal_files(worker, files);
@@ -401,7 +401,7 @@ impl RunDriver {
     ///
     /// Cancel safe: no, because only part of the state may be sent.
     pub(crate) async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, proven: &DeadSenderProof) {
-        let text = "the watchdog died and was replaced; its workers died with it".to_owned();
+        let text = "the watchdog died, and its workers with it; a new one was started".to_owned();
         self.requested.log(LogLevel::Warning, text);
         self.take_finish_proof(proven);
         for worker in self.journals.workers() {

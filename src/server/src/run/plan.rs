@@ -465,7 +465,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });
-    let unrunnable = "not run: no program of this session lists this test".to_owned();
+    let unrunnable = "not run: no program of this session contains this test".to_owned();
     let test = SelectedTest {
         uid: uid.to_owned(),
         listed: listed_by_name(uid),

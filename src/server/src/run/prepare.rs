@@ -102,7 +102,10 @@ fn read_history(context: &PlanContext<'_>, selected: &[TestRef]) -> HistorySnaps
     }
     let uids = selected.iter().filter_map(|place| Some(context.catalogue.test(*place)?.uid()));
     HistorySnapshot::read(&context.settings.state_dir, uids).unwrap_or_else(|error| {
-        tracing::warn!(error = heeler_core::error_chain(&error), "durations of earlier runs are not used");
+        tracing::warn!(
+            error = heeler_core::error_chain(&error),
+            "failed to read the test history; scheduling without durations of earlier runs"
+        );
         HistorySnapshot::default()
     })
 }
@@ -118,14 +121,13 @@ fn prepare_run_dir(
         Err(error) => error,
     };
     let made = make_fallback_run_dir(run_id, keep);
-    let place = made.as_ref().map_or_else(
-        |_| "no place that could be made".to_owned(),
-        |dir| dir.path.parent().unwrap_or(&dir.path).display().to_string(),
-    );
-    warnings.push(format!(
-        "failed to {}; this run's journals are kept in {place}",
-        heeler_core::error_chain(&error)
-    ));
+    if let Ok(dir) = &made {
+        let place = dir.path.parent().unwrap_or(&dir.path).display();
+        warnings.push(format!(
+            "failed to {}; this run is recorded in {place} instead",
+            heeler_core::error_chain(&error)
+        ));
+    }
     made
 }
 
@@ -158,10 +160,13 @@ pub fn record_run(
         && !plan.is_debugged
         && let Err(error) = test_history::record_history(&settings.state_dir, plan, outcome)
     {
-        tracing::warn!(error = heeler_core::error_chain(&error), "durations of this run are not kept");
+        tracing::warn!(
+            error = heeler_core::error_chain(&error),
+            "failed to write the test history; later runs will not know the durations of this run"
+        );
     }
     let error = manifest::write_end(plan, outcome, took).err()?;
     Some(format!(
-        "later commands will show this run as interrupted, because its end could not be recorded: {error}"
+        "failed to record the end of this run, so later commands will show it as interrupted: {error}"
     ))
 }

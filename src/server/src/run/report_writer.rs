@@ -34,7 +34,7 @@ impl ReportFileWriter {
         }
         let Ok(permit) = Arc::clone(&self.runs).try_acquire_owned() else {
             let problem = format!(
-                "no reports of the run in {} are written: {MAX_RUNS} runs are waiting for theirs",
+                "skipping the reports of the run in {}: the reports of {MAX_RUNS} other runs are still being written",
                 run_dir.path.display()
             );
             tracing::warn!(problem);
@@ -56,7 +56,7 @@ impl ReportFileWriter {
     /// Cancel safe: yes.
     pub(crate) async fn finish(&self) {
         if tokio::time::timeout(DEADLINE, self.runs.acquire_many(MAX_RUNS)).await.is_err() {
-            tracing::warn!("the reports of some runs are not written within {} s", DEADLINE.as_secs());
+            tracing::warn!("some reports were not written within {} s", DEADLINE.as_secs());
         }
     }
 }

@@ -89,7 +89,7 @@ impl ProgramFailures {
             let mut message = messages[..messages.len().min(MAX_MESSAGES)].join("\n\n");
             if messages.len() > MAX_MESSAGES {
                 let more = messages.len() - MAX_MESSAGES;
-                message.push_str(&format!("\n\n… and {more} more of its processes"));
+                message.push_str(&format!("\n\n… and {more} more messages of its processes"));
             }
             ProgramFailure { suite: suite.clone(), program: path.clone(), fixture, message }
         };
@@ -109,7 +109,7 @@ pub(super) fn due_results(
         let result = match synthesized {
             SynthesizedResult::NotRun(NotRunReason::PrerequisiteFailed { test: failed }) => {
                 let failed = &plan.tests[failed.index()].uid;
-                let reason = format!("not run: {failed} has failed, which sets up what this test requires");
+                let reason = format!("not run: it requires a fixture whose setup test {failed} failed");
                 TestResult::with_reason(synthesized.outcome(), reason)
             }
             SynthesizedResult::NotRun(_) | SynthesizedResult::Provisional(_) => {

@@ -196,7 +196,7 @@ impl VariantClient {
             ClientEvent::Updates(updates) => self.on_updates(updates),
             ClientEvent::RunEnded { plan, .. } => {
                 discard_run(&plan);
-                self.end_run(&plan.run_id, "its run has ended without a result");
+                self.end_run(&plan.run_id, "the run ended without a result for this test");
             }
             ClientEvent::RunRefused { plan, error, .. } => {
                 discard_run(&plan);

@@ -103,7 +103,7 @@ pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
                 (tests, *selection_limit, process.is_one_test, None)
             }
             ListingState::Broken { error } => (&[], None, false, Some(error.clone())),
-            ListingState::Unknown => (&[], None, false, Some("it was not listed".to_owned())),
+            ListingState::Unknown => (&[], None, false, Some("not listed".to_owned())),
         };
         ListedProgram {
             suite: entry.source.program.suite.clone(),

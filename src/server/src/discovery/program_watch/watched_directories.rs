@@ -61,7 +61,7 @@ impl WatchedDirectories {
                 }
                 // If the directory was just removed, its parent's event triggers another check.
                 Err(error) => {
-                    tracing::debug!(path = %path.display(), %error, "a directory can't be watched");
+                    tracing::debug!(path = %path.display(), %error, "cannot watch a directory");
                     self.is_incomplete |= error.kind() != io::ErrorKind::NotFound;
                 }
             }

@@ -29,7 +29,7 @@ pub(crate) fn watch_programs(
     let reported = ProgramSnapshot::read(known);
     async {
         if let Err(error) = ProgramWatcher::serve(finder, reported, client).await {
-            tracing::warn!(%error, "changes of test programs are not noticed");
+            tracing::warn!(%error, "cannot watch for changes of test programs");
         }
     }
 }

@@ -81,7 +81,7 @@ impl RspSession {
 
     async fn start(&mut self, launch: &LaunchParams) -> Result<Answer, SchedulerGone> {
         let started = match self.link.is_ending() {
-            true => Err("the server is ending".to_owned()),
+            true => Err("the server is shutting down".to_owned()),
             false => self.runs.start(launch).await?,
         };
         Ok(match started {

@@ -179,13 +179,15 @@ impl SuiteRuns {
     ) -> Result<Result<Vec<ServerNotification>, Refusal>, SchedulerGone> {
         let id = &launch.params.id;
         let Some(place) = self.position(id) else {
-            return Ok(Err(format!("there is no suite {id:?}")));
+            return Ok(Err(format!("unknown suite {id:?}")));
         };
         if self.suites[place].run.is_some() {
-            return Ok(Err(format!("{id} is running already")));
+            return Ok(Err(format!("{id} is already running")));
         }
         if self.active().count() >= MAX_RUNS {
-            return Ok(Err(format!("{MAX_RUNS} suites are running already")));
+            return Ok(Err(format!(
+                "too many suites are running (limit: {MAX_RUNS}); wait for one to finish"
+            )));
         }
         let options = match LaunchOptions::read(launch) {
             Ok(options) => options,
@@ -228,7 +230,7 @@ impl SuiteRuns {
         is_forced: bool,
     ) -> Result<(Status, Vec<ServerNotification>), SchedulerGone> {
         let Some(place) = self.position(id) else {
-            return Ok((Status::refusal(format!("there is no suite {id:?}")), Vec::new()));
+            return Ok((Status::refusal(format!("unknown suite {id:?}")), Vec::new()));
         };
         if self.suites[place].run.is_none() {
             // Some clients wait for a state change.
@@ -245,7 +247,7 @@ impl SuiteRuns {
         let is_meant = |suite: &Suite| suite.run.as_ref().is_some_and(|run| run.view.run_id() == id);
         match self.suites.iter().position(is_meant) {
             Some(place) => Ok((Status::success(), self.cancel(place, false).await?)),
-            None => Ok((Status::refusal(format!("there is no job {id:?}")), Vec::new())),
+            None => Ok((Status::refusal(format!("unknown job {id:?}")), Vec::new())),
         }
     }
 
@@ -364,8 +366,8 @@ impl SuiteRuns {
             }
             SuiteRunEvent::Selected(finished) => self.on_selected(*finished).await,
             SuiteRunEvent::SelectionFailed(error) => {
-                tracing::error!(error, "the selection of tests failed");
-                let end = SuiteRunEnd::Failed("internal error in Heeler".to_owned());
+                tracing::error!(error, "internal error while selecting tests");
+                let end = SuiteRunEnd::Failed("internal error in Heeler; see its standard error".to_owned());
                 let is_selecting = |run: &ActiveRun| matches!(run.stage, SuiteRunStage::Selecting(_));
                 let affected =
                     self.suites.iter_mut().filter(|suite| suite.run.as_ref().is_some_and(is_selecting));

@@ -92,7 +92,7 @@ impl RunDriver {
         let finish = Box::new(self.finish_request(due));
         if let Err(error) = manifest::write_synthesized(self.requested.plan(), &finish) {
             let text =
-                format!("the synthesized results could not be written to the run's directory: {error}");
+                format!("failed to write the results of unfinished tests to the run's directory: {error}");
             self.requested.log(LogLevel::Warning, text);
         }
         pool.send_to_watchdog(&self.delivery.begin_finish(finish)).await;
@@ -120,7 +120,7 @@ impl RunDriver {
 
     /// Finishes the run over the main connection. Used once the watchdog is lost, and all workers with it.
     pub(super) fn finish_without_watchdog(&mut self, why: &str) {
-        self.requested.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
+        self.requested.log(LogLevel::Error, format!("finishing the run without a watchdog: {why}"));
         // Read the journals of all workers, because no worker can report its results any more.
         let (run_dir, journals) = (&self.requested.plan().run_dir.path, &self.journals);
         let task = self.model.complete_without_finisher(|worker| {
@@ -135,7 +135,7 @@ impl RunDriver {
                 let finish = self.finish_request(&due);
                 let finish = self.delivery.finish_after(finish);
                 if let Err(error) = manifest::write_synthesized(self.requested.plan(), &finish) {
-                    tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
+                    tracing::warn!(%error, "failed to write the results of unfinished tests to the run's directory");
                 }
                 self.requested.finish_to_client(&finish);
             }

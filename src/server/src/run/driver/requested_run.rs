@@ -111,7 +111,7 @@ impl RequestedRun {
         if let Err(error) = manifest::write_manifest(&self.plan) {
             self.has_manifest = false;
             let text = format!(
-                "the run's manifest could not be written, so it can't be reported or rerun later: {error}"
+                "failed to write the run's manifest, so this run can't be reported or rerun later: {error}"
             );
             self.log(LogLevel::Warning, text);
         }
@@ -121,8 +121,8 @@ impl RequestedRun {
     pub(super) fn log_known_conflicts(&self) {
         for (program, listing) in self.plan.listings.iter().enumerate() {
             if listing.has_conflict {
-                let message = "its tests run in one process, because in an earlier run a session fixture stood still in a \
-                               second one; `max-processes` in heeler.toml decides otherwise, and 1 makes this the rule";
+                let message = "its tests run in one process, because a session fixture hung in a second process in an \
+                               earlier run; to change this, set `max-processes` in heeler.toml (1 makes it permanent)";
                 self.log_program(program, message);
             }
         }
@@ -133,10 +133,10 @@ impl RequestedRun {
     pub(super) fn log_conflict(&self, program: usize, fixture: &str, findings: &RunFindings) {
         let limit = self.startup_limit_ms(program, 0, findings) / 1000;
         let message = format!(
-            "the set-up of the session fixture {fixture:?} stood still for {limit} s in one interpreter while another \
-             has it set up: they share something, such as a port, a file or a database. Its tests go on in one \
-             interpreter, also in later runs; `max-processes = 1` says so from the beginning, and a fixture that \
-             gives each interpreter its own (a free port, tmp_path_factory) lets tests run beside each other"
+            "the session fixture {fixture:?} hung for {limit} s during setup while another process has it set up, \
+             probably because they share a port, a file or a database. The tests continue in one process, also in \
+             later runs. To avoid the wait, set `max-processes = 1`; to run tests in parallel, give each process a \
+             resource of its own (a free port, tmp_path_factory)"
         );
         self.log_program(program, &message);
     }
