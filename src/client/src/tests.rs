@@ -233,7 +233,7 @@ async fn connection_without_token_is_refused() {
             ),
             "wrong token",
         ),
-        (heeler_protocol::frame::encode(&[b' '; 5000]), "over the limit"),
+        (heeler_protocol::frame::encode(&[b' '; 5000]), "exceeds the limit"),
         (Bytes::from_static(b"Content-Le"), "no hello within"),
     ];
     for (words, expected) in untrusted_peers {

@@ -135,9 +135,9 @@ impl<T: BodyTransform> Body for TransformedBody<T> {
 /// Error of reading a body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadBodyError {
-    #[error("read a body: expected at most {limit} bytes")]
+    #[error("read a body: it exceeds {limit} bytes")]
     TooLong { limit: usize },
-    #[error("read a body in time")]
+    #[error("read a body: timed out")]
     TimedOut,
     #[error("read a body to its end")]
     Broken(#[source] BodyError),

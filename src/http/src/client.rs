@@ -62,7 +62,10 @@ pub async fn send_request(
     let mut connection = JoinSet::new();
     connection.spawn(async {
         if let Err(error) = driver.await {
-            tracing::debug!(error = heeler_core::error_chain(&error), "a connection to an HTTP server ended");
+            tracing::debug!(
+                error = heeler_core::error_chain(&error),
+                "lost the connection to an HTTP server"
+            );
         }
     });
     let host = HeaderValue::try_from(url.authority()).expect("an authority has no control characters");

@@ -47,5 +47,5 @@ pub fn single_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
 
 /// A header is repeated or is not ASCII.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected the header once, in ASCII")]
+#[error("the header must occur once, in ASCII")]
 pub struct InvalidHeader;

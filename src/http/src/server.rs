@@ -50,7 +50,7 @@ pub async fn serve<S: HttpService>(
     drop(listener);
     connections.stop();
     if !connections.finish(FINISH_LIMIT).await {
-        tracing::debug!("connections of HTTP clients are closed");
+        tracing::debug!("closing connections of HTTP clients");
     }
 }
 
@@ -63,7 +63,7 @@ fn has_long_headers(request: &Request<Incoming>) -> bool {
 }
 
 fn too_long_headers() -> Response<HttpBody> {
-    let text = format!("expected headers of at most {HEADER_BYTES} bytes\n");
+    let text = format!("headers too large: the limit is {HEADER_BYTES} bytes\n");
     let mut response = Response::new(bytes_body(text));
     *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
     response
@@ -100,6 +100,6 @@ where
         }
     };
     if let Err(error) = served {
-        tracing::debug!(error = heeler_core::error_chain(&error), "a connection of an HTTP client ended");
+        tracing::debug!(error = heeler_core::error_chain(&error), "lost the connection to an HTTP client");
     }
 }

@@ -96,7 +96,7 @@ async fn body_comes_back_and_a_long_one_is_refused() {
     let exchange = server.send("/", "0123456789a").await.unwrap();
     assert_eq!(exchange.response().status(), StatusCode::PAYLOAD_TOO_LARGE);
     let error = exchange.read(10, Instant::now() + DEADLINE).await.unwrap_err();
-    assert_eq!(error.to_string(), "read a body: expected at most 10 bytes");
+    assert_eq!(error.to_string(), "read a body: it exceeds 10 bytes");
 }
 
 #[tokio::test]

@@ -32,9 +32,9 @@ const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// A request for a WebSocket connection that is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHandshake {
-    #[error("expected version 13 of the WebSocket protocol")]
+    #[error("Sec-WebSocket-Version must be 13")]
     Version,
-    #[error("expected one key of 16 bytes as Sec-WebSocket-Key")]
+    #[error("Sec-WebSocket-Key must be one Base64-encoded key of 16 bytes")]
     Key,
 }
 
@@ -43,11 +43,11 @@ pub enum InvalidHandshake {
 pub enum WebSocketError {
     #[error("open a WebSocket connection")]
     Upgrade(#[source] hyper::Error),
-    #[error("use a WebSocket connection")]
+    #[error("read or write a WebSocket connection")]
     Broken(#[source] Box<tungstenite::Error>),
-    #[error("read a message: expected text, got bytes")]
+    #[error("read a WebSocket message: expected text, got binary data")]
     NotText,
-    #[error("read a message: expected a shorter one")]
+    #[error("read a WebSocket message: too long")]
     TooLong,
 }
 

@@ -57,11 +57,9 @@ pub struct CtestProperties {
 /// Error in a listing of tests.
 #[derive(Debug, thiserror::Error)]
 pub enum CtestListingError {
-    #[error("read the list of tests that ctest wrote")]
+    #[error("read the test list of ctest")]
     Json(#[from] serde_json::Error),
-    #[error(
-        "read the list of tests that ctest wrote: expected \"kind\": \"ctestInfo\" of version 1, found {found}"
-    )]
+    #[error("read the test list of ctest: expected \"kind\": \"ctestInfo\" of version 1, found {found}")]
     Kind { found: String },
 }
 

@@ -42,7 +42,7 @@ pub enum FrameError {
         value: String,
     },
     /// The body is larger than the limit.
-    #[error("body of {length} bytes is over the limit of {limit}")]
+    #[error("body of {length} bytes exceeds the limit of {limit}")]
     TooLarge {
         /// Length announced by the header.
         length: u64,

@@ -212,10 +212,10 @@ impl TestDescriptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The file is not a manifest.
-    #[error("expected a line of JSON that begins with {{\"format\":\"{FORMAT}\" at byte 0")]
+    #[error("not a manifest: expected {{\"format\":\"{FORMAT}\" at byte 0")]
     Format,
     /// The file has another format version.
-    #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
+    #[error("it has format version {found}, but this heeler reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: u32,
@@ -389,9 +389,6 @@ mod tests {
         }
         let newer = "{\"format\":\"heeler-manifest\",\"version\":9,\"all\":\"else\"}\n";
         let error = Manifest::read(newer.as_bytes()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "it is written in version 9 of the format, and this heeler reads version 5"
-        );
+        assert_eq!(error.to_string(), "it has format version 9, but this heeler reads version 5");
     }
 }

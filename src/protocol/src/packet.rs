@@ -44,7 +44,7 @@ pub enum ControlPacket {
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     /// The announced length exceeds `PACKET_LIMIT_BYTES`.
-    #[error("control packet of {length} bytes is over the limit of {PACKET_LIMIT_BYTES}")]
+    #[error("control packet of {length} bytes exceeds the limit of {PACKET_LIMIT_BYTES}")]
     TooLarge {
         /// Length announced by the header.
         length: usize,

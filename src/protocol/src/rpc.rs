@@ -79,7 +79,7 @@ impl Serialize for RequestId {
 impl<'de> Deserialize<'de> for RequestId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <Box<RawValue>>::deserialize(deserializer)?;
-        Self::parse(&raw).ok_or_else(|| serde::de::Error::custom("an id is a number or a string"))
+        Self::parse(&raw).ok_or_else(|| serde::de::Error::custom("the id must be a number or a string"))
     }
 }
 
@@ -221,7 +221,7 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
     }
     // Validate UTF-8 once for the whole body, so its parts need no check later.
     let text = std::str::from_utf8(body).map_err(|error| {
-        let message = format!("expected a JSON body: byte {} begins no UTF-8", error.valid_up_to());
+        let message = format!("invalid JSON: not UTF-8 at byte {}", error.valid_up_to());
         InvalidMessage { id: RequestId::Null, error: RpcError::new(code::PARSE_ERROR, message) }
     })?;
     let envelope: RpcEnvelope<'_> = serde_json::from_str(text).map_err(|error| parse_failure(&error))?;
@@ -229,7 +229,7 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
         None => None,
         Some(raw) => Some(RequestId::parse(raw).ok_or_else(|| InvalidMessage {
             id: RequestId::Null,
-            error: RpcError::new(code::INVALID_REQUEST, "expected a number or a string as id"),
+            error: RpcError::new(code::INVALID_REQUEST, "the id must be a number or a string"),
         })?),
     };
     match (envelope.method, id) {
@@ -250,7 +250,10 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
         }),
         (None, None) => Err(InvalidMessage {
             id: RequestId::Null,
-            error: RpcError::new(code::INVALID_REQUEST, "expected a member \"method\" or \"id\""),
+            error: RpcError::new(
+                code::INVALID_REQUEST,
+                "not a JSON-RPC message: \"method\" or \"id\" is required",
+            ),
         }),
     }
 }
@@ -260,7 +263,7 @@ pub fn parse_borrowed(body: &[u8]) -> Result<BorrowedRpcMessage<'_>, InvalidMess
 fn refuse_batch(body: &[u8]) -> InvalidMessage {
     match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Ok(_) => {
-            let message = "batches are not supported: expected one JSON-RPC message in each frame";
+            let message = "batches are not supported: send one JSON-RPC message per frame";
             InvalidMessage { id: RequestId::Null, error: RpcError::new(code::INVALID_REQUEST, message) }
         }
         Err(error) => parse_failure(&error),
@@ -270,9 +273,9 @@ fn refuse_batch(body: &[u8]) -> InvalidMessage {
 fn parse_failure(error: &serde_json::Error) -> InvalidMessage {
     let error = match error.classify() {
         serde_json::error::Category::Data => {
-            RpcError::new(code::INVALID_REQUEST, format!("expected one JSON-RPC message: {error}"))
+            RpcError::new(code::INVALID_REQUEST, format!("invalid JSON-RPC message: {error}"))
         }
-        _ => RpcError::new(code::PARSE_ERROR, format!("expected a JSON body: {error}")),
+        _ => RpcError::new(code::PARSE_ERROR, format!("invalid JSON: {error}")),
     };
     InvalidMessage { id: RequestId::Null, error }
 }
@@ -412,7 +415,7 @@ mod tests {
         let body = b"{\"method\":\"a\",\"params\":{},\"other\":\"\xff\"}";
         let error = parse(body).unwrap_err().error;
         assert_eq!(error.code, code::PARSE_ERROR);
-        assert_eq!(error.message, "expected a JSON body: byte 35 begins no UTF-8");
+        assert_eq!(error.message, "invalid JSON: not UTF-8 at byte 35");
     }
 
     #[test]

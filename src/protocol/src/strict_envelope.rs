@@ -25,7 +25,7 @@ pub(crate) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D:
 impl<'a> StrictMembers<'a> {
     /// Reads a body that is known to be an object.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, InvalidMessage> {
-        serde_json::from_slice(body).map_err(|_| invalid(&RequestId::Null, "expected one JSON-RPC message"))
+        serde_json::from_slice(body).map_err(|_| invalid(&RequestId::Null, "invalid JSON-RPC message"))
     }
 
     /// Returns whether the version is "2.0"; `None` if the message has no version.
@@ -40,7 +40,7 @@ impl<'a> StrictMembers<'a> {
             RpcMessage::Request { id: RequestId::Null, .. } => Err(null_id()),
             RpcMessage::Notification { .. } if self.id => Err(null_id()),
             RpcMessage::Request { id, params: Some(params), .. } if !params.get().starts_with(['{', '[']) => {
-                Err(invalid(id, "expected an array or an object as params"))
+                Err(invalid(id, "the params must be an array or an object"))
             }
             RpcMessage::Request { .. } | RpcMessage::Notification { .. } | RpcMessage::Response { .. } => {
                 Ok(message)
@@ -51,7 +51,7 @@ impl<'a> StrictMembers<'a> {
 
 /// Returns the rejection of a message with a null id.
 pub(crate) fn null_id() -> InvalidMessage {
-    invalid(&RequestId::Null, "expected a number or a string as id")
+    invalid(&RequestId::Null, "the id must be a number or a string")
 }
 
 /// Returns the rejection of a message.

@@ -42,7 +42,7 @@ pub enum AcceptError {
     #[error("read the credentials of the peer")]
     Credentials(#[source] io::Error),
     /// Another user dialled, and the connection is closed. The listener stays usable.
-    #[error("accept a connection of user {euid}: only user {own} may connect")]
+    #[error("accept a connection from user {euid}: only user {own} may connect")]
     OtherUser {
         /// Effective user of the dialling process.
         euid: u32,

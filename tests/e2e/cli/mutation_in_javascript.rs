@@ -311,7 +311,7 @@ fn server_that_breaks_the_protocol_is_one_error() {
             "no frame",
             "to which nothing else may write: decode a message from the peer: malformed header line \"Hello",
         ),
-        ("no JSON", "read a message of StrykerJS: expected a JSON body"),
+        ("no JSON", "read a message of StrykerJS: invalid JSON"),
         ("version", "expected version 0.4 of the Mutation Server Protocol, got \"7.0.0\""),
         ("error", "get a result of StrykerJS for discover: no plugin"),
         ("array", "read the answer of StrykerJS to discover: "),

@@ -133,7 +133,7 @@ fn too_long_line_ends_the_filter_with_its_limit() {
     assert_eq!(status.code(), Some(4));
     assert!(
         stderr.contains(
-            "failed to run the MCP server: read a line of the client: expected at most 16777216 bytes"
+            "failed to run the MCP server: read a line of the client: it exceeds 16777216 bytes"
         ),
         "{stderr}"
     );

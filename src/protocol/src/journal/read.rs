@@ -29,10 +29,10 @@ pub struct JournalContent {
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum JournalError {
     /// The file is not a journal.
-    #[error("expected a journal that begins with {:?} at byte 0", String::from_utf8_lossy(MAGIC))]
+    #[error("not a journal: expected {:?} at byte 0", String::from_utf8_lossy(MAGIC))]
     Magic,
     /// The file has another format version.
-    #[error("it is written in version {found} of the format, and this heeler reads version {VERSION}")]
+    #[error("it has format version {found}, but this heeler reads version {VERSION}")]
     Version {
         /// Version of the file.
         found: String,

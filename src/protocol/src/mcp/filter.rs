@@ -30,9 +30,9 @@ const OTHER_LINE_ENDS: [&[char]; 3] = [
 /// A line that is too long to be read as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    #[error("read a line of the client: expected at most {LINE_LIMIT_BYTES} bytes")]
+    #[error("read a line of the client: it exceeds {LINE_LIMIT_BYTES} bytes")]
     ClientLine,
-    #[error("read the server's list of tools: expected a line of at most {LINE_LIMIT_BYTES} bytes")]
+    #[error("read the server's list of tools: the line exceeds {LINE_LIMIT_BYTES} bytes")]
     ServerLine,
 }
 
@@ -177,7 +177,7 @@ impl ToolFilter {
         let line = std::mem::take(&mut self.client_line);
         let Some(text) = plain_text(&line) else {
             // A reader that expects another charset would see a message that this filter does not.
-            let message = "expected UTF-8 without null bytes on each line";
+            let message = "each line must be UTF-8 without null bytes";
             return self.answer(b"null", &RpcError::new(code::PARSE_ERROR, message), out);
         };
         if let Some(refusal) = self.check_shorter_lines(text) {
@@ -186,7 +186,7 @@ impl ToolFilter {
         let (values, end) = scan::values(&line);
         if end == LineEnd::Unbalanced {
             // A stream reader would continue in the next line, and see another message than this filter.
-            let message = "expected a whole JSON message on each line";
+            let message = "each line must be one complete JSON message";
             return self.answer(b"null", &RpcError::new(code::PARSE_ERROR, message), out);
         }
         let mut removed = Vec::new();
@@ -269,8 +269,7 @@ impl ToolFilter {
                     // A reader that converts everything to text would accept a list that contains the tool's
                     // name.
                     let Some(name) = scan::string(&line[name]) else {
-                        let error =
-                            RpcError::new(code::INVALID_PARAMS, "expected the tool's name as a string");
+                        let error = RpcError::new(code::INVALID_PARAMS, "the tool's name must be a string");
                         return Some(Refusal { id, error });
                     };
                     if is_test_tool(&name) {

@@ -281,11 +281,11 @@ impl<R> EraResult<R> {
 /// The parameters do not fit the method. The error is the response.
 pub fn read_params<P: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<P, RpcError> {
     let invalid = |text: &dyn std::fmt::Display| {
-        RpcError::new(code::INVALID_PARAMS, format!("expected the params of {method}: {text}"))
+        RpcError::new(code::INVALID_PARAMS, format!("invalid params of {method}: {text}"))
     };
     let text = params.map_or("{}", RawValue::get);
     if !text.starts_with('{') {
-        return Err(invalid(&"an object"));
+        return Err(invalid(&"expected an object"));
     }
     serde_json::from_str(text).map_err(|error| invalid(&error))
 }

@@ -64,15 +64,16 @@ pub fn request_era(method: &str, params: Option<&RawValue>) -> Result<RequestEra
     let params = match params {
         None => CommonParams { meta: None },
         Some(raw) if raw.get().starts_with('{') => {
-            serde_json::from_str(raw.get()).map_err(|error| invalid(format!("expected params: {error}")))?
+            serde_json::from_str(raw.get()).map_err(|error| invalid(format!("invalid params: {error}")))?
         }
-        Some(_) => return Err(invalid("expected an object as params".to_owned())),
+        Some(_) => return Err(invalid("the params must be an object".to_owned())),
     };
     let meta = match params.meta.as_deref().map(RawValue::get) {
         None => RequestMeta::default(),
-        Some(text) if text.starts_with('{') => serde_json::from_str(text)
-            .map_err(|error| invalid(format!("expected the _meta of a request: {error}")))?,
-        Some(_) => return Err(invalid("expected an object as _meta".to_owned())),
+        Some(text) if text.starts_with('{') => {
+            serde_json::from_str(text).map_err(|error| invalid(format!("invalid _meta: {error}")))?
+        }
+        Some(_) => return Err(invalid("_meta must be an object".to_owned())),
     };
     let RequestMeta { version, client_capabilities, progress_token } = meta;
     let era = match version {
@@ -83,7 +84,7 @@ pub fn request_era(method: &str, params: Option<&RawValue>) -> Result<RequestEra
         }
         Some(Value::String(_)) if client_capabilities.as_ref().is_some_and(Value::is_object) => Era::Modern,
         Some(_) | None => {
-            let message = "expected _meta with a string io.modelcontextprotocol/protocolVersion and an object \
+            let message = "_meta must have a string io.modelcontextprotocol/protocolVersion and an object \
                            io.modelcontextprotocol/clientCapabilities";
             return Err(invalid(message.to_owned()));
         }
@@ -94,7 +95,7 @@ pub fn request_era(method: &str, params: Option<&RawValue>) -> Result<RequestEra
 }
 
 fn unsupported_version(requested: &str) -> RpcError {
-    let message = format!("expected the protocol version {}", MODERN_VERSIONS.join(" or "));
+    let message = format!("unsupported protocol version; expected {}", MODERN_VERSIONS.join(" or "));
     let data = json!({ "supported": MODERN_VERSIONS, "requested": requested });
     RpcError { data, ..RpcError::new(error_code::UNSUPPORTED_VERSION, message) }
 }

@@ -135,17 +135,17 @@ impl<'de> Visitor<'de> for RequestedNodeVisitor {
         let uid = uid.ok_or_else(|| A::Error::missing_field("uid"))?;
         if bytes > CLIENT_MEMBERS_LIMIT_BYTES {
             return Err(A::Error::custom(format_args!(
-                "the client's own members of the test {uid:?} take {bytes} bytes, more than {CLIENT_MEMBERS_LIMIT_BYTES}"
+                "the client's own members of the test {uid:?} have {bytes} bytes (limit: {CLIENT_MEMBERS_LIMIT_BYTES})"
             )));
         }
         if count > CLIENT_MEMBERS_LIMIT {
             return Err(A::Error::custom(format_args!(
-                "the test {uid:?} has {count} members of the client's own, more than {CLIENT_MEMBERS_LIMIT}"
+                "the test {uid:?} has {count} members of the client's own (limit: {CLIENT_MEMBERS_LIMIT})"
             )));
         }
         if members.iter().any(|(_, value)| nesting_depth(value.get()) > CLIENT_MEMBERS_DEPTH_LIMIT) {
             return Err(A::Error::custom(format_args!(
-                "a member of the test {uid:?} nests deeper than {CLIENT_MEMBERS_DEPTH_LIMIT} levels"
+                "a member of the test {uid:?} is nested more than {CLIENT_MEMBERS_DEPTH_LIMIT} levels deep"
             )));
         }
         Ok(RequestedNode { uid, client_members: join_members(&members) })

@@ -92,7 +92,7 @@ pub struct ProgressToken(RequestId);
 
 impl<'de> Deserialize<'de> for ProgressToken {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "expected a number or a string as a token";
+        let expected = "the token must be a number or a string";
         match RequestId::deserialize(deserializer) {
             Ok(RequestId::Null) | Err(_) => Err(de::Error::custom(expected)),
             Ok(token) => Ok(Self(token)),

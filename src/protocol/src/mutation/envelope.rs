@@ -27,15 +27,15 @@ pub fn read_body(body: &[u8]) -> ClientBody {
     }
     let refused = |text: &str| ClientBody::Message(Err(invalid(&RequestId::Null, text)));
     match serde_json::from_slice::<Vec<&RawValue>>(body) {
-        Ok(messages) if messages.is_empty() => refused("expected a message in a batch"),
+        Ok(messages) if messages.is_empty() => refused("the batch is empty"),
         Ok(messages) if messages.len() > MAX_BATCH_MESSAGES => {
-            refused(&format!("expected at most {MAX_BATCH_MESSAGES} messages in a batch"))
+            refused(&format!("too many messages in a batch (limit: {MAX_BATCH_MESSAGES})"))
         }
         Ok(messages) => {
             ClientBody::Batch(messages.into_iter().map(|one| read_message(one.get().as_bytes())).collect())
         }
         Err(error) => {
-            let error = RpcError::new(code::PARSE_ERROR, format!("expected a JSON body: {error}"));
+            let error = RpcError::new(code::PARSE_ERROR, format!("invalid JSON: {error}"));
             ClientBody::Message(Err(InvalidMessage { id: RequestId::Null, error }))
         }
     }
@@ -43,7 +43,7 @@ pub fn read_body(body: &[u8]) -> ClientBody {
 
 fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     if body.trim_ascii_start().starts_with(b"[") {
-        let text = "expected a JSON-RPC message in a batch, got an array";
+        let text = "a batch must contain JSON-RPC messages, not arrays";
         return Err(invalid(&RequestId::Null, text));
     }
     let message = rpc::parse(body)?;
@@ -54,7 +54,7 @@ fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     };
     match strict.has_known_version() {
         Some(true) => strict.check(message),
-        Some(false) | None => Err(invalid(id, "expected \"2.0\" as jsonrpc")),
+        Some(false) | None => Err(invalid(id, "jsonrpc must be \"2.0\"")),
     }
 }
 

@@ -13,7 +13,7 @@ pub fn read_params<P: DeserializeOwned>(method: &str, params: Option<&RawValue>)
     let refused = |text: String| RpcError::new(code::INVALID_PARAMS, format!("{method}: {text}"));
     let text = params.map_or("{}", RawValue::get);
     if text.starts_with('[') {
-        return Err(refused("expected an object as params, got an array".to_owned()));
+        return Err(refused("the params must be an object, not an array".to_owned()));
     }
-    serde_json::from_str(text).map_err(|error| refused(format!("expected other params: {error}")))
+    serde_json::from_str(text).map_err(|error| refused(format!("invalid params: {error}")))
 }

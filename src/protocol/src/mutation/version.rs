@@ -15,7 +15,7 @@ pub fn check_client_version(version: &str) -> Result<(), RpcError> {
     }
     let shown: String = version.chars().take(60).collect();
     let message = format!(
-        "expected a protocol version with the major number of {PROTOCOL_VERSION} as clientInfo.version, got {shown:?}"
+        "unsupported clientInfo.version {shown:?}; expected a version compatible with {PROTOCOL_VERSION}"
     );
     Err(RpcError::new(UNKNOWN_PROTOCOL_VERSION, message))
 }

@@ -16,7 +16,7 @@ pub fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
     let strict = StrictMembers::read(body)?;
     match &message {
         RpcMessage::Request { id, .. } if strict.has_known_version() == Some(false) => {
-            Err(invalid(id, "expected \"2.0\" as jsonrpc"))
+            Err(invalid(id, "jsonrpc must be \"2.0\""))
         }
         RpcMessage::Request { .. } | RpcMessage::Notification { .. } | RpcMessage::Response { .. } => {
             strict.check(message)

@@ -42,5 +42,5 @@ pub enum ServerResult {
 /// The parameters do not fit the method.
 pub fn read_params<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, RpcError> {
     serde_json::from_str(params.map_or("null", RawValue::get))
-        .map_err(|error| RpcError::new(code::INVALID_PARAMS, format!("expected other params: {error}")))
+        .map_err(|error| RpcError::new(code::INVALID_PARAMS, format!("invalid params: {error}")))
 }

@@ -89,7 +89,7 @@ pub(crate) async fn read_message_body(
             ReadBodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
             ReadBodyError::Broken(_) => StatusCode::BAD_REQUEST,
         };
-        HttpRefusal::new(status, error.to_string())
+        HttpRefusal::new(status, format!("failed to {error}"))
     })
 }
 

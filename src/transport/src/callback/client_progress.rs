@@ -53,7 +53,7 @@ impl SharedProgress {
     pub(super) fn open(path: &Path) -> Self {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let file = file.inspect_err(|error| tracing::debug!(%error, "a client's progress is not shared"));
+        let file = file.inspect_err(|error| tracing::debug!(%error, "failed to share a client's progress"));
         Self { file: file.ok() }
     }
 
@@ -94,7 +94,7 @@ impl SharedProgress {
     fn write(&self, offset: u64, bytes: &[u8]) {
         let Some(file) = &self.file else { return };
         if let Err(error) = file.write_all_at(bytes, offset) {
-            tracing::debug!(%error, "a client's progress is not shared");
+            tracing::debug!(%error, "failed to share a client's progress");
         }
     }
 

@@ -49,10 +49,12 @@ pub enum CallbackBroken {
     #[error("send to the client's callback port: the client has stopped handling updates")]
     Unanswered,
     /// The client did not answer the opening barrier in time, and no update was sent.
-    #[error("open the client's callback port: the client has not answered a request there in time")]
+    #[error("connect to the client's callback port: the client did not answer a request there in time")]
     Unopened,
     /// The peer is not a client: it has sent a message that only clients receive.
-    #[error("open the client's callback port: what listens there sends messages that clients receive")]
+    #[error(
+        "connect to the client's callback port: the listener is not a test client, because it sends a server's messages"
+    )]
     NoClient,
 }
 
@@ -63,7 +65,7 @@ pub enum CallbackDialError {
     #[error(transparent)]
     TcpPort(#[from] DialError),
     /// The connection broke before its first message, or this process has no descriptors left.
-    #[error("introduce itself to the client's callback port")]
+    #[error("send the first messages to the client's callback port")]
     Introduce(#[source] io::Error),
 }
 
@@ -437,7 +439,7 @@ impl CallbackConnection {
     /// Makes the next close discard all bytes that the kernel has not sent.
     fn reset(&self) {
         if let Err(error) = self.socket.discard_unsent() {
-            tracing::debug!(%error, "could not ask for a reset of a broken callback connection");
+            tracing::debug!(%error, "failed to reset a broken callback connection");
         }
     }
 }

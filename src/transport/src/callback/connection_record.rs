@@ -111,14 +111,14 @@ impl StreamHolders {
     ) -> Option<Arc<StreamRecord>> {
         let record = heeler_sys::io::tcp_accepted_bytes(socket).and_then(StreamRecord::create);
         let record = record
-            .inspect_err(|error| tracing::debug!(%error, "a callback connection is not recorded"))
+            .inspect_err(|error| tracing::debug!(%error, "failed to record a callback connection"))
             .ok()?;
         let mut has_holder = false;
         for holder in &self.sockets {
             let duplicates = [socket, record.as_fd()];
             match held_stream::hand_over(holder, self.sender, self.client, limits, duplicates) {
                 Ok(()) => has_holder = true,
-                Err(error) => tracing::debug!(%error, ?holder, "a callback connection was not handed over"),
+                Err(error) => tracing::debug!(%error, ?holder, "failed to hand over a callback connection"),
             }
         }
         has_holder.then_some(record)

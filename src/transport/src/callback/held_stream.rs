@@ -217,11 +217,11 @@ impl HeldShared {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    tracing::debug!(%error, "a duplicate of a callback connection was not received");
+                    tracing::debug!(%error, "failed to receive a duplicate of a callback connection");
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no more duplicates of callback connections are received");
+                    tracing::warn!(%error, "cannot receive duplicates of callback connections any longer");
                     return Err(error);
                 }
             };
@@ -237,7 +237,7 @@ impl HeldShared {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a duplicate of a callback connection is not described")
+                    tracing::debug!(%error, "a duplicate of a callback connection has no valid description")
                 }
             }
         }
@@ -247,13 +247,13 @@ impl HeldShared {
 /// Why a stream is not proven.
 #[derive(Debug, thiserror::Error)]
 enum UnsettledError {
-    #[error("read what its process was writing")]
+    #[error("failed to read the record of the stream")]
     Record(#[source] io::Error),
-    #[error("write to the client")]
+    #[error("failed to write to the client")]
     Write(#[source] io::Error),
-    #[error("be answered: the client closed the connection")]
+    #[error("the client closed the connection")]
     Closed,
-    #[error("be answered: the client answered nothing for {} ms", .0.as_millis())]
+    #[error("no answer from the client for {} s", .0.as_secs_f64())]
     Unanswered(Duration),
 }
 
@@ -276,7 +276,7 @@ impl HeldStream {
         };
         let proof = proof.unwrap_or_else(|error| {
             let error = heeler_core::error_chain(&error);
-            tracing::warn!(error, "the stream of a dead process is not proven");
+            tracing::warn!(error, "no proof that the client received all updates of a dead process");
             ProofLevel::None
         });
         SettledStream::new(client, proof, mark)

@@ -58,7 +58,7 @@ pub(super) async fn read(
     let ended = match read_all(&mut inbox, &outbox, &seen, &progress).await {
         Ok(ended) => ended,
         Err(error) => {
-            tracing::debug!(%error, "a callback connection ended badly");
+            tracing::debug!(%error, "a callback connection ended with an error");
             PeerEnd::Failed
         }
     };

@@ -98,7 +98,7 @@ impl StreamRecord {
 
     fn mark_damaged(&self) {
         if let Err(error) = self.write_number(COUNT_OFFSET, DAMAGED) {
-            tracing::debug!(%error, "the record of a callback connection can't be written");
+            tracing::debug!(%error, "failed to write the record of a callback connection");
         }
     }
 

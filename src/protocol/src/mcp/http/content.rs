@@ -4,15 +4,15 @@
 /// A body that readers may not decode as UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableContent {
-    #[error("expected a body without Content-Encoding")]
+    #[error("Content-Encoding is not supported")]
     Encoding,
-    #[error("expected no Transfer-Encoding but chunked")]
+    #[error("the only supported Transfer-Encoding is chunked")]
     TransferEncoding,
-    #[error("expected one Content-Type")]
+    #[error("Content-Type must occur at most once")]
     Type,
-    #[error("expected the charset UTF-8")]
+    #[error("the charset must be UTF-8")]
     Charset,
-    #[error("expected a body in UTF-8 without null bytes")]
+    #[error("the body must be UTF-8 without null bytes")]
     Text,
 }
 

@@ -11,7 +11,7 @@ pub const KEEP_ALIVE_COMMENT: &[u8] = b": running\n\n";
 
 /// The event is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("read an event: expected at most {EVENT_LIMIT_BYTES} bytes")]
+#[error("read an event: it exceeds {EVENT_LIMIT_BYTES} bytes")]
 pub struct EventTooLong;
 
 /// Lines up to and including a blank line, as received. A block may be a comment instead of an event.

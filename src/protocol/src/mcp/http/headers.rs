@@ -47,9 +47,9 @@ pub fn is_media_type(value: &str, wanted: &str) -> bool {
 /// A request that is not meant for this server, or comes from another site.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignRequest {
-    #[error("expected a Host header that names this machine: localhost, 127.0.0.1 or [::1]")]
+    #[error("the Host header must be localhost, 127.0.0.1 or [::1]")]
     Host,
-    #[error("expected no Origin header, or the origin of a page on this machine")]
+    #[error("requests from web pages of other origins are rejected")]
     Origin,
 }
 
@@ -149,7 +149,7 @@ pub fn check_message_headers<'h>(
             HeaderField::One(version) if LEGACY_VERSIONS.contains(&version) => Ok(()),
             HeaderField::One(version) if MODERN_VERSIONS.contains(&version) => Err(mismatch(
                 header::PROTOCOL_VERSION,
-                "the version in the _meta of the request, which has none",
+                "the version in the _meta of the request, which is missing",
             )),
             HeaderField::One(_) | HeaderField::Invalid => {
                 let known = [MODERN_VERSIONS.as_slice(), &LEGACY_VERSIONS].concat().join(", ");
@@ -176,7 +176,7 @@ pub fn check_message_headers<'h>(
 }
 
 fn mismatch(name: &str, expected: &str) -> RpcError {
-    RpcError::new(error_code::HEADER_MISMATCH, format!("expected in the header {name}: {expected}"))
+    RpcError::new(error_code::HEADER_MISMATCH, format!("invalid header {name}: expected {expected}"))
 }
 
 /// Encodes a text as a header value: unchanged if possible, otherwise base64.

@@ -11,7 +11,7 @@ pub enum LocalUrlError {
     Host,
     #[error("expected a port from 1 to 65535")]
     Port,
-    #[error("expected a path without blanks, control characters or a fragment")]
+    #[error("the path must not contain spaces, control characters or a fragment")]
     Path,
 }
 
