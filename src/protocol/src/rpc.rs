@@ -83,12 +83,12 @@ impl<'de> Deserialize<'de> for RequestId {
     }
 }
 
-/// JSON-RPC error: the `encode_error` member of a response.
+/// JSON-RPC error: the `error` member of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message} (code {code})")]
 pub struct RpcError {
-    /// Error code, one of [`code`] or the peer's own.
+    /// Error code: a standard one, or the peer's own.
     #[serde(default)]
     pub code: i64,
     /// Text for users.

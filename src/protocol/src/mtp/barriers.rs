@@ -17,7 +17,7 @@ pub enum BarrierMethod {
     Unknown,
 }
 
-/// Parameters of a barrier whose method no client knows.
+/// Parameters of `$/heeler/barrier`, a method that no client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BarrierParams {}

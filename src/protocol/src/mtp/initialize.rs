@@ -204,7 +204,7 @@ pub struct ServerTestingCapabilities {
     pub attachments_support: bool,
     /// The specification's older name for `attachmentsSupport`.
     pub attachments_provider: bool,
-    /// Whether the server opens connections that the client did not offer.
+    /// Whether the server opens additional connections without an offer by the client.
     pub multiple_connection_provider: bool,
     /// Whether the server sends coverage.
     pub supports_test_coverage_messages: bool,
@@ -226,9 +226,9 @@ pub struct ExtensionCapabilities {
     pub failures: bool,
     /// `heeler.options` in the parameters of a run sets options of that run.
     pub run_options: bool,
-    /// `liveOutput` among these options sends the output of tests while they run.
+    /// The run option `liveOutput` sends the output of tests while they run.
     pub live_output: bool,
-    /// `repeat` among these options runs each test several times.
+    /// The run option `repeat` runs each test several times.
     pub repeat: bool,
     /// `capabilities.testing.heeler.programChanges` of the client requests `$/heeler/programsChanged`.
     pub program_changes: bool,

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 use super::method;
 
-/// Severity of a log message; a string in the single form, as the platform writes it, and the specification's
-/// number in the batch form. Both are read in both forms.
+/// Severity of a log message: a string in the single form, and the specification's number in the batch form.
+/// Both are accepted in both forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LogLevel {
@@ -26,7 +26,7 @@ pub enum LogLevel {
     Error,
     /// The server cannot work at all.
     Critical,
-    /// The specification's level for messages that are not to be shown; never sent by Heeler.
+    /// The specification's level for hidden messages; never sent by Heeler.
     None,
 }
 

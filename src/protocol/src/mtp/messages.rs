@@ -61,8 +61,7 @@ pub mod method {
     }
 }
 
-/// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as
-/// [`super::RequestedNode`].
+/// Parameters of `testing/discoverTests` and `testing/runTests`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(bound = "N: schemars::JsonSchema + Default"))]
@@ -87,7 +86,7 @@ pub struct TestsParams<N = TestNode> {
     #[serde(rename = "heeler.build", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub is_built: bool,
-    /// Extension by Heeler: partition of a larger selection that the tests are; recorded with the run.
+    /// Extension by Heeler: the partition of a larger selection that these tests form; recorded with the run.
     #[serde(rename = "heeler.shard", skip_serializing_if = "Option::is_none")]
     pub shard: Option<RunShard>,
     /// Extension by Heeler: options of this run. Only for `testing/runTests`.
@@ -96,7 +95,7 @@ pub struct TestsParams<N = TestNode> {
     pub options: Option<serde_json::Value>,
 }
 
-/// One of the partitions of a selection of tests that is spread over several runs.
+/// One partition of a selection of tests that is split into several runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -107,9 +106,9 @@ pub struct RunShard {
     pub index: u32,
     /// Number of partitions.
     pub count: u32,
-    /// Digest of all tests of the selection and of what they are split by, equal for all its partitions.
+    /// Digest of all tests of the selection and of how they are split; equal for all its partitions.
     pub digest: String,
-    /// Number of all tests of the selection.
+    /// Number of tests in the whole selection.
     pub selected: usize,
 }
 
@@ -288,7 +287,7 @@ pub struct Attachment {
     /// Display name: the name of the file.
     #[serde(rename = "display-name")]
     pub display_name: String,
-    /// Display name again, for clients that follow the specification's text.
+    /// Display name, in the spelling of the specification's text.
     #[serde(rename = "displayName")]
     pub display_name_camel: String,
     /// Description for users.
@@ -349,12 +348,12 @@ pub fn path_of_file_uri(uri: &str) -> Option<String> {
 pub struct RunResult {
     /// Attachments of the whole run.
     pub attachments: Vec<Attachment>,
-    /// Extension by Heeler: processes that tests left running. They are reported here because a test's own
-    /// result has mostly been sent to the client before its process ends.
+    /// Extension by Heeler: processes that tests left running. Reported here because a test's own result is
+    /// usually sent before its process ends.
     #[serde(rename = "heeler.leaks", skip_serializing_if = "Vec::is_empty")]
     pub leaks: Vec<RunLeak>,
-    /// Extension by Heeler: the largest processes that several tests shared, largest first, only a few. The
-    /// usage of a test with a process of its own is in its node.
+    /// Extension by Heeler: the few largest processes that several tests shared, largest first. A test with a
+    /// process of its own has its usage in its node.
     #[serde(rename = "heeler.largest", skip_serializing_if = "Vec::is_empty")]
     pub largest: Vec<LargeProcess>,
 }
@@ -383,8 +382,8 @@ pub struct LargeProcess {
 pub struct RunLeak {
     /// Suite whose program started the test process.
     pub suite: String,
-    /// Uid of the test that started them; if that is unknown, of every test that may have; empty if the
-    /// program started them outside its tests.
+    /// Uid of the test that started the processes, or of every test that may have; empty if the program
+    /// started them outside its tests.
     pub tests: Vec<String>,
     /// Processes that were left running.
     pub processes: Vec<LeakedProcessInfo>,
@@ -399,17 +398,17 @@ pub struct LeakedProcessInfo {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
-    /// Name of the process as the system knows it; absent, as age and memory, if it was gone before it could
-    /// be described.
+    /// Process name; absent, like age and memory, if the process was gone before it could be described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Time since its start, in whole seconds.
+    /// Time since the process was started, in whole seconds.
     #[serde(rename = "age-s", skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
     /// Resident memory in KiB.
     #[serde(rename = "memory-kib", skip_serializing_if = "Option::is_none")]
     pub memory_kib: Option<u64>,
-    /// Whether it could not be killed, and is still running: it belongs to another user, for instance.
+    /// Whether the process could not be killed and is still running, for example because it belongs to
+    /// another user.
     #[serde(rename = "is-running", skip_serializing_if = "std::ops::Not::not")]
     pub is_running: bool,
 }

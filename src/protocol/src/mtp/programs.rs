@@ -27,20 +27,20 @@ pub struct ProgramChange {
     /// Suite of the program, as in the node of its tests; absent for a program that no discovery has listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
-    /// What has become of the file.
+    /// What happened to the file.
     pub change: ProgramChangeKind,
 }
 
-/// What has become of a test program's file.
+/// What happened to a test program's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ProgramChangeKind {
-    /// Its content or its inode is another one.
+    /// The content or the inode of the file has changed.
     Changed,
-    /// It does not exist any more.
+    /// The file no longer exists.
     Removed,
-    /// It did not exist before.
+    /// The file is new.
     Appeared,
 }
 

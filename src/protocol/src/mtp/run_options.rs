@@ -5,21 +5,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Options of one run: the member `heeler.options` of `testing/runTests`. Each one replaces the configured
-/// setting for this run only; absent and null keep it.
+/// Options of one run: the member `heeler.options` of `testing/runTests`. Each option overrides the
+/// configured setting for this run only; absent or null keeps the setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RequestedRunOptions {
-    /// Maximum number of test processes of this run at the same time, from 1. More than the server's slots
-    /// count as all of them.
+    /// Maximum number of test processes that this run uses in parallel, at least 1. Values above the server's
+    /// number of slots mean all slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
     /// Number of retries of a failed test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// Number of times that each test runs to pass, from 1. A test ends with its first iteration that does
-    /// not pass.
+    /// Number of times to run each test, at least 1. A test stops at its first iteration that does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
     /// Time limit of each test.
@@ -46,7 +45,7 @@ pub struct RequestedRunOptions {
 pub enum RequestedTimeLimit {
     /// Duration such as `60s` or `1m 30s`.
     After(String),
-    /// `false`: no limit, also if one is configured.
+    /// `false`: no limit, even if one is configured.
     Limited(bool),
 }
 

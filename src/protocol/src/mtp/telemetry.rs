@@ -18,7 +18,7 @@ pub mod event {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TelemetryParams<M> {
-    /// Name of the event, one of [`event`] for Heeler's own.
+    /// Name of the event, such as `heeler/run`.
     pub event_name: String,
     /// Numbers by name; each server defines its own.
     pub metrics: M,
@@ -29,7 +29,7 @@ pub struct TelemetryParams<M> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunMetrics {
-    /// Tests that were selected: the sum of the outcomes that follow.
+    /// Tests that were selected: the sum of the outcomes below.
     pub selected: usize,
     /// Tests that passed.
     pub passed: usize,

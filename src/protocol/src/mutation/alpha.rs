@@ -19,7 +19,7 @@ pub struct InitializeParams {
     pub config_uri: Option<String>,
 }
 
-/// What client and server say about themselves: the version of the protocol.
+/// Protocol version of the client or the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerVersion {
@@ -35,7 +35,7 @@ pub struct InitializeResult {
     pub capabilities: ServerCapabilities,
 }
 
-/// What the server can do.
+/// Capabilities of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -111,7 +111,7 @@ impl schemars::JsonSchema for ProgressToken {
     }
 }
 
-/// A mutant, its file, and what became of it.
+/// A mutant, its file, and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -130,7 +130,7 @@ pub struct ProgressParams {
     pub value: ProgressValue,
 }
 
-/// Partial results, in the form of the specification or in that of a client that differs from it.
+/// Partial results, in the specification's form or in the form of a client that deviates from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -18,7 +18,7 @@ pub struct SourceLocation {
     pub end: SourcePosition,
 }
 
-/// Name of what became of a mutant.
+/// Result of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum StatusName {
@@ -32,7 +32,7 @@ pub enum StatusName {
     Pending,
 }
 
-/// A mutant and what became of it. Members that are not known are left out.
+/// A mutant and its result. Unknown members are omitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -40,24 +40,24 @@ pub struct TestedMutant {
     pub id: String,
     pub location: SourceLocation,
     pub mutator_name: String,
-    /// The new text; empty if the mutant deletes.
+    /// Replacement text; empty if the mutant deletes code.
     pub replacement: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     pub status: StatusName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_reason: Option<String>,
-    /// Ids of the tests that reach the place.
+    /// Ids of the tests that cover the mutant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub covered_by: Vec<String>,
-    /// Ids of the tests that failed.
+    /// Ids of the tests that killed the mutant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub killed_by: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests_completed: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r#static: Option<bool>,
-    /// Milliseconds that the tests took.
+    /// Duration of the tests in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
 }

@@ -42,7 +42,7 @@ pub struct DiscoverParams {
     pub files: Option<Vec<FileRange>>,
 }
 
-/// A mutant that was found.
+/// A discovered mutant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -73,7 +73,7 @@ pub struct DiscoverResult {
     pub files: DiscoveredFiles,
 }
 
-/// Parameters of `mutationTest`. Where both are given, `mutants` counts.
+/// Parameters of `mutationTest`. If both members are given, `files` is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MutationTestParams {

@@ -37,7 +37,7 @@ pub struct ServerCreation {
     pub invalid_keys: [(); 0],
 }
 
-/// The part of a workflow's parameters that its result repeats.
+/// The part of a workflow's parameters that the result returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -85,7 +85,7 @@ wire_numbers! {
 /// Launch mode of a run without a debugger.
 pub const RUN_MODE: &str = "run";
 
-/// Kind of servers.
+/// A type of server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -104,7 +104,7 @@ pub struct ServerHandle {
     pub server_type: ServerType,
 }
 
-/// What a request names: a server, a server type or a job, of which the id decides.
+/// Server, server type or job named by a request. Only the id is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NamedById {
@@ -120,7 +120,7 @@ pub struct ServerState {
     pub state: RunState,
     pub publish_state: PublishState,
     pub run_mode: String,
-    /// Nothing is ever deployed.
+    /// Always empty, because Heeler deploys nothing.
     pub deployable_states: [(); 0],
 }
 
@@ -187,7 +187,7 @@ pub struct Registration {
     pub client_registration_status: Status,
 }
 
-/// A way in which servers are started.
+/// A mode in which servers can be started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchMode {
@@ -213,7 +213,7 @@ pub struct Attribute {
     #[serde(rename = "type")]
     pub value_type: String,
     pub description: String,
-    /// Value that is used without one; null if there is none.
+    /// Default value; null if there is none.
     pub default_val: Value,
     pub secret: bool,
 }
@@ -234,7 +234,7 @@ pub struct LaunchParams {
     pub params: LaunchedServer,
 }
 
-/// The server of a start, with the values of its attributes.
+/// Server to start, with the values of its attributes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -251,7 +251,7 @@ pub struct LaunchedServer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartResult {
     pub status: Status,
-    /// Always null: no command line starts what Heeler starts.
+    /// Always null, because Heeler has no command line to report.
     pub details: (),
 }
 
@@ -260,7 +260,7 @@ pub struct StartResult {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StopParams {
     pub id: String,
-    /// The server is stopped without grace.
+    /// Whether to stop the server without a grace period.
     #[serde(default)]
     pub force: Option<bool>,
 }
