@@ -84,7 +84,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The server responded with an error. A cancelled run ends this way, with code -32800.
-    #[error("execute {method} on the server")]
+    #[error("run {method} on the server")]
     Refused {
         /// Method of the request.
         method: &'static str,
@@ -100,7 +100,7 @@ pub enum ClientError {
         source: serde_json::Error,
     },
     /// The connection ended before the response.
-    #[error("receive the response to {method}: {reason}")]
+    #[error("get the response to {method}: {reason}")]
     ConnectionLost {
         /// Method of the request.
         method: &'static str,

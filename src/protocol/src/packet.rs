@@ -56,7 +56,7 @@ pub enum PacketError {
         kind: u8,
     },
     /// A forwarded frame is too short for client and position.
-    #[error("relay packet of {length} bytes has no room for its client and position")]
+    #[error("relay packet of {length} bytes is too short for its client and position")]
     ShortForward {
         /// Length of the body.
         length: usize,

@@ -286,8 +286,9 @@ fn response_outcome<'a>(
 ) -> Result<Option<&'a RawValue>, RpcError> {
     match error {
         None => Ok(result),
-        Some(raw) => Err(serde_json::from_str(raw.get())
-            .unwrap_or_else(|_| RpcError::new(code::INTERNAL_ERROR, "an error that is no JSON-RPC error"))),
+        Some(raw) => Err(serde_json::from_str(raw.get()).unwrap_or_else(|_| {
+            RpcError::new(code::INTERNAL_ERROR, "the peer responded with an invalid JSON-RPC error")
+        })),
     }
 }
 

@@ -156,7 +156,7 @@ impl<R: Read> JournalReader<R> {
         }
         let is_torn = self.is_rest_zero()?;
         let expected = || match found == head.sum {
-            true => "a record of a kind that this version knows".to_owned(),
+            true => "a record of a known kind".to_owned(),
             false => format!("bytes with the checksum {:#010x}, found {found:#010x}", head.sum),
         };
         Ok(self.end(Some(RecordEnd::of(is_torn, expected))))

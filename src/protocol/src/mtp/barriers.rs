@@ -52,7 +52,7 @@ pub fn completion_barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -
 pub fn main_barrier_frame(barrier: BarrierMethod, id: u64) -> Bytes {
     match barrier {
         BarrierMethod::Notified => {
-            log_barrier_frame(id, "a test that was begun may run again on another connection".to_owned())
+            log_barrier_frame(id, "a started test may run again on another connection".to_owned())
         }
         BarrierMethod::Unknown => unknown_barrier_frame(id),
     }
@@ -62,10 +62,7 @@ pub fn main_barrier_frame(barrier: BarrierMethod, id: u64) -> Bytes {
 /// notifications.
 #[must_use]
 pub fn log_probe_frame(id: u64) -> Bytes {
-    log_barrier_frame(
-        id,
-        "a request that finds out whether this client answers requests for its log".to_owned(),
-    )
+    log_barrier_frame(id, "checking whether this client answers client/log requests".to_owned())
 }
 
 /// Encodes a barrier with an unknown method. This barrier also checks whether a client answers at all.

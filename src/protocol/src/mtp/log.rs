@@ -79,7 +79,7 @@ impl Visitor<'_> for LevelVisitor {
     type Value = LogLevel;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a log level, as a text or a number")
+        f.write_str("a log level, as a string or a number")
     }
 
     fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<LogLevel, E> {

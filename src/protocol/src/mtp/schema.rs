@@ -117,7 +117,7 @@ impl JsonSchema for TestNode {
         ];
         properties.extend(named.map(|(name, schema)| (name.to_owned(), schema)));
         json_schema!({
-            "description": "A test with its state, or a group without. Further members are a framework's or a client's own.",
+            "description": "A test with its state, or a group. Other members belong to a framework or a client.",
             "type": "object",
             "required": ["uid", "display-name", "node-type"],
             "properties": properties,

@@ -107,7 +107,7 @@ impl schemars::JsonSchema for ProgressToken {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"description": "Repeated with its type.", "type": ["number", "string"]})
+        schemars::json_schema!({"description": "Number or string, echoed with its type.", "type": ["number", "string"]})
     }
 }
 

@@ -156,10 +156,10 @@ fn output_answer() -> OutputAnswer {
 fn test_result() -> McpTestResult {
     let details = AssertionLists {
         passed: vec!["initialize declares tools".to_owned()],
-        failed: vec!["a batch is refused".to_owned()],
+        failed: vec!["a batch is rejected".to_owned()],
         skipped: vec!["progress comes before the answer".to_owned()],
     };
-    let message = Some("a batch is refused".to_owned());
+    let message = Some("a batch is rejected".to_owned());
     McpTestResult { success: false, message, details: Some(details), duration: 5.5 }
 }
 

@@ -89,7 +89,7 @@ impl Peer {
         let written = timeout_at(self.deadline, self.writer.write_all(format!("{text}\n").as_bytes())).await;
         match written {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Lost("the server reads what it is sent".to_owned())),
+            Ok(Err(_)) | Err(_) => Err(Lost("the server accepts input".to_owned())),
         }
     }
 
@@ -103,8 +103,8 @@ impl Peer {
                 }
                 Err(_) => return Err(Lost(format!("{what}: no answer within {} s", TIME_LIMIT.as_secs()))),
             };
-            let message: Value =
-                serde_json::from_str(&line).map_err(|_| Lost(format!("{what}: each line is a message")))?;
+            let message: Value = serde_json::from_str(&line)
+                .map_err(|_| Lost(format!("{what}: each line is a JSON message")))?;
             if message["id"] == *id && message.get("method").is_none() {
                 return Ok(message);
             }
@@ -137,7 +137,7 @@ impl Peer {
         self.check("the list of tools has at most 6 KiB", size <= 6 << 10);
         let tools = listed["result"]["tools"].as_array().cloned().unwrap_or_default();
         let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-        self.check("each tool is listed", names == Tool::ALL.map(Tool::name));
+        self.check("all tools are listed", names == Tool::ALL.map(Tool::name));
         for tool in &tools {
             let name = tool["name"].as_str().unwrap_or_default();
             let is_described = tool["description"].is_string() && tool["inputSchema"]["type"] == "object";
@@ -148,17 +148,17 @@ impl Peer {
                     && *metadata == tool["_meta"]["testMetadata"]
                     && tool["outputSchema"].is_object();
                 self.check(
-                    &format!("{name} has metadata in both forms and a schema of its result"),
+                    &format!("{name} has testMetadata in both places and an output schema"),
                     is_complete,
                 );
             }
         }
         // Invalid calls.
         let unknown = self.request(json!(4), "tools/call", json!({ "name": "no_such_tool" })).await?;
-        self.check("an unknown tool is refused", unknown["error"]["code"] == -32602);
+        self.check("an unknown tool is rejected", unknown["error"]["code"] == -32602);
         let wrong = json!({ "name": "list_tests", "arguments": { "filtre": "x" } });
         let wrong = self.request(json!(5), "tools/call", wrong).await?;
-        self.check("wrong arguments are an error of the call", wrong["result"]["isError"] == true);
+        self.check("invalid arguments are reported with isError", wrong["result"]["isError"] == true);
         Ok(())
     }
 
@@ -194,38 +194,41 @@ impl Peer {
             result["supportedVersions"] == json!(["2026-07-28"]) && result["resultType"] == "complete",
         );
         self.check(
-            "server/discover says how long it holds",
+            "server/discover states its TTL",
             result["ttlMs"].is_u64() && result["cacheScope"].is_string(),
         );
         let listed = self.request(json!("l"), "tools/list", modern("2026-07-28")).await?;
         let result = &listed["result"];
-        self.check("tools/list without a handshake", result["tools"].is_array() && result["ttlMs"].is_u64());
+        self.check(
+            "tools/list works without a handshake",
+            result["tools"].is_array() && result["ttlMs"].is_u64(),
+        );
         let other = self.request(json!("o"), "tools/list", modern("2099-01-01")).await?;
         let error = &other["error"];
         self.check(
-            "another version is refused with the supported ones",
+            "an unsupported version is rejected with the supported versions",
             error["code"] == -32022 && error["data"]["supported"] == json!(["2026-07-28"]),
         );
         let bare = self.request(json!("b"), "server/discover", json!({})).await?;
         self.check("server/discover requires _meta", bare["error"]["code"] == -32602);
         let ping = self.request(json!("p"), "ping", modern("2026-07-28")).await?;
-        self.check("there is no ping without a handshake", ping["error"]["code"] == -32601);
+        self.check("ping requires a handshake", ping["error"]["code"] == -32601);
         Ok(())
     }
 
     async fn test_invalid_messages(&mut self) -> Result<(), Lost> {
         for (text, code, what) in [
-            ("{", -32700, "a line that is no JSON is refused"),
-            ("[{\"id\":1,\"method\":\"ping\"}]", -32600, "a batch is refused"),
-            ("{\"id\":{},\"method\":\"ping\"}", -32600, "an id that is an object is refused"),
-            ("{\"id\":null,\"method\":\"ping\"}", -32600, "an id that is null is refused"),
+            ("{", -32700, "a line that is not JSON is rejected"),
+            ("[{\"id\":1,\"method\":\"ping\"}]", -32600, "a batch is rejected"),
+            ("{\"id\":{},\"method\":\"ping\"}", -32600, "an id that is an object is rejected"),
+            ("{\"id\":null,\"method\":\"ping\"}", -32600, "an id that is null is rejected"),
         ] {
             self.send(text).await?;
             let answer = self.response(&Value::Null, what).await?;
             self.check(what, answer["error"]["code"] == code);
         }
         let unknown = self.request(json!(6), "no/such", json!({})).await?;
-        self.check("an unknown method is refused", unknown["error"]["code"] == -32601);
+        self.check("an unknown method is rejected", unknown["error"]["code"] == -32601);
         Ok(())
     }
 
@@ -243,7 +246,7 @@ impl Peer {
                 }
                 text => {
                     let why = text.unwrap_or("no text");
-                    self.assertions.skipped.push(format!("the pages have each test once: {why}"));
+                    self.assertions.skipped.push(format!("each test is on exactly one page: {why}"));
                     return Ok(());
                 }
             };
@@ -259,7 +262,7 @@ impl Peer {
         names.sort();
         names.dedup();
         let is_whole = cursor.is_some() || count == total;
-        self.check("the pages have each test once", names.len() as u64 == count && is_whole);
+        self.check("each test is on exactly one page", names.len() as u64 == count && is_whole);
         Ok(())
     }
 
@@ -283,7 +286,7 @@ impl Peer {
         let is_answered = self.passed_over.iter().any(|message| message["id"] == 201);
         self.check("a cancelled call gets no answer", !is_answered);
         let ping = self.request(json!(203), "ping", json!({})).await?;
-        self.check("a cancel of an unknown id does no harm", ping["result"].is_object());
+        self.check("cancelling an unknown id is ignored", ping["result"].is_object());
         Ok(())
     }
 }

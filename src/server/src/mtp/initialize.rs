@@ -37,7 +37,7 @@ pub(super) fn negotiate(params: InitializeParams) -> Result<(ClientProperties, I
         && !versions.iter().any(|version| is_compatible_version(version))
     {
         let message = format!(
-            "none of the client's protocol versions ({}) is supported; the server speaks {PROTOCOL_VERSION}",
+            "none of the client's protocol versions ({}) is supported; the server supports {PROTOCOL_VERSION}",
             versions.join(", ")
         );
         return Err(RpcError::new(code::PROTOCOL_VERSION, message));

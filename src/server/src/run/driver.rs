@@ -57,7 +57,7 @@ pub use self::outcome::RunOutcome;
 pub(crate) use self::requested_run::DriverClient;
 
 /// Reason to log when the coordinator finishes the run in place of the watchdog.
-const FINISH_TIMED_OUT: &str = "it did not finish in time";
+const FINISH_TIMED_OUT: &str = "the watchdog did not finish it in time";
 
 /// One run.
 pub(crate) struct RunDriver {

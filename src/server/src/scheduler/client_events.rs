@@ -128,7 +128,7 @@ impl ClientEvents {
     /// Sends an event. Nothing is sent if the client is gone.
     pub(crate) fn send(&self, event: ClientEvent) {
         if let Err(mpsc::error::TrySendError::Full(event)) = self.queue.try_send(event) {
-            tracing::error!(?event, "the event queue of a client is full");
+            tracing::error!(?event, "dropping an event: the event queue of a client is full");
         }
     }
 }
