@@ -98,7 +98,7 @@ impl CallbackListener {
                         report_untrusted_peer(&intake, &mut untrusted_peers, reason).await;
                     }
                     Err(RefusedConnection::Failed(error)) => {
-                        let reason = format!("accept: {error}");
+                        let reason = format!("failed to accept a connection: {error}");
                         intake.send_event(ClientEvent::CallbackRefused { reason }).await;
                         // Pause, so that a persistent error (no file descriptors left) does not busy-loop.
                         tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
@@ -171,7 +171,7 @@ async fn receive_hello(
     match serde_json::from_str::<HelloParams>(hello.get()) {
         Ok(hello) if hello.token == token => Ok(hello.from),
         Ok(hello) => Err(format!("wrong token from {:?}", hello.from)),
-        Err(error) => Err(format!("hello: {error}")),
+        Err(error) => Err(format!("invalid hello: {error}")),
     }
 }
 

@@ -27,7 +27,7 @@ macro_rules! wire_numbers {
             fn try_from(number: u8) -> Result<Self, String> {
                 match number {
                     $($number => Ok(Self::$variant),)+
-                    _ => Err(format!(concat!("{} is no ", stringify!($name)), number)),
+                    _ => Err(format!(concat!("{} is not a valid ", stringify!($name)), number)),
                 }
             }
         }

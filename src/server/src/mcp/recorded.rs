@@ -130,7 +130,7 @@ fn run_answer(
         }
     };
     // Limit the warnings.
-    warnings.extend(recorded.losses.iter().map(|loss| format!("damaged: {loss}")));
+    warnings.extend(recorded.losses.iter().map(|loss| format!("results are incomplete: {loss}")));
     warnings.truncate(MAX_WARNINGS);
     let warnings: Vec<_> = warnings.iter().map(|text| shortened(text)).collect();
     // One page of failures, bounded in size.

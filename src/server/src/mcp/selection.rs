@@ -175,7 +175,8 @@ fn tests_to_rerun(
     let dir = settings.state_dir.join(DIR_NAME).display().to_string();
     let run =
         heeler_run_store::resolve_run(&runs, selector.run_word(), &dir).map_err(|error| error.to_string())?;
-    let recorded = heeler_run_store::read_recorded_run(run).map_err(|error| error_chain(&error))?;
+    let recorded = heeler_run_store::read_recorded_run(run)
+        .map_err(|error| format!("failed to read the run: {}", error_chain(&error)))?;
     let left = heeler_run_store::rerun_set(&recorded);
     let wanted: HashSet<String> = selector.select(&left).into_iter().map(str::to_owned).collect();
     if wanted.is_empty() {
