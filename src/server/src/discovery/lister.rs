@@ -226,8 +226,7 @@ impl ProgramLister {
     pub(crate) fn on_worker_died(&mut self, catalogue: &mut Catalogue, worker: WorkerId) {
         let Some((program, tries)) = self.running.remove(&worker) else { return };
         if tries >= LISTING_ATTEMPTS {
-            let error = format!("its worker died {tries} times while listing its tests");
-            catalogue.record_listing(program, Err(error));
+            record_failure(catalogue, program, &format!("the worker died {tries} times"));
         } else {
             self.waiting.push_back((program, tries));
         }
@@ -244,10 +243,7 @@ impl ProgramLister {
     pub(crate) fn fail_remaining(&mut self, catalogue: &mut Catalogue, error: &str) {
         let running = std::mem::take(&mut self.running).into_values();
         for (program, _) in running.chain(std::mem::take(&mut self.waiting)) {
-            catalogue.record_listing(
-                program,
-                Err(format!("no worker could be started to list its tests: {error}")),
-            );
+            record_failure(catalogue, program, &format!("no worker could be started: {error}"));
         }
     }
 
@@ -259,4 +255,11 @@ impl ProgramLister {
             pool.kill_worker(worker).await;
         }
     }
+}
+
+/// Records a failure outside the program, so the error has to name the program.
+fn record_failure(catalogue: &mut Catalogue, program: usize, why: &str) {
+    let path = &catalogue.programs()[program].source.program.path;
+    let error = format!("failed to list the tests of {}: {why}", path.to_text());
+    catalogue.record_listing(program, Err(error));
 }
