@@ -128,7 +128,8 @@ pub(super) fn plan_run(
     if selected.is_empty() {
         return Err(match (&arguments.filter, &arguments.rerun) {
             (_, Some(_)) => {
-                "no test to rerun exists and matches the filter; use list_tests to see the tests".to_owned()
+                "the tests to rerun no longer exist or do not match the filter; list_tests lists all"
+                    .to_owned()
             }
             (Some(filter), None) => {
                 format!("no test matches the filter {filter:?}; use list_tests to see all tests")

@@ -31,7 +31,8 @@ impl TestsRequest {
     pub(super) fn for_other_machine(self) -> Result<Self, RpcError> {
         match &self.options {
             Some(options) if options.changes_programs() => {
-                let message = "\"args\" and \"env\" in heeler.options are only accepted from this machine";
+                let message =
+                    "\"args\" and \"env\" in heeler.options are only accepted from clients on this machine";
                 Err(RpcError::new(code::INVALID_PARAMS, message))
             }
             _ => Ok(self),

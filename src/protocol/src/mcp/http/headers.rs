@@ -147,10 +147,9 @@ pub fn check_message_headers<'h>(
         return match stated {
             HeaderField::Absent => Ok(()),
             HeaderField::One(version) if LEGACY_VERSIONS.contains(&version) => Ok(()),
-            HeaderField::One(version) if MODERN_VERSIONS.contains(&version) => Err(mismatch(
-                header::PROTOCOL_VERSION,
-                "the version in the _meta of the request, which is missing",
-            )),
+            HeaderField::One(version) if MODERN_VERSIONS.contains(&version) => {
+                Err(mismatch(header::PROTOCOL_VERSION, "the same version in the _meta of the request"))
+            }
             HeaderField::One(_) | HeaderField::Invalid => {
                 let known = [MODERN_VERSIONS.as_slice(), &LEGACY_VERSIONS].concat().join(", ");
                 Err(mismatch(header::PROTOCOL_VERSION, &format!("one of {known}")))

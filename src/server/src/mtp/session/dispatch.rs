@@ -44,7 +44,7 @@ impl ServerSession {
                 self.on_end_order(EndOrder::ClientExit);
             }
             RpcMessage::Notification { method, .. } if requires_response(&method) => {
-                let message = format!("the request {method:?} needs an id, a number or a string");
+                let message = format!("the request {method:?} needs an id (a number or a string)");
                 let error = RpcError::new(code::INVALID_REQUEST, message);
                 self.link.output.send(rpc::encode_error(&RequestId::Null, &error));
             }
