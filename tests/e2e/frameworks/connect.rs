@@ -276,7 +276,7 @@ fn input_of_something_else_is_refused() {
         (b"hello, world".to_vec(), "standard input is not a sequence of conformance requests", 0),
         (
             framed(b"\x0a\x05a"),
-            "conformance requests, as connectconformance writes them to its client: a request",
+            "conformance requests, as connectconformance sends them to its client: a request",
             0,
         ),
         (framed(b""), "a request has no name", 0),
