@@ -205,7 +205,7 @@ fn output_text(detail: &FailureDetail) -> String {
     add("earlier attempts", Some(&attempts));
     let files = detail.files.iter().map(|(path, description)| format!("{path} ({description})\n"));
     add("files", Some(&files.collect::<String>()));
-    add("run it again", detail.reproduce.as_deref());
+    add("rerun command", detail.reproduce.as_deref());
     text
 }
 
