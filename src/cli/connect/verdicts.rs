@@ -164,9 +164,8 @@ pub(super) fn final_result(
         (true, FlakyResult::Fail) => {
             let passing = result.attempts.len() + 1;
             let first = result.attempts.first().map_or("", |attempt| attempt.message.as_str());
-            let reason = format!(
-                "flaky, which flaky-result makes a failure: passes on attempt {passing}; attempt 1: {first}"
-            );
+            let reason =
+                format!("flaky, failed by flaky-result: passed on attempt {passing}; attempt 1: {first}");
             TestResult { outcome: Outcome::Failed, reason: Some(reason), ..result }
         }
     }

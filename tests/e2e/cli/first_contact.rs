@@ -201,7 +201,7 @@ fn flaky_failure_says_once_what_failed() {
     world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());
     let words = ["run", "deaths", "-E", "Third.Flaky", "--retries", "2", "--flaky-result", "fail"];
     let ran = world.run(&words).assert_code(2);
-    ran.line_with(&["flaky, which flaky-result makes a failure: passes on attempt 2"]);
+    ran.line_with(&["flaky, failed by flaky-result: passed on attempt 2"]);
     // The details contain the first attempt; the summary does not repeat it.
     assert_eq!(ran.stdout.matches("attempt 1").count(), 1, "{}", ran.stdout);
 }

@@ -110,7 +110,7 @@ fn main_that_runs_another_test_is_an_error() {
             let books = check_selected(&world, names, "error");
             let node = &books.programs["program"];
             let message = node["error.message"].as_str().unwrap();
-            assert!(message.contains("fails was run, which was not selected"), "{message}");
+            assert!(message.contains("fails ran but was not selected"), "{message}");
         }
         let books = check_selected(&world, &["fails"], "failed");
         books.assert_no_program_failures();

@@ -61,7 +61,7 @@ fn flaky_test_fails_on_request() {
     let ran =
         world.run(&[&words[..], &["--flaky-result", "fail", "--junit", "j.xml"]].concat()).assert_code(2);
     ran.line_with(&["FAIL", "Third.Flaky"]);
-    ran.assert_stdout("flaky, which flaky-result makes a failure: passes on attempt 2");
+    ran.assert_stdout("flaky, failed by flaky-result: passed on attempt 2");
     ran.assert_stdout("the first time it fails");
     assert!(world.read("j.xml").contains("failures=\"1\""), "{}", world.read("j.xml"));
     // Neither a test that fails on all attempts nor one that passes at once is flaky.

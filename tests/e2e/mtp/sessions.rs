@@ -359,7 +359,7 @@ fn cancel_keeps_results_of_passed_tests() {
     server.notify("$/cancelRequest", json!({"id": run.request}));
     let books = server.finish(&run, &uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]));
     assert_eq!(books.state("meet::N/Meet.Case/0"), "passed", "{books:#?}");
-    assert_eq!(books.message("meet::N/Meet.Case/1"), "cancelled while it ran", "{books:#?}");
+    assert_eq!(books.message("meet::N/Meet.Case/1"), "cancelled while running", "{books:#?}");
     guest.wait_gone();
 }
 

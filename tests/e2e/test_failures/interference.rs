@@ -34,7 +34,7 @@ fn failure_beside_another_test_that_passes_alone_names_it() {
     let (uid, _) = flaky.unwrap_or_else(|| panic!("{books:#?}"));
     let other = books.tests.keys().find(|other| *other != uid).unwrap();
     let is_named = |line: &String| {
-        line.contains(&format!("{uid}: failed and passes alone: interferes with tests"))
+        line.contains(&format!("{uid}: failed, but passes alone: conflicts with tests"))
             && line.contains(other)
     };
     assert!(books.log.iter().any(is_named), "{:#?}", books.log);

@@ -67,5 +67,5 @@ fn program_that_never_starts_in_time_has_failed() {
         assert!(books.message(uid).contains("(startup-timeout) in 3 attempts"), "{node:#}");
     }
     let message = books.programs["slow_start"]["error.message"].as_str().unwrap();
-    assert!(message.contains("began no test within"), "{message}");
+    assert!(message.contains("started no test within"), "{message}");
 }

@@ -360,7 +360,7 @@ impl Deadlines {
         }
         for clock in &mut self.clocks {
             let Some(ran) = clock.take_slow(now) else { continue };
-            let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
+            let message = format!("slow: running for {:.1} s", ran.as_secs_f64());
             let test = Some(tests[clock.place()].test);
             records.record(RunRecord::Log(LogLine::information(test, message)));
         }

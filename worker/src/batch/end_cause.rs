@@ -51,7 +51,7 @@ impl EndCause {
     pub(super) fn stall_text(self) -> Option<String> {
         let stall = self.reason?.stall()?;
         let limit = format_seconds(self.startup_limit);
-        Some(format!("{} within {limit}, and was ended", stall.description()))
+        Some(format!("{} within {limit} and was terminated", stall.description()))
     }
 
     /// Returns a message if the process ran out of memory.

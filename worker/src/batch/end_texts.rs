@@ -5,7 +5,7 @@ use heeler_core::{GuardLoss, describe::guard_loss_text};
 use heeler_protocol::control::{ExitReason, TestDiagnostics};
 
 /// Reason for a test whose process was ended by its debugger before the test began.
-pub(super) const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
+pub(super) const NOT_BEGUN: &str = "the process exited in the debugger before the test started";
 
 /// Maximum number of tests named as running when their process died.
 const NAMED_SUSPECTS: usize = 10;
@@ -30,10 +30,7 @@ pub(super) fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
-        suspects.len()
-    )
+    format!("{how} while {} tests were running, rerunning each in isolation: {named}{more}", suspects.len())
 }
 
 /// Describes a process exit that contradicts the process's output.
@@ -41,16 +38,14 @@ pub(super) fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> St
     let how = exit_text(death);
     let tests = if unproven == 1 { "test" } else { "tests" };
     format!(
-        "{how}, which contradicts its output: each test whose result is not proven is rerun in isolation \
+        "{how}, which contradicts its output; rerunning tests with unconfirmed results in isolation \
          ({unproven} {tests})"
     )
 }
 
 /// Describes that a process ran a test that it was not given.
 pub(super) fn unselected_text(name: &str) -> String {
-    format!(
-        "{name} was run, which was not selected: the program chooses or orders its tests in another way than asked for"
-    )
+    format!("{name} ran but was not selected: the program does not select or order its tests as requested")
 }
 
 pub(super) fn exit_text(death: &ExitReason) -> String {
@@ -78,7 +73,7 @@ pub(super) fn append_section(message: &mut String, title: &str, text: &str) {
 /// Describes the loss of a process's guard. `is_any_waiting`: some of its tests have no result.
 pub(super) fn guard_loss_message(loss: GuardLoss, is_any_waiting: bool) -> String {
     let effect = if is_any_waiting {
-        "the tests that its process had not ended run again"
+        "rerunning the unfinished tests of its process"
     } else {
         "the exit status of its process is unknown"
     };

@@ -16,7 +16,7 @@ pub(super) fn without_forbidden_skip(seen: TestEnding, test: &LeasedTest) -> Tes
         TestEnding::Verdict(verdict) if verdict.result == FrameworkResult::Skipped && is_failure() => {
             let reason = verdict.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
             let text = format!(
-                "skipped itself{reason}, which CTest reports as a failure: it has no SKIP_RETURN_CODE for this test"
+                "skipped itself{reason}, which CTest reports as a failure: no SKIP_RETURN_CODE is set for this test"
             );
             let mut failed = FrameworkVerdict { result: FrameworkResult::Failed, reason: None, ..verdict };
             failed.push_failure(Failure { message: Some(text), ..Failure::default() });

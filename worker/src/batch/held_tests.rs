@@ -165,7 +165,7 @@ impl HeldTests {
             let name = &order.listed(place).name;
             let message = verdict.failures.into_iter().find_map(|failure| failure.message);
             let message = message.map_or(String::new(), |message| format!(": {message}"));
-            self.late_failures.push(format!("{name} failed after its result was sent{message}"));
+            self.late_failures.push(format!("{name} failed after its result was reported{message}"));
         }
     }
 

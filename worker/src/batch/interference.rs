@@ -18,8 +18,8 @@ pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
     let (last, others) = test.ran_beside.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     Some(format!(
-        "interferes with tests that ran beside it in other processes of its program, such as {names}? The setting \
-         max-processes = 1 keeps the program on one slot"
+        "conflicts with tests that ran at the same time in other processes of the program, such as {names}? Set \
+         max-processes = 1 to run one process of the program at a time"
     ))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn mark_flaky(result: &mut TestResult, is_failure: bool) {
     }
     // The messages of the earlier attempts follow this text.
     let passing = result.attempts.len() + 1;
-    let text = format!("flaky, which flaky-result makes a failure: passes on attempt {passing}");
+    let text = format!("flaky, failed by flaky-result: passed on attempt {passing}");
     (result.outcome, result.reason) = (Outcome::Failed, Some(text));
 }
 
@@ -45,7 +45,10 @@ mod tests {
         assert_eq!((suspected_cause(&test).as_str(), interference_text(&test)), ("order-dependent?", None));
         test.ran_beside = vec!["a".into(), "b".into(), "c".into()];
         let cause = suspected_cause(&test);
-        assert!(cause.starts_with("order-dependent, or interferes with tests that ran beside it"), "{cause}");
+        assert!(
+            cause.starts_with("order-dependent, or conflicts with tests that ran at the same time"),
+            "{cause}"
+        );
         assert!(cause.contains("such as a, b and c?") && cause.contains("max-processes = 1"), "{cause}");
     }
 }

@@ -31,7 +31,7 @@ use crate::process::process_clock::ClockReading;
 
 /// Exit reason for a test whose process was launched by a debugger.
 const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
-    "ended under its debugger with unknown exit status, before the test had ended";
+    "the process exited in the debugger before the test ended; its exit status is unknown";
 
 /// The end of a batch whose process has ended.
 pub(crate) enum BatchEnd {
@@ -100,7 +100,7 @@ impl BatchProcessEnd {
     pub(super) fn unclear_text(&self) -> Option<String> {
         let text = || {
             let how = self.exit_text();
-            format!("{how}, and nothing shows in which test: those without a result run again")
+            format!("{how} in an unknown test; rerunning the tests without a result")
         };
         self.is_unclear().then(text)
     }

@@ -87,8 +87,8 @@ pub(super) fn contradicted_result_text(
     sent: FrameworkResult,
     reported: Option<FrameworkResult>,
 ) -> String {
-    let reported = reported.map_or("was not run", FrameworkResult::as_str);
-    format!("{name} seemed to be {} by its output, but {reported} by its framework's report", sent.as_str())
+    let reported = reported.map_or("not run", FrameworkResult::as_str);
+    format!("{name}: {} in the output, but {reported} in the framework's report", sent.as_str())
 }
 
 /// Returns the summary printed by a sanitizer.

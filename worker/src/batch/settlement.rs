@@ -137,7 +137,7 @@ impl Settlement {
             return;
         }
         let message = format!(
-            "the file {} came after the result of its test, and is among the files of the run only",
+            "{} was attached after the result of its test was reported; it is kept with the files of the run",
             file.path.to_text()
         );
         records.record(RunRecord::Log(LogLine::warning(Some(test.test), message)));
@@ -231,7 +231,7 @@ impl Settlement {
                     interference_text(test).filter(|_| result.outcome == Outcome::Flaky)
                 {
                     // The log prefixes each line with the test's name.
-                    let message = format!("failed and passes alone: {interference}");
+                    let message = format!("failed, but passes alone: {interference}");
                     records.record(RunRecord::Log(LogLine::warning(Some(test.test), message)));
                 }
                 records.record(RunRecord::Finished { test: test.test, result: *result });

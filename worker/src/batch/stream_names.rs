@@ -70,13 +70,13 @@ impl StreamNames {
             return false;
         }
         let line = if self.is_report_socket {
-            let hint = "failed, with the words of a standard stream that could not be opened by its name: standard \
-                        output is a socket here, so write to descriptor 1 instead of /dev/stdout";
+            let hint = "failed, apparently because a standard stream could not be opened by name: standard output is \
+                        a socket here, so write to file descriptor 1 instead of /dev/stdout";
             LogLine::warning(Some(test.test), hint.to_owned())
         } else {
             self.refused.push((place, Arc::clone(test)));
-            let note = "failed, with the words of a standard stream that could not be opened by its name, which is a \
-                        socket here; runs again alone, with pipes";
+            let note = "failed, apparently because a standard stream, a socket here, could not be opened by name; \
+                        rerunning alone with pipes";
             LogLine::information(Some(test.test), note.to_owned())
         };
         records.record(RunRecord::Log(line));

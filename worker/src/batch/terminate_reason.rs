@@ -56,7 +56,7 @@ impl BatchTerminateReason {
     /// Returns the reason as worded in the framework's stop request.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::TimedOut => "the time limit of the test has passed",
+            Self::TimedOut => "the test timed out",
             Self::Cancelled | Self::Abandoned => "the run was cancelled",
             Self::ProcessStalled
             | Self::DialogueStalled(_)

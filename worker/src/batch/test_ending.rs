@@ -59,7 +59,7 @@ impl DeathPosition {
     pub(super) fn before_test(&self) -> Option<String> {
         match self {
             Self::SuiteSetUp(suite) => Some(format!("in the set-up of suite {suite}")),
-            Self::Dependency(test) => Some(format!("in {test}, on which it depends")),
+            Self::Dependency(test) => Some(format!("in its dependency {test}")),
             Self::InTest | Self::AfterEndMarker | Self::AfterEnd | Self::Unproven => None,
         }
     }

@@ -292,7 +292,7 @@ fn crash_after_end_marker_is_reported_as_such() {
         ProcessExitSummary { is_after_end_marker: true, ..process_exit(signal(11), INCOMPLETE) },
     );
     let message = bench.results()[0].error_message.clone().unwrap();
-    assert!(message.starts_with("crashed with SIGSEGV after its end marker"), "{message}");
+    assert!(message.starts_with("crashed with SIGSEGV after the test's end marker"), "{message}");
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn process_without_tests_is_terminated_and_reported() {
     let LeaseEnd::StartTimedOut { message, .. } = bench.finish(60_100, signal(15), INCOMPLETE) else {
         panic!()
     };
-    assert!(message.starts_with("the process began no test within 60 s (startup-timeout)"), "{message}");
+    assert!(message.starts_with("the process started no test within 60 s (startup-timeout)"), "{message}");
     assert!(message.contains("loading") && message.ends_with("warning"), "{message}");
 }
 
@@ -489,7 +489,7 @@ fn crash_between_tests_is_outside_tests() {
     assert_eq!(message, "the process died of SIGSEGV before its first test");
     bench.chunk(1, [begun(0), passed(0)], "");
     let LeaseEnd::DiedOutsideTest { message, .. } = bench.finish(2, exit(0), INCOMPLETE) else { panic!() };
-    assert_eq!(message, "the process exited with code 0 after A.t0, with tests still waiting");
+    assert_eq!(message, "the process exited with code 0 after A.t0, with tests left to run");
 }
 
 #[test]

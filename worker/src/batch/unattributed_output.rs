@@ -12,15 +12,15 @@ const REPORTED_TAIL_BYTES: usize = 4 << 10;
 /// Bytes reported from the end of standard error. Larger, because sanitizers print many stack traces at exit.
 const SANITIZER_REPORT_BYTES: usize = 16 << 10;
 
-const UNEXPLAINED: &str = ", which the results do not explain";
-const EXPLAINED_OUTSIDE: &str = ", because of what failed outside tests";
+const UNEXPLAINED: &str = ", and no test result explains this exit code";
+const EXPLAINED_OUTSIDE: &str = ", because of a failure outside tests";
 
 /// The point between tests at which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitPosition<'a> {
     /// Before the first test started.
     BeforeFirst,
-    /// After this test, the last to end, with tests still waiting.
+    /// After this test, the last to end, with tests left to run.
     AfterTest(&'a str),
     /// All tests have ended.
     AfterLast,
@@ -74,7 +74,7 @@ impl UnattributedOutput {
         self.with_output(match finding.filter(|_| is_after_last && end.code.is_some()) {
             Some(finding) => {
                 let text = text.replace(UNEXPLAINED, "");
-                format!("{finding}\n{text}; with --isolate, the test that did it fails")
+                format!("{finding}\n{text}; use --isolate to find the test that caused it")
             }
             None => text,
         })
@@ -95,16 +95,16 @@ fn stalled_text(place: ExitPosition<'_>, limit: Duration) -> String {
     let limit = format_seconds(limit);
     match place {
         ExitPosition::BeforeFirst => {
-            format!("the process began no test within {limit} (startup-timeout) and was ended")
+            format!("the process started no test within {limit} (startup-timeout) and was terminated")
         }
         ExitPosition::AfterTest(test) => {
             format!(
-                "the process began no further test within {limit} (startup-timeout) after {test} and was ended"
+                "the process started no further test within {limit} (startup-timeout) after {test} and was terminated"
             )
         }
         ExitPosition::AfterLast | ExitPosition::AfterFailureOutside => {
             format!(
-                "the process did not leave within {limit} (startup-timeout) after its last test and was ended"
+                "the process did not exit within {limit} (startup-timeout) after its last test and was terminated"
             )
         }
     }
@@ -119,7 +119,7 @@ fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
     };
     match place {
         ExitPosition::BeforeFirst => format!("{how} before its first test"),
-        ExitPosition::AfterTest(test) => format!("{how} after {test}, with tests still waiting"),
+        ExitPosition::AfterTest(test) => format!("{how} after {test}, with tests left to run"),
         ExitPosition::AfterLast if death.code.is_some() => {
             format!("{how} after its last test{UNEXPLAINED}")
         }
@@ -153,15 +153,15 @@ mod tests {
             ),
             (
                 message(ExitPosition::AfterTest("A.b"), None, Some(11), None),
-                "the process died of SIGSEGV after A.b, with tests still waiting",
+                "the process died of SIGSEGV after A.b, with tests left to run",
             ),
             (
                 message(ExitPosition::AfterLast, Some(1), None, None),
-                "the process exited with code 1 after its last test, which the results do not explain",
+                "the process exited with code 1 after its last test, and no test result explains this exit code",
             ),
             (
                 message(ExitPosition::AfterFailureOutside, Some(1), None, None),
-                "the process exited with code 1 after its last test, because of what failed outside tests",
+                "the process exited with code 1 after its last test, because of a failure outside tests",
             ),
             (
                 message(ExitPosition::AfterLast, None, Some(6), None),
@@ -170,15 +170,15 @@ mod tests {
             (message(ExitPosition::AfterLast, None, None, None), "the process was lost after its last test"),
             (
                 message(ExitPosition::BeforeFirst, None, Some(15), Some(60)),
-                "the process began no test within 60 s (startup-timeout) and was ended",
+                "the process started no test within 60 s (startup-timeout) and was terminated",
             ),
             (
                 message(ExitPosition::AfterTest("A.b"), None, Some(15), Some(60)),
-                "the process began no further test within 60 s (startup-timeout) after A.b and was ended",
+                "the process started no further test within 60 s (startup-timeout) after A.b and was terminated",
             ),
             (
                 message(ExitPosition::AfterLast, None, Some(15), Some(60)),
-                "the process did not leave within 60 s (startup-timeout) after its last test and was ended",
+                "the process did not exit within 60 s (startup-timeout) after its last test and was terminated",
             ),
         ] {
             assert_eq!(seen, expected);

@@ -123,11 +123,10 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
             Outcome::TimedOut,
             format!("timed out after {limit} in the tear-down of {place}"),
         ),
-        TestEnding::Idle(limit) => TestResult::with_reason(
-            Outcome::Idle,
-            format!("idle for {}, and was terminated", format_seconds(limit)),
-        ),
-        TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
+        TestEnding::Idle(limit) => {
+            TestResult::with_reason(Outcome::Idle, format!("idle for {}, terminated", format_seconds(limit)))
+        }
+        TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while running"),
     };
     with_outputs(result, outputs)
 }
@@ -138,13 +137,13 @@ fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
     match position {
         DeathPosition::InTest => text,
         DeathPosition::AfterEndMarker => {
-            format!("{text} after its end marker: in the test's own tear-down or its suite's")
+            format!("{} after the test's end marker, in the tear-down of the test or its suite", elsewhere())
         }
         DeathPosition::SuiteSetUp(_) | DeathPosition::Dependency(_) => {
             format!("{} {}", elsewhere(), position.before_test().unwrap_or_default())
         }
         DeathPosition::AfterEnd => {
-            format!("{} after the test, which its result does not explain", elsewhere())
+            format!("{} after the test ended; the test result does not explain it", elsewhere())
         }
         DeathPosition::Unproven => format!("{}, which contradicts the output", elsewhere()),
     }

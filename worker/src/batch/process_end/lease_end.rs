@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Message about a process whose output became unreadable after all of its tests were decided.
-const BROKEN_OUTPUT: &str = "the process was ended, because its output could not be read any more";
+const BROKEN_OUTPUT: &str = "the process was terminated because its output could no longer be read";
 
 impl BatchProcessEnd {
     /// Returns how the lease ended, once all tests are decided. `suspects`: names of the tests that the

@@ -29,9 +29,9 @@ fn unread_request_ends_the_process_whatever_runs() {
     bench.finish(STARTUP_MS + 6, signal(15), INCOMPLETE);
     let nodes = bench.results();
     assert_eq!(nodes.iter().map(|node| node.display_name.as_str()).collect::<Vec<_>>(), ["A.t0", "A.t1"]);
-    assert_eq!(nodes[1].error_message.as_deref(), Some("idle for 60 s, and was terminated"));
+    assert_eq!(nodes[1].error_message.as_deref(), Some("idle for 60 s, terminated"));
     let log = bench.updates().logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
-    assert_eq!(log, ["the process did not read its next request within 60 s, and was ended"]);
+    assert_eq!(log, ["the process did not read its next request within 60 s and was terminated"]);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn test_whose_request_is_never_taken_waits_for_another_process() {
         }
         assert_eq!(bench.results().len(), ended);
         let log = bench.updates().logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
-        assert_eq!(log, ["the process did not read its next request within 60 s, and was ended"]);
+        assert_eq!(log, ["the process did not read its next request within 60 s and was terminated"]);
     }
 }
 

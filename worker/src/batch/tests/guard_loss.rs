@@ -21,7 +21,7 @@ fn tests_without_result_wait_again_after_guard_loss() {
     let is_waiting = [0, 1, 2, 3].map(|place| bench.batch.order.is_waiting(place));
     assert_eq!(is_waiting, [false, true, true, true]);
     let [log] = &bench.updates().logs[..] else { panic!("{:?}", bench.updates().logs) };
-    let text = "Heeler's guard was killed by signal 9; the tests that its process had not ended run again";
+    let text = "Heeler's guard was killed by signal 9; rerunning the unfinished tests of its process";
     assert_eq!((log.test, log.message.as_str()), (None, text));
 }
 

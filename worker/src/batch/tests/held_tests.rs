@@ -147,7 +147,7 @@ fn contradicted_early_result_is_a_failure_of_the_program() {
     let gone = ProcessExitSummary { run_evidence: reported(&[BAD, GOOD]), ..process_exit(exit(1), COMPLETE) };
     let LeaseEnd::BadExit { message, .. } = bench.finish_as(200, gone) else { panic!() };
     assert!(
-        message.contains("A.t0 seemed to be passed by its output, but failed by its framework's report"),
+        message.contains("A.t0: passed in the output, but failed in the framework's report"),
         "{message}"
     );
     assert_eq!(bench.states().len(), 2, "each has one result");
@@ -170,7 +170,7 @@ fn unselected_test_is_a_failure_of_the_program_however_its_process_ends() {
         else {
             panic!()
         };
-        assert!(message.contains("B.x was run, which was not selected"), "{message}");
+        assert!(message.contains("B.x ran but was not selected"), "{message}");
     }
 }
 
@@ -199,7 +199,7 @@ fn unselected_test_is_a_failure_of_the_program() {
     let gone =
         ProcessExitSummary { run_evidence: RunEvidence::Report(report), ..process_exit(exit(0), COMPLETE) };
     let LeaseEnd::BadExit { message, .. } = bench.finish_as(9, gone) else { panic!() };
-    assert!(message.contains("B.x was run, which was not selected"), "{message}");
+    assert!(message.contains("B.x ran but was not selected"), "{message}");
     assert_eq!(bench.states().len(), 3);
 }
 

@@ -84,5 +84,5 @@ fn cancelled_test_counts_the_iterations_before() {
     let results = process.results();
     assert_eq!(results.len(), 1);
     assert_eq!(results[0].members["heeler.iterations"], 1);
-    assert_eq!(messages(&process), ["cancelled while it ran"]);
+    assert_eq!(messages(&process), ["cancelled while running"]);
 }

@@ -34,16 +34,20 @@ fn single_test_result_includes_leaked_processes() {
 #[test]
 fn end_of_process_decides_about_its_only_test() {
     let ends = [
-        (signal(11), COMPLETE, "crashed with SIGSEGV after the test, which its result does not explain"),
+        (
+            signal(11),
+            COMPLETE,
+            "crashed with SIGSEGV after the test ended; the test result does not explain it",
+        ),
         (
             exit(0),
             INCOMPLETE,
-            "the process exited with code 0 after the test, which its result does not explain",
+            "the process exited with code 0 after the test ended; the test result does not explain it",
         ),
         (
             exit(7),
             (true, false),
-            "the process exited with code 7 after the test, which its result does not explain",
+            "the process exited with code 7 after the test ended; the test result does not explain it",
         ),
     ];
     for (end, word, message) in ends {
