@@ -165,7 +165,7 @@ def of_libtest_output(text):
 
 OF_NO_TEST = re.compile(r" \((set-up|tear-down|set-up or tear-down|the program itself)\)$")
 
-OF_LISTING = re.compile("failed to list tests|while it listed its tests")
+OF_LISTING = re.compile("failed to list the tests of|listed its tests, but|while listing its tests")
 
 
 def of_ctrf(path, expected):

@@ -94,7 +94,7 @@ fn directory_is_searched_for_test_programs_and_starts_no_other() {
     assert!(ran.stdout.lines().all(|uid| uid.starts_with("unit::")), "{}", ran.stdout);
     // A script named on the command line is not started to find out what it is.
     let ran = world.run(&["list", "build/script"]).assert_code(4);
-    ran.assert_stderr("is a script, which is not run to find out what it is");
+    ran.assert_stderr("is a script and is not run to detect its framework");
     assert!(!world.path("executed").exists());
     fs::create_dir(world.path("empty")).unwrap();
     let ran = world.run(&["run", "empty"]).assert_code(4);

@@ -214,7 +214,7 @@ fn odd_servers_are_listed_and_their_faults_are_warnings_or_one_error() {
         ("well no-tools", 8, "the programs have no tests"),
         ("well twins", 4, "two tools have the name \"mcp.test.capabilities\""),
         ("well refuses", 4, "initialize was answered with error -32603: not today"),
-        ("well dies-listing", 4, "the program exited with code 3; its output:"),
+        ("well dies-listing", 4, "it exited with code 3; its output:"),
         ("none loops", 4, "names the cursor \"again\" twice"),
         ("well no-calls", 2, "the server does not know tools/call"),
     ] {
@@ -233,7 +233,7 @@ fn server_that_leaves_discover_unanswered_is_opened_with_a_handshake() {
         .assert_stdout("3 passed");
     world.write("heeler.toml", "[profile.default]\nlist-timeout = \"1s\"\n");
     let late = world.run(&["run", "--mcp", &server("well legacy silent-discover")]);
-    late.assert_stdout("failed to list its tests within 1 s: it did not answer server/discover");
+    late.assert_stdout("timed out after 1 s: no answer to server/discover");
 }
 
 #[test]

@@ -145,12 +145,12 @@ fn recognition_starts_nothing_that_has_no_mark_of_a_framework() {
     let world = TestWorld::new();
     place(&world, &tool(), "tool");
     let ran = world.run(&["list", "tool"]).assert_code(4);
-    ran.assert_stderr("tool has no mark of a test framework, and is not run to find out what it is");
+    ran.assert_stderr("tool contains no known test framework and is not run to detect one");
     ran.assert_stderr("looked for: GoogleTest, Rust test, doctest, Catch2, Catch2 2, Boost.Test, Microsoft Testing Platform");
-    ran.assert_stderr("--framework, or framework = in heeler.toml: gtest, ");
+    ran.assert_stderr("--framework, or framework in heeler.toml: gtest, ");
     // The same holds for a suite in a configuration. Heeler trusts a configured framework.
     world.write("heeler.toml", "[[suite]]\nname = \"tools\"\nprograms = [\"tool\"]\n");
-    world.run(&["list"]).assert_code(4).assert_stderr("has no mark of a test framework");
+    world.run(&["list"]).assert_code(4).assert_stderr("contains no known test framework");
     assert!(!world.path("started").exists());
     world.write(
         "heeler.toml",
@@ -170,9 +170,7 @@ fn recognition_starts_no_script_whatever_it_mentions() {
         "#!/bin/sh\ntouch started\nexec ./unit --gtest_list_tests --test-threads --include-ignored\n",
     );
     let ran = world.run(&["list", "script"]).assert_code(4);
-    ran.assert_stderr(
-        "is a script, which is not run to find out what it is; if it runs tests, name their framework",
-    );
+    ran.assert_stderr("is a script and is not run to detect its framework; if it runs tests, set");
     world.write_program("empty", "");
     world.run(&["list", "empty"]).assert_code(4).assert_stderr("is an empty file, not a test program");
     world.write("text", "gtest_list_tests");
@@ -193,8 +191,8 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
     let world = TestWorld::new();
     let heeler = env!("CARGO_BIN_EXE_heeler");
     let ran = world.run(&["list", heeler]).assert_code(4);
-    ran.assert_stderr("has the marks of GoogleTest, Rust test, doctest, Catch2");
-    ran.assert_stderr("as tools for tests have, and is not run to find out what it is");
+    ran.assert_stderr("mentions several test frameworks (GoogleTest, Rust test, doctest, Catch2");
+    ran.assert_stderr("as test tools do, and is not run to detect its own");
     fs::create_dir(world.path("build")).unwrap();
     place(&world, Path::new(heeler), "build/heeler");
     let ran = world.run(&["list", "build"]).assert_code(4);
@@ -221,13 +219,12 @@ fn recognition_of_two_frameworks_in_one_program_is_told_and_can_be_overridden() 
     link(&world, "both", &[&objects[0], &objects[1], &"-lgtest_main", &"-lgtest", &"-lpthread"]);
     let ran = world.run(&["list", "both"]).assert_code(0);
     let all = format!("{}{}", ran.stdout, ran.stderr);
-    let told =
-        "both has the marks of GoogleTest and doctest; its tests are those of GoogleTest: name the framework";
+    let told = "both contains GoogleTest and doctest, using GoogleTest; to choose another, set --framework";
     assert!(all.contains(told), "{ran}");
     ran.line_with(&["both", "1 test, gtest"]);
     // Heeler tries only the named framework and does not mention two.
     let ran = world.run(&["list", "both", "--framework", "gtest"]).assert_code(0);
-    assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("has the marks of"), "{ran}");
+    assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("contains GoogleTest"), "{ran}");
 }
 
 #[test]
@@ -244,16 +241,16 @@ fn recognition_contradicts_a_wrong_framework_and_names_the_right_one() {
     ] {
         let ran = world.run(&["list", program, "--framework", wrong]).assert_code(4);
         let note = format!(
-            "the framework {wrong} was named for it, and the program has the marks of {right}: name that one, or none"
+            "the framework is set to {wrong}, but the program contains {right}: set that one, or none"
         );
         ran.assert_stderr(&note);
     }
     place(&world, &tool(), "tool");
     let ran = world.run(&["list", "tool", "--framework", "json-lines"]).assert_code(4);
     ran.assert_stderr("it wrote nothing to its report channel");
-    ran.assert_stderr("the program has no mark of a framework that is recognized");
+    ran.assert_stderr("no known test framework in this program");
     let ran = world.run(&["list", "tool", "--framework", "unittest"]).assert_code(4);
-    ran.assert_stderr("there is no framework \"unittest\"; there are gtest, ");
+    ran.assert_stderr("unknown framework \"unittest\" (available: gtest, ");
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn lost_guards_of_a_listing_are_replaced() {
     let world = TestWorld::with_gtest("faults");
     world.env("HEELER_FAIL", "guard.started:1+:kill");
     let ran = world.run(&["list", "faults"]);
-    ran.assert_stderr("for its tests: Heeler's guard was killed by signal 9 in each of 3 attempts");
+    ran.assert_stderr(": Heeler's guard was killed by signal 9 in each of 3 attempts");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn working_listing_gets_the_same_time_once_more() {
          [[suite]]\nname = \"endless\"\nprograms = [\"endless\"]\nframework = \"gtest\"\n",
     );
     let ran = world.run(&["list"]);
-    ran.assert_stdout("N/Fault.Case/0").assert_stderr("list its tests within 3 s");
+    ran.assert_stdout("N/Fault.Case/0").assert_stderr("timed out after 3 s");
 }
 
 #[test]

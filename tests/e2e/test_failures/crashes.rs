@@ -149,7 +149,7 @@ fn program_crashing_in_listing_yields_one_error() {
     let books = server.finish(&run, &["deaths".to_owned()]);
     assert_eq!(books.test("deaths")["outcome-kind"], "not-run");
     let message = books.message("deaths");
-    assert!(message.contains("died of SIGABRT while it listed its tests"), "{message}");
+    assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
     // The second attempt is traced.
     assert!(message.contains("stack:\n") && message.contains("abort"), "{message}");
@@ -167,7 +167,7 @@ fn crash_in_a_listing_leaves_what_is_configured() {
         world.write("heeler.toml", &format!("[profile.default]\n{settings}\n"));
         let ran = world.run(&["list", "deaths"]);
         assert_ne!(ran.code, Some(0), "{ran}");
-        ran.assert_stderr("died of SIGABRT while it listed its tests");
+        ran.assert_stderr("died of SIGABRT while listing its tests");
         assert_eq!(ran.stderr.contains("stack:"), has_stack, "{ran}");
         assert!(!ran.stderr.contains("minidump"), "{ran}");
     }
@@ -202,7 +202,7 @@ fn program_crashing_after_its_listing_runs_and_is_in_error() {
     let books = dying_at("end of listing, by a signal");
     books.assert_all("passed");
     let message = program_failure(&books, "deaths");
-    assert!(message.contains("died of SIGABRT while it listed its tests"), "{message}");
+    assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("stack:\n") && message.contains("minidump: "), "{message}");
 }
 

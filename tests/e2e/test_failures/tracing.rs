@@ -142,7 +142,7 @@ fn crash_of_a_program_that_is_not_traced_says_why_there_is_no_stack() {
         [("tracer", "can trace processes"), ("tracer_reader", "reads which process traces it")]
     {
         let ran = world.run(&["run", program, "-E", "Crash.OfTheProcess"]).assert_code(2);
-        ran.line_with(&["crashed with SIGABRT", "(no stack: it", reason, "crash-capture = \"tree\""]);
+        ran.line_with(&["crashed with SIGABRT", "(no stack trace: it", reason, "crash-capture = \"tree\""]);
         world.write("heeler.toml", "[profile.default]\nisolate = true\ncrash-capture = \"tree\"\n");
         let ran = world.run(&["run", program, "-E", "Crash.OfTheProcess"]).assert_code(2);
         ran.line_with(&["#", "crash_here"]);

@@ -57,7 +57,7 @@ impl AdapterListing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
     /// The program exited with success, but its output is not a listing.
-    #[error("list tests as a {framework} program: {reason}")]
+    #[error("not a {framework} program: {reason}")]
     NotThisFramework {
         /// Name of the framework whose listing was tried.
         framework: &'static str,
@@ -65,7 +65,7 @@ pub enum ListingError {
         reason: String,
     },
     /// The listing begins correctly but cannot be parsed to its end.
-    #[error("read the {framework} listing: {reason}")]
+    #[error("invalid {framework} listing: {reason}")]
     Damaged {
         /// Name of the framework whose listing was tried.
         framework: &'static str,
@@ -73,7 +73,7 @@ pub enum ListingError {
         reason: String,
     },
     /// The program was killed, or exited with a code other than 0.
-    #[error("list tests: the program {}{}", describe_exit(*signal, *code), describe_tail(stderr))]
+    #[error("it {}{}", describe_exit(*signal, *code), describe_tail(stderr))]
     Died {
         /// Number of the signal that killed it, if any.
         signal: Option<i32>,
@@ -136,7 +136,7 @@ fn describe_exit(signal: Option<i32>, code: Option<i32>) -> String {
     match (signal, code) {
         (Some(signal), _) => format!("was killed by signal {signal}"),
         (None, Some(code)) => format!("exited with code {code}"),
-        (None, None) => "ended in an unknown way".to_owned(),
+        (None, None) => "ended with an unknown exit status".to_owned(),
     }
 }
 

@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(result.diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("")).diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
-        let mut test = checking(seen(Some("no stack: it can trace processes")));
+        let mut test = checking(seen(Some("no stack trace: it can trace processes")));
         test.crashed_attempt.as_mut().unwrap().diagnostics = None;
         let rules = TestPolicy {
             test: &test,

@@ -20,23 +20,23 @@ pub(super) enum DiscoverError {
     #[error("{program} is a {kind}, not a test program")]
     Special { program: String, kind: &'static str },
     #[error(
-        "{program} is a script, which is not run to find out what it is; if it runs tests, name their framework \
-         with --framework, or framework = in heeler.toml: {}",
+        "{program} is a script and is not run to detect its framework; if it runs tests, set --framework, or \
+         framework in heeler.toml: {}",
         heeler_adapters::framework_names()
     )]
     Script { program: String },
     #[error("{program} is an empty file, not a test program")]
     Empty { program: String },
     #[error(
-        "{program} has no mark of a test framework, and is not run to find out what it is; looked for: {}; if it runs \
-         tests, name their framework with --framework, or framework = in heeler.toml: {}",
+        "{program} contains no known test framework and is not run to detect one (looked for: {}); if it runs tests, \
+         set --framework, or framework in heeler.toml: {}",
         heeler_adapters::recognized_frameworks(),
         heeler_adapters::framework_names()
     )]
     NoMark { program: String },
     #[error(
-        "{program} has the marks of {}, as tools for tests have, and is not run to find out what it is; if it runs tests, \
-         name their framework with --framework, or framework = in heeler.toml",
+        "{program} mentions several test frameworks ({}), as test tools do, and is not run to detect its own; if it \
+         runs tests, set --framework, or framework in heeler.toml",
         marks.join(", ")
     )]
     Tool { program: String, marks: Vec<&'static str> },
@@ -48,21 +48,21 @@ pub(super) enum DiscoverError {
     NotExecutable { program: String },
     #[error("{program} can't be inspected: {source}")]
     Unreadable { program: String, source: std::io::Error },
-    #[error("there is no framework {name:?}; there are {known}")]
+    #[error("unknown framework {name:?} (available: {known})")]
     UnknownFramework { name: String, known: String },
-    #[error("the listing of {program} can't be prepared: {}", error_chain(.source))]
+    #[error("failed to list the tests of {program}: failed to {}", error_chain(.source))]
     Prepare { program: String, source: PrepareError },
-    #[error("failed to ask {program} for its tests: failed to {source}")]
+    #[error("failed to list the tests of {program}: {source}")]
     Capture { program: String, source: CaptureError },
-    #[error("{program} died of {signal} while it listed its tests{said}{evidence}")]
+    #[error("{program} died of {signal} while listing its tests{said}{evidence}")]
     Crashed { program: String, signal: String, said: String, evidence: String },
-    #[error("failed to ask {program} for its tests: {} in each of {losses} attempts", guard_loss_text(*.loss))]
+    #[error("failed to list the tests of {program}: {} in each of {losses} attempts", guard_loss_text(*.loss))]
     GuardLost { program: String, loss: GuardLoss, losses: u32 },
-    #[error("failed to ask {program} for its tests: the exit status of its process is unknown")]
+    #[error("failed to list the tests of {program}: its exit status is unknown")]
     Lost { program: String },
-    #[error("{program} listed its tests, but failed to {source}")]
+    #[error("{program} listed its tests, but {source}")]
     ListingFailed { program: String, source: ListingError },
-    #[error("failed to ask {program} for its tests: failed to {source}")]
+    #[error("failed to list the tests of {program}: {source}")]
     Listing { program: String, source: ListingError },
 }
 

@@ -75,7 +75,7 @@ impl ListingCrashFiles {
             text.push_str(&format!("\n{description}: {}", kept.display()));
         }
         for error in crash.soft_errors {
-            text.push_str(&format!("\nnot all of its evidence could be kept: {error}"));
+            text.push_str(&format!("\nsome crash evidence could not be kept: {error}"));
         }
         text
     }
@@ -83,7 +83,7 @@ impl ListingCrashFiles {
 
 /// Returns the text used instead of evidence if none could be captured.
 pub(super) fn missing_evidence(error: &DirError) -> String {
-    format!("\nno stack: failed to {}", error_chain(error))
+    format!("\nno stack trace: failed to {}", error_chain(error))
 }
 
 /// Returns the base name of a program's files: its own name plus a hash of its path, because programs in

@@ -25,24 +25,24 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why a listing command produced no outputs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaptureError {
-    #[error("start it: {0}")]
+    #[error("it could not be started: {0}")]
     NotStarted(String),
-    #[error("list its tests within {} s{}", .limit.as_secs_f64(), awaited_note(*.awaited))]
+    #[error("timed out after {} s{}", .limit.as_secs_f64(), awaited_note(*.awaited))]
     TimedOut {
         limit: Duration,
         /// Reply of the dialogue that did not arrive.
         awaited: Option<&'static str>,
     },
-    #[error("list its tests: {}", guard_loss_text(*.0))]
+    #[error("{}", guard_loss_text(*.0))]
     GuardLost(GuardLoss),
-    #[error("keep more than {OUTPUT_LIMIT_BYTES} bytes of its listing")]
+    #[error("its listing exceeds {OUTPUT_LIMIT_BYTES} bytes")]
     TooLong,
-    #[error("list its tests: the run was cancelled")]
+    #[error("the run was cancelled")]
     Cancelled,
 }
 
 fn awaited_note(awaited: Option<&'static str>) -> String {
-    awaited.map_or(String::new(), |awaited| format!(": it did not answer {awaited}"))
+    awaited.map_or(String::new(), |awaited| format!(": no answer to {awaited}"))
 }
 
 /// The output of a listing command and how it ended.

@@ -349,13 +349,11 @@ async fn with_found_marks(
     let recognized = framework_claims::recognize(program).await;
     let found = recognized.named_marks();
     let note = match found.as_slice() {
-        [] if recognized.kind == ProgramKind::Native => {
-            "the program has no mark of a framework that is recognized".to_owned()
-        }
+        [] if recognized.kind == ProgramKind::Native => "no known test framework in this program".to_owned(),
         [] => return error,
         found if found.contains(&named) => return error,
         found => format!(
-            "the framework {named} was named for it, and the program has the marks of {}: name that one, or none",
+            "the framework is set to {named}, but the program contains {}: set that one, or none",
             found.join(", ")
         ),
     };
@@ -393,8 +391,7 @@ fn ambiguity_warning(path: &Path, marks: &[&str], listed_by: &dyn Adapter) -> Op
     let program = path.display();
     (marks.len() > 1).then(|| {
         format!(
-            "{program} has the marks of {}; its tests are those of {}: name the framework with --framework, or framework = \
-             in heeler.toml, if they are others",
+            "{program} contains {}, using {}; to choose another, set --framework, or framework in heeler.toml",
             marks.join(" and "),
             listed_by.traits().label
         )
@@ -420,7 +417,7 @@ fn crash_evidence(files: &Result<ListingCrashFiles, DirError>, captured: &mut Ca
     match (files, captured.crash.take(), &captured.untraced_reason) {
         (Err(error), _, _) => missing_evidence(error),
         (Ok(files), Some(crash), _) => files.keep(*crash),
-        (Ok(_), None, Some(reason)) => format!("\nno stack: {reason}"),
+        (Ok(_), None, Some(reason)) => format!("\nno stack trace: {reason}"),
         (Ok(_), None, None) => String::new(),
     }
 }

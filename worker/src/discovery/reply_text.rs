@@ -4,7 +4,7 @@ use super::listing_process::CapturedListing;
 
 pub(super) fn last_output_note(captured: &CapturedListing) -> String {
     let last = last_line(&captured.stderr).or_else(|| last_line(&captured.stdout));
-    last.map_or(String::new(), |line| format!("; its output: {line:?}"))
+    last.map_or(String::new(), |line| format!("; last line of output: {line:?}"))
 }
 
 /// Returns the last line meant for people, skipping JSON objects of a listing.
@@ -30,8 +30,11 @@ mod tests {
             end: heeler_protocol::control::ProcessExit { code: Some(code), ..Default::default() },
             ..CapturedListing::default()
         };
-        assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; its output: \"b\"");
-        assert_eq!(last_output_note(&captured("a\n{ \"type\": \"test\" }\n", "", 0)), "; its output: \"a\"");
+        assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; last line of output: \"b\"");
+        assert_eq!(
+            last_output_note(&captured("a\n{ \"type\": \"test\" }\n", "", 0)),
+            "; last line of output: \"a\""
+        );
         assert_eq!(last_output_note(&captured("{}\n{\"a\":1}\n", "", 0)), "");
     }
 }

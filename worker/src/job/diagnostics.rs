@@ -200,7 +200,7 @@ impl CrashDiagnostics {
         let is_off = self.watch.mode.is_none() && !self.reports_own_crashes;
         let off = (is_unclear && is_off).then_some("crash capture is off");
         let reason = self.untraced_reason.as_deref().or(off)?;
-        (is_crash || is_unclear).then(|| format!("no stack: {reason}"))
+        (is_crash || is_unclear).then(|| format!("no stack trace: {reason}"))
     }
 
     /// Records the report of the process's own runtime: its stack traces, and the report file if there is

@@ -101,7 +101,7 @@ impl PreparedLease {
     ) -> Result<Self, LeaseEnd> {
         let name = lease.program.framework.as_deref().unwrap_or_default();
         let Some(adapter) = heeler_adapters::by_name(name) else {
-            return Err(LeaseEnd::NotStarted { error: format!("there is no framework {name:?}") });
+            return Err(LeaseEnd::NotStarted { error: format!("unknown framework {name:?}") });
         };
         // Create the batch, which settles skipped tests.
         let variant = variant_of(&lease);

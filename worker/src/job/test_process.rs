@@ -567,7 +567,7 @@ impl<'a> RunningProcess<'a> {
     fn log_evidence_losses(&mut self, evidence: Option<&TestDiagnostics>, end: &ProcessExit) {
         let test = self.affected_test();
         for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
-            let text = format!("not all of its evidence could be kept: {note}");
+            let text = format!("some crash evidence could not be kept: {note}");
             self.sink.record(RunRecord::Log(LogLine::warning(test, text)));
         }
         if end.code.is_none() && end.signal.is_none() {

@@ -448,11 +448,11 @@ async fn invalid_test_program_yields_one_clear_error() {
         (
             &talker,
             None,
-            "is a script, which is not run to find out what it is; if it runs tests, name their framework with --framework",
+            "is a script and is not run to detect its framework; if it runs tests, set --framework",
         ),
-        (&sleeper, Some("gtest"), "for its tests: failed to list its tests within 0.5 s"),
-        (&crasher, Some("gtest"), "died of SIGSEGV while it listed its tests; its output: \"boom\""),
-        (&broken, Some("gtest"), "failed to start it: "),
+        (&sleeper, Some("gtest"), ": timed out after 0.5 s"),
+        (&crasher, Some("gtest"), "died of SIGSEGV while listing its tests; last line of output: \"boom\""),
+        (&broken, Some("gtest"), "it could not be started: "),
     ] {
         let error = bench.discover_as(script, framework, 500).await.unwrap_err();
         assert!(error.contains(&script.path().to_text().into_owned()), "{error}");

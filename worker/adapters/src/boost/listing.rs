@@ -38,11 +38,11 @@ pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingErr
         }
         let line = scan::decode_lossy(&output.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
-        let reason = format!("instead of a listing it wrote {line:?}");
+        let reason = format!("expected a list of tests, found {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     };
     let damaged = || match output.code {
-        Some(0) => ListingError::Damaged { framework: NAME, reason: "it ends in the middle".to_owned() },
+        Some(0) => ListingError::Damaged { framework: NAME, reason: "unexpected end".to_owned() },
         Some(_) | None => ListingError::of_recognized_exit(output),
     };
     let units = read_units(&text[start + START.len()..]).ok_or_else(damaged)?;

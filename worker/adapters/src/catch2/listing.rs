@@ -70,12 +70,12 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
         };
         let line = scan::decode_lossy(&last.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
-        let reason = format!("instead of a listing it wrote {line:?}");
+        let reason = format!("expected a list of tests, found {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     };
     let cases = if is_json(output) { read_json(&output.stdout) } else { read_xml(&output.stdout) };
     let damaged = || match output.code {
-        Some(0) => ListingError::Damaged { framework: NAME, reason: "it cannot be parsed".to_owned() },
+        Some(0) => ListingError::Damaged { framework: NAME, reason: "it could not be parsed".to_owned() },
         Some(_) | None => ListingError::of_recognized_exit(output),
     };
     let cases = cases.ok_or_else(damaged)?;

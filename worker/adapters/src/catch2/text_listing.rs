@@ -88,7 +88,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
         }
         let line = scan::decode_lossy(&names.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
-        let reason = format!("instead of a listing it wrote {line:?}");
+        let reason = format!("expected a list of tests, found {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME_OF_VERSION_2, reason });
     };
     let is_shown_whole = outputs.get(1).is_some_and(|tags| !cases.is_empty() && is_whole(tags, cases.len()));

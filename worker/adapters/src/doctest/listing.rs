@@ -164,13 +164,13 @@ fn tags(output: &ListingOutput) -> Result<Vec<&[u8]>, ListingError> {
         }
         let line = scan::decode_lossy(&output.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
-        let reason = format!("instead of a listing it wrote {line:?}");
+        let reason = format!("expected a list of tests, found {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     };
     let listing = &output.stdout[start..];
     let Some(end) = memchr::memmem::rfind(listing, END) else {
         return Err(match output.code {
-            Some(0) => damaged("it ends in the middle"),
+            Some(0) => damaged("unexpected end"),
             Some(_) | None => ListingError::of_recognized_exit(output),
         });
     };

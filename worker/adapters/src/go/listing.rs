@@ -44,7 +44,7 @@ pub(super) fn read(
     }
     if program.is_none() && (names.is_empty() || failure.is_some()) {
         let line = scan::truncated(text.lines().next().unwrap_or_default(), 200);
-        let reason = format!("instead of a listing it wrote {line:?}");
+        let reason = format!("expected a list of tests, found {line:?}");
         return Err(failure.unwrap_or(ListingError::NotThisFramework { framework, reason }));
     }
     let test = |name: &&str| {

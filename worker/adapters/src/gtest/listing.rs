@@ -180,9 +180,9 @@ fn split_comment<'a>(line: &'a str, mark: &str) -> (&'a str, Option<&'a str>) {
 
 fn no_listing(line: &str) -> ListingError {
     let reason = if line.is_empty() {
-        "it listed nothing, neither in its file nor on standard output".to_owned()
+        "it listed no tests, neither in its file nor on standard output".to_owned()
     } else {
-        format!("instead of a listing it wrote {:?}", scan::truncated(line, 200))
+        format!("expected a list of tests, found {:?}", scan::truncated(line, 200))
     };
     ListingError::NotThisFramework { framework: NAME, reason }
 }

@@ -72,7 +72,7 @@ fn read<'a>(
             _ => {}
         }
     }
-    Err(damaged("it ends without \"listed\"".to_owned()))
+    Err(damaged("missing \"listed\" at the end".to_owned()))
 }
 
 #[cfg(test)]

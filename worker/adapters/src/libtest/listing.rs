@@ -50,7 +50,7 @@ pub(crate) fn read_json(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> 
     let start = memchr::memmem::find(stdout, DISCOVERY).unwrap_or(0);
     let end = memchr::memmem::rfind(stdout, COMPLETED)
         .filter(|end| *end > start)
-        .ok_or_else(|| damaged("it ends in the middle"))?;
+        .ok_or_else(|| damaged("unexpected end"))?;
     let found = &stdout[start + DISCOVERY.len()..end];
     let starts: Vec<usize> = memchr::memmem::find_iter(found, DISCOVERED)
         .filter(|at| *at == 0 || found[*at - 1] == b'\n')
@@ -129,7 +129,7 @@ pub(super) fn read_terse(
         })
         .collect();
     if tests.is_empty() && !is_framework_configured {
-        let reason = "it listed nothing".to_owned();
+        let reason = "it listed no tests".to_owned();
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     }
     Ok(tests)
@@ -143,7 +143,7 @@ fn names(text: &str) -> Result<Vec<&str>, ListingError> {
             Some((name, "test")) => names.push(name),
             Some((_, "benchmark")) => {}
             _ => {
-                let reason = format!("instead of a listing it wrote {:?}", scan::truncated(line, 200));
+                let reason = format!("expected a list of tests, found {:?}", scan::truncated(line, 200));
                 return Err(ListingError::NotThisFramework { framework: NAME, reason });
             }
         }

@@ -176,7 +176,7 @@ fn era_is_found_by_the_answer_to_discover() {
     let later = json!({"jsonrpc": "2.0", "id": 1, "result": {"supportedVersions": ["2099-01-01"]}});
     assert_eq!(
         list(&lines(&[later])).error(),
-        "read the mcp listing: it speaks the versions [\"2099-01-01\"], and not 2026-07-28"
+        "invalid mcp listing: it speaks the versions [\"2099-01-01\"], and not 2026-07-28"
     );
     assert!(list(&lines(&[error(1, -32601), error(2, -32603)])).error().contains("initialize was answered"));
 }
@@ -294,7 +294,7 @@ fn damaged_listings_are_one_error() {
             "it exited with code 0 before it answered tools/list",
         ),
     ] {
-        assert_eq!(end(reply), format!("read the mcp listing: {expected}"));
+        assert_eq!(end(reply), format!("invalid mcp listing: {expected}"));
     }
     let looping = list(&lines(&[discovered(), page(3, &[], Some("a")), page(4, &[], Some("a"))]));
     assert!(looping.error().contains("names the cursor \"a\" twice"), "{}", looping.error());
@@ -306,7 +306,7 @@ fn damaged_listings_are_one_error() {
     let arguments = program(&[]);
     let died = ListingOutput { code: Some(3), stderr: b"no database".to_vec(), ..ListingOutput::default() };
     let error = Mcp.read_listing(&arguments, &[died]).unwrap_err().to_string();
-    assert_eq!(error, "list tests: the program exited with code 3; its output:\nno database");
+    assert_eq!(error, "it exited with code 3; its output:\nno database");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
         let reason = "pytest did not load Heeler's plugin, which reports on descriptor 3".to_owned();
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     }
-    Err(damaged("it ends without \"listed\"".to_owned()))
+    Err(damaged("missing \"listed\" at the end".to_owned()))
 }
 
 /// Returns a path written by the plugin. A path that is not UTF-8 is written as a NUL and its bytes in hex.

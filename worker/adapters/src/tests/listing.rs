@@ -72,7 +72,7 @@ fn death_while_listing_is_reported_with_output() {
     }
     let left = ListingOutput { code: Some(3), stdout: b"usage".to_vec(), ..ListingOutput::default() };
     let error = names("gtest", &[left]).unwrap_err().to_string();
-    assert_eq!(error, "list tests: the program exited with code 3; its output:\nusage");
+    assert_eq!(error, "it exited with code 3; its output:\nusage");
 }
 
 #[test]
