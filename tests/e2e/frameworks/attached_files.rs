@@ -381,8 +381,8 @@ fn lost_file_is_a_warning_with_file_and_test() {
     let ran = program.world.run(&["run"]);
     ran.assert_code(2);
     let ran = program.world.run(&["run"]);
-    ran.line_with(&["gone", "never written.txt", "is lost", "No such file"]);
-    ran.line_with(&["odd", "files", "is lost", "no regular file"]);
+    ran.line_with(&["gone", "never written.txt", "could not keep", "No such file"]);
+    ran.line_with(&["odd", "files", "could not keep", "not a regular file"]);
 }
 
 #[test]

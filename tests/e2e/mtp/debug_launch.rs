@@ -200,7 +200,7 @@ fn declined_launch_runs_tests_normally() {
         assert_eq!(cancelled_requests(&server), expected);
         // A late launch finds no server.
         let late = offered.launch("").output();
-        assert!(late.contains("its run no longer waits for it"), "{late}");
+        assert!(late.contains("the run no longer waits for this process"), "{late}");
         assert_eq!(world.starts().len(), 1);
         assert_eq!(server.exit(), Some(0));
     }

@@ -86,7 +86,7 @@ fn full_disk_and_broken_connection_lose_nothing() {
     let books = run(&world, 6, first_is_bad);
     let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
     assert_eq!(states, ["passed", "failed", "passed", "skipped", "passed", "passed"]);
-    assert!(is_logged(&books, "its results go over the main connection"), "{:?}", books.log);
+    assert!(is_logged(&books, "sending its results over the main connection"), "{:?}", books.log);
     assert!(!is_logged(&books, "are in no journal"), "{:?}", books.log);
 }
 

@@ -451,14 +451,14 @@ mod tests {
                 sources: &sources,
             };
             let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
-            match decide(rules, died(seen(Some("SIGSEGV in its child"))), outputs) {
+            match decide(rules, died(seen(Some("SIGSEGV in child process"))), outputs) {
                 Decision::Final(outcome) => *outcome,
                 held @ Decision::Provisional(..) => panic!("{held:?}"),
             }
         };
         let result = outcome(None);
         let left = "the process exited with code 139 before the test ended";
-        assert_eq!(result.reason, Some(format!("{left} (SIGSEGV in its child); also in isolation")));
+        assert_eq!(result.reason, Some(format!("{left} (SIGSEGV in child process); also in isolation")));
         assert_eq!(result.diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("")).diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));

@@ -128,7 +128,7 @@ impl CrashDiagnostics {
     ) -> Option<TracePlan> {
         let mode = self.watch.mode?;
         if let Err(error) = heeler_sys::dirs::private_dir(&self.dir) {
-            let message = format!("crashes will leave no files: {error}");
+            let message = format!("crash dumps cannot be stored: {error}");
             records.record(RunRecord::Log(LogLine::warning(None, message)));
             return None;
         }
@@ -415,10 +415,10 @@ fn crash_detail(crash: &CrashReport, test: &str) -> String {
         words.push(format!("thread {thread}"));
     }
     if !crash.is_root {
-        words.push(format!("in its child {}", crash.command));
+        words.push(format!("in child process {}", crash.command));
     }
     if crash.is_handled {
-        words.push("handled by the program itself".to_owned());
+        words.push("caught by a signal handler of the program".to_owned());
     }
     words.retain_mut(|word| {
         *word = word.trim().to_owned();
@@ -451,7 +451,7 @@ impl TestEvidenceFiles {
         match fs::rename(path.as_path(), &target) {
             Ok(()) => evidence.files.push(evidence_file(&OsText::from(target.as_path()), description)),
             Err(error) => {
-                evidence.notes.push(format!("{} keeps its first name: {error}", path.to_text()));
+                evidence.notes.push(format!("rename {}: {error}", path.to_text()));
                 evidence.files.push(evidence_file(&path, description));
             }
         }

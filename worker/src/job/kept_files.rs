@@ -86,7 +86,7 @@ impl FileKeeper {
         let file = heeler_sys::io::open_without_waiting(source.path)?;
         let found = file.metadata()?;
         if !found.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("not a regular file"));
         }
         // Skip a file that is already kept in this state.
         let original = KeptSource {
@@ -100,7 +100,7 @@ impl FileKeeper {
             return Ok(());
         }
         if kept.len() == MAX_FILES {
-            return Err(io::Error::other(format!("only {MAX_FILES} files of a test are kept")));
+            return Err(io::Error::other(format!("a test can attach at most {MAX_FILES} files")));
         }
         heeler_sys::dirs::private_dir(&self.dir).map_err(io::Error::other)?;
         // Store it under the first unused name.
@@ -128,10 +128,10 @@ pub(super) fn warn_of_loss(
     records: &mut dyn RecordSink,
 ) {
     let advice = match error.kind() {
-        io::ErrorKind::NotFound => "; a test's files must exist until Heeler has read the report of its end",
+        io::ErrorKind::NotFound => "; attached files must exist until Heeler has read the end of the test",
         _ => "",
     };
-    let message = format!("the attached file {} is lost: {error}{advice}", path.display());
+    let message = format!("could not keep the attached file {}: {error}{advice}", path.display());
     records.record(RunRecord::Log(LogLine::warning(test, message)));
 }
 

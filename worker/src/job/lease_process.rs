@@ -207,7 +207,8 @@ fn create_test_directory(
 ) -> Option<TestDirectory> {
     let created = context.create_test_directory(sink.lease.0, variables);
     if let Err(error) = &created {
-        let message = format!("tests share a temporary directory: failed to {}", error_chain(error));
+        let message =
+            format!("failed to {}; the tests use the common temporary directory", error_chain(error));
         sink.record(RunRecord::Log(LogLine::warning(None, message)));
     }
     created.ok()
@@ -223,7 +224,8 @@ fn create_launch_offer(
     match LaunchOffer::create(&context.scratch, command, channel) {
         Ok(offer) => Some(offer),
         Err(error) => {
-            let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
+            let message =
+                format!("the test cannot be launched in a debugger: failed to {}", error_chain(&error));
             records.record(RunRecord::Log(LogLine::warning(None, message)));
             None
         }

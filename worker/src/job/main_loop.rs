@@ -52,15 +52,15 @@ const EXIT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Why a worker could not start, or exited without being ordered to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
-    #[error("join the coordinator")]
+    #[error("connect to the coordinator")]
     Connect(#[source] local::ConnectError),
-    #[error("introduce itself to the coordinator")]
+    #[error("send the first message to the coordinator")]
     Join(#[source] LinkClosed),
-    #[error("hear the coordinator")]
+    #[error("receive from the coordinator")]
     Receive(#[source] ReceiveError),
-    #[error("be accepted by the coordinator within {} s", JOIN_TIMEOUT.as_secs())]
+    #[error("join the coordinator: no answer within {} s", JOIN_TIMEOUT.as_secs())]
     NotAccepted,
-    #[error("do a job: its task panicked")]
+    #[error("run a job: the task panicked")]
     Panicked(#[source] tokio::task::JoinError),
 }
 
@@ -426,7 +426,7 @@ impl WorkerMainLoop {
                     FromWorker::LeaseEnded { lease: lease.lease, end: LeaseEnd::Cancelled, start_us: None }
                 }
                 WorkerJob::Discover(job) => {
-                    let error = "the run was cancelled before the program was asked".to_owned();
+                    let error = "the run was cancelled before the program listed its tests".to_owned();
                     FromWorker::NotDiscovered { job: job.job, error }
                 }
             });

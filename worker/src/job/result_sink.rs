@@ -66,12 +66,12 @@ impl ResultSink {
         batch.is_unjournalled = self.journal.is_given_up();
         if let Err(error) = written {
             let message =
-                format!("failed to {}; results go on to the client without it", error_chain(&error));
+                format!("failed to {}; results are still reported, but not recorded", error_chain(&error));
             batch.logs.push(LogLine { test: None, severity: Severity::Error, message });
         }
         if self.journal.check_limit() {
-            let message = "the journals of this run have reached their limit (journal-limit): reports will lack the \
-                           outputs of tests that end from now on";
+            let message = "the journals of this run have reached journal-limit; reports will lack the output of tests \
+                           that end from now on";
             batch.logs.push(LogLine::warning(None, message.to_owned()));
         }
         batch.is_journal_full = self.journal.is_full();

@@ -288,7 +288,7 @@ impl<'a> RunningProcess<'a> {
             }
             GuardEvent::StoppedForDebugger(is_program) => self.report_stopped_for_debugger(is_program),
             GuardEvent::DebuggerLost => {
-                let text = "its debugger has exited and left the test stopped; the test continues".to_owned();
+                let text = "the debugger exited and left the test stopped; resuming it".to_owned();
                 self.sink.record(RunRecord::Log(LogLine::warning(self.affected_test(), text)));
                 self.sink.try_send_batch();
             }
@@ -299,7 +299,7 @@ impl<'a> RunningProcess<'a> {
                 return Some(self.finish(ProcessExit::default(), Some(loss)).await);
             }
             GuardEvent::Untraced(reason) => {
-                let text = format!("a test process is not traced for crashes: {reason}");
+                let text = format!("no crash capture for a test process: {reason}");
                 let test = self.affected_test();
                 self.sink.record(RunRecord::Log(LogLine::information(test, text)));
                 self.diagnostics.record_untraced(reason);

@@ -149,7 +149,7 @@ impl WarmProcesses {
                 None => match WarmProcess::start(wanted, context, orders).await {
                     Ok(Ok(warm)) => warm.fork(wanted, test_directory, context, orders).await,
                     Ok(Err(reason)) => {
-                        tracing::debug!(reason, "a process can't be forked for its tests");
+                        tracing::debug!(reason, "tests cannot run in forks of a process");
                         self.unforkable.push(wanted.identity.clone());
                         return Ok(None);
                     }
@@ -185,7 +185,7 @@ impl WarmProcess {
     ) -> Result<Result<Self, String>, NoAnswer> {
         let identity = wanted.identity.clone();
         let Some(start) = wanted.adapter.warm_start(&identity.program, &context.scratch) else {
-            return Ok(Err("its framework has no such processes".to_owned()));
+            return Ok(Err("not supported by the framework".to_owned()));
         };
         let WarmStart { invocation, mut dialogue } = start;
         // Prepare and start the process.
@@ -223,7 +223,7 @@ impl WarmProcess {
                 Ok(Err(reason))
             }
             WarmReport::Forked(_) | WarmReport::Refused(_) => {
-                Err(NoAnswer::Lost("it answered before it was asked".to_owned()))
+                Err(NoAnswer::Lost("unexpected answer before the first request".to_owned()))
             }
         }
     }
@@ -270,11 +270,11 @@ impl WarmProcess {
                 Ok((self, Some(forked)))
             }
             WarmReport::Refused(reason) => {
-                tracing::debug!(reason, "a process is started instead of a fork");
+                tracing::debug!(reason, "fork refused; starting a process instead");
                 Ok((self, None))
             }
             WarmReport::Ready | WarmReport::Unforkable(_) => {
-                Err(NoAnswer::Lost("it answered what it was not asked".to_owned()))
+                Err(NoAnswer::Lost("unexpected answer".to_owned()))
             }
         }
     }
@@ -321,7 +321,7 @@ async fn next_report(
             Some(ProcessEvent::Guard(GuardEvent::Lost)) => {
                 return Err(NoAnswer::Lost("its guard was lost".to_owned()));
             }
-            Some(ProcessEvent::Deadline) => return Err(NoAnswer::Lost("it took too long".to_owned())),
+            Some(ProcessEvent::Deadline) => return Err(NoAnswer::Lost("timed out".to_owned())),
             Some(
                 ProcessEvent::Order(_)
                 | ProcessEvent::Guard(_)

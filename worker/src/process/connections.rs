@@ -95,7 +95,7 @@ impl ProcessConnections {
         let read = stream.try_read(buffer);
         // Servers that send several small messages wait for this acknowledgement before sending the next.
         if let Err(error) = heeler_sys::io::acknowledge_at_once(stream.as_fd()) {
-            tracing::debug!(%error, "could not ask for early acknowledgements");
+            tracing::debug!(%error, "could not set TCP_QUICKACK");
         }
         match read {
             Ok(count) if count > 0 => PipeRead::Bytes(count),

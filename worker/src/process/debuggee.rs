@@ -40,15 +40,15 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Why the test process could not be started.
 #[derive(Debug, thiserror::Error)]
 enum LaunchError {
-    #[error("read the test process to launch: its run no longer waits for it")]
+    #[error("read the launch command: the run no longer waits for this process")]
     Command(#[source] io::Error),
-    #[error("parse the test process to launch")]
+    #[error("parse the launch command")]
     Unreadable(#[source] serde_json::Error),
-    #[error("reach its worker")]
+    #[error("connect to the worker")]
     Connect(#[source] io::Error),
-    #[error("get its outputs from its worker")]
+    #[error("receive the output descriptors from the worker")]
     Outputs(#[source] io::Error),
-    #[error("tie its life to its worker's")]
+    #[error("bind its lifetime to the worker")]
     BindLifeline(#[source] io::Error),
     #[error("{}", error_chain(.0))]
     Program(SpawnError),
@@ -59,10 +59,7 @@ enum LaunchError {
 pub fn main(directory: &Path) -> ExitCode {
     match exec_offered_test(directory) {
         Err(error) => {
-            eprintln!(
-                "heeler: a test process that was launched by a debugger failed to {}",
-                error_chain(&error)
-            );
+            eprintln!("heeler: the test process launched by the debugger failed to {}", error_chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -131,9 +131,9 @@ impl GuardConnection {
             Some(SilenceStep::Continue) => Signal::CONT,
             Some(SilenceStep::Replace) => Signal::KILL,
         };
-        tracing::warn!(%signal, "a guard is stopped, and gets a signal");
+        tracing::warn!(%signal, "a guard is stopped; sending a signal");
         if let Err(error) = self.process.signal(signal) {
-            tracing::debug!(%error, "the guard is gone already");
+            tracing::debug!(%error, "the guard has already exited");
         }
     }
 
@@ -160,7 +160,7 @@ impl GuardConnection {
         if timeout(GUARD_EXIT_TIMEOUT, self.process.wait_for_exit()).await.is_ok() {
             return;
         }
-        tracing::warn!("a guard did not leave and is killed");
+        tracing::warn!("a guard did not exit; killing it");
         if let Err(error) = self.process.signal(Signal::KILL) {
             tracing::debug!(%error, "could not kill a guard");
         }

@@ -45,7 +45,7 @@ const MAX_FORK_FAILURES: u32 = 3;
 /// Why a guard could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GuardStartError {
-    #[error("make the connection and the pipes of a guard")]
+    #[error("create the socket and pipes of a guard")]
     Pipes(#[source] io::Error),
     #[error("listen for the connections of a process")]
     Listen(#[source] io::Error),
@@ -66,7 +66,7 @@ enum ForkRequestError {
     InvalidReply,
     #[error("fork the guard")]
     Fork(#[source] io::Error),
-    #[error("make the connection and the pipes of a guard")]
+    #[error("create the socket and pipes of a guard")]
     Pipes(#[source] io::Error),
 }
 

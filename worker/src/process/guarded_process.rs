@@ -443,7 +443,7 @@ impl<'a> GuardedProcess<'a> {
         drain.on_read();
         while !outputs.are_at_end() {
             let Some(wait) = drain.next_wait(Instant::now()) else {
-                tracing::warn!("a process left its output open behind it");
+                tracing::warn!("the output of an exited process is still held open by another process");
                 return false;
             };
             if timeout(wait, outputs.wait_readable()).await.is_ok() {

@@ -44,7 +44,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Why a test process cannot be offered to a debugger.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchOfferError {
-    #[error("create a directory for a debugger's test process")]
+    #[error("create the launch directory")]
     Directory(#[source] DirError),
     #[error("write {}", path.display())]
     File { path: PathBuf, source: io::Error },
@@ -99,7 +99,7 @@ impl LaunchOffer {
             match served {
                 Ok(taken) => return taken,
                 Err(error) => {
-                    tracing::warn!(%error, "a test process could not be handed to its debugger");
+                    tracing::warn!(%error, "could not hand a test process to its debugger");
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }

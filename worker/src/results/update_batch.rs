@@ -279,7 +279,7 @@ fn omitted_output(output: &str) -> String {
     if output.len() <= RECORDED_TEXT_BYTES {
         return output.to_owned();
     }
-    format!("[heeler: {} bytes not kept: the journals of the run had reached journal-limit]\n", output.len())
+    format!("[heeler: {} bytes dropped: journal-limit was reached]\n", output.len())
 }
 
 fn shortened_text(text: &str) -> String {
@@ -287,10 +287,7 @@ fn shortened_text(text: &str) -> String {
         return text.to_owned();
     }
     let (kept, cut) = text.split_at(text.floor_char_boundary(RECORDED_TEXT_BYTES));
-    format!(
-        "{kept}\n[heeler: {} bytes not kept: the journals of the run had reached journal-limit]",
-        cut.len()
-    )
+    format!("{kept}\n[heeler: {} bytes dropped: journal-limit was reached]", cut.len())
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl ResultSender {
         match proof {
             ProofLevel::Handled | ProofLevel::Ordered => Ok(()),
             ProofLevel::Delivered | ProofLevel::None => {
-                self.fall_back("prove that the client has handled its results").await
+                self.fall_back("confirm that the client has handled its results").await
             }
         }
     }
@@ -363,7 +363,7 @@ impl ResultSender {
             }
             Err(error) => {
                 self.route = SenderRoute::Fallback(address);
-                self.log_fallback(&error_chain(&error), "its results go over the main connection").await
+                self.log_fallback(&error_chain(&error), "sending its results over the main connection").await
             }
         }
     }
@@ -381,12 +381,12 @@ impl ResultSender {
         callback.give_up().await;
         let Some(frames) = std::mem::take(&mut self.retained).into_unhandled() else {
             return self
-                .log_fallback(why, "its results are kept in its journal and sent when the run ends")
+                .log_fallback(why, "its results are in its journal and will be sent at the end of the run")
                 .await;
         };
         self.route = SenderRoute::Fallback(address);
         self.connections += 1;
-        self.log_fallback(why, "its results go over the main connection").await?;
+        self.log_fallback(why, "sending its results over the main connection").await?;
         for frame in frames {
             if let Some(groups) = self.groups_frame(&frame.run) {
                 // Position 0 is safe: the groups contain no results, and the next frame restores the
@@ -449,7 +449,7 @@ impl ResultSender {
                 Ok((proof, handed))
             }
             ProofLevel::Delivered | ProofLevel::None => {
-                self.fall_back("prove that the client has handled its results").await?;
+                self.fall_back("confirm that the client has handled its results").await?;
                 let is_relayed = matches!(self.route, SenderRoute::Fallback(_));
                 Ok(if is_relayed { (ProofLevel::Ordered, handed) } else { (ProofLevel::None, handled) })
             }
