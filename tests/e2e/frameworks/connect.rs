@@ -120,9 +120,17 @@ const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
     ("aborts", "the client under test: crashed: ", "SIGABRT"),
     ("exits", "the client under test: exited early: ", "exited with code 0 before the test ended"),
     ("hangs", "the client under test: timed out: timed out after 2", "files ---"),
-    ("prints", "the client under test: failed: ", "what is no answer: \"connecting to the server"),
+    (
+        "prints",
+        "the client under test: failed: ",
+        "invalid answer on standard output: \"connecting to the server",
+    ),
     ("answers-half", "the client under test: exited early: ", "exited with code 0"),
-    ("answers-other", "the client under test: failed: ", "answered \"another/case\", which it was not asked"),
+    (
+        "answers-other",
+        "the client under test: failed: ",
+        "answered \"another/case\", which was not requested",
+    ),
     ("answers-nothing", "the client under test: failed: ", "neither a response nor an error"),
     ("says-error", "no", "no"),
 ];
@@ -363,9 +371,11 @@ pub(super) fn real_suite_passes_the_reference_client() {
 
 #[test]
 pub(super) fn real_suite_charges_only_the_case_whose_client_dies() {
-    for (behaviour, message) in
-        [("aborts", "SIGABRT"), ("hangs", "timed out"), ("prints-and-stays", "what is no answer")]
-    {
+    for (behaviour, message) in [
+        ("aborts", "SIGABRT"),
+        ("hangs", "timed out"),
+        ("prints-and-stays", "invalid answer on standard output"),
+    ] {
         let Some(ran) = judge(behaviour) else { return };
         let failed: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("FAILED: ")).collect();
         assert_eq!(failed, [format!("FAILED: {CASE}:")], "{ran:?}");

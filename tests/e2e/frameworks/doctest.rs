@@ -45,7 +45,7 @@ const KINDS: &[ExpectedResult] = &[
     expected("hangs", ("timed-out", "", "TIMEOUT"), "timed out after", ""),
     expected("has parts", FAILED, "in subcase: left > wrong", ""),
     expected("may fail", PASSED, "", ""),
-    expected("should fail and does not", FAILED, "should have failed, and did not", ""),
+    expected("should fail and does not", FAILED, "should have failed but did not", ""),
     expected("throws", FAILED, "threw: unknown exception", ""),
     expected("twice", PASSED, "", "the first\n"),
     expected("twice#2", PASSED, "", "the second\n"),

@@ -246,7 +246,7 @@ pub fn connect_client(bytes: &[u8]) {
 fn is_unasked(event: &TranscriptEvent) -> bool {
     let TranscriptEvent::Ended { verdict, .. } = event else { return false };
     let mut messages = verdict.failures.iter().filter_map(|failure| failure.message.as_deref());
-    messages.any(|message| message.starts_with("wrote to standard output after its answer"))
+    messages.any(|message| message.starts_with("unexpected output after its answer"))
 }
 
 fn check_connect_dialogue(events: &[TranscriptEvent], requests: &[u8]) {

@@ -89,9 +89,8 @@ pub(super) fn run_command(
     // Listings do not use this option, so no listing has rejected a second one.
     if let Some(option) = own.iter().find(is_file_option) {
         let option = option.to_text();
-        let reason = format!(
-            "the program's own arguments have {option}, which Heeler gives Catch2 itself: leave it out of them"
-        );
+        let reason =
+            format!("remove {option} from the program's arguments: Heeler passes this option itself");
         return Err(CommandLineError::Unselectable { place: 0, reason });
     }
     let reporter = if only_test(selection.tests).is_some() { "console" } else { "xml" };
@@ -122,7 +121,7 @@ pub(super) fn run_command(
             }
             argument.extend_from_slice(&pattern);
         } else {
-            let reason = "its name has several lines and is too long for a command line".to_owned();
+            let reason = "its multi-line name is too long for a command line".to_owned();
             return Err(CommandLineError::Unselectable { place, reason });
         }
     }

@@ -109,15 +109,15 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
 pub(super) fn option_hint(stderr: &[u8]) -> Option<&'static str> {
     const REFUSED: &[u8] = b"Unrecognised token: -";
     memchr::memmem::find(stderr, REFUSED).map(|_| {
-        "Catch2 takes each option once, and Heeler gives it --order, --durations, --reporter, --verbosity and \
-         --input-file: leave them out of the program's own arguments"
+        "Catch2 accepts each option once, and Heeler passes --order, --durations, --reporter, --verbosity and \
+         --input-file: remove them from the program's arguments"
     })
 }
 
 /// Hides exactly the tests that are listed as hidden.
 fn hide(cases: &mut [SelectableCase], hidden: &ListingOutput) -> Result<(), ListingError> {
     let Some(hidden) = read_names(&hidden.stdout).filter(|_| hidden.signal.is_none()) else {
-        let reason = "it does not show which tests are hidden".to_owned();
+        let reason = "it could not list the hidden tests".to_owned();
         return Err(ListingError::Damaged { framework: NAME_OF_VERSION_2, reason });
     };
     let place = |case: &SelectableCase| (case.name.clone(), case.file.clone(), case.line);

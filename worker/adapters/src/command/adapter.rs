@@ -108,7 +108,7 @@ impl Adapter for CommandFramework {
             return Err(unselectable(0, "a process runs one command".to_owned()));
         };
         let Some(command) = command_of(program, test) else {
-            return Err(unselectable(0, "what its source says of it is no command".to_owned()));
+            return Err(unselectable(0, "its selector is not a valid command".to_owned()));
         };
         let rules = command.rules;
         let judged = [&rules.pass_expressions, &rules.fail_expressions, &rules.skip_expressions];
@@ -248,7 +248,7 @@ mod tests {
     fn command_that_cannot_be_judged_is_refused() {
         let rules = CommandRules { pass_expressions: vec!["a(".into()], ..CommandRules::default() };
         let unjudged = CommandTest { rules, ..CommandTest::default() }.to_selector();
-        for (selector, expected) in [(unjudged.as_str(), "a("), ("3", "no command")] {
+        for (selector, expected) in [(unjudged.as_str(), "a("), ("3", "not a valid command")] {
             let test = ListedTest { selector: Some(selector.to_owned()), ..ListedTest::default() };
             let error = run(&test).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

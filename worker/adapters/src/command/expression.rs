@@ -15,7 +15,7 @@ pub(super) struct Expression {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the regular expression {text:?} of CTest can't be read: {reason}")]
+#[error("invalid regular expression {text:?} of CTest: {reason}")]
 pub(super) struct ExpressionError {
     text: String,
     reason: String,
@@ -65,7 +65,7 @@ fn translate(text: &[u8], end: &str) -> Result<String, &'static str> {
             b'(' => pattern.push_str("(?:"),
             b'[' => rest = translate_class(rest, &mut pattern)?,
             b'\\' => {
-                let [escaped, after @ ..] = rest else { return Err("a backslash ends it") };
+                let [escaped, after @ ..] = rest else { return Err("trailing backslash") };
                 push_literal(&mut pattern, *escaped);
                 rest = after;
             }
@@ -86,14 +86,14 @@ fn translate_class<'a>(text: &'a [u8], pattern: &mut String) -> Result<&'a [u8],
     let mut is_first = true;
     loop {
         rest = match rest {
-            [] => return Err("a bracket has no end"),
+            [] => return Err("unclosed bracket"),
             [b']', after @ ..] if !is_first => {
                 pattern.push(']');
                 return Ok(after);
             }
             [low, b'-', high, after @ ..] if *high != b']' => {
                 if low > high {
-                    return Err("a range ends before it begins");
+                    return Err("invalid range");
                 }
                 push_literal(pattern, *low);
                 pattern.push('-');

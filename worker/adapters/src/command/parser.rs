@@ -119,7 +119,7 @@ struct MatchedRules<'a> {
 
 /// Returns the result of a command, decided like CTest.
 fn decide(rules: &CommandRules, matched: MatchedRules<'_>, code: i32) -> FrameworkVerdict {
-    let skipped = matched.skips.map(|text| format!("its output matches SKIP_REGULAR_EXPRESSION {text:?}"));
+    let skipped = matched.skips.map(|text| format!("output matches SKIP_REGULAR_EXPRESSION {text:?}"));
     let skipped = skipped
         .or_else(|| (rules.skip_code == Some(code)).then(|| format!("exited with SKIP_RETURN_CODE {code}")));
     if skipped.is_some() {
@@ -128,9 +128,9 @@ fn decide(rules: &CommandRules, matched: MatchedRules<'_>, code: i32) -> Framewo
     let is_judged = !rules.pass_expressions.is_empty();
     let failure = if is_judged && matched.passes.is_none() {
         let texts: Vec<_> = rules.pass_expressions.iter().map(|text| format!("{text:?}")).collect();
-        Some(format!("its output does not match PASS_REGULAR_EXPRESSION {}", texts.join(" or ")))
+        Some(format!("output does not match PASS_REGULAR_EXPRESSION {}", texts.join(" or ")))
     } else if let Some(text) = matched.fails {
-        Some(format!("its output matches FAIL_REGULAR_EXPRESSION {text:?}"))
+        Some(format!("output matches FAIL_REGULAR_EXPRESSION {text:?}"))
     } else if code != 0 && !is_judged {
         Some(format!("exited with code {code}"))
     } else {
@@ -138,7 +138,7 @@ fn decide(rules: &CommandRules, matched: MatchedRules<'_>, code: i32) -> Framewo
     };
     let failure = match (failure, rules.will_fail) {
         (Some(_), true) => None,
-        (None, true) => Some(format!("exited with code {code}, and WILL_FAIL is set: it should fail")),
+        (None, true) => Some(format!("passed (exit code {code}), but WILL_FAIL expects it to fail")),
         (failure, false) => failure,
     };
     match failure {
@@ -198,7 +198,7 @@ mod tests {
             (&plain, "", 0, Passed, ""),
             (&plain, "bad", 3, Failed, "exited with code 3"),
             (&will_fail, "", 1, Passed, ""),
-            (&will_fail, "", 0, Failed, "WILL_FAIL is set"),
+            (&will_fail, "", 0, Failed, "WILL_FAIL expects it to fail"),
             (&skip_code, "", 77, Skipped, "exited with SKIP_RETURN_CODE 77"),
             (&skip_code, "", 78, Failed, "code 78"),
             (&will(&skip_code), "", 77, Skipped, "77"),

@@ -50,8 +50,9 @@ impl Adapter for ConnectClient {
     ) -> Result<AdapterListing, ListingError> {
         Err(ListingError::NotThisFramework {
             framework: TRAITS.name,
-            reason: "the cases of a conformance client are the suite's; run it with heeler connect run"
-                .to_owned(),
+            reason:
+                "the conformance suite defines the test cases of a client; run it with heeler connect run"
+                    .to_owned(),
         })
     }
 
@@ -63,7 +64,7 @@ impl Adapter for ConnectClient {
     ) -> Result<AdapterInvocation, CommandLineError> {
         let unselectable = |test: &&ListedTest| request_of(test).is_none();
         if let Some(place) = selection.tests.iter().position(unselectable) {
-            let reason = "it has no request of the conformance suite".to_owned();
+            let reason = "it has no request from the conformance suite".to_owned();
             return Err(CommandLineError::Unselectable { place, reason });
         }
         Ok(AdapterInvocation { channel: InvocationChannel::StandardStreams, ..AdapterInvocation::default() })

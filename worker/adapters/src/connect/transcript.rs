@@ -85,7 +85,7 @@ impl ClientParser {
         events: &mut Vec<TranscriptEvent>,
     ) -> Result<(), String> {
         let Some((name, _)) = self.cases.get(self.asked) else {
-            return Err("wrote more than its answers".to_owned());
+            return Err("wrote more output after its last answer".to_owned());
         };
         check_answer(response, name)?;
         let answer = Some(BASE64.encode(message));
@@ -129,7 +129,7 @@ impl ClientParser {
     fn unasked_text(&mut self, events: &mut Vec<TranscriptEvent>, bytes: &[u8]) -> String {
         events.pop();
         self.asked -= 1;
-        format!("wrote to standard output after its answer: {:?}", shown_text(bytes))
+        format!("unexpected output after its answer: {:?}", shown_text(bytes))
     }
 
     /// Fails the current case, or the process if all cases have been answered. The start of the next answer
@@ -147,7 +147,7 @@ impl ClientParser {
     }
 
     fn unreadable_text(&self, error: MessageTooLarge) -> String {
-        format!("wrote to standard output what is no answer: {:?} ({error})", shown_text(&self.buffer))
+        format!("invalid answer on standard output: {:?} ({error})", shown_text(&self.buffer))
     }
 }
 
@@ -167,9 +167,9 @@ pub(super) fn request_of(test: &ListedTest) -> Option<Vec<u8>> {
 
 /// Checks that an answer belongs to this case.
 fn check_answer(response: Result<ClientResponse, MessageError>, name: &str) -> Result<(), String> {
-    let response = response.map_err(|error| format!("wrote an answer that cannot be read: {error}"))?;
+    let response = response.map_err(|error| format!("invalid answer: {error}"))?;
     if response.test_name != name {
-        return Err(format!("answered {:?}, which it was not asked", response.test_name));
+        return Err(format!("answered {:?}, which was not requested", response.test_name));
     }
     if response.answer.is_none() {
         return Err("answered with neither a response nor an error".to_owned());
@@ -343,9 +343,9 @@ mod tests {
     #[test]
     fn wrong_output_fails_the_case_that_is_asked_and_ends_the_process() {
         let cases: [(Vec<u8>, &str); 5] = [
-            (b"hello, world\n".to_vec(), "wrote to standard output what is no answer: \"hello, world\""),
-            (b"\xff\xff\xff\xff".to_vec(), "wrote to standard output what is no answer: "),
-            (framed(&response("c")), "answered \"c\", which it was not asked"),
+            (b"hello, world\n".to_vec(), "invalid answer on standard output: \"hello, world\""),
+            (b"\xff\xff\xff\xff".to_vec(), "invalid answer on standard output: "),
+            (framed(&response("c")), "answered \"c\", which was not requested"),
             (framed(&response("a/b")[..5]), "answered with neither a response nor an error"),
             (framed(&[0x0a, 9]), "wrote an answer that cannot be read: "),
         ];
@@ -374,7 +374,7 @@ mod tests {
             else {
                 panic!("{events:?}")
             };
-            assert!(message_of(end).starts_with("wrote to standard output after its answer: "), "{end:?}");
+            assert!(message_of(end).starts_with("unexpected output after its answer: "), "{end:?}");
             assert!(parser.is_decided());
         }
     }
@@ -413,7 +413,7 @@ mod tests {
         for name in ["a/b", "c", "d"] {
             parser.on_channel(&framed(&response(name)), &mut events);
         }
-        assert_eq!(parser.outside_failure(), Some("wrote more than its answers"));
+        assert_eq!(parser.outside_failure(), Some("wrote more output after its last answer"));
         assert!(parser.is_decided());
     }
 }

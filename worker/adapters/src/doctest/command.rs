@@ -104,8 +104,8 @@ pub(super) fn run_command(selection: &BatchSelection<'_>) -> Result<AdapterInvoc
     let is_unselectable =
         |test: &&ListedTest| !is_selectable_by_name(test) && skipped.place_of(test).is_none();
     if let Some(place) = selection.tests.iter().position(is_unselectable) {
-        let reason = "its name cannot be a filter, and its place does not show where it runs: the program does not list \
-                      its tests in the order of files and lines, which --order-by=file asks for";
+        let reason = "cannot be selected by name (not usable as a filter) or by position (the program ignores \
+                      --order-by=file)";
         return Err(CommandLineError::Unselectable { place, reason: reason.to_owned() });
     }
     let mut args: Vec<OsText> = RUN_OPTIONS.map(OsText::from).to_vec();

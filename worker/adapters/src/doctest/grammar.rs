@@ -375,10 +375,10 @@ impl MarkerGrammar for DoctestGrammar {
         if verdict.failures.is_empty() {
             let message = match attribute(&self.decorators, "timeout") {
                 _ if attribute(&self.decorators, "should_fail").is_some() => {
-                    "should have failed, and did not".to_owned()
+                    "should have failed but did not".to_owned()
                 }
-                Some(limit) => format!("took longer than its decorator allows: {limit} s"),
-                None => "no assertion failed, but its decorators make it a failure".to_owned(),
+                Some(limit) => format!("exceeded the timeout of its decorator: {limit} s"),
+                None => "no assertion failed, but its decorators mark it as failed".to_owned(),
             };
             verdict.push_failure(Failure { message: Some(message), ..Failure::default() });
         }

@@ -103,7 +103,7 @@ pub(super) fn read(
         tests.push(read_test(tag, is_skipped, TestPlaces { of_not_skipped, ..places }));
     }
     if unskipped.is_some_and(|times| times.values().any(|times| *times > 0)) {
-        return Err(damaged("it lists other tests than the one before it"));
+        return Err(damaged("two listings differ"));
     }
     mark_exact_names(&mut tests);
     discard_doubtful_places(&mut tests);
@@ -178,7 +178,7 @@ fn tags(output: &ListingOutput) -> Result<Vec<&[u8]>, ListingError> {
     let mut tags = Vec::new();
     while let Some(found) = find_at_line_start(rest, TEST) {
         let after = &rest[found + TEST.len() - 1..];
-        let end = memchr::memmem::find(after, TEST_END).ok_or_else(|| damaged("an entry has no end"))?;
+        let end = memchr::memmem::find(after, TEST_END).ok_or_else(|| damaged("unterminated entry"))?;
         tags.push(&after[..=end]);
         rest = &after[end + TEST_END.len()..];
     }

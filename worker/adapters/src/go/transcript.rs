@@ -318,7 +318,7 @@ impl GoRun {
                 self.tests[place].runs_again = false;
                 if verdict.result == FrameworkResult::Failed {
                     self.failed += 1;
-                    let failure = format!("{} failed when it ran once more", name.test);
+                    let failure = format!("{} failed when repeated", name.test);
                     self.outside_failure.get_or_insert(failure);
                 }
                 return;
@@ -437,7 +437,7 @@ fn example_failure(name: &str, text: &[u8]) -> Option<Failure> {
     let border = ["\nwant:\n", "\nwant (unordered):\n"];
     let (actual, expected) = border.iter().find_map(|border| rest.split_once(border))?;
     Some(Failure {
-        message: Some("the output differs".to_owned()),
+        message: Some("output differs".to_owned()),
         actual: Some(actual.to_owned()),
         expected: Some(expected.trim_end_matches('\n').to_owned()),
         ..Failure::default()
@@ -481,7 +481,7 @@ impl TranscriptParser for GoParser {
         for (place, test) in self.run.tests.iter_mut().enumerate() {
             if test.progress == GoTestState::Waiting {
                 test.progress = GoTestState::Ended;
-                let reason = "not run by the program: it was asked for, and has no result".to_owned();
+                let reason = "not run by the program: requested, but no result was reported".to_owned();
                 let verdict = FrameworkVerdict {
                     reason: Some(reason),
                     ..FrameworkVerdict::new(FrameworkResult::NotRun, None)

@@ -38,7 +38,7 @@ impl FailureBlock {
     pub(super) fn text(&self) -> Option<String> {
         let mut text = decode_lossy(self.text.trim_ascii_end());
         if self.is_cut {
-            text.push_str("\n[the rest is left out]");
+            text.push_str("\n[truncated]");
         }
         (!text.is_empty()).then_some(text)
     }
@@ -458,6 +458,6 @@ mod tests {
     fn long_failure_text_is_truncated() {
         let output = format!("t.cc:1: Failure\nbad\n{}\nend", "x".repeat(1 << 20));
         let message = verdict(FrameworkResult::Failed, &output).failures.remove(0).message.unwrap();
-        assert!(message.len() < TEXT_BYTES + 100 && message.ends_with("[the rest is left out]"));
+        assert!(message.len() < TEXT_BYTES + 100 && message.ends_with("[truncated]"));
     }
 }

@@ -336,7 +336,7 @@ impl MarkerGrammar for GtestGrammar {
         if verdict.result == FrameworkResult::Skipped && verdict.reason.is_none() {
             // A suite or environment whose set-up failed skips its tests without a reason.
             let reason = self.failed_suite.as_ref().or(self.failed_environment.as_ref());
-            verdict.reason = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
+            verdict.reason = reason.map(|reason| format!("not run because set-up failed: {reason}"));
         }
         if !after.failures.is_empty() {
             let suite = decode_lossy(suite_of(name));

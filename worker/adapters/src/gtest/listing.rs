@@ -72,8 +72,8 @@ fn read_xml(file: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
                 tests.push(ListedCase::read(&tag)?.into_test(&suite));
             }
             Event::End(tag) if tag.name().as_ref() == "testsuites" => is_whole = true,
-            Event::Eof if !is_listing => return Err(damaged("the XML file is no listing of tests")),
-            Event::Eof if !is_whole => return Err(damaged("the XML file ends in the middle")),
+            Event::Eof if !is_listing => return Err(damaged("the XML file is not a list of tests")),
+            Event::Eof if !is_whole => return Err(damaged("the XML file is truncated")),
             Event::Eof => return Ok(tests),
             _ => {}
         }

@@ -94,9 +94,12 @@ pub(super) fn run_command(
 
 fn unselectable(name: &str) -> Option<String> {
     if name.len() > MAX_NAME_BYTES {
-        return Some(format!("its name has {} bytes, and an argument takes {MAX_NAME_BYTES}", name.len()));
+        return Some(format!(
+            "its name has {} bytes, more than the {MAX_NAME_BYTES} bytes allowed in an argument",
+            name.len()
+        ));
     }
-    name.contains('\0').then(|| "its name holds a zero byte, which no argument can".to_owned())
+    name.contains('\0').then(|| "its name contains a NUL byte, which arguments cannot".to_owned())
 }
 
 #[cfg(test)]

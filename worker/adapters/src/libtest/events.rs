@@ -294,7 +294,7 @@ impl LongFailureEvent {
             None => (tail, None),
         };
         let output = format!(
-            "{}\n[{} bytes are left out]\n{}",
+            "{}\n[{} bytes omitted]\n{}",
             unescape(&self.head[at + STDOUT.len()..]),
             self.left_out,
             unescape(tail),

@@ -212,7 +212,7 @@ impl RunDialogue {
         let has_begun = |place: &usize| self.progress[*place] != TestProgress::Waiting;
         match answer {
             Ok(()) => {
-                let reason = "not run by the framework: it was asked for, and has no result";
+                let reason = "not run by the framework: requested, but no result was reported";
                 asked.into_iter().for_each(|place| self.end_not_run(place, reason, events));
             }
             Err(error) if error.code == code::REQUEST_CANCELLED => self.queued.clear(),

@@ -151,7 +151,10 @@ fn read_terse_listings(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Lis
     let [.., all, ignored] = outputs else {
         return Err(match outputs {
             [dead] if dead.code != Some(0) => ListingError::of_exit(dead),
-            _ => ListingError::Damaged { framework: TRAITS.name, reason: "it did not run".to_owned() },
+            _ => ListingError::Damaged {
+                framework: TRAITS.name,
+                reason: "the listing command did not run".to_owned(),
+            },
         });
     };
     if let Some(dead) = [ignored, all].into_iter().find(|output| output.code != Some(0)) {

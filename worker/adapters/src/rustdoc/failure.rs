@@ -29,10 +29,7 @@ fn read_failure(stderr: &str) -> Failure {
         // The location of a panic is in the program that rustdoc generated from the test.
         (true, _) if !is_signal => Failure { file: None, line: None, ..panic },
         (_, Some(error)) if stderr.contains("Couldn't compile the test.") => error,
-        _ => Failure {
-            message: Some(said.unwrap_or("the documentation test failed").to_owned()),
-            ..Failure::default()
-        },
+        _ => Failure { message: Some(said.unwrap_or("doctest failed").to_owned()), ..Failure::default() },
     }
 }
 
@@ -75,6 +72,6 @@ mod tests {
         ] {
             assert_eq!(read_failure(line).message.as_deref(), Some(line));
         }
-        assert_eq!(read_failure("").message.as_deref(), Some("the documentation test failed"));
+        assert_eq!(read_failure("").message.as_deref(), Some("doctest failed"));
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn select(tests: &[&ListedTest]) -> Result<Vec<String>, CommandLineEr
             let mut candidates = other.split_whitespace().rev();
             let word = candidates.find(|word| !selected.iter().any(|name| name.contains(word)));
             let Some(word) = word else {
-                let reason = format!("rustdoc would also run \"{other}\", whose name is too similar");
+                let reason = format!("rustdoc would also run \"{other}\", which its filter cannot exclude");
                 return Err(CommandLineError::Unselectable { place, reason });
             };
             skipped.insert(word.to_owned());
