@@ -40,11 +40,7 @@ pub(super) const COMMANDS: [(&str, &str, ExpectedResult); 6] = [
 pub(super) const REPORTS: [(&str, &str, ExpectedResult); 8] = [
     ("t/a.t", "echo 1..2; echo ok 1 - one; echo ok 2 - two", expected("t/a.t", PASSED, "", "ok 1 - one")),
     ("t/b.t", "echo 1..1; echo not ok 1 - one", expected("t/b.t", FAILED, "not ok 1 - one", "")),
-    (
-        "t/c.t",
-        "echo 1..3; echo ok 1; exit 0",
-        expected("t/c.t", FAILED, "the plan is not kept: 3 points were planned, 1 told", ""),
-    ),
+    ("t/c.t", "echo 1..3; echo ok 1; exit 0", expected("t/c.t", FAILED, "3 tests planned, 1 reported", "")),
     ("t/d.t", "echo '1..0 # SKIP no net'", expected("t/d.t", ("skipped", "", "SKIP"), "no net", "")),
     ("t/e.t", "echo ok 1; echo 'Bail out! disk full'", expected("t/e.t", FAILED, "Bail out! disk full", "")),
     ("t/f.t", "echo 1..1; echo ok 1; exit 5", expected("t/f.t", FAILED, "exited with code 5", "")),

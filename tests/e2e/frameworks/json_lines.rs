@@ -152,7 +152,7 @@ fn garbage_between_reports_is_output_and_a_wrong_report_fails_the_program() {
     let output = run.books.test("fake::t20")["standardOutput"].as_str().unwrap().to_owned();
     assert!(output.ends_with("\u{1e}garbage\n\u{1e}\u{1e}[1]\n"), "{output:?}");
     let message = run.books.programs["fake"]["error.message"].as_str().unwrap().to_owned();
-    assert!(message.contains("its reports are in error: \"end\" of \"t21\" at the wrong time"), "{message}");
+    assert!(message.contains("invalid report: \"end\" of \"t21\" at the wrong time"), "{message}");
 }
 
 #[test]

@@ -76,16 +76,16 @@ fn every_answer_has_its_outcome_in_both_eras() {
             ("capabilities", "passed", ""),
             ("protocol.basic", "passed", ""),
             ("result.passed", "passed", ""),
-            ("result.lying", "failed", "says success, lists 2 failed assertions: b; c"),
+            ("result.lying", "failed", "success is true, but 2 assertions failed: b; c"),
             ("result.failed", "failed", "expected 2 templates, got 1"),
             ("result.failed-by-assertions", "failed", "x is 1"),
             ("result.skipped", "skipped", "skipped all of its assertions: no network"),
             ("result.text", "passed", ""),
             ("result.error", "failed", "answered with an error: it broke"),
-            ("result.error-without-text", "failed", "answered with an error without a text"),
+            ("result.error-without-text", "failed", "answered with an error without text"),
             ("result.none", "failed", "answered with no test result: hello"),
             ("result.rpc-error", "failed", "answered with error -32000: out of order"),
-            ("result.input", "skipped", "wants input: your name?"),
+            ("result.input", "skipped", "needs input: your name?"),
             ("arguments.default", "passed", ""),
             ("arguments.missing", "skipped", "needs an argument: echo"),
         ] {
@@ -93,7 +93,7 @@ fn every_answer_has_its_outcome_in_both_eras() {
         }
         let output = run.end("protocol.basic")["stdout"].as_str().unwrap();
         let expected = "all fine\npassed: reads\npassed: writes\nskipped: deletes\n3 assertions, 0 failed, 1 skipped\n\
-                        duration by the server: 12 ms\n";
+                        duration reported by the server: 12 ms\n";
         assert_eq!(output, expected);
         run.command.assert_code(2);
     }
@@ -111,8 +111,8 @@ fn tool_that_ends_badly_costs_itself_alone() {
         ("e-exit", "exited-early", "exited with code 0 before the test ended"),
         ("f-hang", "timed-out", "timed out after 0.4 s"),
         ("g-late", "timed-out", "timed out after 0.3 s"),
-        ("h-garbage", "failed", "wrote to standard output what is no message: \"this is no message\""),
-        ("i-unended", "failed", "wrote to standard output what is no message: \"no newline here\""),
+        ("h-garbage", "failed", "wrote non-MCP output to standard output: \"this is no message\""),
+        ("i-unended", "failed", "wrote non-MCP output to standard output: \"no newline here\""),
         ("j-closes", "timed-out", "timed out after 0.4 s"),
         ("k-wrong-id", "timed-out", "timed out after 0.4 s"),
         ("l-twice", "passed", ""),
@@ -124,7 +124,7 @@ fn tool_that_ends_badly_costs_itself_alone() {
     assert!(crash["stderr"].as_str().unwrap().contains("about to crash"), "{crash:#}");
     assert!(crash.to_string().contains("string_at"), "its stack is there: {crash:#}");
     let wrong_id = run.end("hostile.k-wrong-id")["stdout"].as_str().unwrap();
-    assert!(wrong_id.contains("an answer to the request \"2\", which was not made"), "{wrong_id}");
+    assert!(wrong_id.contains("unexpected response to request \"2\""), "{wrong_id}");
     let junit = world.read("junit.xml");
     // The server's second answer contradicts its first, which is a failure of the server.
     assert_eq!(junit.matches("<testcase").count(), 16, "{junit}");
@@ -201,22 +201,22 @@ fn odd_servers_are_listed_and_their_faults_are_warnings_or_one_error() {
         said(words).assert_code(0).assert_stdout("3 passed");
     }
     for (words, warning) in [
-        ("well chatty", "server writes to standard output what is no message: \"Server listening"),
-        ("well no-newline", "server writes to standard output what is no message: \"Starting... \""),
+        ("well chatty", "server writes non-MCP output to standard output: \"Server listening"),
+        ("well no-newline", "server writes non-MCP output to standard output: \"Starting... \""),
         ("bare", "server has no mcp.test.capabilities"),
-        ("bare", "mcp.test.custom.only: testMetadata.priority is no number, but \"high\""),
-        ("bare", "testMetadata.timeout is 9000000 ms, and 600000 ms apply"),
+        ("bare", "mcp.test.custom.only: testMetadata.priority is not a number: \"high\""),
+        ("bare", "testMetadata.timeout is 9000000 ms; using 600000 ms"),
     ] {
         said(words).assert_code(0).assert_stdout(warning);
     }
     for (words, code, error) in [
         ("none", 8, "the programs have no tests"),
         ("well no-tools", 8, "the programs have no tests"),
-        ("well twins", 4, "two tools have the name \"mcp.test.capabilities\""),
-        ("well refuses", 4, "initialize was answered with error -32603: not today"),
+        ("well twins", 4, "duplicate tool name \"mcp.test.capabilities\""),
+        ("well refuses", 4, "initialize failed: error -32603: not today"),
         ("well dies-listing", 4, "it exited with code 3; its output:"),
-        ("none loops", 4, "names the cursor \"again\" twice"),
-        ("well no-calls", 2, "the server does not know tools/call"),
+        ("none loops", 4, "returned the cursor \"again\" twice"),
+        ("well no-calls", 2, "the server does not support tools/call"),
     ] {
         let ran = said(words);
         ran.assert_stdout(error);

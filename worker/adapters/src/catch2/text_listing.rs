@@ -337,7 +337,7 @@ mod tests {
         let output = ListingOutput { stderr: stderr.to_vec(), ..printed("", 255) };
         let error = read(&[output]).unwrap_err().to_string();
         assert!(
-            error.contains("Unrecognised token: --durations") && error.contains("leave them out"),
+            error.contains("Unrecognised token: --durations") && error.contains("remove them"),
             "{error}"
         );
     }

@@ -347,7 +347,7 @@ mod tests {
             (b"\xff\xff\xff\xff".to_vec(), "invalid answer on standard output: "),
             (framed(&response("c")), "answered \"c\", which was not requested"),
             (framed(&response("a/b")[..5]), "answered with neither a response nor an error"),
-            (framed(&[0x0a, 9]), "wrote an answer that cannot be read: "),
+            (framed(&[0x0a, 9]), "invalid answer: "),
         ];
         for (output, expected) in cases {
             let (mut parser, mut events) = (parser(), Vec::new());

@@ -210,7 +210,7 @@ impl ReportDialogue {
                     self.states[place] = ReportedState::Ended;
                     events.push(TranscriptEvent::Ended { place, verdict });
                 }
-                None => self.record_fault(format!("{:?} ends in an unknown state", self.tests[place])),
+                None => self.record_fault(format!("{:?} ends with an unknown state", self.tests[place])),
             },
             ("part", ReportedState::Running) => {
                 let name = report.text("name").unwrap_or_default();
@@ -223,9 +223,10 @@ impl ReportDialogue {
                     stream: if stream == "out" { OutputStream::Output } else { OutputStream::Error },
                     bytes: report.text("t").unwrap_or_default().into_bytes(),
                 }),
-                _ => {
-                    self.record_fault(format!("\"out\" of {:?} names neither out nor err", self.tests[place]))
-                }
+                _ => self.record_fault(format!(
+                    "\"out\" of {:?} has a stream other than out and err",
+                    self.tests[place]
+                )),
             },
             ("file", ReportedState::Running) => match report.text("path") {
                 // Relative paths are rejected, because the working directory of the process is unknown here.
@@ -243,7 +244,7 @@ impl ReportDialogue {
 
     /// Records an error in the reports; only the first is kept.
     pub(crate) fn record_fault(&mut self, fault: String) {
-        self.fault.get_or_insert_with(|| format!("its reports are in error: {fault}"));
+        self.fault.get_or_insert_with(|| format!("invalid report: {fault}"));
     }
 }
 

@@ -84,7 +84,7 @@ impl McpListing {
                 self.other_line.get_or_insert_with(|| shown_line(&line));
                 Vec::new()
             }
-            Line::TooLong => self.fail(format!("a line has more than {LINE_LIMIT_BYTES} bytes")),
+            Line::TooLong => self.fail(format!("a line exceeds {LINE_LIMIT_BYTES} bytes")),
         }
     }
 
@@ -99,7 +99,7 @@ impl McpListing {
                 [opened, self.request_page(None)].concat()
             }
             (Stage::Initializing, Some(INITIALIZE_ID), Err(error)) => {
-                self.fail(format!("initialize was answered with {}", error.describe()))
+                self.fail(format!("initialize failed: {}", error.describe()))
             }
             (Stage::Listing(page), Some(answered), answer) if page == answered => self.on_page(answer),
             // Not an answer to an open request.
@@ -133,7 +133,7 @@ impl McpListing {
     }
 
     fn fail_by_version(&mut self, versions: &[String]) -> Vec<u8> {
-        self.fail(format!("it speaks the versions {versions:?}, and not {MODERN_VERSION}"))
+        self.fail(format!("the server supports the versions {versions:?}, not {MODERN_VERSION}"))
     }
 
     fn initialize(&mut self) -> Vec<u8> {
@@ -155,32 +155,32 @@ impl McpListing {
             Ok(page) => page,
             // The server has no tools at all.
             Err(error) if error.code == Some(METHOD_NOT_FOUND) && self.pages == 0 => return self.complete(),
-            Err(error) => return self.fail(format!("tools/list was answered with {}", error.describe())),
+            Err(error) => return self.fail(format!("tools/list failed: {}", error.describe())),
         };
         self.pages += 1;
         let Some(tools) = page["tools"].as_array() else {
-            return self.fail("tools/list was answered without a list of tools".to_owned());
+            return self.fail("the tools/list response has no list of tools".to_owned());
         };
         for tool in tools {
             let Some(name) = tool["name"].as_str() else {
-                return self.fail("tools/list has a tool without a name".to_owned());
+                return self.fail("the tools/list response has a tool without a name".to_owned());
             };
             if !name.starts_with(TEST_PREFIX) {
                 continue;
             }
             if !self.names.insert(name.to_owned()) {
-                return self.fail(format!("two tools have the name {name:?}"));
+                return self.fail(format!("duplicate tool name {name:?}"));
             }
             self.tools.push(test_tool(tool, name, self.era, &self.arguments, &mut self.warnings));
         }
         match page["nextCursor"].as_str() {
             None => self.complete(),
             Some(_) if self.pages == MAX_PAGES => {
-                self.fail(format!("tools/list has more than {MAX_PAGES} pages"))
+                self.fail(format!("tools/list returned more than {MAX_PAGES} pages"))
             }
-            Some(cursor) if !self.cursors.insert(cursor.to_owned()) => {
-                self.fail(format!("tools/list names the cursor {cursor:?} twice, and would have no end"))
-            }
+            Some(cursor) if !self.cursors.insert(cursor.to_owned()) => self.fail(format!(
+                "tools/list returned the cursor {cursor:?} twice, so its pages would never end"
+            )),
             Some(cursor) => self.request_page(Some(cursor)),
         }
     }
@@ -197,7 +197,7 @@ impl McpListing {
 
     fn damaged(&self, reason: String) -> ListingError {
         let line = self.other_line.as_ref();
-        let line = line.map(|line| format!("; it wrote to standard output what is no message: {line}"));
+        let line = line.map(|line| format!("; it wrote non-MCP output to standard output: {line}"));
         ListingError::Damaged { framework: NAME, reason: format!("{reason}{}", line.unwrap_or_default()) }
     }
 
@@ -210,11 +210,12 @@ impl McpListing {
             }
         }
         if let Some(line) = &self.other_line {
-            self.warnings.push(format!("writes to standard output what is no message: {line}"));
+            self.warnings.push(format!("writes non-MCP output to standard output: {line}"));
         }
         let unknown = self.arguments.keys().filter(|name| !self.names.contains(*name));
-        self.warnings
-            .extend(unknown.map(|name| format!("has no tool {name:?}, for which there are arguments")));
+        self.warnings.extend(
+            unknown.map(|name| format!("has no tool {name:?}, although arguments are configured for it")),
+        );
     }
 }
 
@@ -262,7 +263,7 @@ impl ListingDialogue for McpListing {
         }
         if let Some(awaited) = self.awaited_reply() {
             if is_well {
-                return Err(self.damaged(format!("it exited with code 0 before it answered {awaited}")));
+                return Err(self.damaged(format!("it exited with code 0 before answering {awaited}")));
             }
             return Err(ListingError::of_recognized_exit(output));
         }

@@ -156,7 +156,7 @@ impl RequestError {
     }
 
     fn beside_result(self) -> Self {
-        Self { message: format!("{} (the answer has a result as well)", self.message), ..self }
+        Self { message: format!("{} (the response also has a result)", self.message), ..self }
     }
 
     /// Returns the error as text: `error -32601: Method not found`.

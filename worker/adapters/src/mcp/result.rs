@@ -27,7 +27,7 @@ pub(super) fn tool_result(answer: &Result<Value, RequestError>) -> ToolResult {
     };
     if answer["resultType"] == "input_required" {
         let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
-        verdict.reason = Some(format!("wants input: {}", wanted_input(answer)));
+        verdict.reason = Some(format!("needs input: {}", wanted_input(answer)));
         return ToolResult { verdict, parts: Vec::new() };
     }
     let is_error = answer["isError"] == true;
@@ -71,7 +71,7 @@ fn text_blocks(answer: &Value) -> Vec<String> {
 fn error_text(texts: &[String]) -> String {
     let text = texts.join("\n");
     if text.trim().is_empty() {
-        "answered with an error without a text".to_owned()
+        "answered with an error without text".to_owned()
     } else {
         format!("answered with an error: {}", shortened(text.trim()))
     }
@@ -84,7 +84,7 @@ fn find_contradiction(answer: &Value, texts: &[String]) -> Option<String> {
     let mut claims = results.filter_map(|result| result["success"].as_bool());
     let first = claims.next()?;
     let is_contradicted = claims.any(|claim| claim != first);
-    is_contradicted.then(|| "answered with success and without success at once".to_owned())
+    is_contradicted.then(|| "contradictory results: success is both true and false".to_owned())
 }
 
 /// Returns the result in an answer, and the index of its text block if a text block contains it.
@@ -108,7 +108,7 @@ fn wanted_input(answer: &Value) -> String {
         shortened(message.unwrap_or(name))
     });
     let wanted = requests.take(NAMED_ASSERTIONS).collect::<Vec<_>>().join(", ");
-    if wanted.is_empty() { "it does not say which".to_owned() } else { wanted }
+    if wanted.is_empty() { "unspecified".to_owned() } else { wanted }
 }
 
 /// Returns the assertions of a list. A non-empty value that is not a list, such as a string, counts as one
@@ -157,10 +157,10 @@ impl ClaimedResult {
     fn verdict(&self, is_error: bool) -> FrameworkVerdict {
         let contradiction = match (self.is_success, is_error, self.failed.len()) {
             (false, ..) | (true, false, 0) => None,
-            (true, true, _) => Some("says success in an answer that says error".to_owned()),
-            (true, false, 1) => Some(format!("says success, lists 1 failed assertion: {}", self.failed[0])),
+            (true, true, _) => Some("success is true, but isError is set".to_owned()),
+            (true, false, 1) => Some(format!("success is true, but 1 assertion failed: {}", self.failed[0])),
             (true, false, count) => {
-                Some(format!("says success, lists {count} failed assertions: {}", named(&self.failed)))
+                Some(format!("success is true, but {count} assertions failed: {}", named(&self.failed)))
             }
         };
         let is_skipped = self.passed.is_empty() && !self.skipped.is_empty();
@@ -180,7 +180,7 @@ impl ClaimedResult {
         match &self.message {
             Some(message) => verdict.push_failure(failure(message.clone())),
             None if self.failed.is_empty() => {
-                verdict.push_failure(failure("says no success, without a message".to_owned()));
+                verdict.push_failure(failure("success is false, without a message".to_owned()));
             }
             None => self.failed.iter().for_each(|one| verdict.push_failure(failure(one.clone()))),
         }
@@ -204,7 +204,9 @@ impl ClaimedResult {
             let (failed, skipped) = (self.failed.len(), self.skipped.len());
             lines.push(format!("{total} {noun}, {failed} failed, {skipped} skipped"));
         }
-        lines.extend(self.duration_ms.map(|duration| format!("duration by the server: {duration} ms")));
+        lines.extend(
+            self.duration_ms.map(|duration| format!("duration reported by the server: {duration} ms")),
+        );
         let mut text = lines.join("\n");
         if !text.is_empty() {
             text.push('\n');

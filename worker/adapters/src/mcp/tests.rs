@@ -176,9 +176,9 @@ fn era_is_found_by_the_answer_to_discover() {
     let later = json!({"jsonrpc": "2.0", "id": 1, "result": {"supportedVersions": ["2099-01-01"]}});
     assert_eq!(
         list(&lines(&[later])).error(),
-        "invalid mcp listing: it speaks the versions [\"2099-01-01\"], and not 2026-07-28"
+        "invalid mcp listing: the server supports the versions [\"2099-01-01\"], not 2026-07-28"
     );
-    assert!(list(&lines(&[error(1, -32601), error(2, -32603)])).error().contains("initialize was answered"));
+    assert!(list(&lines(&[error(1, -32601), error(2, -32603)])).error().contains("initialize failed"));
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn tools_are_ordered_by_priority_and_name_and_their_metadata_is_found_in_all_pla
     assert_eq!(
         listing.warnings,
         [
-            "mcp.test.protocol.wrong: testMetadata.priority is no number, but \"high\"",
-            "mcp.test.protocol.wrong: testMetadata.timeout is 0 ms, and 1 ms apply: at least 1 ms, at most 10 min"
+            "mcp.test.protocol.wrong: testMetadata.priority is not a number: \"high\"",
+            "mcp.test.protocol.wrong: testMetadata.timeout is 0 ms; using 1 ms (allowed: 1 ms to 10 min)"
         ]
     );
 }
@@ -251,8 +251,8 @@ fn missing_tests_and_output_between_messages_are_warnings() {
         listed.listing.unwrap().warnings,
         [
             "has no mcp.test.capabilities",
-            "writes to standard output what is no message: \"Listening\"",
-            "has no tool \"mcp.test.gone\", for which there are arguments"
+            "writes non-MCP output to standard output: \"Listening\"",
+            "has no tool \"mcp.test.gone\", although arguments are configured for it"
         ]
     );
     let none = list(&lines(&[discovered(), error(3, -32601)]));
@@ -285,24 +285,24 @@ fn arguments_come_from_the_suite_or_the_schema() {
 fn damaged_listings_are_one_error() {
     let end = |reply: Value| list(&lines(&[discovered(), reply])).error();
     for (reply, expected) in [
-        (page(3, &[tool("mcp.test.a"), tool("mcp.test.a")], None), "two tools have the name \"mcp.test.a\""),
-        (json!({"jsonrpc": "2.0", "id": 3, "result": {}}), "tools/list was answered without a list of tools"),
-        (page(3, &[json!({"name": 3})], None), "tools/list has a tool without a name"),
-        (error(3, -32000), "tools/list was answered with error -32000: no"),
+        (page(3, &[tool("mcp.test.a"), tool("mcp.test.a")], None), "duplicate tool name \"mcp.test.a\""),
+        (json!({"jsonrpc": "2.0", "id": 3, "result": {}}), "the tools/list response has no list of tools"),
+        (page(3, &[json!({"name": 3})], None), "the tools/list response has a tool without a name"),
+        (error(3, -32000), "tools/list failed: error -32000: no"),
         (
             json!({"jsonrpc": "2.0", "id": "3", "result": {}}),
-            "it exited with code 0 before it answered tools/list",
+            "it exited with code 0 before answering tools/list",
         ),
     ] {
         assert_eq!(end(reply), format!("invalid mcp listing: {expected}"));
     }
     let looping = list(&lines(&[discovered(), page(3, &[], Some("a")), page(4, &[], Some("a"))]));
-    assert!(looping.error().contains("names the cursor \"a\" twice"), "{}", looping.error());
+    assert!(looping.error().contains("returned the cursor \"a\" twice"), "{}", looping.error());
     let pages = (0..100).map(|number| page(3 + number, &[], Some(&number.to_string())));
     let endless = list(&lines(&[discovered()].into_iter().chain(pages).collect::<Vec<_>>()));
-    assert!(endless.error().ends_with("tools/list has more than 100 pages"), "{}", endless.error());
+    assert!(endless.error().ends_with("tools/list returned more than 100 pages"), "{}", endless.error());
     let chatty = list("Hello\n");
-    assert!(chatty.error().ends_with("; it wrote to standard output what is no message: \"Hello\""));
+    assert!(chatty.error().ends_with("; it wrote non-MCP output to standard output: \"Hello\""));
     let arguments = program(&[]);
     let died = ListingOutput { code: Some(3), stderr: b"no database".to_vec(), ..ListingOutput::default() };
     let error = Mcp.read_listing(&arguments, &[died]).unwrap_err().to_string();
@@ -355,7 +355,7 @@ fn verdicts_of_all_answers() {
         (
             structured(json!({"success": true, "details": details(&["a"], &["b", "c"], &[])})),
             Failed,
-            "says success, lists 2 failed assertions: b; c",
+            "success is true, but 2 assertions failed: b; c",
         ),
         (
             structured(json!({"success": false, "message": "m", "details": details(&[], &["x"], &[])})),
@@ -363,7 +363,7 @@ fn verdicts_of_all_answers() {
             "m",
         ),
         (text(json!({"success": false, "details": details(&[], &["x", "y"], &[])})), Failed, "x | y"),
-        (structured(json!({"success": false})), Failed, "says no success, without a message"),
+        (structured(json!({"success": false})), Failed, "success is false, without a message"),
         (
             structured(json!({"success": true, "details": details(&[], &[], &["net"])})),
             Skipped,
@@ -375,11 +375,11 @@ fn verdicts_of_all_answers() {
             Failed,
             "answered with an error: boom",
         ),
-        (json!({"isError": true}), Failed, "answered with an error without a text"),
+        (json!({"isError": true}), Failed, "answered with an error without text"),
         (
             json!({"isError": true, "structuredContent": {"success": true}}),
             Failed,
-            "says success in an answer that says error",
+            "success is true, but isError is set",
         ),
         (
             structured(json!({"success": true, "details": {"passed": ["a"], "failed": "b is wrong"}})),
@@ -400,7 +400,7 @@ fn verdicts_of_all_answers() {
         (
             json!({"structuredContent": {"success": true}, "content": [{"type": "text", "text": "{\"success\": false}"}]}),
             Failed,
-            "answered with success and without success at once",
+            "contradictory results: success is both true and false",
         ),
         (json!({"content": [{"type": "text", "text": "hi"}]}), Failed, "answered with no test result: hi"),
         (structured(json!({"success": "yes"})), Failed, "answered with no test result"),
@@ -408,7 +408,7 @@ fn verdicts_of_all_answers() {
         (
             json!({"resultType": "input_required", "inputRequests": {"who": {"params": {"message": "name?"}}}}),
             Skipped,
-            "wants input: name?",
+            "needs input: name?",
         ),
     ] {
         assert_eq!(verdict(answer.clone()), (result, message.to_owned()), "{answer}");
@@ -425,7 +425,7 @@ fn error_counts_beside_a_result() {
                 both["result"] = json!({"structuredContent": {"success": true}});
                 both
             },
-            "answered with error -32000: no (the answer has a result as well)",
+            "answered with error -32000: no (the response also has a result)",
         ),
     ] {
         let error = verdict_after(&lines(&[answer]));
@@ -448,7 +448,7 @@ fn other_output_fails_its_test_and_hides_no_answer() {
         let verdict = verdict_after(&text);
         assert_eq!(verdict.result, FrameworkResult::Failed, "{text}");
         let message = verdict.failures[0].message.as_deref();
-        assert_eq!(message, Some("wrote to standard output what is no message: \"debug {1}\""), "{text}");
+        assert_eq!(message, Some("wrote non-MCP output to standard output: \"debug {1}\""), "{text}");
     }
     // Output before the first test fails no test.
     let (events, ..) = replay(
@@ -538,8 +538,8 @@ fn second_answer_that_contradicts_the_first_is_a_fault_of_the_server() {
     let tests = [modern_test("mcp.test.a"), modern_test("mcp.test.b")];
     for (second, fault) in [
         (answer(2, true), None),
-        (answer(2, false), Some("the server answered the call of mcp.test.a twice, and differently")),
-        (error(2, -32000), Some("the server answered the call of mcp.test.a twice, and differently")),
+        (answer(2, false), Some("the server answered the call of mcp.test.a twice with different results")),
+        (error(2, -32000), Some("the server answered the call of mcp.test.a twice with different results")),
     ] {
         let text = lines(&[discovered(), answer(2, true), second, answer(3, false)]);
         let (events, _, parser) = replay(&tests, &[text.as_bytes()]);
@@ -557,7 +557,7 @@ fn refused_opening_and_unknown_calls_are_faults_of_the_server() {
     let unknown = lines(&[discovered(), error(2, -32601)]);
     let (_, _, parser) = replay(&[modern_test("mcp.test.a")], &[unknown.as_bytes()]);
     assert!(parser.is_complete() && !parser.explains_exit(0));
-    assert_eq!(parser.outside_failure(), Some("the server does not know tools/call: error -32601: no"));
+    assert_eq!(parser.outside_failure(), Some("the server does not support tools/call: error -32601: no"));
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Metadata {
             let number = value.as_f64();
             if number.is_none() {
                 let value = shortened(&value.to_string());
-                warnings.push(format!("{name}: testMetadata.{key} is no number, but {value}"));
+                warnings.push(format!("{name}: testMetadata.{key} is not a number: {value}"));
             }
             number
         };
@@ -75,7 +75,7 @@ impl Metadata {
             && timeout != limited
         {
             warnings.push(format!(
-                "{name}: testMetadata.timeout is {timeout} ms, and {limited} ms apply: at least 1 ms, at most 10 min"
+                "{name}: testMetadata.timeout is {timeout} ms; using {limited} ms (allowed: 1 ms to 10 min)"
             ));
         }
         let own = metadata.get("category").and_then(Value::as_str).map(shortened);

@@ -100,14 +100,14 @@ impl McpParser {
                 Ok(_) => [self.era.opened(), self.call(0, events)].concat(),
                 Err(error) => {
                     let method = self.era.opening_method();
-                    self.give_up(format!("{method} was answered with {}", error.describe()))
+                    self.give_up(format!("{method} failed: {}", error.describe()))
                 }
             },
             (CallState::Calling(place), Some(id)) if id == self.id => {
                 if let Err(error) = &answer
                     && error.code == Some(METHOD_NOT_FOUND)
                 {
-                    let fault = format!("the server does not know tools/call: {}", error.describe());
+                    let fault = format!("the server does not support tools/call: {}", error.describe());
                     self.fault.get_or_insert(fault);
                 }
                 let result = tool_result(&answer);
@@ -120,7 +120,7 @@ impl McpParser {
                 Vec::new()
             }
             _ => {
-                let note = format!("[heeler: an answer to the request {id}, which was not made]");
+                let note = format!("[heeler: unexpected response to request {id}]");
                 emit_line(note.into_bytes(), events);
                 Vec::new()
             }
@@ -135,8 +135,9 @@ impl McpParser {
         };
         if tool_result(answer).verdict.result != *first {
             let name = shortened(&self.calls[place].name);
-            self.fault
-                .get_or_insert(format!("the server answered the call of {name} twice, and differently"));
+            self.fault.get_or_insert(format!(
+                "the server answered the call of {name} twice with different results"
+            ));
         }
     }
 
@@ -167,7 +168,7 @@ impl McpParser {
     ) -> Vec<u8> {
         self.answered.push(verdict.result);
         if let Some(line) = self.other_line.take() {
-            let of_line = failed(format!("wrote to standard output what is no message: {line}")).verdict;
+            let of_line = failed(format!("wrote non-MCP output to standard output: {line}")).verdict;
             verdict.result = FrameworkResult::Failed;
             verdict.reason = None;
             of_line.failures.into_iter().for_each(|failure| verdict.push_failure(failure));

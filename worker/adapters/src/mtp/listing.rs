@@ -123,19 +123,16 @@ impl ListingDialogue for MtpListing {
         match &self.state.answer {
             Some(Err(error)) => {
                 let error = scan::truncated(&error.to_string(), 2000).to_owned();
-                return Err(damaged(format!("{} was answered with {error}", method::DISCOVER)));
+                return Err(damaged(format!("{} failed: {error}", method::DISCOVER)));
             }
             Some(Ok(())) => {}
             None if self.session.awaited_opening().is_some() && is_well => {
-                let reason = "it exited and had connected to no client".to_owned();
+                let reason = "it exited without connecting to Heeler".to_owned();
                 return Err(ListingError::NotThisFramework { framework: NAME, reason });
             }
             None if self.session.awaited_opening().is_some() => return Err(ListingError::of_exit(output)),
             None if is_well => {
-                return Err(damaged(format!(
-                    "it exited with code 0 before it answered {}",
-                    method::DISCOVER
-                )));
+                return Err(damaged(format!("it exited with code 0 before answering {}", method::DISCOVER)));
             }
             None => return Err(ListingError::of_recognized_exit(output)),
         }
@@ -143,7 +140,7 @@ impl ListingDialogue for MtpListing {
         if self.state.repeated > 0 {
             let repeated = self.state.repeated;
             warnings.push(format!(
-                "lists {repeated} tests under the uid of another one: they run together, as one test"
+                "lists {repeated} tests with the uid of another test; they run together as one test"
             ));
         }
         Ok(AdapterListing {

@@ -145,7 +145,7 @@ impl MtpSession {
     fn break_connection(&mut self, index: usize, reason: String) {
         self.connections[index].state = ConnectionState::Broken;
         let reason = scan::truncated(&reason, SHOWN_CHARACTERS).to_owned();
-        self.fault.get_or_insert_with(|| format!("its messages are in error: {reason}"));
+        self.fault.get_or_insert_with(|| format!("invalid message: {reason}"));
     }
 
     fn on_message(
@@ -248,7 +248,7 @@ fn answer(id: &RequestId, method: &str) -> Vec<u8> {
             rpc::encode_result(id, &Value::Null).to_vec()
         }
         _ => {
-            let error = RpcError::new(code::METHOD_NOT_FOUND, "the method is not offered");
+            let error = RpcError::new(code::METHOD_NOT_FOUND, "method not found");
             rpc::encode_error(id, &error).to_vec()
         }
     }

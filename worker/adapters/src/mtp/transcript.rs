@@ -218,7 +218,7 @@ impl RunDialogue {
             Err(error) if error.code == code::REQUEST_CANCELLED => self.queued.clear(),
             Err(error) if asked.iter().any(has_begun) => {
                 let error = shown(&error);
-                self.fault.get_or_insert(format!("{} was answered with {error}", method::RUN));
+                self.fault.get_or_insert(format!("{} failed: {error}", method::RUN));
                 self.queued.clear();
             }
             // Some frameworks reject the whole request because of one test name, so retry with halves.

@@ -139,7 +139,7 @@ class ForkServer:
         number = dict(request["env"]).get(MUTANT)
         was_reached = getattr(getattr(builtins, "__hg__", None), "was_reached", None)
         if number and was_reached is not None and was_reached(int(number)):
-            return {"k": "refused", "reason": "its mutant was reached before there was a test"}
+            return {"k": "refused", "reason": "its mutant was reached before any test ran"}
         return None
 
     def fork(self, request, descriptors):

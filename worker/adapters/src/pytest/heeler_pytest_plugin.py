@@ -33,7 +33,7 @@ def check_versions():
             found = f"{module.__name__} {module.__version__} ({os.path.dirname(module.__file__)})"
             needed = f"{module.__name__} {oldest[0]}.{oldest[1]} or newer"
             python = f"{sys.executable} -m pip install --upgrade pytest pluggy"
-            raise pytest.UsageError(f"Heeler needs {needed}, and found {found}; to upgrade it: {python}")
+            raise pytest.UsageError(f"Heeler needs {needed}, but found {found}; upgrade with: {python}")
 
 
 check_versions()
@@ -386,7 +386,7 @@ class RunningTest:
         state = next((one for one in ("failed", "skipped", "passed") if one in self.outcomes), None)
         if state is None:
             state = "failed"
-            self.failures = [{"message": "pytest reported no result of this test"}]
+            self.failures = [{"message": "pytest reported no result for this test"}]
         report = {"k": "end", "i": self.index, "f": fence, "state": state, "ms": round(self.duration * 1000, 3)}
         if state == "skipped" and self.reason:
             report["message"] = shortened(self.reason)
@@ -551,7 +551,7 @@ class Plugin:
             session._setupstate.teardown_exact(None)
         except BaseException as error:
             text = describe_exception(error)
-            message = f"a fixture of the session failed in its tear-down: {describe_failure(text)['message']}"
+            message = f"a session fixture failed in its tear-down: {describe_failure(text)['message']}"
             self.channel.send({"k": "failure", "message": message, "stack": shortened(text)})
         if not self.is_listing():
             # Each part was collected separately.
@@ -570,10 +570,10 @@ class Plugin:
         return result
 
     def report_exit_status(self, status):
-        message = f"a plugin or conftest.py has set the exit status of this session of pytest to {int(status)}"
+        message = f"a plugin or conftest.py set the exit status of this pytest session to {int(status)}"
         count = len(self.begun_items)
         # A threshold for the whole suite needs all tests in one session.
-        message += f" at its end, after {count} of the tests; with -j1 one session runs all of them"
+        message += f" after {count} of the tests; use -j1 to run all tests in one session"
         self.channel.send({"k": "failure", "message": message})
 
     @pytest.hookimpl(trylast=True)
@@ -584,7 +584,7 @@ class Plugin:
             try:
                 self.coverage.combine()
             except Exception as error:
-                self.channel.write_error(f"{self.coverage.own} was not combined: {error!r}")
+                self.channel.write_error(f"failed to combine coverage data {self.coverage.own}: {error!r}")
         # If a process exits without this report, the tear-down of its session ended it.
         self.channel.send({"k": "stopped"})
 
@@ -643,7 +643,7 @@ class Plugin:
         path = str(collector.path)
         self.paths[path] = None
         if path in self.skipped_paths and isinstance(collector, pytest.File):
-            error = CollectErrorRepr("the process died while it collected this file")
+            error = CollectErrorRepr("the process died while collecting this file")
             report = CollectReport(collector.nodeid, "failed", error, [])
             self.collect_reports[collector.nodeid] = (path, report)
             # The file is not touched: the hook's implementation returns the result of collect().
@@ -690,7 +690,7 @@ class Plugin:
         for path in list(self.paths):
             self.paths[os.path.dirname(path)] = None
         if self.failure_limit:
-            message = "-x and --maxfail have no effect: --fail-fast and --max-fail of heeler end a run early"
+            message = "-x and --maxfail have no effect; use --fail-fast or --max-fail of heeler"
             self.channel.add({"k": "warning", "message": message})
         self.channel.add({"k": "depends", "paths": [to_handle(path) for path in self.paths]})
         self.channel.send({"k": "listed"})
@@ -753,7 +753,7 @@ class Plugin:
             self.running = None
             self.channel.fences += 1
             return True
-        self.running.add_failure(f"its process ended with the status {status}")
+        self.running.add_failure(f"the test process exited with status {status}")
         return False
 
     def collect_files(self, session, paths):
@@ -808,7 +808,7 @@ class Plugin:
                 # For example the second of two files with the same name, which can be imported without the first.
                 self.running.add_failure(known_error)
             elif not self.running.outcomes:
-                message = f"pytest did not collect {nodeid} in this process, though it had listed it"
+                message = f"pytest listed {nodeid} but did not collect it in this process"
                 self.running.add_failure(message)
         elif report.skipped:
             self.running.outcomes.add("skipped")

@@ -162,7 +162,8 @@ impl TranscriptParser for PytestParser {
     fn on_exit(&mut self, code: i32, _events: &mut Vec<TranscriptEvent>) {
         // A session that exits with code 0 during its tear-down did not end properly.
         if code == 0 && self.is_complete() && !self.is_stopped {
-            let text = "the process exited with code 0 before the end of its session: in the tear-down of a fixture?";
+            let text = "the process exited with code 0 before the end of its session, perhaps in the tear-down of a \
+                        fixture";
             self.session_failure.get_or_insert(text.to_owned());
         }
     }

@@ -138,7 +138,7 @@ impl TapParser {
             TapLine::Plan { count, reason } if depth == 0 => {
                 self.close_point(events);
                 if self.plan.replace(count).is_some() {
-                    self.fault.get_or_insert("it has more than one plan".to_owned());
+                    self.fault.get_or_insert("more than one plan".to_owned());
                 }
                 self.is_plan_last = self.told[0] > 0;
                 self.skip_reason = reason.filter(|_| count == 0);
@@ -169,7 +169,7 @@ impl TapParser {
         self.told.resize(depth + 1, 0);
         self.told[depth] += 1;
         if depth == 0 && self.is_plan_last {
-            self.fault.get_or_insert("its plan is neither before its points nor behind them".to_owned());
+            self.fault.get_or_insert("the plan is neither before nor after the tests".to_owned());
         }
         let number = point.number.unwrap_or(self.told[depth]);
         if depth == 0
@@ -226,18 +226,16 @@ impl TapParser {
             fail(format!("Bail out! {reason}").trim_end().to_owned());
         }
         if let Some(fault) = &self.fault {
-            fail(format!("the TAP report is wrong: {fault}"));
+            fail(format!("invalid TAP: {fault}"));
         }
         let told = self.told[0];
         match self.plan {
-            None if self.bail_out.is_none() => {
-                fail(format!("the TAP report has no plan; {} told", points(told)))
-            }
+            None if self.bail_out.is_none() => fail(format!("no TAP plan; {} reported", points(told))),
             Some(planned) if planned != told && self.bail_out.is_none() => {
-                fail(format!("the plan is not kept: {} planned, {told} told", points(planned)));
+                fail(format!("{} planned, {told} reported", points(planned)));
             }
             Some(planned) if self.numbers.greatest > planned => {
-                fail(format!("point {} is not one of the {planned} planned", self.numbers.greatest));
+                fail(format!("test {} is outside the plan of {planned}", self.numbers.greatest));
             }
             _ => {}
         }
@@ -261,7 +259,7 @@ impl TapParser {
 }
 
 fn points(count: u64) -> String {
-    if count == 1 { "1 point was".to_owned() } else { format!("{count} points were") }
+    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
 impl TranscriptParser for TapParser {
@@ -322,10 +320,10 @@ impl PointNumbers {
     fn insert(&mut self, number: u64) -> Result<(), String> {
         self.greatest = self.greatest.max(number);
         if number <= self.complete || self.ahead.contains(&number) {
-            return Err(format!("point {number} is told twice"));
+            return Err(format!("test {number} is reported twice"));
         }
         if self.ahead.len() >= MAX_AHEAD {
-            return Err(format!("point {} is missing while later ones are told", self.complete + 1));
+            return Err(format!("test {} is missing, but later tests are reported", self.complete + 1));
         }
         self.ahead.insert(number);
         while self.ahead.remove(&(self.complete + 1)) {
@@ -375,19 +373,19 @@ mod tests {
             ("1..0 # SKIP no net\n", 0, Skipped, ""),
             ("1..0\n", 0, Skipped, ""),
             ("1..0\n", 3, Failed, "exited with code 3"),
-            ("1..0\nok 1\n", 0, Failed, "the plan is not kept: 0 points were planned, 1 told"),
-            ("ok 1\n1..0\n", 0, Failed, "the plan is not kept: 0 points were planned, 1 told"),
-            ("ok 1\n1..2\nok 2\n", 0, Failed, "its plan is neither before its points nor behind them"),
+            ("1..0\nok 1\n", 0, Failed, "0 tests planned, 1 reported"),
+            ("ok 1\n1..0\n", 0, Failed, "0 tests planned, 1 reported"),
+            ("ok 1\n1..2\nok 2\n", 0, Failed, "the plan is neither before nor after the tests"),
             ("ok 1\n1..1\n# comment\nnoise\n", 0, Passed, ""),
             ("ok 1\n    1..1\n    ok 1\nok 2\n1..2\n", 0, Passed, ""),
             ("1..0 # SKIP no net\n", 1, Failed, "exited with code 1"),
-            ("1..3\nok 1\n", 0, Failed, "the plan is not kept: 3 points were planned, 1 told"),
-            ("1..1\nok 1\nok 2\n", 0, Failed, "the plan is not kept: 1 point was planned, 2 told"),
-            ("ok 1\n", 0, Failed, "has no plan; 1 point was told"),
-            ("", 0, Failed, "has no plan; 0 points were told"),
-            ("1..2\nok 1\nok 1\n", 0, Failed, "point 1 is told twice"),
-            ("1..2\nok 1\nok 3\n", 0, Failed, "point 3 is not one of the 2 planned"),
-            ("1..2\nok 1\nok 0\n", 0, Failed, "point 0 is told twice"),
+            ("1..3\nok 1\n", 0, Failed, "3 tests planned, 1 reported"),
+            ("1..1\nok 1\nok 2\n", 0, Failed, "1 test planned, 2 reported"),
+            ("ok 1\n", 0, Failed, "no TAP plan; 1 test reported"),
+            ("", 0, Failed, "no TAP plan; 0 tests reported"),
+            ("1..2\nok 1\nok 1\n", 0, Failed, "test 1 is reported twice"),
+            ("1..2\nok 1\nok 3\n", 0, Failed, "test 3 is outside the plan of 2"),
+            ("1..2\nok 1\nok 0\n", 0, Failed, "test 0 is reported twice"),
             ("1..1\n1..1\nok\n", 0, Failed, "more than one plan"),
             ("1..1\nnot ok 1 - a\n", 1, Failed, "not ok 1 - a"),
             ("1..1\nnot ok 1 - a\n", 0, Failed, "not ok 1 - a"),
