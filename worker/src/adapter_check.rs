@@ -54,7 +54,7 @@ pub enum AdapterCheckError {
     #[error(transparent)]
     Start(SpawnError),
     /// The system refused pipes or sockets to talk to the program.
-    #[error("talk to {}", path.display())]
+    #[error("communicate with {}", path.display())]
     Talk {
         /// Path of the program.
         path: PathBuf,

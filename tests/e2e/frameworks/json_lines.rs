@@ -169,7 +169,7 @@ fn process_that_closes_its_output_in_a_test_is_ended() {
     let settings = "startup-timeout = \"1s\"\ngrace-period = \"100ms\"";
     let run = run_named("json-lines-stdio-closes-output", settings, &all_names());
     assert_states(&run, "timed-out");
-    let said = "the process closed its reports and did not exit within ";
+    let said = "the process closed its report channel but did not exit within ";
     assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
 }
 

@@ -149,7 +149,7 @@ fn check_adapter_passes_the_examples_which_kill_their_process() {
         for rule in ["stop", "unknown-test", "next-request", "request-order", "long-requests"] {
             ran.line_with(&["ok  ", rule]);
         }
-        ran.line_with(&["note", "signal 9", "test_kills_its_process", "no fault of the adapter"]);
+        ran.line_with(&["note", "signal 9", "test_kills_its_process", "not a fault of the adapter"]);
         assert!(!ran.stdout.contains("FAILED"), "{ran}");
     }
 }
@@ -161,7 +161,7 @@ fn check_adapter_explains_what_is_wrong() {
     let fixture = fixture.to_str().unwrap();
     let words = ["check-adapter", "--timeout", LONG_LIMIT, "python3", "--", "-S", fixture, "exits-with-3"];
     let ran = world.run(&words).assert_code(2);
-    ran.line_with(&["FAILED", "stop", "after stop the process exits with code 0"]);
+    ran.line_with(&["FAILED", "stop", "after \"stop\", the process exits with code 0"]);
     ran.line_with(&["sent", "{\"k\":\"stop\"}"]);
     ran.line_with(&["received", "the process exited with code 3"]);
     ran.line_with(&["expected", "it exits with code 0"]);

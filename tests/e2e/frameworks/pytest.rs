@@ -300,7 +300,7 @@ fn version_that_is_too_old_is_one_error_that_names_the_oldest() {
     let Some(python) = python() else { return };
     for (module, expected) in [
         ("pytest", "ERROR: Heeler needs pytest 7.4 or newer, but found pytest 7.2.1 ("),
-        ("pluggy", "ERROR: Heeler needs pluggy 1.2 or newer, and found pluggy 1.0.0 ("),
+        ("pluggy", "ERROR: Heeler needs pluggy 1.2 or newer, but found pluggy 1.0.0 ("),
     ] {
         let version = if module == "pytest" { "7.2.1" } else { "1.0.0" };
         let world = world(&["test_shared.py", "conftest.py"]);

@@ -24,7 +24,7 @@ impl DialogueStall {
     pub(super) fn description(self) -> &'static str {
         match self {
             Self::RequestUnread => "the process did not read its next request",
-            Self::ReportsClosed => "the process closed its reports and did not exit",
+            Self::ReportsClosed => "the process closed its report channel but did not exit",
         }
     }
 }

@@ -94,12 +94,12 @@ impl CheckConversation {
     pub(crate) fn describe_end(&self) -> String {
         let end = match (self.code, self.signal) {
             (Some(code), _) => format!("the process exited with code {code}"),
-            (None, Some(signal)) => format!("the process was ended by signal {signal}"),
-            (None, None) => "the process closed its reports and did not exit".to_owned(),
+            (None, Some(signal)) => format!("the process was killed by signal {signal}"),
+            (None, None) => "the process closed its report channel but did not exit".to_owned(),
         };
         let text = String::from_utf8_lossy(&self.stderr);
         match text.lines().rev().find(|line| !line.trim().is_empty()) {
-            Some(line) => format!("{end}; its standard error: {}", shortened(line.trim())),
+            Some(line) => format!("{end}; standard error: {}", shortened(line.trim())),
             None => end,
         }
     }

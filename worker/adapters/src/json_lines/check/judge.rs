@@ -100,7 +100,7 @@ pub(super) fn judge(conversation: &CheckConversation, carrier: JsonLines) -> Jud
             CheckMoment::Reported(report) => judge.on_report(report),
             CheckMoment::NoReply(reply) => judge.on_no_reply(*reply, place),
             CheckMoment::EndedBefore(reply) => judge.on_ended_before(*reply),
-            CheckMoment::RequestsEnded => judge.last_sent = "the end of the requests".to_owned(),
+            CheckMoment::RequestsEnded => judge.last_sent = "the end of input".to_owned(),
             CheckMoment::NoExit => judge.on_no_exit(),
         }
         if judge.found.is_unanswered {
@@ -143,7 +143,7 @@ impl ConversationJudge<'_> {
         let is_first = !std::mem::replace(&mut self.has_reported, true);
         if seen.is_too_long {
             let came = format!(
-                "a line of more than 1 MiB that begins {}",
+                "a line longer than 1 MiB, starting with {}",
                 shown(&seen.line[..seen.line.len().min(80)])
             );
             return self.broken(CheckRule::LineLength, came, "lines of at most 1 MiB");
@@ -155,7 +155,7 @@ impl ConversationJudge<'_> {
             if is_output {
                 return;
             }
-            return self.broken(CheckRule::Json, shown(&seen.line), "one JSON object in each line");
+            return self.broken(CheckRule::Json, shown(&seen.line), "one JSON object per line");
         };
         self.last_fence = self.last_fence.max(report.fence().unwrap_or_default());
         let line = shown(&seen.line);
@@ -170,7 +170,7 @@ impl ConversationJudge<'_> {
 
     fn on_hello(&mut self, report: &ReportLine, is_first: bool, line: &str) {
         let expected =
-            format!("hello as the first report, with a version from 1 to {}", self.offered_version);
+            format!("\"hello\" as the first report, with a version from 1 to {}", self.offered_version);
         let version = report.member("v");
         let is_known = version.is_null()
             || version.as_u64().is_some_and(|version| (1..=self.offered_version).contains(&version));
@@ -183,7 +183,7 @@ impl ConversationJudge<'_> {
 
     fn on_listing_report(&mut self, report: &ReportLine, line: &str) {
         if !matches!(self.open.front(), Some(OpenRequest::List)) {
-            let expected = "tests are listed only after a list, and nothing follows listed";
+            let expected = "tests only after \"list\", and nothing after \"listed\"";
             return self.broken(CheckRule::ReportsOnRequest, line, expected);
         }
         if report.kind() == "listed" {
@@ -202,7 +202,7 @@ impl ConversationJudge<'_> {
         match report.text("id").filter(|id| !id.is_empty()) {
             Some(id) if has_members(report, &MEMBERS) => {
                 if self.ids.contains(&id) {
-                    self.broken(CheckRule::UniqueIds, line, "an id that was not listed before");
+                    self.broken(CheckRule::UniqueIds, line, "a unique id");
                 }
                 if report.text("skip").is_none() && report.text("broken").is_none() && !self.ids.contains(&id)
                 {
@@ -211,8 +211,8 @@ impl ConversationJudge<'_> {
                 self.ids.push(id);
             }
             _ => {
-                let expected = "\"id\":TEXT, and \"name\", \"file\", \"skip\", \"broken\" as texts, \"line\" as a number from 1, \
-                                \"tags\" as a list of texts, where they are there";
+                let expected = "\"id\" a string; if present, \"name\", \"file\", \"skip\" and \"broken\" strings, \
+                                \"line\" a number from 1, \"tags\" a list of strings";
                 self.broken(CheckRule::TestMembers, line, expected);
             }
         }
@@ -220,7 +220,8 @@ impl ConversationJudge<'_> {
 
     fn on_run_report(&mut self, report: &ReportLine, line: &str) {
         let Some(OpenRequest::Run(run)) = self.open.front() else {
-            let expected = "begin, end and done only while a run is open, and nothing after done";
+            let expected =
+                "\"begin\", \"end\" and \"done\" only during a \"run\", and nothing after \"done\"";
             return self.broken(CheckRule::ReportsOnRequest, line, expected);
         };
         let run = *run;
@@ -251,10 +252,8 @@ impl ConversationJudge<'_> {
         let none = format!("no further report within {limit}");
         match late {
             Some(report) => {
-                let came = format!(
-                    "nothing within {limit}, and {} after its requests had ended",
-                    shown(&report.line)
-                );
+                let came =
+                    format!("nothing within {limit}, then {} after the end of input", shown(&report.line));
                 self.broken(CheckRule::AtOnce, came, "each report is flushed when it is written");
             }
             None => self.on_missing(reply, none),
@@ -272,8 +271,10 @@ impl ConversationJudge<'_> {
             let misplaced = self.misplaced_report().filter(|_| !self.has_reported);
             return match misplaced {
                 Some(line) => {
-                    let came = format!("{line} elsewhere, and no report");
-                    self.broken(CheckRule::Carrier, came, "reports on descriptor 3 if HEELER_CHANNEL is 3; on standard output, each behind the byte 0x1E, if it is stdio");
+                    let came = format!("{line} on another stream, and no report on the channel");
+                    let expected = "reports on descriptor 3 if HEELER_CHANNEL is 3, or on standard output, each after \
+                                    the byte 0x1E, if it is stdio";
+                    self.broken(CheckRule::Carrier, came, expected);
                 }
                 None if self.has_reported => self.broken(CheckRule::Listed, came, "{\"k\":\"listed\"}"),
                 None => self.broken(CheckRule::Start, came, "an answer to the first request"),
@@ -291,7 +292,7 @@ impl ConversationJudge<'_> {
         } else {
             CheckRule::Done
         };
-        self.broken(rule, came, "the ends of all requested tests, and {\"k\":\"done\"}");
+        self.broken(rule, came, "an \"end\" for each requested test, and {\"k\":\"done\"}");
     }
 
     /// Returns a report on the wrong stream, where Heeler does not read it.
@@ -333,7 +334,7 @@ impl ConversationJudge<'_> {
             let expected: Vec<u64> = (1..=self.last_fence).collect();
             if !numbers.starts_with(&expected) {
                 let came =
-                    format!("the fences {numbers:?} on {name}, and reports behind fence {}", self.last_fence);
+                    format!("fences {numbers:?} on {name}, but reports after fence {}", self.last_fence);
                 let expected =
                     format!("the lines \"\\u001e{fence} 1\" to \"\\u001e{fence} {}\"", self.last_fence);
                 return self.broken(CheckRule::Fence, came, expected);
@@ -347,10 +348,13 @@ fn end_run(answer: &JudgedRunRequest) -> Option<(CheckRule, String)> {
     for (id, progress) in answer.tests.iter().zip(&answer.progress) {
         match progress {
             JudgedTest::Running => {
-                return Some((CheckRule::Done, format!("the end of {id:?} before done")));
+                return Some((CheckRule::Done, format!("\"end\" of {id:?} before \"done\"")));
             }
             JudgedTest::Waiting => {
-                return Some((CheckRule::AllTests, format!("begin and end of {id:?} before done")));
+                return Some((
+                    CheckRule::AllTests,
+                    format!("\"begin\" and \"end\" of {id:?} before \"done\""),
+                ));
             }
             JudgedTest::Ended(_) => {}
         }
@@ -364,7 +368,7 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
     let index = report.index().filter(|index| *index < answer.tests.len());
     let Some(index) = index else {
         let expected = match answer.tests.len() {
-            0 => "no report but done".to_owned(),
+            0 => "no report other than \"done\"".to_owned(),
             count => format!("\"i\" from 0 to {}", count - 1),
         };
         return Some((CheckRule::Selection, expected));
@@ -388,22 +392,23 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
             *progress = JudgedTest::Running;
             None
         }
-        ("begin", _) => Some((CheckRule::BeginEnd, format!("one begin of {id:?}"))),
+        ("begin", _) => Some((CheckRule::BeginEnd, format!("one \"begin\" of {id:?}"))),
         ("end", JudgedTest::Running) => {
             let state = report.text("state").filter(|state| is_state(&Value::from(state.as_str())));
             let are_well = has_members(report, members_of_failure);
             let Some(state) = state.filter(|_| are_well) else {
                 return wrong(
-                    "\"state\" passed, failed or skipped; \"ms\" a number, \"line\" a number from 1, \"failures\" a list of objects, the others texts",
+                    "\"state\" passed, failed or skipped; \"ms\" a number, \"line\" a number from 1, \"failures\" a \
+                     list of objects, other members strings",
                 );
             };
             *progress = JudgedTest::Ended(state);
             None
         }
         ("end", JudgedTest::Waiting) => {
-            Some((CheckRule::BeginEnd, format!("begin of {id:?} before its end")))
+            Some((CheckRule::BeginEnd, format!("\"begin\" of {id:?} before its \"end\"")))
         }
-        ("end", _) => Some((CheckRule::BeginEnd, format!("one end of {id:?}"))),
+        ("end", _) => Some((CheckRule::BeginEnd, format!("one \"end\" of {id:?}"))),
         // Parts, outputs and files come between them.
         (kind, JudgedTest::Running) => {
             let are_well = match kind {
@@ -425,13 +430,15 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
             };
             (!are_well).then(|| {
                 wrong(match kind {
-                    "part" => "\"name\" a text; \"state\" passed, failed or skipped, where it is there",
-                    "out" => "\"s\" out or err, and \"t\" a text",
+                    "part" => "\"name\" a string; \"state\", if present, passed, failed or skipped",
+                    "out" => "\"s\" out or err, and \"t\" a string",
                     _ => "\"path\" an absolute path",
                 })
             })?
         }
-        (kind, _) => Some((CheckRule::PartInTest, format!("{kind} of {id:?} between its begin and its end"))),
+        (kind, _) => {
+            Some((CheckRule::PartInTest, format!("\"{kind}\" of {id:?} between its \"begin\" and \"end\"")))
+        }
     }
 }
 

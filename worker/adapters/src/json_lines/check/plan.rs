@@ -134,17 +134,17 @@ impl AdapterCheck {
             ConversationKind::JoinedRequests if self.has_no_exit => see(CheckRule::Stop),
             ConversationKind::LongRequests => see(CheckRule::UnknownMembers),
             ConversationKind::RunAll if self.waiting.is_empty() => {
-                Some("it lists no test that may run".to_owned())
+                Some("the program lists no runnable tests".to_owned())
             }
             ConversationKind::Selection | ConversationKind::UnknownTest if self.ended.is_empty() => {
-                Some("no test has ended in an orderly way".to_owned())
+                Some("no test ended normally".to_owned())
             }
             ConversationKind::RequestOrder if states.len() < 2 => {
-                Some("it takes two tests that end in different states, among the first 16".to_owned())
+                Some("needs two tests with different results among the first 16".to_owned())
             }
             ConversationKind::RequestOrder | ConversationKind::UnknownTest => see(CheckRule::Selection),
             ConversationKind::NextRequest if self.ended.len() < 2 => {
-                Some("it takes two tests that end in an orderly way".to_owned())
+                Some("needs two tests that end normally".to_owned())
             }
             // A report after the answer might be read only after the next request.
             ConversationKind::NextRequest => see(CheckRule::ReportsOnRequest),
@@ -174,12 +174,12 @@ impl AdapterCheck {
         self.listed = judgement.listed.unwrap_or_default();
         self.waiting = without_repetitions(&judgement.runnable);
         if self.waiting.len() > MAX_TESTS {
-            self.notes.push(format!("of {} tests the first {MAX_TESTS} are run", self.waiting.len()));
+            self.notes.push(format!("only the first {MAX_TESTS} of {} tests were run", self.waiting.len()));
             self.waiting.truncate(MAX_TESTS);
         }
         judgement.broken.into_iter().for_each(|broken| self.record(broken));
         if !is_listed {
-            self.obstacle = Some("its first listing has no end".to_owned());
+            self.obstacle = Some("the first listing did not end".to_owned());
             return;
         }
         self.tried.extend([Start, Carrier, AtOnce, Json, LineLength, Hello, ReportsOnRequest, Listed]);
@@ -195,7 +195,7 @@ impl AdapterCheck {
                 (None, None) => format!("no further report within {}", conversation.limit),
                 _ => conversation.describe_end(),
             };
-            self.notes.push(format!("{end} while {names} ran, which is no fault of the adapter"));
+            self.notes.push(format!("{end} while {names} ran, which is not a fault of the adapter"));
         }
         let answers = judgement.runs.iter().flat_map(|run| run.tests.iter().zip(&run.progress));
         let mut reported = left;
@@ -216,7 +216,7 @@ impl AdapterCheck {
             self.tried.extend([CheckRule::BeginEnd, CheckRule::ReportMembers]);
             self.tried.extend([CheckRule::AllTests, CheckRule::Done]);
         } else if is_faulty {
-            self.obstacle = Some("a run is not answered".to_owned());
+            self.obstacle = Some("a run was not answered".to_owned());
         }
         judgement.broken.into_iter().for_each(|broken| self.record(broken));
     }
@@ -240,7 +240,7 @@ impl AdapterCheck {
         let Some(rule) = stage.own_rule() else { return };
         self.record_details(&judgement);
         if stage == ConversationKind::SlowReader && !conversation.had_to_wait {
-            let reason = "its listing fits into the buffer of the channel".to_owned();
+            let reason = "the listing fits into the buffer of the channel".to_owned();
             self.untried.insert(rule, reason);
             return;
         }
@@ -290,9 +290,9 @@ impl AdapterCheck {
                     let came = format!("{UNKNOWN_ID:?} ended as {state}");
                     broken(
                         CheckRule::UnknownTest,
-                        "a run with it",
+                        "a run with this id",
                         came,
-                        "failed, or no report of it".to_owned(),
+                        "failed, or no report for this id".to_owned(),
                     )
                 }
                 _ => None,
@@ -305,7 +305,7 @@ impl AdapterCheck {
                 });
                 let (id, state) = other?;
                 let came = format!("{id:?} ended as {state}");
-                let expected = format!("{}, as before; or the test is flaky", states[id]);
+                let expected = format!("{}, as before (unless the test is flaky)", states[id]);
                 broken(CheckRule::RequestOrder, "a run of the tests in reverse order", came, expected)
             }
             _ => None,
@@ -329,9 +329,11 @@ impl AdapterCheck {
             let reason = match (rule, self.untried.get(&rule)) {
                 (_, Some(reason)) => reason.clone(),
                 (CheckRule::PartInTest, None) if self.obstacle.is_none() => {
-                    "it reports no part, output or file".to_owned()
+                    "no part, output or file was reported".to_owned()
                 }
-                (CheckRule::Fence, None) if self.obstacle.is_none() => "it announces no fence".to_owned(),
+                (CheckRule::Fence, None) if self.obstacle.is_none() => {
+                    "the program uses no fences".to_owned()
+                }
                 (_, None) => self.obstacle.clone().unwrap_or_else(|| "no test was run".to_owned()),
             };
             RuleFinding::NotTried { reason }

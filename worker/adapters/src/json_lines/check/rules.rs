@@ -37,36 +37,36 @@ macro_rules! check_rules {
 check_rules! {
     Start = "start", "start", "the process answers its first request";
     TwoProcesses = "two-processes", "start", "two processes work at the same time";
-    Carrier = "carrier", "carriers", "reports are written where the variable HEELER_CHANNEL says";
-    AtOnce = "at-once", "lines", "reports are written at once, and not when the process exits";
-    Json = "json", "lines", "each report is a JSON object in a line of its own";
+    Carrier = "carrier", "carriers", "reports are written to the channel that HEELER_CHANNEL names";
+    AtOnce = "at-once", "lines", "reports are flushed at once, not when the process exits";
+    Json = "json", "lines", "each report is a JSON object on its own line";
     LineLength = "line-length", "lines", "no report is longer than 1 MiB";
     JoinedRequests = "joined-requests", "lines", "requests that arrive together are each answered";
     CutRequests = "cut-requests", "lines", "a request that arrives in pieces is answered";
     LongRequests = "long-requests", "lines", "a request of 256 KiB is answered";
-    SlowReader = "slow-reader", "lines", "no report is lost while nobody reads";
-    Hello = "hello", "versions", "hello is the first report, once, with a version that was offered";
-    LaterVersion = "later-version", "versions", "a request of a later version is answered in an own one";
+    SlowReader = "slow-reader", "lines", "no report is lost if Heeler reads slowly";
+    Hello = "hello", "versions", "\"hello\" is the first report, sent once, with an offered version";
+    LaterVersion = "later-version", "versions", "a request with a newer version is answered in a supported one";
     UnknownMembers = "unknown-members", "unknown-words", "unknown members of requests are ignored";
     UnknownRequests = "unknown-requests", "unknown-words", "unknown requests are ignored";
-    ReportsOnRequest = "reports-on-request", "order", "reports answer the open request, and follow no other";
-    Listed = "listed", "listing", "a listing ends with one listed";
-    TestMembers = "test-members", "listing", "each listed test has an id, and members of the right types";
+    ReportsOnRequest = "reports-on-request", "order", "reports are sent only for the open request";
+    Listed = "listed", "listing", "a listing ends with one \"listed\"";
+    TestMembers = "test-members", "listing", "each listed test has an id and members of the right types";
     UniqueIds = "unique-ids", "listing", "no id is listed twice";
     StableListing = "stable-listing", "listing", "each process lists the same tests in the same order";
     BeginEnd = "begin-end", "running", "each test begins once and then ends once";
-    PartInTest = "part-in-test", "running", "parts, output and files are those of a test that runs";
+    PartInTest = "part-in-test", "running", "parts, output and files belong to a running test";
     ReportMembers = "report-members", "results", "reports of a run have members of the right types";
-    AllTests = "all-tests", "running", "every requested test is reported before done";
-    Done = "done", "running", "a run is answered by one done, after all of its tests have ended";
-    Selection = "selection", "running", "only requested tests run, and i counts within the request";
-    RequestOrder = "request-order", "running", "i follows the order of the request, not that of the listing";
-    NoTests = "no-tests", "running", "a request without tests is answered by done";
+    AllTests = "all-tests", "running", "every requested test is reported before \"done\"";
+    Done = "done", "running", "a run is answered by one \"done\" after all its tests have ended";
+    Selection = "selection", "running", "only requested tests run, and \"i\" is the index in the request";
+    RequestOrder = "request-order", "running", "\"i\" follows the order of the request, not of the listing";
+    NoTests = "no-tests", "running", "a request without tests is answered by \"done\"";
     NextRequest = "next-request", "running", "a process answers several requests, one after the other";
-    UnknownTest = "unknown-test", "running", "an id that is not listed fails or is left out, and the others run";
+    UnknownTest = "unknown-test", "running", "an unlisted id fails or is ignored, and the other tests run";
     Fence = "fence", "outputs", "fences are written to both outputs, counted from 1";
-    Stop = "stop", "end", "after stop the process exits with code 0";
-    EndOfInput = "end-of-input", "end", "the process exits when its requests end";
+    Stop = "stop", "end", "after \"stop\", the process exits with code 0";
+    EndOfInput = "end-of-input", "end", "the process exits at the end of its input";
 }
 
 /// How a rule was broken.
