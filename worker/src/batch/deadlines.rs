@@ -99,7 +99,7 @@ impl Deadlines {
 
     /// Returns why the process is being ended, as worded in the framework's stop request.
     pub(crate) fn terminate_reason_text(&self) -> &'static str {
-        self.terminate_reason.map_or("the process is ended", BatchTerminateReason::text)
+        self.terminate_reason.map_or("the process is being terminated", BatchTerminateReason::text)
     }
 
     pub(super) fn is_ending(&self) -> bool {

@@ -63,7 +63,7 @@ impl BatchTerminateReason {
             | Self::RequestUntaken
             | Self::MemoryLimit(_)
             | Self::ServerEnded
-            | Self::Decided => "the process is ended",
+            | Self::Decided => "the process is being terminated",
         }
     }
 }

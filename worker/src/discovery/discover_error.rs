@@ -46,11 +46,11 @@ pub(super) enum DiscoverError {
     DanglingLink { program: String, target: PathBuf },
     #[error("{program} is not executable")]
     NotExecutable { program: String },
-    #[error("{program} can't be inspected: {source}")]
+    #[error("cannot inspect {program}: {source}")]
     Unreadable { program: String, source: std::io::Error },
     #[error("unknown framework {name:?} (available: {known})")]
     UnknownFramework { name: String, known: String },
-    #[error("failed to list the tests of {program}: failed to {}", error_chain(.source))]
+    #[error("failed to list the tests of {program}: cannot {}", error_chain(.source))]
     Prepare { program: String, source: PrepareError },
     #[error("failed to list the tests of {program}: {source}")]
     Capture { program: String, source: CaptureError },

@@ -97,11 +97,9 @@ impl TestDirectory {
         });
         match (removed.await, kept_in) {
             (Ok(Some(Ok(true))), Some(target)) => {
-                Some(format!("files of the tests' temporary directory are kept in {}", target.display()))
+                Some(format!("kept the tests' temporary files in {}", target.display()))
             }
-            (Ok(Some(Err(error))), _) => {
-                Some(format!("files of the tests' temporary directory could not be kept: {error}"))
-            }
+            (Ok(Some(Err(error))), _) => Some(format!("could not keep the tests' temporary files: {error}")),
             // No files were kept.
             (Ok(_) | Err(_), _) => None,
         }

@@ -557,7 +557,7 @@ impl MarkerGrammar for Catch2Grammar {
 
 /// Returns the failure for a failed test without a failed assertion.
 pub(super) fn failure_by_tags() -> Failure {
-    let text = "no assertion failed, but its tags make it a failure".to_owned();
+    let text = "no assertion failed, but its tags mark it as failed".to_owned();
     Failure { message: Some(text), ..Failure::default() }
 }
 

@@ -85,7 +85,7 @@ impl ClientParser {
         events: &mut Vec<TranscriptEvent>,
     ) -> Result<(), String> {
         let Some((name, _)) = self.cases.get(self.asked) else {
-            return Err("wrote more output after its last answer".to_owned());
+            return Err("unexpected output after its last answer".to_owned());
         };
         check_answer(response, name)?;
         let answer = Some(BASE64.encode(message));
@@ -413,7 +413,7 @@ mod tests {
         for name in ["a/b", "c", "d"] {
             parser.on_channel(&framed(&response(name)), &mut events);
         }
-        assert_eq!(parser.outside_failure(), Some("wrote more output after its last answer"));
+        assert_eq!(parser.outside_failure(), Some("unexpected output after its last answer"));
         assert!(parser.is_decided());
     }
 }

@@ -435,7 +435,11 @@ impl FixtureFailures {
         if self.all.len() >= crate::MAX_FAILURES {
             return;
         }
-        let message = if self.text_bytes + text.len() > TEXT_BYTES { "it failed".to_owned() } else { text };
+        let message = if self.text_bytes + text.len() > TEXT_BYTES {
+            "failed (message omitted)".to_owned()
+        } else {
+            text
+        };
         self.text_bytes += message.len();
         self.all.push(FixtureFailure { fixture: SuiteFixture { suite: suite.to_owned(), phase }, message });
     }

@@ -20,7 +20,7 @@ impl ReportLineReader {
             let room = LINE_BYTES.saturating_sub(self.buffered.len());
             self.buffered.extend_from_slice(&piece[..piece.len().min(room)]);
             if piece.len() > room {
-                reports.push(Err(format!("a line of more than {LINE_BYTES} bytes")));
+                reports.push(Err(format!("a line longer than {LINE_BYTES} bytes")));
             }
             if piece.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.buffered);

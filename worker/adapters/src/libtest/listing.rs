@@ -115,7 +115,7 @@ pub(super) fn read_terse(
     if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
         return Err(ListingError::of_exit(dead));
     }
-    let [all, ignored] = outputs else { return Err(damaged("a command did not run")) };
+    let [all, ignored] = outputs else { return Err(damaged("a listing command did not run")) };
     let (all, skipped) = (scan::decode_lossy(&all.stdout), scan::decode_lossy(&ignored.stdout));
     let skipped: HashSet<&str> = names(&skipped)?.into_iter().collect();
     let tests: Vec<ListedTest> = names(&all)?

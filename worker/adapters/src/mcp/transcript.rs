@@ -179,7 +179,7 @@ impl McpParser {
 
     /// Handles a line above the limit, which is probably an unreadable answer.
     fn on_too_long_line(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        let words = format!("a line of more than {LINE_LIMIT_BYTES} bytes");
+        let words = format!("a line longer than {LINE_LIMIT_BYTES} bytes");
         match self.state {
             CallState::Calling(place) => {
                 self.end(place, failed(format!("answered with {words}")).verdict, events)

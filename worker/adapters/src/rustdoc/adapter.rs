@@ -266,7 +266,7 @@ mod tests {
         let ignored = ListingOutput { stdout: ignored, ..output.clone() };
         assert!(
             Rustdoc.read_listing(&program, std::slice::from_ref(&output)).is_err(),
-            "a command did not run"
+            "a listing command did not run"
         );
         let listing = Rustdoc.read_listing(&program, &[output, ignored]).unwrap();
         assert_eq!(listing.tests.iter().map(ListedTest::is_ignored).collect::<Vec<_>>(), [false, true]);
