@@ -248,7 +248,7 @@ fn standard_output_that_is_opened_by_its_name_has_a_hint() {
     let says = |ran: &FinishedCommand, text: &str| {
         assert!(format!("{}{}", ran.stdout, ran.stderr).contains(text), "{ran}")
     };
-    says(&ran, "standard output is a socket here, so write to descriptor 1");
+    says(&ran, "standard output is a socket here, so write to file descriptor 1");
     world.write_program("adapter", &shell_adapter(" > /dev/stdout", "true"));
     let refused = world.run(&["run"]);
     assert_ne!(refused.code, Some(0), "{refused}");

@@ -152,7 +152,7 @@ fn further_executions_of_a_test_count() {
     let output = b"\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16=== NAME  \n\x16=== RUN   TestA\n    a_test.go:1: x\n\x16--- FAIL: TestA (0.00s)\n\x16=== NAME  \n\x16FAIL\n";
     let (parser, events) = parsed(Go::Framed, &["TestA"], output);
     assert_eq!(ends(&events), [(0, FrameworkResult::Passed)]);
-    assert_eq!(parser.outside_failure(), Some("TestA failed when it ran once more"));
+    assert_eq!(parser.outside_failure(), Some("TestA failed when repeated"));
     assert!(!parser.explains_exit(1) && !parser.explains_exit(0));
 }
 

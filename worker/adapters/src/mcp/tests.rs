@@ -384,17 +384,17 @@ fn verdicts_of_all_answers() {
         (
             structured(json!({"success": true, "details": {"passed": ["a"], "failed": "b is wrong"}})),
             Failed,
-            "says success, lists 1 failed assertion: b is wrong",
+            "success is true, but 1 assertion failed: b is wrong",
         ),
         (
             structured(json!({"success": true, "details": {"failed": {"b": 1}}})),
             Failed,
-            "says success, lists 1 failed assertion: {\"b\":1}",
+            "success is true, but 1 assertion failed: {\"b\":1}",
         ),
         (
             structured(json!({"success": true, "failed": ["b"]})),
             Failed,
-            "says success, lists 1 failed assertion: b",
+            "success is true, but 1 assertion failed: b",
         ),
         (structured(json!({"success": true, "details": {"failed": 0, "skipped": ""}})), Passed, ""),
         (

@@ -257,7 +257,7 @@ fn long_failure_output_keeps_head_tail_and_reason() {
         assert_eq!(verdict.duration, Some(std::time::Duration::from_millis(1500)));
         let stdout = verdict.stdout.as_ref().unwrap();
         assert!(stdout.starts_with("first\na \"line\" \u{1}\n") && stdout.ends_with(" right: 2\n"));
-        assert_eq!(stdout.contains("bytes are left out"), is_cut);
+        assert_eq!(stdout.contains("bytes omitted"), is_cut);
     }
 }
 
