@@ -222,7 +222,10 @@ fn crash_in_launched_test_is_reported() {
     books.assert_all("error");
     let messages = [books.message(tests[0]), books.message(tests[1])];
     assert!(messages.iter().all(|message| message.contains("in the debugger")), "{messages:?}");
-    assert!(messages[0].contains("not run") && messages[0].contains("before the test started"), "{messages:?}");
+    assert!(
+        messages[0].contains("not run") && messages[0].contains("before the test started"),
+        "{messages:?}"
+    );
     assert_eq!(books.test(tests[0])["outcome-kind"], "not-run");
     assert_eq!(books.test(tests[1])["outcome-kind"], "lost");
     books.assert_no_program_failures();
