@@ -30,7 +30,7 @@ pub(super) fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("{how} while {} tests were running, rerunning each in isolation: {named}{more}", suspects.len())
+    format!("{how} while {} tests were running; rerunning each in isolation: {named}{more}", suspects.len())
 }
 
 /// Describes a process exit that contradicts the process's output.

@@ -12,6 +12,7 @@ use std::{
 use heeler_core::{
     Iteration, LogLine, RecordSink, RunRecord,
     describe::{process_text, program_name},
+    error_chain,
 };
 use heeler_protocol::control::{
     Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, OsText, ProcessExit,
@@ -128,7 +129,7 @@ impl CrashDiagnostics {
     ) -> Option<TracePlan> {
         let mode = self.watch.mode?;
         if let Err(error) = heeler_sys::dirs::private_dir(&self.dir) {
-            let message = format!("crash dumps cannot be stored: {error}");
+            let message = format!("no crash dumps: cannot {}", error_chain(&error));
             records.record(RunRecord::Log(LogLine::warning(None, message)));
             return None;
         }

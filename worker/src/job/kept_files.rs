@@ -10,7 +10,7 @@ use std::{
 };
 
 use heeler_adapters::TranscriptEvent;
-use heeler_core::{DiagnosticsFile, LogLine, OsText, RecordSink, RunRecord, TestId};
+use heeler_core::{DiagnosticsFile, LogLine, OsText, RecordSink, RunRecord, TestId, error_chain};
 
 use super::diagnostics::evidence_file_name;
 use crate::{batch::RunningBatch, process::evidence_files::plain_file_name};
@@ -102,7 +102,8 @@ impl FileKeeper {
         if kept.len() == MAX_FILES {
             return Err(io::Error::other(format!("a test can attach at most {MAX_FILES} files")));
         }
-        heeler_sys::dirs::private_dir(&self.dir).map_err(io::Error::other)?;
+        heeler_sys::dirs::private_dir(&self.dir)
+            .map_err(|error| io::Error::other(format!("cannot {}", error_chain(&error))))?;
         // Store it under the first unused name.
         let name = shortened_file_name(source.path);
         let numbers = kept.len()..MAX_NUMBER;
