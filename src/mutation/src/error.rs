@@ -8,10 +8,10 @@ use heeler_report::ReportError;
 
 use crate::test_finder::TestSearchError;
 
-/// Error while finding or testing mutants.
+/// Error while finding or testing mutants. The texts follow "failed to test mutants: ".
 #[derive(Debug, thiserror::Error)]
 pub enum MutateError {
-    #[error("find the directory of this process")]
+    #[error("cannot find the current directory")]
     Directory(#[source] std::io::Error),
     #[error(transparent)]
     Cargo(CargoError),
@@ -22,91 +22,90 @@ pub enum MutateError {
     #[error(transparent)]
     Source(ReadSourceError),
     /// A selection word that matches nothing is probably a typo.
-    #[error("find \"{word}\": no source of the libraries and programs here has this path")]
+    #[error("no source of the project matches \"{word}\"")]
     Unmatched { word: String },
-    #[error("compare with \"{reference}\"")]
+    #[error("cannot compare with \"{reference}\"")]
     Diff { reference: String, source: CargoError },
-    #[error("write the mutants as JSON")]
+    #[error("cannot write the mutants as JSON")]
     Json(#[source] ReportError),
     #[error(
-        "copy the workspace: the package {} depends on {} in {}, which is outside of it and would not be \
-         copied",
+        "the package {} depends on {} in {}, outside the workspace; only the workspace is copied for mutation \
+         testing, so path dependencies must be inside it",
         _0.package, _0.dependency, _0.path.display()
     )]
     OutsideDependency(OutsideDependency),
-    #[error("make a pipe for a build")]
+    #[error("cannot create a pipe for the build")]
     Pipe(#[source] std::io::Error),
-    #[error("make the directory {}", path.display())]
+    #[error("cannot create the directory {}", path.display())]
     MakeDirectory { path: PathBuf, source: std::io::Error },
-    #[error("test mutants in {}: another heeler mutate does", path.display())]
+    #[error("another heeler mutate is running in {}", path.display())]
     Busy { path: PathBuf },
     #[error(transparent)]
     Copy(TreeCopyError),
-    #[error("prepare the runtime of guarded sources in {}", path.display())]
+    #[error("cannot prepare the mutation runtime in {}", path.display())]
     Runtime { path: PathBuf, source: std::io::Error },
-    #[error("compile the runtime of guarded sources")]
+    #[error("cannot compile the mutation runtime")]
     CompileRuntime(#[source] CargoError),
     /// The errors are in the original code, or can't be blamed on a mutant.
-    #[error("build the tests, which do not compile:\n{}", errors.join("\n"))]
+    #[error("the tests do not compile:\n{}", errors.join("\n"))]
     NotCompiled { errors: Vec<String> },
-    #[error("build the tests with cargo:\n{output}")]
+    #[error("cargo failed to build the tests:\n{output}")]
     Build { output: String },
     /// The build failed without any compiler error, so no mutant caused it.
-    #[error("build the tests with {command:?}, without an error of cc or c++:\n{output}")]
+    #[error("the build command {command:?} failed without a compiler error:\n{output}")]
     BuildCommand { command: String, output: String },
     /// A mutated source was compiled without the guard runtime.
     #[error(
-        "build the tests with {command:?}: expected cc, gcc, c99, c11, c++ or g++, by name and as PATH has them, \
-         as the compiler of all sources with mutants; got another one:\n{output}"
+        "the build command {command:?} does not compile the mutated sources with cc, gcc, c99, c11, c++ or g++ from \
+         PATH; configure one of these by name, without a directory:\n{output}"
     )]
     OtherCompiler { command: String, output: String },
     #[error(transparent)]
     Sources(TestSearchError),
     #[error(
-        "find out how the tests are built: there is a {file} and no package of Cargo or Python. Name a command that \
-         builds the tests, and where they are then, such as\n  heeler mutate {example}"
+        "found {file}, but no Cargo or Python package; name the command that builds the tests, and the tests, for \
+         example:\n  heeler mutate {example}"
     )]
     NoBuild { file: &'static str, example: &'static str },
-    #[error("find the tests that --build makes: expected --ctest DIR or --test PROGRAM")]
+    #[error("--build also needs --ctest DIR or --test PROGRAM, to find the tests")]
     NoTests,
     #[error("{reason}")]
     MissingServer { reason: String },
     /// `text` includes the end of the server's output.
     #[error("{text}")]
     MutationServer { text: String, is_red: bool },
-    #[error("reach the scheduler, which has failed")]
+    #[error("internal error: the scheduler has stopped")]
     SchedulerGone,
-    #[error("list the tests: {0}")]
+    #[error("cannot list the tests: {0}")]
     Listing(String),
-    #[error("select tests by \"{filter}\": mutants are tested without the history of earlier runs")]
+    #[error("the filter \"{filter}\" needs the history of earlier runs, which mutation testing does not use")]
     HistoryFilter { filter: String },
-    #[error("select tests by -E: it selects none of the {tests}")]
+    #[error("no test matches -E ({tests} tests found)")]
     NoTestSelected { tests: usize },
-    #[error("make a directory for the run")]
+    #[error("cannot create a directory for the run")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
-    #[error("keep documentation tests in {}", path.display())]
+    #[error("cannot save documentation tests in {}", path.display())]
     Doctests { path: PathBuf, source: std::io::Error },
-    #[error("read what the tests reach from {}", path.display())]
+    #[error("cannot read the coverage of the tests from {}", path.display())]
     Coverage { path: PathBuf, source: std::io::Error },
     /// A test that fails without a mutant can't show anything about mutants.
-    #[error("test mutants: the tests fail without any\n{}", tests.join("\n"))]
+    #[error("tests fail without a mutant; fix them, or exclude them with -E:\n{}", tests.join("\n"))]
     RedTests { tests: Vec<String> },
-    #[error("find the tests in {}", path.display())]
+    #[error("cannot find the tests in {}", path.display())]
     Tests { path: PathBuf, source: std::io::Error },
-    #[error("copy the tests in {}: expected a path below {}", path.display(), root.display())]
+    #[error("the tests in {} are outside the project {}", path.display(), root.display())]
     TestsOutside { path: PathBuf, root: PathBuf },
     /// Importing the original would test unmutated code.
     #[error(
-        "test mutants of {source_path}: the tests import {name} from {}, and not from the project's copy, which \
-         PYTHONPATH names first; expected no other path to it in conftest.py, in pytest's configuration or in the \
-         tests",
+        "the tests import {name} from {}, not from the copy of {source_path} that has the mutants and is first in \
+         PYTHONPATH; remove code that changes sys.path from conftest.py, pytest's configuration and the tests",
         path.display()
     )]
     ForeignImport { name: String, path: PathBuf, source_path: String },
-    #[error("compile the sources with {}: its answer can't be read:\n{output}", python.display())]
+    #[error("{} printed unexpected output while compiling the sources:\n{output}", python.display())]
     PythonAnswer { python: PathBuf, output: String },
-    #[error("write {}", path.display())]
+    #[error("cannot write {}", path.display())]
     WriteFile { path: PathBuf, source: std::io::Error },
-    #[error("write the report {}", path.display())]
+    #[error("cannot write the report {}", path.display())]
     WriteReport { path: PathBuf, source: ReportError },
 }

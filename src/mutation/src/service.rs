@@ -60,9 +60,7 @@ impl MutationService for DirectoryMutationService {
         Box::pin(blocking(move || {
             let wrong = |error: &dyn std::error::Error| MutationServiceError::Config(error_chain(error));
             let config = Config::load_nearest(config_file.as_deref());
-            let config = config.map_err(|error| {
-                MutationServiceError::Config(format!("read the configuration: {}", error_chain(&error)))
-            })?;
+            let config = config.map_err(|error| wrong(&error))?;
             let settings = ResolvedSettings::resolve(&config, command_line).map_err(|error| wrong(&error))?;
             let searched = SearchedProject::open(&build, &directory, &config);
             let searched = searched.map_err(|error| failed(&error))?;
@@ -252,9 +250,9 @@ async fn open_work_place(state_dir: &Path, root: &Path) -> Result<WorkPlace, Mut
     }
 }
 
-/// Converts the error. Its text is worded to follow "failed to".
+/// Converts the error. The text follows "failed to", as on the command line.
 fn failed(error: &MutateError) -> MutationServiceError {
-    MutationServiceError::Failed(error_chain(error))
+    MutationServiceError::Failed(format!("test mutants: {}", error_chain(error)))
 }
 
 async fn blocking<T: Send + 'static>(
@@ -262,6 +260,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, MutationServiceError> {
     match spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(MutationServiceError::Failed(format!("go on: internal error: {error}"))),
+        Err(error) => Err(MutationServiceError::Failed(format!("test mutants: internal error: {error}"))),
     }
 }

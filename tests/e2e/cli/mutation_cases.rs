@@ -247,8 +247,11 @@ fn tests_that_are_not_selected_decide_nothing() {
     let statuses = project.statuses("src/lib.rs");
     let of = |status: &str| statuses.values().filter(|one| *one == status).count();
     assert_eq!((of("Killed"), of("Survived")), (4, 2), "{statuses:#?}");
-    project.mutate(&["-E", "test(none)"]).assert_code(5).assert_stderr("selects none of the 2");
-    project.mutate(&["-E", "state(failed)"]).assert_code(5).assert_stderr("without the history");
+    project.mutate(&["-E", "test(none)"]).assert_code(5).assert_stderr("no test matches -E (2 tests found)");
+    project
+        .mutate(&["-E", "state(failed)"])
+        .assert_code(5)
+        .assert_stderr("needs the history of earlier runs");
 }
 
 #[test]

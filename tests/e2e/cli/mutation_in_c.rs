@@ -135,7 +135,7 @@ fn mistakes_of_the_user_are_one_error() {
     let missing = project.mutate(&["--test", "no_test"]).assert_code(4);
     assert!(missing.stderr.contains("no_test"), "{}", missing.stderr);
     let none = project.mutate(&[]).assert_code(5);
-    assert!(none.stderr.contains("expected --ctest DIR or --test PROGRAM"), "{}", none.stderr);
+    assert!(none.stderr.contains("--build also needs --ctest DIR or --test PROGRAM"), "{}", none.stderr);
     fs::write(project.path("calc.c"), "int add(int a, int b) { return a + ; }\n").unwrap();
     let broken = project.mutate(&["--test", "calc_test"]).assert_code(4);
     assert!(broken.stderr.contains("expected expression"), "{}", broken.stderr);
@@ -144,7 +144,7 @@ fn mistakes_of_the_user_are_one_error() {
     fs::write(project.path("Makefile"), "all:\n\t/usr/bin/gcc -o calc_test calc.c tests/calc_test.c\n")
         .unwrap();
     let other = project.mutate(&["--test", "calc_test"]).assert_code(4);
-    assert!(other.stderr.contains("expected cc, gcc, c99, c11, c++ or g++, by name"), "{}", other.stderr);
+    assert!(other.stderr.contains("with cc, gcc, c99, c11, c++ or g++ from PATH"), "{}", other.stderr);
     fs::write(project.path("Makefile"), "all:\n\t@echo nothing to do >&2; exit 3\n").unwrap();
     let failed = project.mutate(&["--test", "calc_test"]).assert_code(4);
     assert!(failed.stderr.contains("nothing to do"), "{}", failed.stderr);

@@ -224,7 +224,7 @@ fn cargo_package_and_stryker_belong_to_one_answer() {
     assert_eq!(of("src/calc.js:2: ") + of("src/lib.rs:"), found.len());
     assert!(found.values().all(|status| status == "Killed"), "{found:?}");
     let wrong = package.mutate(&["src/none.js"]).assert_code(5);
-    wrong.assert_stderr("find \"src/none.js\": no source of the libraries and programs here has this path");
+    wrong.assert_stderr("no source of the project matches \"src/none.js\"");
     fs::write(package.path("src/types.ts"), "export type Name = string;\n").unwrap();
     package.mutate(&["src/types.ts"]).assert_code(8).assert_stderr("0 mutants");
     // A directory inside the package belongs to the package.

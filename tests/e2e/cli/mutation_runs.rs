@@ -277,7 +277,7 @@ fn sources_parts_and_changes_select_mutants() {
     package
         .mutate(&["--in-diff", "nowhere"])
         .assert_code(5)
-        .assert_stderr("failed to test mutants: compare with \"nowhere\"");
+        .assert_stderr("failed to test mutants: cannot compare with \"nowhere\"");
     package.mutate(&["--shard", "4/3"]).assert_code(5).assert_stderr("expected K/N");
     package.mutate(&["--min-score", "101"]).assert_code(5).assert_stderr("expected a percentage");
 }
@@ -286,11 +286,12 @@ fn sources_parts_and_changes_select_mutants() {
 fn tests_that_fail_without_a_mutant_and_sources_that_do_not_compile_are_errors() {
     let package = Package::new(&SMALL.replace("!super::two(7)", "super::two(7)"));
     let ran = package.mutate(&[]).assert_code(2);
-    ran.assert_stderr("failed to test mutants: test mutants: the tests fail without any");
+    ran.assert_stderr("failed to test mutants: tests fail without a mutant");
     ran.assert_stderr("package::tests::both: assertion failed");
     fs::write(package.path("src/lib.rs"), SMALL.replace("a < 2", "a < \"2\"")).unwrap();
     let ran = package.mutate(&[]).assert_code(4);
-    ran.assert_stderr("which do not compile").assert_stderr("error[E0308]: mismatched types (src/lib.rs:");
+    ran.assert_stderr("the tests do not compile")
+        .assert_stderr("error[E0308]: mismatched types (src/lib.rs:");
     fs::write(package.path("src/lib.rs"), SMALL).unwrap();
     let other = package.world.path("other");
     fs::create_dir_all(other.join("src")).unwrap();

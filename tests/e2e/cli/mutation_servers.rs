@@ -147,7 +147,7 @@ fn tests_that_fail_without_a_mutant_are_the_error_of_the_request() {
     let mut client = StreamClient::start(&world);
     let (_, answer) = client.ask(1, "mutationTest", json!({}));
     let message = answer["error"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains("tests fail without any"), "{answer}");
+    assert!(message.contains("tests fail without a mutant"), "{answer}");
 }
 
 /// Starts a server on a port; returns the process and the port that it prints.
