@@ -37,8 +37,8 @@ impl fmt::Display for UnknownPlaceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, start, end } = self;
         let (from, to) = ((start.line, start.column), (end.line, end.column));
-        write!(formatter, "find {}:{} to {}:{} in {path}: ", from.0, from.1, to.0, to.1)?;
-        formatter.write_str("expected a part of the source, which may have changed meanwhile")
+        write!(formatter, "{path} has no range {}:{} to {}:{}; ", from.0, from.1, to.0, to.1)?;
+        formatter.write_str("was the file changed in the meantime?")
     }
 }
 

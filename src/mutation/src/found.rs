@@ -80,8 +80,7 @@ impl SearchedProject {
                 (directory.to_owned(), None)
             }
         };
-        let left_out = missing
-            .map(|missing| format!("{} are left out: failed to {}", missing.languages, missing.reason));
+        let left_out = missing.map(|missing| format!("skipping {}: {}", missing.languages, missing.reason));
         Ok(Self { root, built, served, left_out })
     }
 

@@ -104,7 +104,7 @@ async fn test_served(
         if !finished.has_verdicts() && !tested.has_verdicts() {
             return Err(error);
         }
-        observer.warn(&format!("failed to {}", error_chain(&error)));
+        observer.warn(&error_chain(&error));
     }
     finished.add_served(tested);
     Ok(Ok(()))

@@ -281,23 +281,26 @@ fn missing_stryker_and_missing_node_are_errors_that_say_how_to_install_them() {
     let hint = "install it with npm install --save-dev @stryker-mutator/core";
     package.mutate(&[]).assert_code(4).assert_stderr(hint);
     fs::write(package.path("stryker.config.mjs"), "export default {};").unwrap();
-    package.mutate(&[]).assert_code(4).assert_stderr("which names it: install it with npm install");
+    package
+        .mutate(&[])
+        .assert_code(4)
+        .assert_stderr("uses StrykerJS, but it is not installed; install it with npm install");
     // A Cargo package in the same directory is mutated even if StrykerJS is missing.
     fs::create_dir(package.path("src")).unwrap();
     fs::write(package.path("Cargo.toml"), MANIFEST).unwrap();
     fs::write(package.path("src/lib.rs"), RUST_SOURCE).unwrap();
     let listed = package.mutate(&["--list"]).assert_code(0);
-    listed.assert_stderr("warning: JavaScript and TypeScript are left out").assert_stdout("in 1 file");
+    listed.assert_stderr("warning: skipping JavaScript and TypeScript: ").assert_stdout("in 1 file");
     fs::write(package.path("heeler.toml"), "stryker = \"tools\"\n").unwrap();
     let listed = package.mutate(&["--list"]).assert_code(0);
-    listed.assert_stderr("project/tools, which \"stryker\" in heeler.toml names: it has no bin/stryker.js");
+    listed.assert_stderr("project/tools, which has no bin/stryker.js");
     let hostile = Package::with_hostile_server("error");
     fs::rename(hostile.path("node_modules/@stryker-mutator/core"), hostile.path("tools")).unwrap();
     hostile.mutate(&[]).assert_code(4).assert_stderr("install it with npm install");
     fs::write(hostile.path("heeler.toml"), "stryker = \"tools\"\n").unwrap();
-    hostile.mutate(&[]).assert_code(4).assert_stderr("get a result of StrykerJS for discover: no plugin");
+    hostile.mutate(&[]).assert_code(4).assert_stderr("StrykerJS answered discover with an error: no plugin");
     hostile.world().env("PATH", "/nonexistent");
-    hostile.mutate(&[]).assert_code(4).assert_stderr("find node in PATH");
+    hostile.mutate(&[]).assert_code(4).assert_stderr("no node in PATH");
 }
 
 #[test]
@@ -305,18 +308,18 @@ fn server_that_breaks_the_protocol_is_one_error() {
     for (mode, error) in [
         (
             "exit",
-            "failed to test mutants: get an answer of StrykerJS to configure: it ended with exit code 3\nCannot find package",
+            "failed to test mutants: StrykerJS ended before it answered configure: exit code 3\nCannot find package",
         ),
         (
             "no frame",
-            "to which nothing else may write: decode a message from the peer: malformed header line \"Hello",
+            "protocol messages to its standard output: decode a message from the peer: malformed header line \"Hello",
         ),
-        ("no JSON", "read a message of StrykerJS: invalid JSON"),
+        ("no JSON", "invalid message from StrykerJS: invalid JSON"),
         ("version", "expected version 0.4 of the Mutation Server Protocol, got \"7.0.0\""),
-        ("error", "get a result of StrykerJS for discover: no plugin"),
-        ("array", "read the answer of StrykerJS to discover: "),
-        ("number as id", "read the answer of StrykerJS to discover: "),
-        ("place outside", "find 99:10 to 99:15 in src/calc.js: expected a part of the source"),
+        ("error", "StrykerJS answered discover with an error: no plugin"),
+        ("array", "invalid answer from StrykerJS to discover: "),
+        ("number as id", "invalid answer from StrykerJS to discover: "),
+        ("place outside", "src/calc.js has no range 99:10 to 99:15"),
         ("path outside", "expected a source in its package, got \"../calc.js\""),
     ] {
         let package = Package::with_hostile_server(mode);
@@ -338,13 +341,13 @@ fn verdicts_before_the_death_of_the_server_are_kept_and_none_is_invented() {
     };
     let package = Package::with_hostile_server("death");
     let ran = package.mutate(&["--json", "../m.json"]).assert_code(10);
-    let reason = "failed to get an answer of StrykerJS to mutationTest: it ended with exit code 7";
+    let reason = "StrykerJS ended before it answered mutationTest: exit code 7";
     pending(&package, reason);
     ran.assert_stderr(&format!("warning {reason}")).assert_stderr("some mutants could not be tested");
 
     let package = Package::with_hostile_server("forgets");
     package.mutate(&["--json", "../m.json"]).assert_code(10);
-    pending(&package, "StrykerJS reported no result for it");
+    pending(&package, "StrykerJS reported no result for this mutant");
 }
 
 /// Waits until mutants are being tested; returns all processes below the command.
@@ -402,7 +405,7 @@ fn killed_command_leaves_no_process_of_stryker() {
 #[ignore = "a peer: scripts/test --peers"]
 fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
     let Some(installation) = installation() else { return };
-    for (is_guard, end) in [(false, "SIGKILL"), (true, "the loss of its guard")] {
+    for (is_guard, end) in [(false, "SIGKILL"), (true, "its guard process died")] {
         let package = Package::new_slow(&installation);
         let mut command = package.start(&["--json", "../m.json"]);
         let running = wait_for_busy_tests(&command);
@@ -418,7 +421,10 @@ fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
         assert_eq!(statuses(&report)["src/calc.js:2: a <= 2"], "Killed");
         let pending = &mutants(&report)["src/slow.js:2: gate !== 1"];
         let reason = pending["statusReason"].as_str().unwrap();
-        assert!(reason.contains(&format!("it ended with {end}")), "{reason}");
+        assert!(
+            reason.contains(&format!("StrykerJS ended before it answered mutationTest: {end}")),
+            "{reason}"
+        );
         assert!(!package.path(".stryker-tmp").exists());
     }
 }

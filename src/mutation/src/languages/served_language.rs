@@ -31,9 +31,9 @@ pub(super) trait ServedLanguage: Sync {
 /// A project whose mutation server can't be started.
 #[derive(Debug, Clone)]
 pub(crate) struct MissingServer {
-    /// The languages that are left out.
+    /// The languages without mutants.
     pub(crate) languages: &'static str,
-    /// Reason, worded to follow "failed to".
+    /// What is missing, and how to install it.
     pub(crate) reason: String,
     /// Whether the project names the server, so the user may expect its mutants.
     pub(crate) is_wanted: bool,

@@ -12,31 +12,31 @@ use crate::error::MutateError;
 /// Why StrykerJS failed to find or test mutants.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StrykerError {
-    #[error("connect to the process of StrykerJS")]
+    #[error("cannot connect to StrykerJS")]
     Connect(#[source] io::Error),
-    #[error("start the guard of StrykerJS")]
+    #[error("cannot start the guard process of StrykerJS")]
     Guard(#[source] SpawnError),
-    #[error("read the messages of StrykerJS from its standard output, to which nothing else may write")]
+    #[error("StrykerJS printed something other than protocol messages to its standard output")]
     Stream { stderr: String, source: LinkError<FrameError> },
-    #[error("read a message of StrykerJS: {problem}")]
+    #[error("invalid message from StrykerJS: {problem}")]
     Message { problem: String },
     /// The answer does not match the protocol.
-    #[error("read the answer of StrykerJS to {method}")]
+    #[error("invalid answer from StrykerJS to {method}")]
     Answer { method: &'static str, source: serde_json::Error },
-    #[error("use this StrykerJS: expected version 0.4 of the Mutation Server Protocol, got {version:?}")]
+    #[error("unsupported StrykerJS: expected version 0.4 of the Mutation Server Protocol, got {version:?}")]
     Version { version: String },
     /// `message` is StrykerJS's own error message.
-    #[error("get a result of StrykerJS for {method}: {message}")]
+    #[error("StrykerJS answered {method} with an error: {message}")]
     Refused { method: &'static str, message: String, stderr: String },
-    #[error("get an answer of StrykerJS to {method}: it ended with {end}")]
+    #[error("StrykerJS ended before it answered {method}: {end}")]
     Ended { method: &'static str, end: String, stderr: String },
-    #[error("get an answer of StrykerJS to {method}: nothing was heard of it for {} s", limit.as_secs())]
+    #[error("no message from StrykerJS for {} s during {method}", limit.as_secs())]
     Silent { method: &'static str, limit: Duration },
-    #[error("use a mutant of StrykerJS")]
+    #[error("invalid mutant from StrykerJS")]
     Place(#[source] UnknownPlaceError),
-    #[error("use a mutant of StrykerJS: expected a source in its package, got {path:?}")]
+    #[error("invalid mutant from StrykerJS: expected a source in its package, got {path:?}")]
     Outside { path: String },
-    #[error("read the source {}", path.display())]
+    #[error("cannot read the source {}", path.display())]
     Source { path: PathBuf, source: io::Error },
 }
 

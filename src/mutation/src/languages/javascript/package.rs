@@ -57,23 +57,23 @@ pub(super) struct StrykerPackage {
 enum MissingStryker {
     /// The package does not use StrykerJS.
     #[error(
-        "find StrykerJS for the package in {}: install it with npm install --save-dev {PACKAGE}, and the plugin \
-         of the test runner, such as @stryker-mutator/jest-runner",
+        "StrykerJS is not installed for the package in {}; install it with npm install --save-dev {PACKAGE}, and \
+         the plugin for your test runner, such as @stryker-mutator/jest-runner",
         dir.display()
     )]
     Unused { dir: PathBuf },
-    #[error("find StrykerJS for the package in {}, which names it: install it with npm install", dir.display())]
+    #[error("the package in {} uses StrykerJS, but it is not installed; install it with npm install", dir.display())]
     NotInstalled { dir: PathBuf },
     #[error(
-        "find node in PATH, which runs the StrykerJS of the package in {}: install Node.js, as the package \
-         nodejs of your system or from https://nodejs.org",
+        "no node in PATH, which StrykerJS needs for the package in {}; install Node.js, as the package nodejs of \
+         your system or from https://nodejs.org",
         dir.display()
     )]
     NoNode { dir: PathBuf },
     /// The `stryker` key in heeler.toml is wrong.
-    #[error("find StrykerJS in {}, which \"stryker\" in heeler.toml names: it has no {OWN_SCRIPT}", dir.display())]
+    #[error("\"stryker\" in heeler.toml names {}, which has no {OWN_SCRIPT}", dir.display())]
     NotNamed { dir: PathBuf },
-    #[error("read {}: {problem}", path.display())]
+    #[error("cannot read {}: {problem}", path.display())]
     Manifest { path: PathBuf, problem: String },
 }
 
@@ -140,7 +140,7 @@ fn names_stryker(dir: &Path) -> Result<bool, MissingStryker> {
     let wrong = |problem: String| MissingStryker::Manifest { path: path.clone(), problem };
     let text = fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
     let manifest: Value = serde_json::from_str(text.trim_start_matches('\u{feff}'))
-        .map_err(|error| wrong(format!("expected JSON: {error}")))?;
+        .map_err(|error| wrong(format!("invalid JSON: {error}")))?;
     let has = |kind: &str| manifest.get(kind).is_some_and(|packages| packages.get(PACKAGE).is_some());
     let is_config = |entry: io::Result<fs::DirEntry>| {
         let name = entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).unwrap_or_default();
@@ -176,7 +176,7 @@ mod tests {
         fs::write(package.join("package.json"), manifest).unwrap();
         assert!(matches!(missing(&package), MissingStryker::NotInstalled { .. }));
         fs::write(package.join("package.json"), "{").unwrap();
-        assert!(missing(&package).to_string().contains("expected JSON"));
+        assert!(missing(&package).to_string().contains("invalid JSON"));
         let tools = dir.join("tools");
         let named = || StrykerPackage::find(&package, None, Some(&tools)).unwrap();
         assert_eq!(named().unwrap_err(), MissingStryker::NotNamed { dir: tools.clone() });

@@ -241,7 +241,7 @@ impl StrykerProcess {
                 if let Some(group) = self.group {
                     let _gone = kill_group(group, Signal::KILL);
                 }
-                self.end = Some("the loss of its guard".to_owned());
+                self.end = Some("its guard process died".to_owned());
             }
         }
     }
@@ -323,7 +323,10 @@ impl StrykerProcess {
         self.control_task.cut().await;
         drop(self.from_guard);
         if timeout(END_LIMIT, self.guard_exit.wait()).await.is_err() {
-            tracing::warn!("the guard of StrykerJS did not exit and is killed");
+            tracing::warn!(
+                "the guard process of StrykerJS did not exit within {} s; killing it",
+                END_LIMIT.as_secs()
+            );
             let _gone = self.guard.0.as_ref().map(|guard| guard.signal(Signal::KILL));
             // Reaped later if it does not exit even now.
             let (Ok(()) | Err(_)) = timeout(END_LIMIT, self.guard_exit.wait()).await;
@@ -347,7 +350,7 @@ fn sandbox_of(directory: &Path, package: &Path) -> Option<PathBuf> {
 fn remove_sandboxes(sandboxes: &BTreeSet<PathBuf>) {
     for sandbox in sandboxes.iter().filter(|sandbox| sandbox.exists()) {
         if let Err(error) = fs::remove_dir_all(sandbox) {
-            tracing::warn!(%error, path = %sandbox.display(), "a copy of the package stays");
+            tracing::warn!(%error, path = %sandbox.display(), "cannot remove a package copy left by StrykerJS");
         }
         let _has_others = sandbox.parent().map(fs::remove_dir);
     }
@@ -378,7 +381,7 @@ fn describe(exit: &ProcessExit) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => Signal(signal).name(),
-        (None, None) => "an unknown exit status".to_owned(),
+        (None, None) => "unknown exit status".to_owned(),
     }
 }
 

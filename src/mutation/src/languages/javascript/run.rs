@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Reason for a mutant without a result although StrykerJS finished.
-const NOT_REPORTED: &str = "StrykerJS reported no result for it";
+const NOT_REPORTED: &str = "StrykerJS reported no result for this mutant";
 
 struct FoundByStryker {
     client: StrykerClient,
@@ -164,7 +164,7 @@ impl StrykerRun<'_> {
         let Self { client, mutants, mut known, unfinished, .. } = self;
         client.end().await;
         let reason = match (&error, unfinished) {
-            (Some(error), _) => format!("failed to {}", error_chain(error)),
+            (Some(error), _) => error_chain(error),
             (None, Some(unfinished)) => unfinished.reason(),
             (None, None) => NOT_REPORTED.to_owned(),
         };
