@@ -305,8 +305,7 @@ async fn run_alone(
         // Repeat failed tests; note the flaky ones.
         red = RedTests::new(&measured.may_fail);
         waiting.retain(|test| {
-            let no_result =
-                || format!("{}: it has no result", measured.programs[test.program].uids[test.test]);
+            let no_result = || format!("{}: no result", measured.programs[test.program].uids[test.test]);
             let failure = ended.remove(test).unwrap_or_else(|| Some(no_result()));
             let has_failed = failure.is_some();
             if let Some(failure) = failure {
@@ -356,7 +355,7 @@ async fn run_together(
             let program = &measured.programs[variant.program];
             let what = match variant.tests.as_slice() {
                 [test] if program.is_one_test => program.uids[*test].clone(),
-                _ => format!("{}, with all of its tests in one process", program.suite),
+                _ => format!("{} (all tests in one process)", program.suite),
             };
             let Some(result) = results.next().flatten() else { return false };
             let Some(failure) = failure(&what, &result) else { return false };

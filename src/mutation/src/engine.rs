@@ -126,9 +126,10 @@ impl MutantEngine<'_> {
         let uids: Vec<_> = uids.map(|(one, uids)| ProgramUids { suite: &one.suite, uids }).collect();
         let file = self.place.baseline();
         if let Err(error) = kept.write(&file, build.fingerprint, &build.guarded, &uids, &baseline) {
-            session
-                .observer
-                .warn(&format!("the next run begins anew: failed to write {}: {error}", file.display()));
+            session.observer.warn(&format!(
+                "the next run measures all tests again: cannot write {}: {error}",
+                file.display()
+            ));
         }
         return_freed_memory();
         let initial_run = began.elapsed();

@@ -55,7 +55,8 @@ impl FinishedMutants {
         self.notes.extend(build.notes.iter().cloned());
         self.notes.extend(flaky_note(&tested.flaky));
         if let Some(error) = &tested.cache_error {
-            self.notes.push(format!("the next run begins anew: failed to write the verdicts: {error}"));
+            self.notes
+                .push(format!("the next run tests all mutants again: cannot save the verdicts: {error}"));
         }
         self.results.extend(results);
         self.tests.extend(tests);
@@ -127,7 +128,7 @@ impl FinishedMutants {
         {
             // Without the list, reports inside the project count as changed sources, so the next run starts
             // anew.
-            tracing::warn!(%error, "the list of reports can't be written");
+            tracing::warn!(%error, "cannot save the list of reports; the next run may test all mutants again");
         }
         Ok(ReportedMutants { root, results, kept, notes, unfinished, files })
     }
@@ -163,8 +164,7 @@ fn flaky_note(flaky: &[Arc<str>]) -> Option<String> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!named.is_empty()).then(|| {
         format!(
-            "tests that also fail now and then without a mutant killed one only where they failed {} times in a row: \
-             {}{more}",
+            "flaky without a mutant, so these tests kill a mutant only if they fail {} times in a row: {}{more}",
             heeler_mutate::CONFIRMED_FAILURES,
             named.join(", "),
         )

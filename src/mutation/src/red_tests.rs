@@ -72,16 +72,17 @@ impl<'a> RedTests<'a> {
             baseline.programs[test.program].durations[test.test] = None;
             baseline.flaky.remove(test);
             if place < NAMED_TESTS {
+                let failure = failure.trim();
                 session
                     .observer
-                    .warn(&format!("left out, because it fails without a mutant: {}", failure.trim()));
+                    .warn(&format!("skipping a documentation test that fails without a mutant: {failure}"));
             }
         }
         if left_out.len() > NAMED_TESTS {
             let more = left_out.len() - NAMED_TESTS;
             session
                 .observer
-                .warn(&format!("left out, because they fail without a mutant: {more} more tests"));
+                .warn(&format!("skipping {more} more documentation tests that fail without a mutant"));
         }
         if red.is_empty() {
             return Ok(());

@@ -80,7 +80,7 @@ impl MutantRun<'_> {
             BuildEnd::Left => return Ok(Err(Left)),
         };
         drop(found);
-        observer.show_phase("Testing", "the original, and what its tests reach");
+        observer.show_phase("Testing", "the unmutated code, to record what each test reaches");
         let engine = MutantEngine { settings: self.settings, place: &place, setup: self.began.elapsed() };
         let Some(tested) = engine.test(&mut build, observer).await? else { return Ok(Err(Left)) };
         finished.add_built(&build, tested);

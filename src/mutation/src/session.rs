@@ -117,7 +117,10 @@ impl<'o> MutantSession<'o> {
             return Ok(false);
         }
         self.renewals += 1;
-        tracing::warn!(renewals = self.renewals, "the processes of the tests are started anew");
+        tracing::warn!(
+            renewals = self.renewals,
+            "restarting the test processes, which failed to run mutants"
+        );
         let (client, scheduler) = start_client(&self.settings, &self.state_dir, &self.programs).await?;
         let client = std::mem::replace(&mut self.client, client);
         let scheduler = std::mem::replace(&mut self.scheduler, scheduler);
@@ -128,7 +131,7 @@ impl<'o> MutantSession<'o> {
             Ok(_) if self.is_ended() => Ok(false),
             Ok(_) => Ok(self.listed == before),
             Err(MutateError::Listing(error)) => {
-                tracing::warn!("the tests can't be listed again: {error}");
+                tracing::warn!("cannot list the tests again: {error}");
                 self.listed = before;
                 Ok(false)
             }
@@ -175,7 +178,7 @@ impl<'o> MutantSession<'o> {
             return Err(MutateError::Listing(error.clone()));
         }
         for (program, error) in programs.iter().filter_map(|one| Some((one, one.error.as_ref()?))) {
-            self.observer.warn(&format!("{}: its tests are left out: {error}", program.suite));
+            self.observer.warn(&format!("{}: skipping its tests: {error}", program.suite));
             self.told.insert(error.clone());
         }
         Ok(())

@@ -215,10 +215,10 @@ fn documentation_tests_that_fail_or_do_not_compile_are_left_out() {
     let package = Package::new("2021", source);
     let ran = package.mutate(&[]).assert_code(0);
     ran.assert_stderr(
-        "left out, because it fails without a mutant: documented::doc/documented::src/lib.rs - one (line 1)",
+        "skipping a documentation test that fails without a mutant: documented::doc/documented::src/lib.rs - one (line 1)",
     );
     ran.assert_stderr(
-        "do not compile with the library of all mutants are left out: src/lib.rs - one (line 5) (error",
+        "skipping documentation tests that do not compile against the mutated library: src/lib.rs - one (line 5) (error",
     );
     let report = package.report();
     assert_eq!(report.statuses()["one: a - 1"], "Killed", "{ran}");
@@ -239,7 +239,7 @@ fn rustdoc_that_keeps_no_tests_is_named_and_the_other_tests_run() {
     command.current_dir(package.path("")).env("RUSTDOC", &rustdoc);
     let ran = run_with_separate_outputs(command).assert_code(0);
     ran.assert_stderr(
-        "documentation tests are left out: rustdoc says: error: Unrecognized option: 'test-runtool'",
+        "skipping documentation tests: rustdoc failed: error: Unrecognized option: 'test-runtool'",
     );
     let statuses = package.report().statuses();
     assert_eq!(

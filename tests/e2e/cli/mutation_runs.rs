@@ -314,8 +314,7 @@ fn flaky_test_kills_only_mutants_under_which_it_fails_again_and_again() {
     let package = Package::new(FLAKY);
     // One process at a time, so the count of its starts is exact.
     let ran = package.mutate(&["-j1", "--json", "m.json"]).assert_code(0);
-    ran.assert_stderr("fail now and then without a mutant")
-        .assert_stderr("in a row: package::tests::sometimes");
+    ran.assert_stderr("flaky without a mutant").assert_stderr("in a row: package::tests::sometimes");
     let mutants = package.mutants("m.json");
     let of = |function: &str| {
         let of_function = mutants.iter().filter(|(name, _)| name.starts_with(function));

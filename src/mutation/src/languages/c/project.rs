@@ -170,7 +170,7 @@ impl GuardedCopy for CommandCopy {
         let failed = |source| MutateError::Runtime { path: own.to_owned(), source };
         self.kept.write(&guarded.uncompiled()).map_err(failed)?;
         if guarded.has_conditional() {
-            (context.show_phase)("Reading", "what the preprocessor takes out");
+            (context.show_phase)("Reading", "which mutants the preprocessor removes");
             let compiled = self.shims.compiled_guards(&tree).map_err(failed)?;
             guarded.note_compiled(&compiled);
         }

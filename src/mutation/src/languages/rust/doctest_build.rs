@@ -63,7 +63,7 @@ impl DoctestCompiler<'_> {
                     kept
                 }
                 Err(reason) => {
-                    let note = format!("{suite}: documentation tests are left out: rustdoc {reason}");
+                    let note = format!("{suite}: skipping documentation tests: rustdoc {reason}");
                     return Ok(CompiledDoctests { program: None, notes: vec![note] });
                 }
             },
@@ -110,7 +110,7 @@ impl DoctestCompiler<'_> {
         let kept = directory.read().map_err(failed)?;
         Ok(kept.ok_or_else(|| {
             let said = output.stderr.lines().find(|line| line.starts_with("error"));
-            said.map_or_else(|| "does not compile any".to_owned(), |line| format!("says: {line}"))
+            said.map_or_else(|| "compiled none".to_owned(), |line| format!("failed: {line}"))
         }))
     }
 
@@ -205,13 +205,13 @@ fn notes(suite: &str, kept: &KeptDoctests) -> Vec<String> {
     if !kept.uncompiled.is_empty() {
         let names = kept.uncompiled.iter().map(|test| format!("{} ({})", test.name, test.error)).collect();
         notes.push(format!(
-            "{suite}: documentation tests that do not compile with the library of all mutants are left out: {}",
+            "{suite}: skipping documentation tests that do not compile against the mutated library: {}",
             named(names)
         ));
     }
     if !kept.unassigned.is_empty() {
         notes.push(format!(
-            "{suite}: documentation tests are left out, because rustdoc does not show which program each is: {}",
+            "{suite}: skipping documentation tests whose programs could not be identified: {}",
             named(kept.unassigned.clone())
         ));
     }

@@ -219,14 +219,14 @@ impl GuardedCopy for GuardedCargo {
                 let text = tail.text();
                 let said = text.lines().find(|line| line.starts_with("error"));
                 format!(
-                    "{command} fails: {}",
+                    "{command} failed: {}",
                     said.unwrap_or_else(|| text.lines().last().unwrap_or_default())
                 )
             }
             Err(error @ CargoError::Cancelled { .. }) => return Err(MutateError::Cargo(error)),
             Err(error) => heeler_core::error_chain(&error),
         };
-        self.notes.push(format!("documentation tests are left out: {reason}"));
+        self.notes.push(format!("skipping documentation tests: {reason}"));
         Ok(true)
     }
 
