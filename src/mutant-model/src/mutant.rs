@@ -21,7 +21,7 @@ pub struct ParseMutantIdError(String);
 
 impl fmt::Display for ParseMutantIdError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "expected the id of a mutant, 16 hexadecimal digits, got {:?}", self.0)
+        write!(formatter, "expected a mutant id (16 hexadecimal digits), got {:?}", self.0)
     }
 }
 

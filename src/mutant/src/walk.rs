@@ -30,7 +30,7 @@ pub(crate) use source_view::each_node;
 
 /// Maximum nesting depth of nodes with mutants. Compilers reject deeper sources too.
 const DEPTH: usize = 300;
-const EVALUATED: &str = "evaluated by the compiler, which needs the value";
+const EVALUATED: &str = "evaluated at compile time";
 
 /// The guards and functions of one file.
 pub(crate) struct WalkedFile {

@@ -12,9 +12,9 @@ use heeler_mutant::Configuration;
 #[derive(Debug, thiserror::Error)]
 pub enum CargoProjectError {
     /// The output of `cargo metadata` can't be parsed.
-    #[error("read the output of cargo metadata")]
+    #[error("cannot read the output of cargo metadata")]
     Metadata(#[source] cargo_metadata::Error),
-    #[error("find the package \"{name}\": expected the name of a package of the workspace, or NAME@VERSION")]
+    #[error("no package \"{name}\" in the workspace (expected NAME or NAME@VERSION)")]
     UnknownPackage { name: String },
 }
 

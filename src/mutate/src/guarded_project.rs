@@ -20,10 +20,10 @@ use crate::{
 };
 
 /// Reasons why no program contains a mutant.
-const TAKEN_OUT: &str = "not compiled: the preprocessor takes it out";
-const CONSTANT: &str = "in a const fn that must be one: the compiler calls it, or another const fn does";
+const TAKEN_OUT: &str = "not compiled: removed by the preprocessor";
+const CONSTANT: &str = "in a const fn that is called at compile time or by another const fn";
 /// Reason why a mutant is not written into its source.
-const NOT_WRITTEN: &str = "its code breaks the syntax of the source";
+const NOT_WRITTEN: &str = "the mutant breaks the syntax of the source";
 
 /// The sources of a project with guards for the selected mutants.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::{
 
 /// A source can't be read.
 #[derive(Debug, thiserror::Error)]
-#[error("read the source {}", path.display())]
+#[error("cannot read the source {}", path.display())]
 pub struct ReadSourceError {
     pub(crate) path: PathBuf,
     pub(crate) source: io::Error,

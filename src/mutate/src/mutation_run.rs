@@ -288,11 +288,11 @@ impl<'a> MutationRun<'a> {
                 NextForMutant::Verdict(MutantStatus::Killed, Some(reason), killer)
             }
             StepOutcome::HitLimit { test } => {
-                let reason = format!("its place was reached more than {} times", step.hit_limit);
+                let reason = format!("the mutant was executed more than {} times", step.hit_limit);
                 self.on_limit(progress, number, test, reason)
             }
             StepOutcome::StepLimit { test } => {
-                let reason = format!("more than {} places were reached", step.step_limit);
+                let reason = format!("mutants and loops were executed more than {} times", step.step_limit);
                 self.on_limit(progress, number, test, reason)
             }
             StepOutcome::DiedEarly { .. } | StepOutcome::Signalled { .. } | StepOutcome::Unknown { .. }

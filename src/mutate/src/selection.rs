@@ -8,11 +8,9 @@ use heeler_mutant_model::{Mutant, OperatorLevel, Position};
 /// Error in a selection that the user wrote.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectionError {
-    #[error("read the glob \"{word}\"")]
+    #[error("invalid glob \"{word}\"")]
     Glob { word: String, source: globset::Error },
-    #[error(
-        "read the range of \"{word}\": expected FILE:LINE, FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN"
-    )]
+    #[error("invalid range \"{word}\": expected FILE:LINE, FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN")]
     Range { word: String },
 }
 

@@ -14,7 +14,7 @@ pub struct MutantShard {
 
 /// The text is not a valid shard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected K/N, the part K of N with K from 1 to N, got \"{0}\"")]
+#[error("expected K/N with K from 1 to N, such as 1/4, got \"{0}\"")]
 pub struct ParseShardError(String);
 
 impl FromStr for MutantShard {
@@ -54,7 +54,7 @@ mod tests {
     fn other_texts_are_refused_with_what_was_expected() {
         for text in ["0/3", "4/3", "1/0", "1", "a/b", "1/2/3", "-1/2", ""] {
             let error = text.parse::<MutantShard>().unwrap_err().to_string();
-            assert_eq!(error, format!("expected K/N, the part K of N with K from 1 to N, got \"{text}\""));
+            assert_eq!(error, format!("expected K/N with K from 1 to N, such as 1/4, got \"{text}\""));
         }
     }
 }

@@ -210,9 +210,7 @@ fn packages_are_selected_by_name_and_version() {
         let error = find(&["a", unknown]).unwrap_err();
         assert_eq!(
             error,
-            format!(
-                "find the package \"{unknown}\": expected the name of a package of the workspace, or NAME@VERSION"
-            )
+            format!("no package \"{unknown}\" in the workspace (expected NAME or NAME@VERSION)")
         );
     }
 }
@@ -251,9 +249,9 @@ fn words_that_name_nothing_are_refused_with_what_was_expected() {
         |word: &str| SourceSelection::read(&[word.to_owned()], Path::new("/p")).unwrap_err().to_string();
     let range = "expected FILE:LINE, FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN";
     for word in ["a.rs:1:x", "a.rs:5-4", "a.rs:99999999999", "a.rs:1-"] {
-        assert_eq!(read(word), format!("read the range of \"{word}\": {range}"));
+        assert_eq!(read(word), format!("invalid range \"{word}\": {range}"));
     }
-    assert_eq!(read("src/[a.rs"), "read the glob \"src/[a.rs\"");
+    assert_eq!(read("src/[a.rs"), "invalid glob \"src/[a.rs\"");
     assert!(SourceSelection::read(&[], Path::new("/p")).unwrap().is_everything());
 }
 
@@ -267,6 +265,6 @@ proptest! {
 #[test]
 fn metadata_of_no_project_is_refused() {
     let read = |text: &str| CargoProject::read(text, "", Path::new("/p")).unwrap_err().to_string();
-    assert_eq!(read("{}"), "read the output of cargo metadata");
-    assert_eq!(read(""), "read the output of cargo metadata");
+    assert_eq!(read("{}"), "cannot read the output of cargo metadata");
+    assert_eq!(read(""), "cannot read the output of cargo metadata");
 }

@@ -21,7 +21,7 @@ const COMPILED: [&[u8]; 2] = [b"\x7fELF", b"!<arch>\n"];
 
 /// Error while copying a tree.
 #[derive(Debug, thiserror::Error)]
-#[error("copy {}", path.display())]
+#[error("cannot copy {}", path.display())]
 pub struct TreeCopyError {
     path: PathBuf,
     source: io::Error,

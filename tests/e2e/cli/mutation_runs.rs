@@ -219,7 +219,7 @@ fn endless_loop_beside_its_mutant_is_noticed_without_waiting() {
         "{ran}"
     );
     let reason = mutants["drain: "]["statusReason"].as_str().unwrap();
-    assert!(reason.contains("places were reached"), "{reason}");
+    assert!(reason.contains("mutants and loops were executed"), "{reason}");
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn features_and_packages_are_those_of_cargo() {
         command.current_dir(&root);
         run_with_separate_outputs(command)
     };
-    unknown(&["-p", "three"]).assert_code(5).assert_stderr("find the package \"three\": expected the name");
+    unknown(&["-p", "three"]).assert_code(5).assert_stderr("no package \"three\" in the workspace");
     // Cargo names the missing feature.
     unknown(&["--features", "nothing"]).assert_code(4).assert_stderr("nothing");
 }

@@ -14,7 +14,7 @@ use tree_sitter::Node;
 
 /// Maximum nesting of expression guards. Python rejects more than about a hundred nested parentheses.
 const NESTED_GUARDS: usize = 20;
-const TOO_DEEP: &str = "its expression is nested too deeply";
+const TOO_DEEP: &str = "the expression is nested too deeply";
 
 pub(super) struct PythonMutants<'w, 'a> {
     pub(super) mutants: NodeMutants<'w, 'a>,

@@ -237,13 +237,13 @@ pub fn run_compiler_shim() -> ExitCode {
 /// Why the compiler could not be run.
 #[derive(Debug, thiserror::Error)]
 enum ShimError {
-    #[error("no {name} in PATH behind Heeler's own")]
+    #[error("no {name} in PATH besides Heeler's own")]
     NoCompiler { name: String },
     #[error("failed to {}", heeler_core::error_chain(.0))]
     Exec(SpawnError),
     #[error("failed to wait for {}: {source}", path.display())]
     Wait { path: PathBuf, source: io::Error },
-    #[error("failed to keep what the compiler says in {}: {source}", path.display())]
+    #[error("failed to save the compiler's messages in {}: {source}", path.display())]
     Said { path: PathBuf, source: io::Error },
 }
 

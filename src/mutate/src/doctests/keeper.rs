@@ -49,13 +49,13 @@ pub fn run_doctest_keeper() -> ExitCode {
             Ok(Kept::OneTest { name }) => format!("{KEPT_MARK}{name}"),
             Ok(Kept::SeveralTests) => return ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("error: failed to keep a documentation test in {}: {error}", dir.display());
+                eprintln!("error: failed to save a documentation test in {}: {error}", dir.display());
                 return ExitCode::FAILURE;
             }
         },
         (None, _, Ok(number)) => format!("{NUMBER_MARK}{number}"),
         _ => {
-            eprintln!("error: expected the arguments of a documentation test: DIRECTORY PROGRAM");
+            eprintln!("error: expected arguments DIRECTORY PROGRAM, or {TEST_NUMBER} in the environment");
             return ExitCode::FAILURE;
         }
     };
