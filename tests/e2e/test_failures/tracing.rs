@@ -139,7 +139,7 @@ fn crash_of_a_program_that_is_not_traced_says_why_there_is_no_stack() {
     world.gtest("tracer_reader");
     world.write("heeler.toml", "[profile.default]\nisolate = true\n");
     for (program, reason) in
-        [("tracer", "can trace processes"), ("tracer_reader", "reads which process traces it")]
+        [("tracer", "uses ptrace itself"), ("tracer_reader", "checks whether it is traced")]
     {
         let ran = world.run(&["run", program, "-E", "Crash.OfTheProcess"]).assert_code(2);
         ran.line_with(&["crashed with SIGABRT", "(no stack trace: it", reason, "crash-capture = \"tree\""]);

@@ -26,11 +26,13 @@ pub(crate) struct AdoptedTest {
 /// Why a forked test process cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdoptError {
-    #[error("run the forked test process {0}: it is no child of its guard")]
+    #[error("the forked test process {0} is not a child of its guard")]
     NoChild(Pid),
-    #[error("run the forked test process {0}: its command asks for what only a new process can have")]
+    #[error(
+        "the forked test process {0} cannot get a memory limit, tracing or a stop at start; these need a new process"
+    )]
     NeedsNewProcess(Pid),
-    #[error("let the forked test process {pid} begin")]
+    #[error("cannot start the forked test process {pid}")]
     Gate { pid: Pid, source: io::Error },
 }
 
@@ -42,7 +44,7 @@ impl AdoptedTest {
             return Ok(None);
         }
         let pid = arguments.next().and_then(|pid| pid.parse().ok());
-        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "expected the id of a process");
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "expected a process id");
         Ok(Some(Self { pid: Pid(pid.ok_or_else(invalid)?), gate: take_report_channel()? }))
     }
 

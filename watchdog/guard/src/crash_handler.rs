@@ -94,7 +94,7 @@ impl TestCrashes {
             rescue_output(handle).into_iter().for_each(|error| crash.add_soft_error(error));
         }
         if !halted.stuck.is_empty() {
-            crash.add_soft_error(format!("{} threads do not stop, so there is no dump", halted.stuck.len()));
+            crash.add_soft_error(format!("no minidump: {} threads did not stop", halted.stuck.len()));
         }
         // Dump the process, or let it die at once.
         let is_dumped = evidence.dumps().crash && halted.stuck.is_empty();
@@ -193,12 +193,12 @@ impl PendingCrash {
         let pidfd = match pidfd_open(site.process) {
             Ok(pidfd) => Some(pidfd),
             Err(error) => {
-                self.add_soft_error(format!("open the process {}: {error}", site.process));
+                self.add_soft_error(format!("cannot open process {}: {error}", site.process));
                 None
             }
         };
         if trace::detach(site.tid, Some(Signal::STOP)).is_err() {
-            return self.add_soft_error("it was killed before it could be dumped".to_owned());
+            return self.add_soft_error("no minidump: the process was killed first".to_owned());
         }
         // Once this thread has stopped, the others stop without another step.
         await_stopped(&[site.tid]);

@@ -173,7 +173,7 @@ impl DebugHold {
         {
             let by = traced_by(tracer.root());
             tracer.record_untraced(format!(
-                "it was stopped for a debugger, and then the system refused to trace it: {error}{by}"
+                "ptrace failed after the process was stopped for a debugger: {error}{by}"
             ));
         }
         resume(tracer.root());

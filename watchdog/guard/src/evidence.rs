@@ -53,7 +53,7 @@ impl EvidenceFiles {
             stop_timeout: STOP_LIMIT,
         };
         let written = KillTimer::arm(process, DUMP_TIME_LIMIT)
-            .map_err(|error| format!("bound the time of a dump: {error}"))
+            .map_err(|error| format!("no minidump: cannot set its time limit: {error}"))
             .and_then(|_fuse| dump::write(target, &plan).map_err(|error| error_chain(&error)));
         match written {
             Ok(file) => {
@@ -80,7 +80,7 @@ impl EvidenceFiles {
         let path = self.path(what, "txt");
         match write_private_file(&path, &text()) {
             Ok(()) => Ok(Some(OsText::from(path.as_path()))),
-            Err(error) => Err(format!("write {}: {error}", path.display())),
+            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
         }
     }
 

@@ -179,7 +179,7 @@ impl ForkServer {
             (count, _) if let Some(pid) = requested_exit(&bytes[..count]) => {
                 Ok(Some(ForkServerRequest::ReportExit(Pid(pid))))
             }
-            (_, _) => Err(io::Error::new(io::ErrorKind::InvalidData, "a request without its descriptors")),
+            (_, _) => Err(io::Error::new(io::ErrorKind::InvalidData, "request without file descriptors")),
         }
     }
 

@@ -130,7 +130,7 @@ impl<'a> HangDump<'a> {
         if options.is_none()
             && let Err(error) = seize_all(pid)
         {
-            self.soft_errors.push(format!("inspect process {pid}: {error}{}", traced_by(pid)));
+            self.soft_errors.push(format!("cannot inspect process {pid}: {error}{}", traced_by(pid)));
             return None;
         }
         let halted = self.tracees.stop_threads(pid, None);
@@ -141,7 +141,7 @@ impl<'a> HangDump<'a> {
                 .and_then(|doing| doing.syscall)
                 .unwrap_or_else(|| "the kernel".to_owned());
             self.soft_errors
-                .push(format!("stop thread {tid} of process {pid}, which is in {call}; so there is no dump"));
+                .push(format!("no minidump: thread {tid} of process {pid} did not stop (it is in {call})"));
         }
         // If the first thread has exited, the memory is accessible only through another thread.
         let handle = threads.first().filter(|_| trace::has_ended(pid)).map_or(pid, |thread| thread.tid);

@@ -31,7 +31,7 @@ pub(super) fn rescue_output(process: Pid) -> Option<String> {
         })
     });
     let error = written.err().filter(|error| error.kind() != std::io::ErrorKind::InvalidInput)?;
-    Some(format!("write the last output of process {process}: {error}"))
+    Some(format!("cannot write the last output of process {process}: {error}"))
 }
 
 /// Rescues the output of a hung process that is about to be ended. Does nothing if the process handles

@@ -82,9 +82,8 @@ pub(crate) fn serve(socket: OwnedFd, source: ProcessSource) -> Result<(), Worker
     let command = first_command(&mut control)?;
     match prepare() {
         Ok(ends) => supervise(control, ends, &command, source),
-        Err(source) => {
-            control.send(&FromGuard::StartFailed { error: format!("prepare the guard: {source}") })
-        }
+        Err(source) => control
+            .send(&FromGuard::StartFailed { error: format!("cannot prepare the guard process: {source}") }),
     }
 }
 
@@ -267,10 +266,10 @@ fn untraceable_reason(command: &TestCommand) -> Option<&'static str> {
         name.as_bytes() == b"LD_PRELOAD" && trace_conflict::preloads_leak_sanitizer(value.as_bytes())
     };
     if command.env.iter().any(|(name, value)| is_preload(name, value)) {
-        return Some("its environment preloads a leak sanitizer, which fails when traced");
+        return Some("LD_PRELOAD loads LeakSanitizer, which does not work under ptrace");
     }
     trace::loses_privileges_when_traced(&program_path(command))
-        .then_some("its file gives it privileges, which tracing would take away")
+        .then_some("its file is setuid or has capabilities, which have no effect under ptrace")
 }
 
 fn program_path(command: &TestCommand) -> PathBuf {

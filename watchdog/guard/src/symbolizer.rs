@@ -50,12 +50,15 @@ pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedT
         SymbolDetail::SourceLines(limit) => Some((
             SymbolSource::DebugInformation,
             limit,
-            "the debug information of its programs is not readable",
+            "cannot read debug information, so the stacks have no source lines",
         )),
         SymbolDetail::Functions => None,
     };
-    let functions =
-        (SymbolSource::SymbolTables, TABLES_TIME_LIMIT, "the symbol tables of its programs are not readable");
+    let functions = (
+        SymbolSource::SymbolTables,
+        TABLES_TIME_LIMIT,
+        "cannot read symbol tables, so the stacks have no function names",
+    );
     for (source, limit, what) in lines.into_iter().chain([functions]) {
         match in_own_process(raws.len(), limit, || texts_of(raws, source)) {
             Ok(texts) => return SymbolizedTexts { texts, problem },
@@ -73,7 +76,7 @@ pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedT
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SymbolizerError {
     /// No process could be created for it.
-    #[error("start the symbolizer: {0}")]
+    #[error("cannot start the symbolizer: {0}")]
     NotStarted(String),
     /// The symbolizer failed, for this reason.
     #[error("{0}")]
@@ -96,7 +99,7 @@ pub fn in_own_process(
 ) -> Result<Vec<StackTexts>, SymbolizerError> {
     let not_started = |error: std::io::Error| SymbolizerError::NotStarted(error.to_string());
     let single_threaded = SingleThreaded::check()
-        .ok_or_else(|| SymbolizerError::NotStarted("the guard has several threads".to_owned()))?;
+        .ok_or_else(|| SymbolizerError::NotStarted("the guard process has several threads".to_owned()))?;
     // Fork the symbolizer.
     let (reader, writer) = pipe().map_err(not_started)?;
     let child = match single_threaded.fork().map_err(not_started)? {
@@ -121,25 +124,22 @@ pub fn in_own_process(
     let signal = process::reap_child(child.pid).ok().and_then(|exit| exit.signal);
     let failed = |reason: String| Err(SymbolizerError::Failed(reason));
     match (read, signal) {
-        (Err(TextReadError::Late), _) => {
-            failed(format!("reading it takes longer than {} s", limit.as_secs_f64()))
-        }
+        (Err(TextReadError::Late), _) => failed(format!("timed out after {} s", limit.as_secs_f64())),
         (Err(failure), _) => failed(failure.to_string()),
-        (Ok(_), Some(signal)) => failed(format!("reading it ends with {}", Signal(signal).name())),
-        (Ok(bytes), None) => {
-            read_texts(&bytes, count).map_or_else(|| failed("reading it fails".to_owned()), Ok)
-        }
+        (Ok(_), Some(signal)) => failed(format!("the symbolizer was killed by {}", Signal(signal).name())),
+        (Ok(bytes), None) => read_texts(&bytes, count)
+            .map_or_else(|| failed("the symbolizer returned incomplete text".to_owned()), Ok),
     }
 }
 
 /// Why the texts could not be read completely.
 #[derive(Debug, thiserror::Error)]
 enum TextReadError {
-    #[error("the time limit has passed")]
+    #[error("timed out")]
     Late,
-    #[error("its stacks have more than {} MiB of text", .0 >> 20)]
+    #[error("the stacks have more than {} MiB of text", .0 >> 20)]
     TooLong(u64),
-    #[error("the texts of its stacks cannot be received: {0}")]
+    #[error("cannot read from the symbolizer: {0}")]
     Pipe(std::io::Error),
 }
 

@@ -90,11 +90,13 @@ impl TraceConflict {
     /// Describes the conflict as a clause that follows "it".
     pub(super) fn description(self) -> &'static str {
         match self {
-            Self::LeakSanitizer => "has a leak sanitizer, which fails when traced",
+            Self::LeakSanitizer => "uses LeakSanitizer, which does not work under ptrace",
             Self::Tracer => {
-                "can trace processes, which could fail when traced; crash-capture = \"tree\" traces it"
+                "uses ptrace itself, which may fail when traced; crash-capture = \"tree\" traces it anyway"
             }
-            Self::ReadsTracer => "reads which process traces it; crash-capture = \"tree\" traces it",
+            Self::ReadsTracer => {
+                "checks whether it is traced (TracerPid); crash-capture = \"tree\" traces it anyway"
+            }
         }
     }
 }

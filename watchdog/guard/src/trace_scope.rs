@@ -18,7 +18,7 @@ use super::trace_conflict::{ConflictSearch, TraceConflict};
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
 
 /// Advice for a program that has lost its privileges.
-const KEEPS_THEM: &str = "crash-capture = \"off\" keeps them";
+const KEEPS_THEM: &str = "crash-capture = \"off\" keeps its privileges";
 
 /// Which processes the guard traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +132,8 @@ impl TracePolicy {
             return ProgramTracing::Untraced(self.reason(
                 process,
                 &format!(
-                    "executes a file that its user may not read, so that privileges of the file are lost when \
-                     traced; {KEEPS_THEM}"
+                    "executes a program that its user may not read, so setuid and capabilities have no effect under \
+                     ptrace; {KEEPS_THEM}"
                 ),
             ));
         }
@@ -187,11 +187,14 @@ impl TracePolicy {
     /// again.
     pub(super) fn privileged_reason(&self, process: Pid, repeated: io::Result<()>) -> String {
         match repeated {
-            Ok(()) => self
-                .reason(process, "executes a file that gives it privileges, which tracing would take away"),
+            Ok(()) => self.reason(
+                process,
+                "executes a program that is setuid or has capabilities, which have no effect under ptrace",
+            ),
             Err(error) => {
                 let what = format!(
-                    "executes a file that gives it privileges, which tracing has taken away ({error}); {KEEPS_THEM}"
+                    "executes a program that is setuid or has capabilities, which it has lost under ptrace \
+                     ({error}); {KEEPS_THEM}"
                 );
                 self.reason(process, &what)
             }

@@ -385,5 +385,5 @@ pub(super) fn detach(tid: Pid, stop: TraceStop) {
 
 /// Returns a message suffix that names the process already tracing this one, if any.
 pub(super) fn traced_by(process: Pid) -> String {
-    trace::tracer_of(process).map_or(String::new(), |tracer| format!(", traced by process {tracer}"))
+    trace::tracer_of(process).map_or(String::new(), |tracer| format!(" (already traced by process {tracer})"))
 }

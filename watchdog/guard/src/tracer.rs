@@ -92,7 +92,7 @@ impl ProcessTracer {
         tracer.policy.begin(scope);
         let seized = heeler_sys::fail::at("guard.seize").and_then(|()| tracer.tracees.seize_root(scope));
         if let Err(error) = seized {
-            tracer.record_untraced(format!("the system refuses to trace it: {error}{}", traced_by(root)));
+            tracer.record_untraced(format!("ptrace failed: {error}{}", traced_by(root)));
         }
         tracer
     }

@@ -105,16 +105,14 @@ fn setuid_program_keeps_its_privileges() {
     // A file system may be mounted so that no program gains privileges there.
     let (bare, traced) = (run(TraceMode::Off), run(TraceMode::Root));
     assert_eq!((bare.ending(), bare.untraced.len()), (traced.ending(), 0), "{}", traced.output);
-    assert!(traced.untraced.len() == 1 && traced.untraced[0].contains("privileges"), "{:?}", traced.untraced);
+    assert!(traced.untraced.len() == 1 && traced.untraced[0].contains("setuid"), "{:?}", traced.untraced);
 }
 
 fn privileged_program_executed_by_traced_one_keeps_its_privileges() {
     if heeler_sys::process::effective_uid() != 0 {
         return;
     }
-    for (mode, reason) in
-        [(0o4755, "executes a file that gives it privileges"), (0o4711, "privileges of the file are lost")]
-    {
+    for (mode, reason) in [(0o4755, "is setuid or has capabilities"), (0o4711, "its user may not read")] {
         let (directory, guard, program) = world_writable_copies(mode);
         let traced_program = directory.path().join("traced");
         std::fs::copy(crash_program(), &traced_program).unwrap();

@@ -143,7 +143,7 @@ pub enum FromGuard {
     Paused,
     /// A process that should be traced is not, so a crash shows only in its exit status. Sent at most once.
     Untraced {
-        /// Reason, such as `it has a leak sanitizer, which fails when traced`.
+        /// Reason, such as `it uses LeakSanitizer, which does not work under ptrace`.
         reason: String,
     },
     /// A process of the test has crashed. Sent after the end of the test, before [`FromGuard::Ended`].

@@ -120,7 +120,7 @@ pub fn parse(bytes: &[u8]) -> Result<DumpSummary, String> {
     // Check that the dump fits this system.
     let system: MinidumpSystemInfo = dump.get_stream().map_err(missing("system information"))?;
     if (system.os, system.cpu) != (Os::Linux, arch::CPU) {
-        return Err(format!("it is of {} on {}, not of Linux on {}", system.os, system.cpu, arch::CPU));
+        return Err(format!("written by {} on {}; expected Linux on {}", system.os, system.cpu, arch::CPU));
     }
     // Read the crash and the threads. The crashed thread gets the registers of the crash.
     let list: MinidumpThreadList<'_> = dump.get_stream().map_err(missing("threads"))?;

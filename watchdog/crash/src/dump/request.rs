@@ -63,28 +63,27 @@ pub enum DumpError {
     /// This build has no writer.
     #[cfg(not(feature = "minidump"))]
     #[error(
-        "write a minidump of process {pid}: this build was made without the feature \"minidump\"; its stacks \
-         are kept"
+        "no minidump of process {pid}: this build was made without the feature \"minidump\"; its stacks are kept"
     )]
     LeftOut { pid: Pid },
     /// The writer failed.
-    #[error("capture process {pid}")]
+    #[error("cannot dump process {pid}")]
     Capture { pid: Pid, source: Box<dyn std::error::Error + Send + Sync> },
     /// The writer saw no thread, which it does not report as an error.
-    #[error("attach to a thread of process {pid}: {soft_errors:?}")]
+    #[error("no minidump: cannot attach to a thread of process {pid}: {soft_errors:?}")]
     NoThreads {
         pid: Pid,
         /// The writer's soft errors.
         soft_errors: Vec<String>,
     },
     /// The dump is larger than allowed.
-    #[error("keep a dump of {bytes} bytes within {limit_bytes}")]
+    #[error("no minidump: its {bytes} bytes exceed the limit of {limit_bytes} bytes")]
     TooLarge { bytes: u64, limit_bytes: u64 },
     /// A minidump can only name files in UTF-8.
     #[error(
-        "write a minidump of process {pid}: it has mapped a file whose path is not UTF-8; its stacks are kept"
+        "no minidump of process {pid}: it has mapped a file whose path is not UTF-8; its stacks are kept"
     )]
     UnnameableFile { pid: Pid },
-    #[error("write {path}")]
+    #[error("cannot write {path}")]
     Write { path: PathBuf, source: io::Error },
 }

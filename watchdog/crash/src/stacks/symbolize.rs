@@ -179,7 +179,7 @@ fn symbolize_file(group: &FileAddresses<'_>, source: SymbolSource) -> Vec<(usize
         let named = catch_unwind(AssertUnwindSafe(|| symbolize_module(&symbolizer, piece, source)));
         let Ok(named) = named else {
             let file = piece.module.path.display();
-            let problem = format!("the symbols of {file} are not readable: they make the symbolizer panic");
+            let problem = format!("cannot read the symbols of {file}: the symbolizer panicked");
             results.extend(group.pieces.iter().skip(results.len()).map(|piece| {
                 let symbolizer = Symbolizer::new();
                 let mut named = symbolize_module(&symbolizer, piece, SymbolSource::Nothing);
@@ -269,7 +269,7 @@ fn symbolize_module(
         SymbolSource::Nothing => None,
     });
     if symbols.is_none() && path.is_some() && source != SymbolSource::Nothing {
-        named.problems.push(format!("the symbols of {} are not readable", module.path.display()));
+        named.problems.push(format!("cannot read the symbols of {}", module.path.display()));
     }
     // Convert the symbols to frames.
     for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {

@@ -219,7 +219,7 @@ fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: us
         for (frame, line) in frames[place..].iter().zip(&lines[place..]).take(period.min(left)) {
             match frame.omitted.count {
                 0 => append(text, format_args!("  #{number:<3} {line}\n")),
-                omitted => append(text, format_args!("       … {} frames left out …\n", grouped(omitted))),
+                omitted => append(text, format_args!("       … {} frames omitted …\n", grouped(omitted))),
             }
             number += frame.omitted.count.max(1);
             place += 1;
@@ -229,9 +229,9 @@ fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: us
             let times = grouped(found.frames / found.period);
             let what = match found.period {
                 1 => String::new(),
-                period => format!(" {period} frames"),
+                period => format!("these {period} frames "),
             };
-            append(text, format_args!("       … {times} times more the same{what} …\n"));
+            append(text, format_args!("       … {what}repeated {times} more times …\n"));
             number += found.frames;
             place += found.lines;
             left -= 1;
@@ -321,7 +321,7 @@ fn format_frame(frame: &StackFrame) -> String {
         return line;
     }
     let Some(module) = &frame.module else {
-        append(&mut line, format_args!(" at {:#x}, which is in no program", frame.offset));
+        append(&mut line, format_args!(" at {:#x} (not in a mapped file)", frame.offset));
         return line;
     };
     let module = module.file_name().unwrap_or(module.as_os_str());
@@ -413,14 +413,14 @@ mod tests {
     #[test]
     fn recursion_is_printed_once() {
         let text = |functions: &[&str]| {
-            stacks(functions).crash_text(20).replace(" at 0x0, which is in no program", "")
+            stacks(functions).crash_text(20).replace(" at 0x0 (not in a mapped file)", "")
         };
         let deep = [vec!["top"], vec!["d"; 40], vec!["main"]].concat();
-        assert_eq!(text(&deep), "  #0   top\n  #1   d\n       … 39 times more the same …\n  #41  main\n");
+        assert_eq!(text(&deep), "  #0   top\n  #1   d\n       … repeated 39 more times …\n  #41  main\n");
         let mutual = [["even", "odd"].repeat(5), vec!["even", "main"]].concat();
         assert_eq!(
             text(&mutual),
-            "  #0   even\n  #1   odd\n       … 4 times more the same 2 frames …\n  #10  even\n  #11  main\n"
+            "  #0   even\n  #1   odd\n       … these 2 frames repeated 4 more times …\n  #10  even\n  #11  main\n"
         );
         assert_eq!(text(&["d", "d", "main"]).lines().count(), 3, "twice is shorter than its count");
         // Frames omitted in the middle belong to the recursion only if they were a recursion themselves.
@@ -429,8 +429,8 @@ mod tests {
             deep.threads[0].frames[3] =
                 StackFrame { omitted: OmittedFrames { count: 43_000, period }, ..StackFrame::default() };
             let text = deep.crash_text(20);
-            assert_eq!(text.contains("43,000 frames left out"), period == 0, "{text}");
-            assert_eq!(text.contains("43,003 times more the same"), period == 1, "{text}");
+            assert_eq!(text.contains("43,000 frames omitted"), period == 0, "{text}");
+            assert_eq!(text.contains("repeated 43,003 more times"), period == 1, "{text}");
         }
     }
 
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(
             text,
             "       … 4 frames of the signal handler …\n  #4   deeper in ??+0x0\n  #5   deeper in ??+0x0\n       … 1 more …\n"
-                .replace(" in ??+0x0", " at 0x0, which is in no program")
+                .replace(" in ??+0x0", " at 0x0 (not in a mapped file)")
         );
         // Without a signal frame, no code was interrupted.
         assert!(stacks(&["sink", "main"]).interrupted_text(2).contains("#0   sink"));

@@ -37,9 +37,9 @@ const MAX_FRAMES: usize = 200_000;
 /// Why unwinding could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StacksError {
-    #[error("open the memory of process {pid}")]
+    #[error("cannot open the memory of process {pid}")]
     Memory { pid: Pid, source: io::Error },
-    #[error("read what process {pid} has mapped")]
+    #[error("cannot read the memory map of process {pid}")]
     Maps { pid: Pid, source: io::Error },
 }
 
@@ -191,7 +191,7 @@ impl<'a> StackWalker<'a> {
                 Some((content, loaded))
             });
             if loaded.is_none() && is_file {
-                let problem = format!("the unwind tables of {} are not readable", module.path.display());
+                let problem = format!("cannot read the unwind tables of {}", module.path.display());
                 if !self.problems.contains(&problem) {
                     self.problems.push(problem);
                 }
@@ -221,10 +221,8 @@ impl<'a> StackWalker<'a> {
         // The tables come from program files, which may be damaged.
         let walked = catch_unwind(AssertUnwindSafe(|| self.walk(&thread.registers.general, &mut frames)));
         if walked.is_err() {
-            self.problems.push(format!(
-                "the stack of thread {} ends early: unwind tables make the unwinder panic",
-                thread.tid
-            ));
+            self.problems
+                .push(format!("the stack of thread {} is incomplete: the unwinder panicked", thread.tid));
             // The panic may have left the unwinder and cache inconsistent.
             (self.unwinder, self.cache) = (Unwinder::new(), UnwindCache::new());
             self.modules.iter_mut().for_each(MappedModule::forget_tables);
