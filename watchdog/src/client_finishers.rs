@@ -153,7 +153,7 @@ async fn finish_all(mut finisher: Box<RunFinisher>, due: Vec<FinishRequest>, lim
         }
         if timeout(limits.finish, finisher.finish(&finish)).await.is_err() {
             let (run, awaited, limit_s) = (&finish.run.id, finisher.awaited(), limits.finish.as_secs());
-            tracing::warn!(run, limit_s, "the client did not {awaited} within the limit");
+            tracing::warn!(run, "the client did not {awaited} within {limit_s} s");
         }
     }
     let _late = timeout(limits.close, finisher.close()).await;

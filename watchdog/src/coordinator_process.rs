@@ -28,7 +28,7 @@ impl CoordinatorProcess {
         let stat = process::stat(self.pid);
         let is_stopped = stat.is_some_and(|stat| stat.is_stopped() && !stat.has_terminal);
         if !is_stopped || self.is_suspended {
-            tracing::debug!("the coordinator has been silent for {} s", SILENCE_LIMIT.as_secs());
+            tracing::debug!("no message from the coordinator for {} s", SILENCE_LIMIT.as_secs());
             return false;
         }
         true
@@ -39,17 +39,17 @@ impl CoordinatorProcess {
         let limit = SILENCE_LIMIT.as_secs();
         let signal = match step {
             SilenceStep::Continue => {
-                tracing::warn!("the coordinator is stopped, has been silent for {limit} s, and is continued");
+                tracing::warn!("the coordinator process is stopped; sending SIGCONT after {limit} s");
                 Signal::CONT
             }
             SilenceStep::Replace => {
-                tracing::warn!("the coordinator stays stopped and is killed");
+                tracing::warn!("the coordinator process is still stopped; sending SIGKILL");
                 Signal::KILL
             }
         };
         let sent = self.pidfd.as_ref().map(|pidfd| process::pidfd_signal(pidfd, signal));
         if let Some(Err(error)) = sent {
-            tracing::debug!(%error, "the coordinator is gone already");
+            tracing::debug!(%error, "the coordinator process has already exited");
         }
     }
 }

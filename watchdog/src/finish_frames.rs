@@ -139,7 +139,7 @@ pub(crate) async fn send_pending_updates(
         let worker = resend.worker;
         let lost = (lost > 0).then(|| {
             format!(
-                "{lost} results of worker {worker} are in no journal and are sent again without their details"
+                "{lost} results of worker {worker} are missing from its journal and are sent again without details"
             )
         });
         for error in journal.damage().into_iter().chain(lost) {

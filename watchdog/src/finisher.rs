@@ -109,10 +109,10 @@ impl RunFinisher {
     pub(crate) fn awaited(&self) -> &'static str {
         match self.step {
             None | Some(DeliveryStep::Dial | DeliveryStep::GiveUp) => "accept a connection",
-            Some(DeliveryStep::SendDue(_) | DeliveryStep::Announce) => "read the due results",
-            Some(DeliveryStep::Prove) => "answer the barrier behind the due results",
+            Some(DeliveryStep::SendDue(_) | DeliveryStep::Announce) => "read the remaining results",
+            Some(DeliveryStep::Prove) => "confirm the remaining results",
             Some(DeliveryStep::SendCompletion(_)) => "read the completion",
-            Some(DeliveryStep::ProveCompletion) => "acknowledge the completion",
+            Some(DeliveryStep::ProveCompletion) => "confirm the completion",
         }
     }
 
@@ -196,7 +196,11 @@ impl RunFinisher {
                 }
                 AfterConnection::GiveUp(reason) => {
                     let run = &conversation.finish.run.id;
-                    tracing::warn!(run, ?reason, "the client does not receive the end of its run");
+                    tracing::warn!(
+                        run,
+                        ?reason,
+                        "cannot reach the client, so it is not told that its run has ended"
+                    );
                     return delivered;
                 }
                 AfterConnection::Done => return DeliveryResult::Directly,
@@ -326,7 +330,8 @@ impl RunFinisher {
             Ok(mut callback) => {
                 let opened = self.open_updates(&mut callback, &conversation.finish.run.id).await;
                 if let Err(broken) = opened {
-                    conversation.add_soft_error(&error_chain(&broken), "the main connection was used");
+                    conversation
+                        .add_soft_error(&error_chain(&broken), "the main connection was used instead");
                     conversation.reached = ConnectionEnd::DueUnproven;
                     callback.give_up().await;
                     return false;
@@ -335,7 +340,7 @@ impl RunFinisher {
                 true
             }
             Err(error) => {
-                conversation.add_soft_error(&error_chain(&error), "the main connection was used");
+                conversation.add_soft_error(&error_chain(&error), "the main connection was used instead");
                 conversation.reached = end_of_dial(&error);
                 false
             }
@@ -441,7 +446,7 @@ impl FinishProgress<'_> {
     /// after that connection was given up.
     fn record_fallback(&mut self, next: Result<DeliveryStep, DeliveryResult>) {
         let remedy = match next {
-            Ok(DeliveryStep::SendDue(_)) => "what was not handled was sent again over the main connection",
+            Ok(DeliveryStep::SendDue(_)) => "unconfirmed updates were sent again over the main connection",
             Ok(_) | Err(_) => "the completion was sent over the main connection",
         };
         if let Some(failure) = self.failure.take() {
@@ -450,7 +455,7 @@ impl FinishProgress<'_> {
     }
 
     fn add_soft_error(&mut self, failure: &str, remedy: &str) {
-        self.soft_errors.push(format!("callback connection of the watchdog: {failure}; {remedy}"));
+        self.soft_errors.push(format!("the watchdog's callback connection failed: {failure}; {remedy}"));
     }
 }
 

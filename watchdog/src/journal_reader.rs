@@ -20,12 +20,12 @@ pub(crate) async fn read_journal(run_dir: &OsText, worker: WorkerId) -> JournalF
         drop(sender.send(JournalFile::read_worker(&read_dir, worker)));
     });
     let journal = receiver.await.unwrap_or_else(|_| JournalFile {
-        read_error: Some("the reader of the journal failed".to_owned()),
+        read_error: Some("the thread that reads the journal failed".to_owned()),
         path: run_dir,
         ..JournalFile::default()
     });
     if let Some(offset) = journal.content.torn_at {
-        tracing::debug!(path = %journal.path.display(), offset, "the last record is incomplete");
+        tracing::debug!(path = %journal.path.display(), offset, "the last record of the journal is incomplete");
     }
     journal
 }

@@ -34,7 +34,10 @@ pub(crate) fn finish(open: UnfinishedRun, proven: impl Fn(WorkerId) -> u64) -> F
     let mut journals = RunJournals::read(run_dir).unwrap_or_default();
     journals.files.retain(|file| file.worker.is_some());
     let plan = open.plan.map_or_else(|| read_manifest(run_dir), Ok).unwrap_or_else(|error| {
-        tracing::error!(error, "tests without a result can't be reported");
+        tracing::error!(
+            error,
+            "cannot read the manifest of the run; tests without a result are not reported"
+        );
         ManifestPlan::default()
     });
     // Synthesize results for unfinished tests.
@@ -101,7 +104,10 @@ pub(crate) fn unwritten_finish(
     match read_manifest(finish.run_dir.as_path()) {
         Ok(plan) => finish.descriptions = plan.into_descriptions(),
         Err(error) => {
-            tracing::error!(error, "results that may be lost can't be described, and are not sent again");
+            tracing::error!(
+                error,
+                "cannot read the manifest of the run; results that may be lost are not sent again"
+            );
             return finish;
         }
     }

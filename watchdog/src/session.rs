@@ -55,11 +55,11 @@ const EXIT_GRACE: Duration = Duration::from_millis(300);
 /// Why a watchdog could not serve.
 #[derive(Debug, thiserror::Error)]
 enum WatchdogSessionError {
-    #[error("prepare the watchdog's process")]
+    #[error("cannot set up the watchdog process")]
     Prepare(#[source] io::Error),
-    #[error("join the coordinator")]
+    #[error("cannot connect to the coordinator")]
     Connect(#[source] local::ConnectError),
-    #[error("introduce the watchdog to the coordinator")]
+    #[error("cannot register with the coordinator")]
     Join(#[source] heeler_transport::LinkClosed),
 }
 
@@ -127,7 +127,7 @@ fn remove_socket(path: &Path) {
                 if let Err(error) = std::fs::remove_dir_all(directory)
                     && error.kind() != io::ErrorKind::NotFound
                 {
-                    tracing::warn!(directory = %directory.display(), %error, "the session's directory stays");
+                    tracing::warn!(directory = %directory.display(), %error, "cannot remove the session directory");
                 }
             }
         }
@@ -157,7 +157,7 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     heeler_sys::fail::pass("watchdog.joined");
     let held = HeldStreams::listen(&StreamHolder::Watchdog.socket_path(socket_path, std::process::id()));
     let held_streams = held
-        .inspect_err(|error| tracing::warn!(%error, "results may be sent again if the coordinator is killed"))
+        .inspect_err(|error| tracing::warn!(%error, "results may be sent twice if the coordinator is killed"))
         .ok();
     let mut look = interval(ORPHAN_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -261,11 +261,11 @@ impl WatchdogSession<'_> {
             WatchdogSessionEvent::Message(Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward {
                 ..
             })))) => {
-                tracing::error!("the coordinator sent a relayed frame");
+                tracing::error!("unexpected relayed frame from the coordinator");
                 return Some(WatchdogExit::Failed);
             }
             WatchdogSessionEvent::Message(Err(error)) => {
-                tracing::error!(error = error_chain(&error), "the coordinator cannot be understood");
+                tracing::error!(error = error_chain(&error), "invalid message from the coordinator");
                 return Some(WatchdogExit::Failed);
             }
             WatchdogSessionEvent::TermSignal => return Some(WatchdogExit::Ordered),
@@ -282,7 +282,7 @@ impl WatchdogSession<'_> {
             // A lost finish would hang its run. After this watchdog exits, the coordinator starts another
             // one.
             WatchdogSessionEvent::TaskFinished(Err(error)) => {
-                tracing::error!(%error, "a task of the watchdog failed");
+                tracing::error!(%error, "a task of the watchdog panicked");
                 return Some(WatchdogExit::Failed);
             }
             WatchdogSessionEvent::Sent(Ok(())) => drop(self.outgoing.pop_front()),
@@ -378,7 +378,11 @@ impl WatchdogSession<'_> {
         match LivenessLock::acquire(&run_dir.as_path().join(WATCHDOG_LOCK)) {
             Ok(lock) => drop(self.locks.insert(run.clone(), lock)),
             Err(error) => {
-                tracing::warn!(run = run.id, %error, "the run is shown as interrupted while it is finished")
+                tracing::warn!(
+                    run = run.id,
+                    %error,
+                    "cannot lock the run, which looks interrupted until it is finished"
+                )
             }
         }
     }

@@ -86,7 +86,7 @@ impl WorkerProcesses {
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::error!(%error, "children cannot be reaped");
+                    tracing::error!(%error, "cannot reap child processes");
                     return;
                 }
             }

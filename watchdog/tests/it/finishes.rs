@@ -232,7 +232,7 @@ fn results_lost_from_journal_are_sent_as_known() {
         let (_, soft_errors) = finished(end);
         let text = |count, worker| {
             format!(
-                "{count} results of worker {worker} are in no journal and are sent again without their details"
+                "{count} results of worker {worker} are missing from its journal and are sent again without details"
             )
         };
         assert_eq!(soft_errors, [text(2, 1), text(1, 2)]);
