@@ -1,6 +1,6 @@
-//! A fake client under test of Connect's conformance suite. What it does with a case stands in the last part
-//! of the case's name. With `$HEELER_FIXTURE_CLIENT`, a command, it passes all other cases on to that client.
-//! With `$HEELER_FIXTURE_RECORDING`, a file of requests with their answers, it answers as the file says.
+//! A fake client under test of Connect's conformance suite. The last part of a case's name selects the
+//! behaviour. `$HEELER_FIXTURE_CLIENT` is the command of a real client that answers all other cases.
+//! `$HEELER_FIXTURE_RECORDING` is a file with recorded requests and answers to replay.
 
 use std::{
     io::{Read, Write},
@@ -12,9 +12,9 @@ use std::{
 
 use crate::wait::{pass_time, wait_for_ever};
 
-/// Time that a case takes whose client waits.
+/// Duration of a case in the role `waits`.
 const WAIT: Duration = Duration::from_millis(30);
-/// Time between an answer and the next request of a client that reads late.
+/// Pause of the role `reads-late` between an answer and reading the next request.
 const READ_DELAY: Duration = Duration::from_millis(4500);
 
 /// Answers all cases; returns the exit code.
@@ -55,7 +55,7 @@ pub(crate) fn serve() -> u8 {
     real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
 }
 
-/// Answers each request as it was answered when it was recorded; returns the exit code.
+/// Answers each request with the recorded answer; returns the exit code.
 fn replay(mut recording: &[u8]) -> u8 {
     let messages: Vec<_> = std::iter::from_fn(|| read_message(&mut recording)).collect();
     while let Some(request) = read_message(&mut std::io::stdin()) {
@@ -65,8 +65,8 @@ fn replay(mut recording: &[u8]) -> u8 {
     0
 }
 
-/// Connects standard input and output with the local socket `$HEELER_FIXTURE_SOCKET`, behind which a test
-/// plays the client; returns the exit code.
+/// Connects standard input and output to the local socket `$HEELER_FIXTURE_SOCKET`, where a test acts as the
+/// client; returns the exit code.
 pub(crate) fn bridge() -> u8 {
     let path = std::env::var_os("HEELER_FIXTURE_SOCKET").expect("a socket is given");
     let mut socket = UnixStream::connect(path).expect("the test listens");
@@ -145,7 +145,7 @@ fn field_1(name: &str) -> Vec<u8> {
     message
 }
 
-/// Returns field 1, with which all writers of such messages begin.
+/// Returns field 1, which all writers of these messages write first.
 fn name_of(message: &[u8]) -> String {
     assert_eq!(message[0], 0x0a, "a name");
     let (mut length, mut place) = (0, 1);

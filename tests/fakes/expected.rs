@@ -38,12 +38,12 @@ const fn timed_out(name: &'static str) -> ExpectedResult {
     ExpectedResult { message: "timed out after", ..plain(name, "timed-out", "TIMEOUT") }
 }
 
-/// Returns a test that dies of a signal, also in isolation.
+/// Returns a test that dies from a signal, also in isolation.
 const fn crashed(name: &'static str, signal: &'static str, message: &'static str) -> ExpectedResult {
     ExpectedResult { kind: "crashed", message, ..plain(name, "error", signal) }
 }
 
-/// Returns a test that exits with code 0 in its middle.
+/// Returns a test that exits with code 0 before it ends.
 const fn exited(name: &'static str) -> ExpectedResult {
     let message = "the process exited with code 0 before the test ended";
     ExpectedResult { kind: "exited-early", message, ..plain(name, "error", "EXIT 0") }

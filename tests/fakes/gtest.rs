@@ -1,19 +1,19 @@
-//! GoogleTest's command line, listing and markers, as far as the fake needs them.
+//! The parts of GoogleTest's command line, listing and markers that the fake needs.
 
 use std::{collections::HashSet, fmt::Write as _, io::Write as _};
 
 /// The operation that the command line requests.
 pub(crate) enum FakeInvocation {
-    /// A listing, written to this file if there is one.
+    /// List the tests, also into this file if one is named.
     List { xml: Option<String> },
-    /// A run of the tests with these names; `None` means all.
+    /// Run the tests with these names; `None` means all.
     Run { filter: Option<HashSet<String>> },
     /// An unknown command line.
     Other,
 }
 
 impl FakeInvocation {
-    /// `flag_file_name` is the flag that names a file of flags.
+    /// `flag_file_name` is the prefix of the argument that names a flag file.
     pub(crate) fn parse(words: impl Iterator<Item = String>, flag_file_name: &str) -> Self {
         let mut words: Vec<String> = words.collect();
         if let Some(path) = words.iter().find_map(|word| word.strip_prefix(flag_file_name)) {
@@ -105,7 +105,7 @@ pub(crate) fn report(tests: &[&str]) {
 
 fn print(text: &str) {
     let mut stdout = std::io::stdout();
-    // The reader may be gone; then this process soon is too.
+    // If the reader is gone, this process is about to be killed.
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     if written.is_err() {
         std::process::exit(1);

@@ -1,5 +1,5 @@
-//! Fakes that report as JSON lines, and live for several batches: on descriptor 3, or (roles that begin with
-//! `json-lines-stdio`) with requests on standard input and reports on standard output.
+//! Fakes that report JSON lines and run several batches in one process: on descriptor 3, or on standard input
+//! and output in roles that begin with `json-lines-stdio`.
 
 use std::{
     fs::File,
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::wait::wait_for_ever;
 
-/// Tests that each of these roles lists.
+/// Number of tests that each role lists.
 const COUNT: usize = 64;
-/// Length of a name with which a request does not fit into a pipe.
+/// Length of a test name that makes a request larger than a pipe buffer.
 const LONG_NAME: usize = 16 << 10;
 
 /// Serves the requests; returns the exit code.
@@ -61,7 +61,7 @@ impl FakeReporter {
                 wait_for_ever();
             }
             if self.behaviour == "-closes-input" && self.batches == 1 {
-                // The next request can be written no more.
+                // The next request can no longer be written.
                 self.input = None;
                 self.report(&json!({"k": "done"}));
             }
@@ -69,7 +69,7 @@ impl FakeReporter {
         u8::from(self.input.is_some()) * 3
     }
 
-    /// Reads a line byte by byte, so that nothing after it is read.
+    /// Reads a line byte by byte, to leave the following bytes unread.
     fn read_line(&mut self) -> Option<Vec<u8>> {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -121,8 +121,8 @@ impl FakeReporter {
         }
     }
 
-    /// Runs all tests of a batch at once. In the roles that die, the process dies with all of them in flight
-    /// if `t20` is one of them; in one of them, only if there are others.
+    /// Runs all tests of a batch at once. The roles `-parallel-dies` and `-parallel-dies-together` abort in a
+    /// batch with `t20`; the latter only if the batch has other tests too.
     fn run_together(&mut self, tests: &[&str]) {
         (0..tests.len()).for_each(|place| self.report(&json!({"k": "begin", "i": place})));
         let is_deadly = match self.behaviour.as_str() {
@@ -140,7 +140,7 @@ impl FakeReporter {
 
     fn run_one(&mut self, place: usize, test: &str) {
         self.report(&json!({"k": "begin", "i": place}));
-        // A forged report without the byte that begins a record, or beside the channel, is output.
+        // A forged report counts as output without the record mark, or outside the channel.
         print(&format!("{{\"k\":\"end\",\"i\":{place},\"state\":\"failed\"}}\n"));
         let name = format!("batch {} of process {}", self.batches, std::process::id());
         self.report(&json!({"k": "part", "i": place, "name": name, "state": "passed"}));
@@ -183,7 +183,7 @@ impl FakeReporter {
     }
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output and flushes it.
 fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).expect("standard output can be written");

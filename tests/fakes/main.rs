@@ -1,6 +1,6 @@
-//! `heeler-fake`: a test program with behaviours that real frameworks cannot produce. One program with many
-//! roles; the role is the name under which it is started. Its output is close enough to GoogleTest's that it
-//! is detected as such (`gtest_list_tests`).
+//! `heeler-fake`: a test program with behaviours that real frameworks cannot produce. The name it is started
+//! by selects its role. The program contains `gtest_list_tests` and prints output like GoogleTest's, so
+//! Heeler detects it as GoogleTest.
 
 mod connect;
 mod gtest;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     if role.starts_with("json-lines") {
         return ExitCode::from(json_lines::serve(role));
     }
-    // Abseil has its own flag file, and ignores GoogleTest's.
+    // Abseil has its own flag file and ignores GoogleTest's.
     let flag_file_name = if role == "abseil-flags" { "--flagfile=" } else { "--gtest_flagfile=" };
     let asked = gtest::FakeInvocation::parse(words, flag_file_name);
     let code = match &asked {

@@ -1,5 +1,5 @@
-//! The role `intruder`: another user of the machine. It executes commands from standard input, one a line,
-//! with its own rights, and prints the outcome of each: `ok` with its findings, or `no` with the system's
+//! The role `intruder`: a process of another user. Executes the commands on standard input, one per line,
+//! with that user's permissions. Prints a line for each: `ok` with the result, or `no` with the system's
 //! error.
 
 use std::{
@@ -15,10 +15,10 @@ use std::{
     time::Duration,
 };
 
-/// A peer that sends nothing for this time without closing is taken to hold the connection.
+/// Read timeout. A peer that neither sends nor closes for this time counts as holding the connection.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Resources that stay open until this process exits.
+/// Connections and listeners that stay open until this process exits.
 #[derive(Default)]
 struct HeldConnections {
     streams: Vec<TcpStream>,
@@ -92,7 +92,7 @@ fn send_and_read(address: &str, text: &str) -> io::Result<String> {
     read_to_close(&mut stream)
 }
 
-/// Returns everything received until the other end closes or resets.
+/// Reads until the peer closes or resets the connection.
 fn read_to_close(stream: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -110,7 +110,7 @@ fn hold_connections(address: &str, count: &str, held: &mut HeldConnections) -> i
     Ok(String::new())
 }
 
-/// Returns everything that the listeners ever received.
+/// Returns everything that the listeners have received.
 fn received_text(held: &mut HeldConnections) -> io::Result<String> {
     let mut text = String::new();
     for listener in &held.listeners {

@@ -1,4 +1,4 @@
-//! The roles: each has its own listing and its own run.
+//! The roles, each with its own listing and run.
 
 use std::{collections::HashSet, process::abort};
 
@@ -33,7 +33,7 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
     0
 }
 
-/// Returns whether this is the first call of all processes, by the file `$HEELER_FIXTURE_FLAKY`.
+/// Returns whether no process called this before. The file `$HEELER_FIXTURE_FLAKY` records the first call.
 fn is_first_call() -> bool {
     let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
     std::fs::File::create_new(path).is_ok()
@@ -57,7 +57,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
             let run = FakeRunOutput::begin(asked.len());
             run.start(asked[0]);
             run.pass(asked[0]);
-            // The suite continues, so the first test's end is confirmed.
+            // A line of the suite confirms the end of the first test.
             println!("[----------] 1 test from Fake (0 ms total)");
             abort();
         }
@@ -93,7 +93,7 @@ pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
         _ => {
             all(&asked);
             if role == "lists-duplicates" {
-                // Which of two tests of a name has run is only known from GoogleTest's report.
+                // Only GoogleTest's report tells two tests with the same name apart.
                 gtest::report(&asked);
             }
         }
@@ -110,8 +110,8 @@ fn all(tests: &[&str]) {
     run.end();
 }
 
-/// `One` fails when `Two` runs, which is known by the file `$HEELER_FIXTURE_FLAKY`; `Two` runs for ever. Each
-/// is run in a process of its own.
+/// `One` aborts once `Two` runs, which `Two` signals with the file `$HEELER_FIXTURE_FLAKY`; `Two` never ends.
+/// Each runs in its own process.
 fn fail_while_another_runs(asked: &[&str]) {
     let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
     let run = FakeRunOutput::begin(asked.len());

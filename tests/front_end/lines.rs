@@ -1,14 +1,14 @@
-//! A protocol of lines, as simple as one can be: proves that a front end needs nothing but a folder and its
-//! line in the registry. It gets typed results, and composes no message of the test protocol.
+//! A front end for a minimal line protocol. Shows that a front end needs only its own module and a line in
+//! the registry: it receives typed results and builds no messages of the test protocol.
 //!
 //! ```text
 //! client: run RUN [UID…]     starts a run of these tests, or of all
 //!         cancel RUN         cancels it
-//! server: begin RUN UID      the test has begun
+//! server: begin RUN UID      the test has started
 //!         end RUN UID OUTCOME [actual ACTUAL expected EXPECTED]
 //!         log TEXT
-//!         over RUN TESTS     the run is over; nothing of it follows
-//!         error RUN TEXT     the run could not begin; nothing of it follows
+//!         over RUN TESTS     the run is complete; the last line of this run
+//!         error RUN TEXT     the run could not start; the last line of this run
 //! ```
 
 use std::{collections::BTreeMap, fmt::Write as _, str::from_utf8, sync::Arc, time::Duration};
@@ -87,7 +87,7 @@ async fn serve(
     Ok(end)
 }
 
-/// A run that was requested.
+/// A requested run.
 struct LineRun {
     id: String,
     uids: Option<Vec<String>>,

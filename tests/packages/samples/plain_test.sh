@@ -1,5 +1,5 @@
 #!/bin/sh
-# A test program in TAP, for machines without a compiler.
+# A TAP test program, for machines without a compiler.
 echo "1..2"
 echo "ok 1 - passes"
 echo "not ok 2 - fails"

@@ -1,4 +1,4 @@
-// One test for each end that a user sees first: passed, failed, crashed.
+// One test for each common outcome: passed, failed, crashed.
 #include <gtest/gtest.h>
 
 __attribute__((noinline)) static int follow(volatile int* place) { return *place; }

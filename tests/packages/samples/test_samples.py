@@ -1,4 +1,4 @@
-"""One test for each end that a user sees first: passed, failed, crashed."""
+"""One test for each common outcome: passed, failed, crashed."""
 
 import os
 import signal
