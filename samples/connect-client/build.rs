@@ -1,11 +1,11 @@
-//! Generates the messages and the client of the conformance service from the suite's own files, which lie in
-//! Go's module cache once the suite is installed.
+//! Generates the messages and the client of the conformance service from the suite's own files, which are in
+//! Go's module cache after the suite is installed.
 
 use std::{path::PathBuf, process::Command};
 
-/// The version whose cases Heeler's tests know.
+/// The suite version that Heeler's tests expect.
 const SUITE: &str = "connectrpc.com/conformance@v1.0.5";
-/// Every file, also those that the others import: code is generated for named files only.
+/// All files, including imported ones, because code is generated only for files listed here.
 const FILES: [&str; 5] = ["client_compat", "config", "server_compat", "service", "suite"];
 
 fn main() {
@@ -22,7 +22,7 @@ fn main() {
         .expect("the suite's files are compiled");
 }
 
-/// Returns the directory of the suite's files: `$CONFORMANCE_PROTOS`, otherwise that in Go's module cache.
+/// Returns the directory of the suite's files: `$CONFORMANCE_PROTOS`, otherwise the one in Go's module cache.
 fn suite_protos() -> PathBuf {
     println!("cargo:rerun-if-env-changed=CONFORMANCE_PROTOS");
     if let Some(named) = std::env::var_os("CONFORMANCE_PROTOS") {

@@ -43,7 +43,7 @@ impl Herd {
         self.sheep.difference(&answered.sheep).copied().collect()
     }
 
-    /// Splits the herd over pens, as evenly as possible.
+    /// Distributes the herd over pens as evenly as possible.
     ///
     /// # Panics
     /// If there are no pens.

@@ -1,4 +1,4 @@
-//! Sheep, dogs and their feed: a small library whose tests end in every possible way.
+//! Sheep, dogs and their feed: a small library with tests of every outcome.
 //!
 //! Some of its functions contain deliberate bugs. The only test framework needed is Rust's own.
 

@@ -26,7 +26,7 @@ impl Ration {
         Self((kilograms * share * 1000.0).round() as u32)
     }
 
-    /// Splits the ration over meals; the first ones get the remainder.
+    /// Splits the ration into meals. The first meals get the remainder.
     pub fn meals(self, count: u32) -> Vec<u32> {
         // Deliberate bug: the remainder is lost.
         vec![self.0 / count; count as usize]

@@ -9,7 +9,7 @@ pub struct Tag {
     number: u16,
 }
 
-/// A reason why a text is not a tag.
+/// Why a text is not a valid tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TagError {
     /// The dash is missing.

@@ -27,7 +27,7 @@ pub fn listen(melody: &str) -> Option<Command> {
     })
 }
 
-/// Parses melodies separated by blanks; unknown ones are left out.
+/// Parses melodies separated by blanks; skips unknown ones.
 pub fn listen_to_all(melodies: &str) -> Vec<Command> {
     melodies.split_whitespace().filter_map(listen).collect()
 }

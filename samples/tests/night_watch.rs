@@ -1,4 +1,4 @@
-//! Tests that end their process, each in a different way, among tests that do not.
+//! Tests that crash, exit or hang, each in a different way, among ordinary tests.
 
 use std::{
     process,

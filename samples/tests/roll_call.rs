@@ -1,4 +1,4 @@
-//! Integration tests of the library's parts together.
+//! Integration tests of the whole library.
 
 use std::{collections::HashMap, thread::sleep, time::Duration};
 

@@ -1,4 +1,4 @@
-//! From a request to its answer: the call of its method, and what it has returned.
+//! Answers a request: calls its method and converts the result.
 
 use ::connectrpc::{ConnectError, error::ErrorCode};
 use http::HeaderMap;
@@ -12,17 +12,17 @@ use crate::{
     },
 };
 
-/// The only service whose methods are called.
+/// The service that the suite calls.
 const SERVICE: &str = "connectrpc.conformance.v1.ConformanceService";
 
-/// What a call has returned.
+/// The result of a call.
 #[derive(Debug, Default)]
 pub(crate) struct CallResult {
     pub(crate) headers: HeaderMap,
     pub(crate) payloads: Vec<ConformancePayload>,
     pub(crate) error: Option<ConnectError>,
     pub(crate) trailers: HeaderMap,
-    /// Number of messages that were not sent, as the call had ended.
+    /// Number of messages not sent because the call had ended.
     pub(crate) unsent: usize,
 }
 
@@ -38,7 +38,7 @@ impl CallResult {
     }
 }
 
-/// Answers a request: with the result of its call, or, if that can't be begun, with an error.
+/// Answers a request with the result of its call, or with an error if the call can't be started.
 pub(crate) async fn answer(request: ClientCompatRequest) -> ClientCompatResponse {
     let test_name = request.test_name.clone();
     let result = match call(request).await {
@@ -80,7 +80,7 @@ fn response(result: CallResult) -> ClientResponseResult {
     }
 }
 
-/// Returns the headers by name, each with all its values.
+/// Returns all values of each header.
 fn headers(map: &HeaderMap) -> Vec<Header> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     map.keys()
@@ -97,7 +97,7 @@ fn error(error: ConnectError) -> Error {
     Error { code: code(error.code), message: error.message, details, ..Error::default() }
 }
 
-/// Returns the code of the suite, whose numbers are those of gRPC.
+/// Returns the suite's error code, which has the same number as in gRPC.
 fn code(code: ErrorCode) -> buffa::EnumValue<crate::suite::Code> {
     buffa::EnumValue::from(i32::try_from(code.grpc_code()).unwrap_or(2))
 }

@@ -1,4 +1,4 @@
-//! Calls with one request message and one response message, and what all calls have in common.
+//! Unary calls, and code shared by all calls.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     transport,
 };
 
-/// A call that can be begun.
+/// A call with its client and request.
 pub(crate) struct MethodCall {
     pub(crate) client: ConformanceServiceClient<transport::HttpTransport>,
     transport: transport::HttpTransport,
@@ -44,7 +44,7 @@ impl MethodCall {
         Ok(Self { client, transport, config, request })
     }
 
-    /// Returns headers, deadline and limits of the call.
+    /// Returns the call's headers, deadline and limits.
     pub(crate) fn options(&self) -> Result<CallOptions, String> {
         let mut options = CallOptions::default();
         for header in &self.request.request_headers {
@@ -62,7 +62,7 @@ impl MethodCall {
         Ok(options)
     }
 
-    /// Returns the request messages, which must have this type.
+    /// Decodes the request messages, which must have this type.
     pub(crate) fn messages<M: Message + Default>(&self, name: &str) -> Result<Vec<M>, String> {
         self.request.request_messages.iter().map(|any| message(any, name)).collect()
     }
@@ -104,8 +104,8 @@ fn message<M: Message + Default>(any: &Any, name: &str) -> Result<M, String> {
     M::decode_from_slice(&any.value).map_err(|error| format!("the {name}: {error}"))
 }
 
-/// Waits for a call, which is cancelled where that is asked: what has been sent is then taken back by the
-/// library, and its own result is the cancellation.
+/// Waits for a call, and cancels it at the requested time by dropping it. The result is then the error
+/// `canceled`.
 pub(crate) async fn cancellable<T>(
     cancel: Option<CancelPoint>,
     call: impl Future<Output = Result<T, ConnectError>>,
@@ -171,7 +171,7 @@ pub(crate) fn single_result(
     }
 }
 
-/// Returns a detail of an error as the suite takes it; `None` if it can't be read.
+/// Converts an error detail to the suite's type; `None` if it can't be decoded.
 pub(crate) fn detail(detail: &ErrorDetail) -> Option<Any> {
     let value = detail.value.as_deref().unwrap_or_default().trim_end_matches('=');
     let type_url = match detail.type_url.contains('/') {

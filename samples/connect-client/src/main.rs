@@ -1,11 +1,11 @@
-//! A client under test of Connect's conformance suite: reads a request, makes the call, writes the answer,
-//! and reads the next. Options make it misbehave at a case, to see what becomes of the others:
+//! A client under test of Connect's conformance suite. Reads a request, makes the call, writes the answer,
+//! and repeats. Options make it misbehave in one case, to see how Heeler treats the others:
 //!
 //! ```console
 //! $ heeler connect run -- connect-client --crash-at 'Basic/…/unary/success'
 //! ```
 
-// The generated modules name the package `connectrpc`, which hides the crate of that name.
+// The generated modules define a module `connectrpc`, which hides the crate of the same name.
 ::connectrpc::include_generated!("conformance.rs");
 
 mod answer;
@@ -26,7 +26,7 @@ pub(crate) mod suite {
 }
 
 fn main() {
-    // Calls in JSON name the types of what they carry.
+    // JSON encodes `Any` values with their type names, which this registry resolves.
     let mut types = buffa::type_registry::TypeRegistry::new();
     connectrpc::conformance::v1::register_types(&mut types);
     buffa_types::register_wkt_types(&mut types);
@@ -35,7 +35,7 @@ fn main() {
         eprintln!("connect-client: {problem}");
         std::process::exit(2)
     });
-    // One thread: one case is in progress.
+    // One thread is enough, because cases run one at a time.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("the system has what a runtime needs");
     while let Some(request) = read_message(&mut std::io::stdin().lock()) {
@@ -46,7 +46,7 @@ fn main() {
     }
 }
 
-/// Reads a message with its length before it; `None` at the end of the input.
+/// Reads a length-prefixed message; `None` at the end of the input.
 fn read_message(input: &mut impl Read) -> Option<Vec<u8>> {
     let mut length = [0; 4];
     input.read_exact(&mut length).ok()?;

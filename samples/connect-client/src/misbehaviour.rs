@@ -1,6 +1,6 @@
-//! What a broken client does at a case.
+//! Options that make the client fail in a case.
 
-/// A case, and what the process does at it.
+/// The cases in which the client misbehaves, and how.
 #[derive(Debug, Default)]
 pub(crate) struct Misbehaviour {
     at: Vec<(Kind, String)>,
@@ -22,7 +22,7 @@ const OPTIONS: [(&str, Kind); 4] = [
 ];
 
 impl Misbehaviour {
-    /// Reads the arguments: options with the name of a case.
+    /// Parses the arguments: each option has the name of a case.
     pub(crate) fn from_arguments(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut at = Vec::new();
         while let Some(word) = words.next() {
@@ -35,7 +35,7 @@ impl Misbehaviour {
         Ok(Self { at })
     }
 
-    /// Misbehaves if it is time to.
+    /// Misbehaves if an option names this case.
     pub(crate) fn apply(&self, case: &str) {
         match self.at.iter().find(|(_, name)| name == case).map(|(kind, _)| *kind) {
             Some(Kind::Crash) => crash(),

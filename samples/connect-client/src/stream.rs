@@ -1,4 +1,4 @@
-//! Calls with streams of messages.
+//! Streaming calls.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ fn cancelled() -> ConnectError {
     ConnectError::canceled("cancelled by the client")
 }
 
-/// Waits until the client cancels the call; forever if it does not.
+/// Waits until the time to cancel the call; forever if there is none.
 async fn cancel_time(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -75,17 +75,18 @@ pub(crate) async fn server_stream(call: MethodCall) -> Result<CallResult, String
             }
         }
     }
-    // Without a look at the trailers of a call that is cancelled: there are none yet.
+    // A cancelled call has no trailers yet.
     result.trailers = trailers(stream.trailers(), result.error.as_ref());
     Ok(result)
 }
 
-/// Returns whether the client cancels after the responses that it has.
+/// Returns whether enough responses were received to cancel the call.
 fn is_enough(cancel: Option<CancelPoint>, result: &CallResult) -> bool {
     matches!(cancel, Some(CancelPoint::AfterResponses(count)) if result.payloads.len() >= count as usize)
 }
 
-/// Returns the trailers of a call that has ended: an error has them without the members of the protocol.
+/// Returns the trailers of an ended call. The trailers of an error exclude the protocol's own, such as
+/// `grpc-status`.
 fn trailers(received: Option<&http::HeaderMap>, error: Option<&ConnectError>) -> http::HeaderMap {
     match error {
         Some(error) => error.trailers().clone(),
@@ -108,7 +109,7 @@ pub(crate) async fn client_stream(call: MethodCall) -> Result<CallResult, String
         stays_open: cancel == Some(CancelPoint::BeforeCloseSend),
     };
     let cancel_time = async {
-        // The other half lives in the call.
+        // Sent by the message source, which the call owns.
         let _sent = is_all_sent.await;
         match cancel {
             Some(CancelPoint::BeforeCloseSend) => {}
@@ -129,13 +130,13 @@ pub(crate) async fn client_stream(call: MethodCall) -> Result<CallResult, String
     Ok(CallResult { unsent, ..single_result(response) })
 }
 
-/// The messages of a client stream, which are sent one after the other.
+/// The messages of a client stream.
 struct MessageSource {
     messages: VecDeque<ClientStreamRequest>,
     delay: Duration,
     sent: Arc<AtomicUsize>,
     all_sent: Option<oneshot::Sender<()>>,
-    /// The stream does not end after its messages.
+    /// The stream stays open after the last message.
     stays_open: bool,
 }
 
@@ -148,7 +149,7 @@ impl MessageSource {
                 return Some((message, source));
             }
             if let Some(all_sent) = source.all_sent.take() {
-                // Nobody waits who does not cancel.
+                // Without a cancellation, nothing waits for this.
                 let _unused = all_sent.send(());
             }
             if source.stays_open {
@@ -174,7 +175,7 @@ pub(crate) async fn bidi_stream(call: MethodCall) -> Result<CallResult, String> 
         sleep(call.delay()).await;
         if let Err(refused) = stream.send(message).await {
             result.unsent = total - place;
-            // Why the server has closed the stream, it says where responses are received.
+            // The reason for closing the stream is received as the response.
             let received = stream.message::<BidiStreamResponse>().await;
             end = Some(Err(received.err().unwrap_or(refused)));
             break;
@@ -215,7 +216,7 @@ pub(crate) async fn bidi_stream(call: MethodCall) -> Result<CallResult, String> 
     Ok(result)
 }
 
-/// Takes what was received of a stream; returns how it ended, if it did.
+/// Adds a received message to the result. Returns how the stream ended, if it did.
 fn receive(
     received: Result<Option<::connectrpc::StreamMessage<BidiStreamResponse>>, ConnectError>,
     result: &mut CallResult,

@@ -1,4 +1,4 @@
-//! The connection of a case, and the configuration of its client.
+//! The HTTP connection and client configuration of a case.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use rustls::{
 
 use crate::suite::{self, ClientCompatRequest};
 
-/// Why a case can't be begun.
+/// Why a case can't be started.
 pub(crate) type SetUpError = String;
 
 /// The HTTP client of a case.
@@ -62,20 +62,20 @@ fn codec(request: &ClientCompatRequest) -> Result<CodecFormat, SetUpError> {
 fn with_compression(config: ClientConfig, request: &ClientCompatRequest) -> Result<ClientConfig, SetUpError> {
     let encoding = match request.compression.as_known() {
         Some(suite::Compression::COMPRESSION_UNSPECIFIED | suite::Compression::COMPRESSION_IDENTITY) => {
-            // What is not offered is not accepted.
+            // An empty registry, so that the client neither offers nor accepts compression.
             return Ok(config.with_compression(CompressionRegistry::new()));
         }
         Some(suite::Compression::COMPRESSION_GZIP) => "gzip",
         other => return Err(format!("the compression {other:?} is not known")),
     };
-    // Also messages that would not be worth it.
+    // Compress small messages too.
     Ok(config
         .compress_requests(encoding)
         .with_compression_policy(CompressionPolicy::default().with_min_size(0)))
 }
 
-/// Returns the TLS configuration: the server's certificate is the only root. The connector offers the version
-/// of HTTP that the case asks for.
+/// Returns the TLS configuration, with the server's certificate as the only root. The connector offers the
+/// HTTP version of the case.
 fn tls(request: &ClientCompatRequest) -> Result<TlsConfig, SetUpError> {
     let problem = |what: &str, error: &dyn std::fmt::Display| format!("the {what}: {error}");
     let mut roots = RootCertStore::empty();
@@ -83,7 +83,7 @@ fn tls(request: &ClientCompatRequest) -> Result<TlsConfig, SetUpError> {
         let certificate = certificate.map_err(|error| problem("certificate of the server", &error))?;
         roots.add(certificate).map_err(|error| problem("certificate of the server", &error))?;
     }
-    // The library's own provider takes a good part of a second to collect its randomness.
+    // rustls's default provider takes a good part of a second to initialise its random numbers.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = TlsConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
