@@ -1,5 +1,5 @@
-//! Checks a program that reports as JSON lines against the specification: starts it, writes requests and
-//! reads reports. The adapter decides what to send and what the answers mean.
+//! Checks a program that reports test results as JSON lines against the specification: starts the program,
+//! writes requests and reads reports. `AdapterCheck` decides what to send and judges the reports.
 
 use std::{
     ffi::OsString,
@@ -27,7 +27,7 @@ use heeler_sys::{
 const KEPT_BYTES: usize = 1 << 20;
 /// Size of one read, the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
-/// Polling interval for changes without notification.
+/// Polling interval for changes that the system does not report.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of unchanged polls that mean a blocked process.
 const EQUAL_LOOKS: usize = 6;
@@ -53,7 +53,7 @@ pub enum AdapterCheckError {
     /// The program could not be started.
     #[error(transparent)]
     Start(SpawnError),
-    /// The system refused pipes or sockets to talk to the program.
+    /// The system refused the pipes or sockets that connect us to the program.
     #[error("communicate with {}", path.display())]
     Talk {
         /// Path of the program.
@@ -111,7 +111,7 @@ fn converse(
     Ok(peer.found)
 }
 
-/// Meeting point of concurrent conversations.
+/// Barrier that concurrent conversations wait at.
 struct Meeting {
     expected: usize,
     /// Number of conversations that have arrived or ended.
@@ -119,8 +119,8 @@ struct Meeting {
     changed: Condvar,
 }
 
-/// One conversation's part in a meeting. Dropping it counts as arriving, so a conversation that ends early
-/// does not block the others.
+/// One conversation's part in a [`Meeting`]. Dropping it counts as arriving, so a conversation that ends
+/// early does not block the others.
 struct Attendance<'a> {
     meeting: &'a Meeting,
     has_arrived: bool,
@@ -159,11 +159,11 @@ impl Drop for Attendance<'_> {
     }
 }
 
-/// Our ends of one process, and its output so far.
+/// Our ends of one process's pipes and sockets, and its output so far.
 struct CheckedProcess {
-    /// Destination of requests. `None` after they were ended.
+    /// Destination of requests. `None` after the last request.
     requests: Option<File>,
-    /// Report channel. `None` if reports come on standard output, or after its end.
+    /// Report channel. `None` if reports come on standard output, or after the channel has closed.
     channel: Option<File>,
     stdout: Option<File>,
     stderr: Option<File>,
@@ -183,7 +183,7 @@ enum WaitEnd {
 }
 
 impl CheckedProcess {
-    /// Creates our ends, and the spawn options with the process's ends.
+    /// Creates the pipes and sockets: our ends, and the spawn options with the process's ends.
     fn connect(
         program: &CheckedProgram,
         invocation: &AdapterInvocation,
@@ -287,7 +287,8 @@ impl CheckedProcess {
         Ok(())
     }
 
-    /// Writes a request. Reads output while the process reads nothing, since it may be blocked on its output.
+    /// Writes a request. While the process does not read, reads its output, since the process may be blocked
+    /// on writing.
     fn send(&mut self, mut bytes: &[u8], child: &mut SpawnedChild) -> io::Result<()> {
         self.found.moments.push(CheckMoment::Sent(bytes.to_vec()));
         let deadline = Instant::now() + self.limit;
@@ -299,7 +300,7 @@ impl CheckedProcess {
                     self.read_available(Some(Instant::now() + LOOK_INTERVAL), child)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The process reads no more, so its answer will be missing.
+                // The process has stopped reading, so its reply will be missing.
                 Err(_) => return Ok(()),
             }
         }
@@ -360,7 +361,8 @@ impl CheckedProcess {
                 break;
             }
         }
-        // Bytes written without a reader. If they lack the reply, the process had to wait.
+        // These bytes were written before anything was read. If they lack the reply, the process was blocked
+        // on writing.
         let mut bytes = vec![0; usize::try_from(last).unwrap_or(READ_BYTES)];
         let count = (&reports).read(&mut bytes).unwrap_or_default();
         self.on_reports(&bytes[..count]);

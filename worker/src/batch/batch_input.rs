@@ -47,16 +47,16 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) detail: Option<String>,
     /// Cause that the language's runtime reported.
     pub(crate) death_cause: Option<DeathCause>,
-    /// The process died before it was told to exit. A time limit that expired during crash capture is not the
-    /// cause.
+    /// The process died before it was asked to exit. A time limit that expired during crash capture is not
+    /// the cause.
     pub(crate) is_own_death: bool,
-    /// How the guard was lost, if it was. Nothing else is known about the end then.
+    /// How the guard was lost, if it was. If so, nothing else is known about the end.
     pub(crate) guard_loss: Option<GuardLoss>,
     /// Files that the framework left behind beside its output.
     pub(crate) run_evidence: RunEvidence,
-    /// First test since which the output contains misplaced markers.
+    /// First test with a doubtful result: from this test on, the output contains misplaced markers.
     pub(crate) doubtful_since: Option<usize>,
-    /// Test that began, according to the output, although it was not selected.
+    /// Test that was not selected but began, according to the output.
     pub(crate) unselected_test: Option<String>,
     /// Test that was running when the process died.
     pub(crate) culprit: DeathCulprit,
@@ -97,8 +97,8 @@ pub(crate) struct OutputChunk<'a> {
     pub(crate) now: ClockReading,
 }
 
-/// Process output that no event carries: standard error, and standard output if the framework reports on its
-/// own channel.
+/// Process output outside the events: standard error, and standard output if the framework reports on its own
+/// channel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RawOutputs<'a> {
     pub(crate) stdout: &'a [u8],

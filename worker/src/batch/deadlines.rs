@@ -12,9 +12,9 @@ use super::{
 };
 use crate::process::process_clock::ClockReading;
 
-/// Multiple of the startup limit that an announced set-up or tear-down, or a dependency, may take. A process
-/// that begins no test is restarted with up to four times its limit; a process known to be in its tests'
-/// set-up gets that time at once instead of a restart.
+/// Factor by which the startup limit is extended for an announced set-up or tear-down, or for a dependency. A
+/// process that begins no test is restarted with up to four times its limit. A process known to be in its
+/// tests' set-up gets that time at once instead of a restart.
 const LIMITS_OF_ANNOUNCED_PHASE: u32 = 4;
 
 /// Framework durations are whole milliseconds or absent. The worker measures shorter ones itself.
@@ -49,7 +49,7 @@ pub(crate) struct Deadlines {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueAction {
     Process(DeadlineAction),
-    /// End the process because it has not taken this test's request. The test waits for another process.
+    /// End the process because it has not read this test's request. The test waits for another process.
     Withdraw(usize),
 }
 

@@ -1,13 +1,13 @@
-//! Stalled dialogues: a process that does not take its next request, or can no longer report.
+//! Stalled dialogues: the process does not read its next request, or can no longer report.
 //!
-//! If a request begins a test, the test's clock starts when the process takes the request. Otherwise a
+//! If a request begins a test, the test's clock starts when the process reads the request. Otherwise a
 //! process that the system does not schedule would use up its test's time.
 
 use std::time::Duration;
 
 use crate::process::process_clock::ClockReading;
 
-/// Interval for checking whether the process has taken its request. Pipes do not notify their writer.
+/// Interval for checking whether the process has read its request. Pipes do not notify their writer.
 const REQUEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why the dialogue with a process is stalled.
@@ -34,7 +34,7 @@ impl DialogueStall {
 pub(crate) struct Dialogue {
     stall: Option<(DialogueStall, Duration)>,
     untaken: Option<UntakenRequest>,
-    /// Each test's clock starts when the process takes the request that begins the test.
+    /// Each test's clock starts when the process reads the request that begins the test.
     begins_with_request: bool,
     /// Maximum duration of a stall.
     limit: Duration,
@@ -60,13 +60,14 @@ impl Dialogue {
         }
     }
 
-    /// Makes each test's clock wait until the process takes the request that begins the test. Not for
+    /// Makes each test's clock wait until the process reads the request that begins the test. Not for
     /// frameworks whose processes report the begin of a test: the report already proves that the test runs.
     pub(crate) fn expect_requests_taken(&mut self) {
         self.begins_with_request = true;
     }
 
-    /// Returns whether clocks wait for requests to be taken. If so, each read must check the request.
+    /// Returns whether clocks wait for requests to be read. If so, each read of output must check the
+    /// request.
     pub(crate) fn awaits_requests_taken(&self) -> bool {
         self.begins_with_request
     }
@@ -84,7 +85,7 @@ impl Dialogue {
         self.untaken.is_some()
     }
 
-    /// Returns when a stall becomes too long, or when to check an untaken request again.
+    /// Returns when a stall becomes too long, or when to check an unread request again.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let look = self.untaken.map(|untaken| untaken.look_at.min(self.end_of_wait(untaken)));
         self.stall_deadline().into_iter().chain(look).min()
@@ -98,14 +99,14 @@ impl Dialogue {
         untaken.since.saturating_add(self.limit)
     }
 
-    /// Takes the test whose request the process did not take within the limit.
+    /// Takes the test whose request the process did not read within the limit.
     pub(super) fn take_overdue_request(&mut self, now: ClockReading) -> Option<usize> {
         let overdue = self.untaken.filter(|untaken| self.end_of_wait(*untaken) <= now.running)?;
         self.untaken = None;
         Some(overdue.place)
     }
 
-    /// Returns the stall if it has lasted too long, so that the process must be ended now.
+    /// Returns a stall that has lasted too long, so the process must be ended now.
     pub(super) fn due_stall(&self, now: ClockReading) -> Option<DialogueStall> {
         let is_due = self.stall_deadline().is_some_and(|deadline| deadline <= now.running);
         self.stall.filter(|_| is_due).map(|(stall, _)| stall)

@@ -1,4 +1,4 @@
-//! Why a process was ended, and which limits it had.
+//! Why a process was ended, and which limits applied to it.
 
 use std::time::Duration;
 

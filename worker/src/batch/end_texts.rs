@@ -43,7 +43,7 @@ pub(super) fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> St
     )
 }
 
-/// Describes that a process ran a test that it was not given.
+/// Describes that a process ran a test that was not selected.
 pub(super) fn unselected_text(name: &str) -> String {
     format!("{name} ran but was not selected: the program does not select or order its tests as requested")
 }

@@ -1,5 +1,5 @@
-//! Makes file names of failures absolute. Compilers record file names as they were given, often relative, and
-//! frameworks report these. Pure.
+//! Makes file names of failures absolute. Compilers record file names as passed to them, often relative, and
+//! frameworks report these names. Pure.
 
 use heeler_protocol::control::ListedTest;
 

@@ -85,7 +85,7 @@ pub(crate) struct HeldTests {
     /// Results are held while their process runs; `check_at` is the time of the next check.
     is_on: bool,
     check_at: Option<Duration>,
-    /// Results are held until the framework confirms that no test ends again.
+    /// Results are held until the framework confirms that no test will end a second time.
     is_until_confirmed: bool,
     /// Each result answers a request, so reading the result proves it.
     has_proven_answers: bool,
@@ -100,13 +100,13 @@ impl HeldTests {
         Self { has_proven_answers, ..Self::default() }
     }
 
-    /// Holds results for a while, in a process with several tests, because other programs can write to the
+    /// Holds results for a while if the process has several tests, because other programs can write to the
     /// stream that the process reports on.
     pub(crate) fn hold_results(&mut self, tests: usize) {
         self.is_on = tests > 1;
     }
 
-    /// Holds results until the framework confirms that no test ends again.
+    /// Holds results until the framework confirms that no test will end a second time.
     pub(crate) fn hold_until_confirmed(&mut self) {
         self.is_until_confirmed = true;
     }
@@ -198,8 +198,8 @@ impl HeldTests {
         std::mem::take(&mut self.tests)
     }
 
-    /// Takes the tests that do not end again. The only test of a process keeps waiting for the end of the
-    /// process.
+    /// Takes the tests that are confirmed not to end again. The only test of a process keeps waiting for the
+    /// end of the process.
     pub(super) fn take_confirmed(&mut self, order: &TestOrder) -> VecDeque<HeldTest> {
         if order.is_single() { VecDeque::new() } else { self.take() }
     }
@@ -227,8 +227,8 @@ impl HeldTests {
         released.unwrap_or_default()
     }
 
-    /// Takes the tests that are proven before the process is ended on request. The way such a process ends
-    /// says nothing about these tests.
+    /// Takes the tests that are already proven, before the process is ended on request. How such a process
+    /// ends proves nothing about these tests.
     pub(super) fn take_proven(&mut self, order: &TestOrder, conditions: ReleaseConditions) -> Vec<HeldTest> {
         let alone = conditions.alone.filter(|_| conditions.doubtful_since.is_none() && !order.is_single());
         alone.map(|alone| self.take_written_by_sole_writer(alone, |_| true)).unwrap_or_default()
@@ -313,8 +313,8 @@ impl HeldTests {
     }
 }
 
-/// Span of running time with the process as the only writer: no forked copy and no other process of the same
-/// program wrote output.
+/// Span of running time in which the process was the only writer: no forked copy and no other process of the
+/// same program wrote output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SoleWriterSpan {
     /// Exclusive start.
@@ -332,11 +332,11 @@ impl SoleWriterSpan {
 /// State of a running process at a check of its held tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReleaseConditions {
-    /// First test since which the output contains misplaced markers.
+    /// First test with a doubtful result: from this test on, the output contains misplaced markers.
     pub(crate) doubtful_since: Option<usize>,
     /// The framework has reported the end of the run, so the process is about to end.
     pub(crate) is_complete: bool,
-    /// Latest span without any other process that can have written the framework's markers, if any.
+    /// Latest span in which no other process can have written the framework's markers, if any.
     pub(crate) alone: Option<SoleWriterSpan>,
 }
 

@@ -1,5 +1,5 @@
-//! Messages about tests that fail when run beside other tests of their program, or that fail once and then
-//! pass. Pure.
+//! Messages about tests that fail when run together with other tests of their program, or that fail once and
+//! then pass. Pure.
 
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::control::LeasedTest;
@@ -13,7 +13,7 @@ pub(super) fn suspected_cause(test: &LeasedTest) -> String {
 }
 
 /// Names the tests that a failed test may interfere with, and the config key that keeps them apart. `None` if
-/// no test ran beside it.
+/// no test ran at the same time.
 pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
     let (last, others) = test.ran_beside.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };

@@ -4,7 +4,7 @@ use heeler_core::{ExitReason, Iteration, Outcome, TestResult};
 
 use super::test_ending::TestEnding;
 
-/// Adds the iteration to the exit reason of a death, whose text names it.
+/// Adds the iteration to the exit reason of a death. The exit reason's text mentions it.
 pub(super) fn with_iteration_of_death(seen: TestEnding, iteration: Option<Iteration>) -> TestEnding {
     match seen {
         TestEnding::Died { exit_reason, position } => {

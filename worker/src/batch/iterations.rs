@@ -1,5 +1,5 @@
-//! Tests that run several times: a fixed number of times in one process each, or until a given time in one
-//! lease each.
+//! Repeated tests: a fixed number of iterations, with one process per iteration, or iterations until a given
+//! time, each in another lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use crate::process::process_clock::ClockReading;
 
 #[derive(Debug)]
 pub(crate) struct Iterations {
-    /// Iteration of this process, unless time limits the iterations of each test.
+    /// Iteration of this process. Ignored if `repeat_until` is set, since each test then counts its own
+    /// iterations.
     iteration: Iteration,
     /// Passing tests run again, in other leases, until this time since boot.
     repeat_until: Option<Duration>,
@@ -32,7 +33,7 @@ impl Iterations {
         }
     }
 
-    /// Returns whether time limits the iterations of each test.
+    /// Returns whether tests repeat until a given time instead of a fixed number of times.
     pub(super) fn are_timed(&self) -> bool {
         self.repeat_until.is_some()
     }

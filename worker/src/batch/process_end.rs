@@ -48,7 +48,7 @@ pub(crate) struct BatchProcessEnd {
     is_in_test: bool,
     /// Number of tests whose results are not proven.
     unproven: usize,
-    /// A test is charged with the bad end, so the program is not.
+    /// A test is blamed for the bad end, so the program is not.
     is_charged: bool,
     /// The end contradicts the output, including which tests seemed to be running.
     is_contradicted: bool,
@@ -203,8 +203,8 @@ impl BatchProcessEnd {
         message
     }
 
-    /// Returns how tests end that had not begun when their process ended. `None` if the process was ended for
-    /// another reason, or if its exit status is unknown.
+    /// Returns the ending of the tests that had not begun when their process ended. `None` if the process was
+    /// ended for another reason, or if its exit status is unknown.
     pub(super) fn ending_before_tests(
         &self,
         position: DeathPosition,
@@ -370,8 +370,8 @@ impl BatchProcessEnd {
         Vec::new()
     }
 
-    /// Decides the only test of the process. The test passes only if the process then ends well. `None`: the
-    /// test runs again.
+    /// Decides the only test of the process. The test passes only if the process also ends without an error.
+    /// `None`: the test runs again.
     fn decide_only_test(
         &mut self,
         HeldTest { ended, mut verdict }: HeldTest,
@@ -447,7 +447,7 @@ impl BatchProcessEnd {
         let died = || RunningTestEnd::Died(self.death(stderr, running));
         let or_duration = |limit: Option<Duration>| limit.unwrap_or(clock.ran(now));
         RunningTestEnd::Ended(match reason {
-            // At its limit, the process was in another test.
+            // When the limit passed, the process was in another test.
             Some(TimedOut) if self.is_contradicted => return died(),
             _ if clock.is_idle() => TestEnding::Idle(or_duration(clock.idle_timeout())),
             // If several tests run, none is known to be the cause, so each is rerun in isolation.

@@ -19,10 +19,10 @@ pub(crate) enum RunEvidence {
     LeftOpen,
 }
 
-/// How a process ended, as far as it matters for results read from its output.
+/// How a process ended: the facts that help to prove or refute the results read from its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProcessEndFacts {
-    /// The process ended by itself, not because of a limit or an order.
+    /// The process ended by itself, not because a limit passed or the worker ended it.
     pub(super) is_own_end: bool,
     /// The process was ended because it reached a limit.
     pub(super) is_limit: bool,
@@ -36,7 +36,7 @@ pub(super) struct ProcessEndFacts {
     /// A test was running according to the output.
     pub(super) has_running_test: bool,
     pub(super) stack_position: StackPosition,
-    /// First test since which the output contains misplaced markers.
+    /// First test with a doubtful result: from this test on, the output contains misplaced markers.
     pub(super) doubtful_since: Option<usize>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct ProcessEndFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProvenResults {
     All,
-    /// Results of the tests before this one. Since then, the output contains misplaced markers.
+    /// Results of the tests before this one. From this test on, the output contains misplaced markers.
     Before(usize),
-    /// The end of the process contradicts its output, and nothing shows since when.
+    /// The end of the process contradicts its output, and nothing shows which results are wrong.
     None,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn join_outputs(first: &str, isolated: &str) -> String {
     format!("{first}{border}--- isolated rerun ---\n{isolated}")
 }
 
-/// Returns the same exit for one of several tests. Any of them may be the cause.
+/// Returns the exit reason for one of several suspects, each of which may be the cause.
 pub(super) fn shared_blame(exit: ExitReason, tests: usize) -> ExitReason {
     ExitReason { other_suspects: u32::try_from(tests).unwrap_or(u32::MAX).max(1), ..exit }
 }

@@ -90,7 +90,7 @@ impl RunningBatch {
         self.order.extend(self.settlement.settle_skipped(lease.tests, records))
     }
 
-    /// Returns whether the awaited tests have ended while the process would go on to other tests.
+    /// Returns whether all awaited tests have ended, so the process would only run other tests.
     pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
         let is_awaited_running = self.order.running().iter().any(|place| awaited.contains(place));
         !self.deadlines.is_ending() && !is_awaited_running && !self.order.is_all_done()
@@ -249,7 +249,7 @@ impl RunningBatch {
         self.outputs.retain(|place| self.order.is_running(place));
     }
 
-    /// Withdraws all results read so far, because another process than the tests' own reported them.
+    /// Withdraws all results read so far, because a process other than the tests' own reported them.
     pub(crate) fn withdraw_all(&mut self) {
         for held in self.held_tests.take() {
             self.order.withdraw(held.ended.place);
@@ -269,7 +269,7 @@ impl RunningBatch {
         }
     }
 
-    /// Adds what is due while tests run: output updates and log lines about slow tests.
+    /// Reports what is due while tests run: output updates and log lines about slow tests.
     pub(crate) fn report_running_tests(&mut self, now: ClockReading, records: &mut dyn RecordSink) {
         let tests = self.order.tests();
         self.deadlines.log_slow_tests(now, tests, records);
@@ -308,8 +308,8 @@ impl RunningBatch {
         self.settle_early(released, records);
     }
 
-    /// Settles the tests that are proven before the process is ended on request. The way such a process ends
-    /// says nothing about these tests. Other tests stay undecided.
+    /// Settles the tests that are already proven, before the process is ended on request. How such a process
+    /// ends proves nothing about these tests. Other tests stay undecided.
     pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, records: &mut dyn RecordSink) {
         if self.held_tests.is_until_confirmed() {
             self.settle_confirmed(records);
@@ -369,7 +369,7 @@ impl RunningBatch {
         if let (Some(loss), false) = (gone.guard_loss, self.deadlines.is_ending()) {
             return BatchEnd::Decided(self.finish_without_guard(loss, records));
         }
-        // Collect what the process's end says, in the summary `end`.
+        // Summarise how the process ended, in `end`.
         if gone.is_own_death {
             self.deadlines.discard_limits_passed_in_crash();
         }

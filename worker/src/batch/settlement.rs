@@ -22,7 +22,7 @@ use super::{
 };
 use crate::process::process_clock::{ClockReading, UtcTime};
 
-/// Inputs of a result, beside the end of its test.
+/// Inputs of a result other than the end of its test.
 pub(super) struct SettlementContext<'a> {
     pub(super) tests: &'a [Arc<LeasedTest>],
     pub(super) framework: &'a dyn FrameworkQueries,

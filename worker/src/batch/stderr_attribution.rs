@@ -41,9 +41,9 @@ pub(crate) struct StderrAttribution {
 
 /// Decides which tests receive the standard error that came with a chunk's events.
 ///
-/// If several tests can have written it, the failed tests and the tests still running receive it, since those
-/// may yet crash. Without any of these, the test that ended last receives it. `is_open` returns whether a
-/// test has no result yet.
+/// If several tests can have written it, the failed tests and the tests still running receive it, since a
+/// running test may be about to crash. If no test has failed or is running, the test that ended last receives
+/// it. `is_open` returns whether a test has no result yet.
 pub(crate) fn attribute_stderr(
     flights: impl Iterator<Item = usize>,
     events: &[TranscriptEvent],
@@ -62,7 +62,7 @@ pub(crate) fn attribute_stderr(
             TranscriptEvent::Ended { place, verdict } if is_open(*place) => {
                 let before = in_flight.len();
                 in_flight.retain(|one| one != place);
-                // An end without a beginning: the test was still running for a moment.
+                // An end event without a begin event: the test was running for part of this chunk.
                 writers += usize::from(in_flight.len() == before);
                 last_ended = Some(*place);
                 if verdict.result == FrameworkResult::Failed {

@@ -152,17 +152,17 @@ impl TestClock {
         Some(self.tear_down_since.filter(|_| !is_limited)?.saturating_add(self.tear_down_limit))
     }
 
-    /// Returns whether the test timed out at the limit of the tear-down after it.
+    /// Returns whether the test timed out because the tear-down after it took too long.
     pub(super) fn is_late_in_tear_down(&self) -> bool {
         let is_in_tear_down = self.tear_down_since.is_some() && self.time_limit.is_none();
         self.is_timed_out && !self.is_idle && is_in_tear_down
     }
 
-    /// Checks whether a limit has passed. `is_announced`: a tear-down follows the test.
+    /// Checks whether a limit has passed. `is_announced`: the output announces a tear-down after the test.
     pub(super) fn check_limits(&mut self, now: ClockReading, is_announced: bool) {
         let is_tear_down_due = self.tear_down_deadline().is_some_and(|deadline| deadline <= now.running);
         if is_tear_down_due && !is_announced {
-            // The test has an end marker, but no tear-down follows. Check again later.
+            // The test has an end marker, but no tear-down is announced. Check again later.
             self.tear_down_since = Some(now.running);
         }
         let is_due = self.time_deadline().is_some_and(|deadline| deadline <= now.running);

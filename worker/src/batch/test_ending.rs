@@ -15,7 +15,7 @@ pub(crate) enum TestEnding {
     TimedOut(Duration),
     /// The process exceeded this limit before the test began.
     TimedOutBefore { limit: Duration, position: DeathPosition },
-    /// The tear-down after the test exceeded its limit, as text.
+    /// The tear-down after the test exceeded this limit, given as text.
     TimedOutInTearDown { limit: String, place: String },
     /// The test exceeded its idle timeout.
     Idle(Duration),

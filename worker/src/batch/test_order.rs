@@ -28,7 +28,7 @@ pub(crate) struct TestOrder {
     first_begun: Option<Duration>,
     /// Possible time spans of the tests, to attribute leaked processes.
     time_spans: TestTimeSpans,
-    /// Time since boot of the read before the one being handled.
+    /// Time since boot of the previous read.
     read_before: Duration,
 }
 
@@ -54,7 +54,8 @@ impl TestOrder {
         &self.tests[place].listed
     }
 
-    /// Returns whether the process has one test, whose result depends on the end of the process.
+    /// Returns whether the process has only one test. The result of such a test depends on the end of the
+    /// process.
     pub(crate) fn is_single(&self) -> bool {
         self.tests.len() == 1
     }
@@ -141,12 +142,12 @@ impl TestOrder {
         self.first_begun.get_or_insert(now);
     }
 
-    /// Records the time of the previous read: anything read from now on began later.
+    /// Records the time of the previous read: everything read now was written after that time.
     pub(super) fn on_read(&mut self, before: ClockReading) {
         self.read_before = before.since_boot;
     }
 
-    /// Lets a test begin. Returns `false` if it is not waiting.
+    /// Lets a test begin. Returns `false` if the test is not waiting.
     pub(super) fn begin(&mut self, place: usize) -> bool {
         let is_waiting = self.is_waiting(place);
         if is_waiting {

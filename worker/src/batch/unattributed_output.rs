@@ -57,7 +57,7 @@ impl UnattributedOutput {
     }
 
     /// Returns a message that describes the exit and includes the last output. `waited`: how long the process
-    /// was idle before it was ended for that.
+    /// was idle before it was ended for being idle.
     pub(crate) fn exit_message(
         &self,
         place: ExitPosition<'_>,
@@ -68,7 +68,7 @@ impl UnattributedOutput {
             Some(limit) => stalled_text(place, limit),
             None => exited_text(place, end),
         };
-        // A sanitizer's finding, such as a leak, says more than the exit code it chose.
+        // A sanitizer's finding, such as a leak, says more than the exit code that the sanitizer chose.
         let finding = sanitizer_finding(&self.stderr_text());
         let is_after_last = matches!(place, ExitPosition::AfterLast | ExitPosition::AfterFailureOutside);
         self.with_output(match finding.filter(|_| is_after_last && end.code.is_some()) {

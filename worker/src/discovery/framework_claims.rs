@@ -12,7 +12,7 @@ use heeler_adapters::{Adapter, ClaimConfidence, DiscoveryTarget};
 use heeler_protocol::control::TestProgram;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
 
-/// Size of one piece, so that programs of any size take the same memory.
+/// Size of one piece. Limits the memory used for large programs.
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes shared by adjacent pieces, so that no text is missed at a boundary.
 const OVERLAP_BYTES: usize = 4 << 10;
@@ -52,8 +52,8 @@ impl RecognizedProgram {
         labels(&self.claims)
     }
 
-    /// Returns whether the program counts as one test, decided by its exit code, if it lists no tests. A
-    /// program without marks of a framework that a build tool built as a test has its own `main`.
+    /// Returns whether a program that lists no tests counts as one test, decided by its exit code. A program
+    /// that a build tool built as a test, without marks of a framework, has its own `main`.
     pub(super) fn is_one_test_without_listing(&self, program: &TestProgram) -> bool {
         self.marks().is_empty() && !program.tool_env.is_empty()
     }
@@ -77,8 +77,8 @@ fn labels(claims: &[FrameworkClaim]) -> Vec<&'static str> {
     labels
 }
 
-/// Recognises a program. For a script, only the files beside it count: its text says nothing about what it
-/// does with a framework's arguments.
+/// Recognises a program. For a script, only the files next to it count: the script's text does not show what
+/// it does with a framework's arguments.
 ///
 /// Cancel safe: yes, because it changes nothing.
 pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
@@ -107,7 +107,7 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
 }
 
 /// Checks the symbols of a program with marks of many frameworks. A tool for tests only mentions frameworks,
-/// but the tests of such a tool contain the functions of one. Without symbols, or with functions of no
+/// but the tool's own tests define functions of one framework. Without symbols, or with functions of no
 /// framework, the program stays a tool.
 fn settle_marks_of_a_tool(path: &Path, claims: &mut Vec<FrameworkClaim>) {
     if labels(claims).len() < FRAMEWORKS_OF_A_TOOL {

@@ -46,7 +46,7 @@ impl ListingCrashFiles {
             limit_bytes: capture.plan.limit_bytes,
             keeps_environment: capture.plan.keeps_environment,
             expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
-            // Allowed, because a listing's process does not look for a tracer, and is ended either way.
+            // Allowed, because a listing does not check for a tracer, and its process is ended in any case.
             is_tracer_read_by_framework: true,
             run_mark: None,
         };

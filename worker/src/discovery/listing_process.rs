@@ -67,7 +67,7 @@ pub(crate) struct CapturedListing {
 pub(crate) struct ListingTimeLimit {
     limit: Duration,
     deadline: Instant,
-    /// Since when time has not been counted.
+    /// When the clock was stopped, if it is stopped.
     held_since: Option<Instant>,
     is_extended: bool,
 }
@@ -89,12 +89,12 @@ impl ListingTimeLimit {
         }
     }
 
-    /// Gives the program its whole time again.
+    /// Restarts the limit with its full time.
     pub(crate) fn restart(&mut self, now: Instant) {
         *self = Self::new(self.limit, now);
     }
 
-    /// Returns when the limit is reached, or `None` while the clock is held.
+    /// Returns when the limit is reached, or `None` while the clock is stopped.
     fn deadline(&self) -> Option<Instant> {
         self.held_since.is_none().then_some(self.deadline)
     }
@@ -300,7 +300,7 @@ impl ListingProcess<'_> {
     fn set_held(&mut self, is_held: bool, now: Instant) {
         self.time_limit.set_held(is_held, now);
         if let Some(progress) = self.dialogue.as_mut().filter(|_| is_held) {
-            // The program gets its whole reply timeout again.
+            // Restart the program's reply timeout.
             progress.requested_at = Some(now);
         }
     }
@@ -317,7 +317,7 @@ impl ListingProcess<'_> {
         self.dialogue.as_ref().filter(|_| !self.process.is_paused())?.deadline()
     }
 
-    /// Handles a passed limit: of the dialogue, of the program, or of the guard's report about it.
+    /// Handles a passed deadline: of the dialogue, of the program, or of the guard's activity report.
     async fn on_deadline(&mut self) {
         let now = Instant::now();
         if self.dialogue_deadline().is_some_and(|deadline| deadline <= now) {

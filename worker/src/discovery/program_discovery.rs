@@ -128,7 +128,7 @@ struct ProgramDiscovery<'a> {
     /// Crash of a program that had already written its whole listing.
     crash: Option<DiscoverError>,
     job: u32,
-    /// Run that a process is kept for after listing its tests.
+    /// Run that the listing process stays alive for.
     upcoming_run: Option<UpcomingRun>,
     /// Process that has listed the tests and waits.
     waiting: Option<WaitingProcess>,
@@ -139,7 +139,7 @@ impl ProgramDiscovery<'_> {
         let path = self.program.path.as_path();
         // The framework is configured.
         if let Some(name) = &self.program.framework {
-            // Do not read the contents: they do not matter here, and an interpreter has many megabytes.
+            // Do not read the contents: they do not matter here, and an interpreter is many megabytes large.
             let adapter = find_adapter(name)?;
             // Tests with their own commands are checked one by one when they run.
             if self.program.entries.is_empty() || !adapter.traits().process.is_one_test {
@@ -194,8 +194,8 @@ impl ProgramDiscovery<'_> {
     }
 
     /// Lists with one framework. If the process was killed, retries once, with tracing: the kill may be
-    /// unrelated, and giving up would lose a whole program. A lost guard says nothing about the program,
-    /// which then gets its whole time again.
+    /// unrelated, and giving up would lose a whole program. A lost guard is not the program's fault, so the
+    /// time limit then restarts.
     async fn list_with_retry(
         &mut self,
         adapter: &'static dyn Adapter,
@@ -219,7 +219,7 @@ impl ProgramDiscovery<'_> {
         }
     }
 
-    /// Lists once. If the process crashes while `is_traced`, it may have listed its tests anyway.
+    /// Lists once. A traced process that crashes may have listed its tests anyway.
     async fn list_once(
         &mut self,
         adapter: &'static dyn Adapter,
@@ -278,7 +278,7 @@ impl ProgramDiscovery<'_> {
             (Some(dialogue), Some(output)) => dialogue.finish(output),
             (Some(_) | None, _) => read_listing(adapter, self.program.clone(), outputs).await,
         };
-        // Keep the process if it waits and the listing is good.
+        // Keep the process if it waits and the listing succeeded.
         if let (Some(((process, root), invocation)), Some(dialogue), Some((run, directory))) =
             (detached, dialogue, place)
         {
@@ -338,8 +338,7 @@ impl ProgramDiscovery<'_> {
     }
 }
 
-/// Adds a note to the error of a program that was listed with the wrong framework: which frameworks its
-/// contents show.
+/// If a program was listed with the wrong framework, adds the frameworks that its contents show to the error.
 async fn with_found_marks(
     program: &TestProgram,
     adapter: &'static dyn Adapter,

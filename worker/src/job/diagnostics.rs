@@ -236,8 +236,8 @@ impl CrashDiagnostics {
         Duration::from_micros(since)
     }
 
-    /// Returns whether the process died by itself. `was_end_ordered`: the process had been told to end when
-    /// its end was reported, possibly long after it had died.
+    /// Returns whether the process died by itself. `was_end_ordered`: the process had been asked to end
+    /// before its end was reported, possibly long after it had died.
     pub(super) fn is_own_death(&self, end: &ProcessExit, was_end_ordered: bool) -> bool {
         match &self.crash {
             Some(crash) if crash.is_root => !crash.is_termination_requested,
@@ -368,7 +368,7 @@ fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
     states.iter().map(line).chain(machine).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns how far tracing reaches. The isolated rerun of a crash without diagnostics traces the whole tree:
+/// Returns which processes to trace. The isolated rerun of a crash without diagnostics traces the whole tree:
 /// either the process was a shell-like parent whose child crashed, or it was not traced because tracing might
 /// have changed its behaviour.
 fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {

@@ -22,7 +22,7 @@ pub(super) enum LeaseExtension {
     Impossible,
     /// The lease can be extended once its tests have ended.
     Possible(ExtensionCheck),
-    /// The tests have ended, and the coordinator has been told.
+    /// The tests have ended, and the coordinator has been notified.
     Awaited(ExtensionCheck),
 }
 
@@ -50,8 +50,8 @@ impl LeaseExtension {
         }
     }
 
-    /// Returns whether the process can be given more tests: its own tests are settled, it still takes
-    /// requests, and it is not being ended.
+    /// Returns whether the process can run more tests: its own tests are settled, it still accepts requests,
+    /// and it is not being ended.
     pub(super) fn may_follow(&self, transcript: &dyn TranscriptParser, batch: &RunningBatch) -> bool {
         !matches!(self, Self::Impossible) && transcript.takes_more_tests() && batch.is_settled()
     }
@@ -68,7 +68,7 @@ impl LeaseExtension {
             return;
         }
         batch.deadlines.set_waiting(true, now);
-        // Hand over blocked updates first. The sender tells when it has room again.
+        // Hand over blocked updates first. The sender notifies us when it has room again.
         sink.try_send_batch();
         if sink.is_blocked() {
             return;

@@ -20,7 +20,7 @@ use crate::{batch::RunningBatch, process::evidence_files::plain_file_name};
 const COPIED_BYTES: u64 = 64 << 20;
 /// Maximum number of files kept per test. A test that attaches more probably does so in a loop.
 const MAX_FILES: usize = 100;
-/// Attempts to find an unused file name. Each attempt at a test uses at most `MAX_FILES` names.
+/// Highest number tried to make a file name unique. Each attempt of a test uses at most `MAX_FILES` names.
 const MAX_NUMBER: usize = 10_000;
 
 /// Keeps the files attached by the tests of one process.

@@ -31,9 +31,9 @@ pub(crate) struct LeaseResources {
     pub(crate) result_sender: mpsc::Sender<SenderMessage>,
     pub(crate) orders: mpsc::Receiver<JobOrder>,
     pub(crate) journal: Journal,
-    /// Process that has listed a program's tests. It runs this lease if it fits.
+    /// Process that has listed a program's tests. Runs this lease if its configuration matches.
     pub(crate) waiting: Option<WaitingProcess>,
-    /// Processes to fork for this lease if they fit.
+    /// Processes to fork for this lease if their configuration matches.
     pub(crate) warm: WarmProcesses,
 }
 
@@ -52,10 +52,10 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Ende
     let mut sink = ResultSink::new(&lease, context.worker, journal, result_sender);
     let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut kept);
     let LeaseRunEnd { end, start_us, handle } = run.await;
-    // Nothing runs any more, so dropping the receiver confirms a requested pause.
+    // No process is running, so dropping the receiver confirms a requested pause.
     drop(orders);
     if matches!(end, LeaseEnd::GuardLost { .. }) {
-        // Remains of the lost process run below the process it was forked from.
+        // Descendants of the lost process may still run below the process it was forked from.
         kept.warm.end(&context.guards).await;
     }
     // Send the end of the lease first: the coordinator need not wait for the guard's own exit.
@@ -160,7 +160,7 @@ async fn run_iterations(
     }
 }
 
-/// Returns the iteration of a lease's first process. If time limits the iterations, the lease has one
+/// Returns the iteration of a lease's first process. If tests repeat until a given time, the lease has one
 /// process, whose files are named after the highest iteration of its tests.
 fn first_iteration(lease: &WorkerLease) -> Iteration {
     match lease.repeat_until_ms {

@@ -68,8 +68,8 @@ pub(super) struct LeaseProcessStart<'s> {
     pub(super) tests: &'s [&'s ListedTest],
     /// Process whose fork can be used instead.
     pub(super) forked: Option<ForkSource>,
-    /// Whether the lease can use a process that waits after listing its tests. Not if the lease repeats or
-    /// isolates tests, runs a variant, limits memory, traces, or needs a debugger.
+    /// Whether the lease can use a process that waits after listing its tests. `false` if the lease repeats
+    /// or isolates tests, runs a variant, limits memory, traces, or needs a debugger.
     pub(super) is_adoptable: bool,
     pub(super) directory_variables: TestDirectoryVariables,
     pub(super) memory_bytes: Option<u64>,
@@ -177,7 +177,8 @@ impl LeaseProcessStart<'_> {
         context.clean_scratch().map_err(|error| error_chain(&error))?;
         let command = context.prepare_command(program, invocation, Some(sink.run()), test_directory.as_ref());
         let mut command = command.map_err(|error| error_chain(&error))?;
-        // A debugged process has no limits. If no debugger takes it, this worker samples its memory instead.
+        // A debugged process has no limits. If no debugger attaches, this worker samples the process's memory
+        // instead.
         command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
         command.is_stopped_at_start = is_debugged;
         let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());

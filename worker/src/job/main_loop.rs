@@ -1,5 +1,5 @@
 //! Main loop of a worker: joins the coordinator, runs one job at a time, and handles control messages in
-//! between. Exits on order, or when the coordinator disconnects. `lease` and `discovery` run the jobs.
+//! between. Exits when ordered to, or when the coordinator disconnects. `lease` and `discovery` run the jobs.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -154,7 +154,7 @@ struct WorkerMainLoop {
     /// Resolves when the running job is paused, or when it ends and drops its sender.
     pause_confirmation: Option<oneshot::Receiver<()>>,
     is_paused: bool,
-    /// Program of the leases that follow.
+    /// Program of the next leases.
     program: Arc<TestProgram>,
     /// Process of the last listing, if it waits for the first lease of its program.
     waiting: Option<WaitingProcess>,
@@ -167,7 +167,7 @@ struct WorkerMainLoop {
 struct RunningJob {
     /// Channel for orders to the job.
     orders: mpsc::Sender<JobOrder>,
-    /// Run whose journal the job holds, if the job is a lease.
+    /// Run whose journal the job is using, if the job is a lease.
     run: Option<RunKey>,
     /// That run is being drained: the lease has sent its last report, and its task is about to end.
     is_drained: bool,
@@ -452,7 +452,7 @@ impl WorkerMainLoop {
         LoopControl::Continue
     }
 
-    /// Sends a reply that depends on no results, without waiting for room in the queue.
+    /// Sends a reply that need not wait for results, and does not wait for room in the queue.
     fn send_reply(&mut self, answer: FromWorker) {
         let control = self.control.clone();
         self.tasks.spawn(async move {

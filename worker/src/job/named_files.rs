@@ -36,7 +36,7 @@ pub(super) struct NamedFiles {
 }
 
 impl NamedFiles {
-    /// Returns the files that a command names for its result, if any.
+    /// Returns the files to attach to the result of a command, if it names any.
     pub(super) fn of_command(command: &OwnCommand) -> Option<Self> {
         let paths =
             |files: &[OsText]| files.iter().map(|file| command.cwd.as_path().join(file.as_path())).collect();

@@ -38,7 +38,7 @@ pub(super) struct OutputWriters {
     origin: Origin,
     /// Output of each process before the first test was reported.
     early_output: Vec<(Pid, Vec<u8>)>,
-    /// Parsers for possible ancestors of the main process that have written since.
+    /// Parsers for possible ancestors of the main process that have written output since its first report.
     ancestor_parsers: Vec<(Pid, Box<dyn TranscriptParser + Send>)>,
     /// Parser for the output of other processes, to detect whether they run tests too.
     other_parser: Option<Box<dyn TranscriptParser + Send>>,
@@ -102,7 +102,8 @@ impl OutputWriters {
     pub(super) fn new(adapter: &'static dyn Adapter, program: &Path, has_variant: bool) -> Self {
         Self {
             adapter,
-            // Checked only if writers are identified, because it reads the program file for every process.
+            // Checked only if writers are identified, because the check reads the program file for every
+            // process.
             is_script: adapter.traits().reports_from_one_process && is_script(program),
             has_variant,
             main: None,
@@ -114,8 +115,8 @@ impl OutputWriters {
         }
     }
 
-    /// Records that a test began with the process, so that the first report is an end, which a copy might
-    /// write too. Only the started process can be the main process then, unless the program is a script.
+    /// Records that a test began with the process, so the first report is an end marker, which a copy might
+    /// write too. The main process is then the started process, unless the program is a script.
     pub(super) fn begin_with_process(&mut self, root: Pid) {
         if !self.is_script {
             self.main = Some(root);
@@ -215,7 +216,7 @@ impl OutputWriters {
         };
         parser.on_stdout(bytes, &mut own);
         if !has_run(parser.as_ref(), &own) {
-            // More candidates than wrappers nest cannot all be ancestors.
+            // Wrappers never nest this deep, so not all of these candidates can be ancestors.
             if self.ancestor_parsers.len() < MAX_ANCESTORS {
                 self.ancestor_parsers.push((writer, parser));
             }
@@ -385,7 +386,7 @@ mod tests {
                 .collect();
             let expected = ["begin 0", "0 Failed", "begin 1", "1 Passed"];
             assert_eq!(read(&pieces).0, expected, "{order:?}");
-            // Deliberate mistake: parse all output, whoever wrote it.
+            // Deliberate mistake: parse all output regardless of its writer.
             let mistaken: Vec<_> = pieces.iter().map(|(_, text)| (ROOT, *text)).collect();
             orders += 1;
             wrong_by_mistake += usize::from(read(&mistaken).0 != expected);

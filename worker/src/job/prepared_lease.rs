@@ -178,7 +178,7 @@ impl PreparedLease {
         };
         let new_transcript = || parser_of(adapter, variant, &tests);
         let process = start.adopt_or_start(kept_processes, new_transcript, context, sink, orders).await?;
-        // For a variant, the report covers several tests and says nothing about the variant as one test.
+        // For a variant, the report has results of several tests, but none for the variant as a whole.
         let report_files = invocation.run_report.filter(|_| variant.is_none());
         Ok(StartedProcess {
             process,
@@ -221,7 +221,7 @@ fn name_writers(
     }
 }
 
-/// Prepares the batch for the framework's way of reporting ends of tests and of the process.
+/// Prepares the batch for how the framework reports the ends of tests and of the process.
 fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: InvocationChannel, grace_ms: u64) {
     if !channel.has_requests() {
         batch.held_tests.hold_results(batch.tests().len());
@@ -259,7 +259,7 @@ impl CommandChoice<'_> {
         records: &mut dyn RecordSink,
     ) -> Option<AdapterInvocation> {
         while !batch.tests().is_empty() {
-            // A test that fits no command is left in, so that the adapter refuses it with a reason.
+            // A test that fits no command is not removed here, so that the adapter refuses it with a reason.
             let fitting = self.adapter.selectable_together(&listed_tests(batch)).max(1);
             // No framework shows captured output before its test has ended, so run one test at a time.
             let is_alone = self.is_output_shown && self.adapter.traits().captures_output;

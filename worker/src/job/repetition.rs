@@ -57,7 +57,7 @@ pub(super) fn end_of_lease(earlier: Option<LeaseEnd>, last: LeaseEnd) -> LeaseEn
     }
 }
 
-/// Returns whether a process ended by itself, not on order or by a fault of Heeler.
+/// Returns whether a process ended by itself, rather than on request or because of a fault in Heeler.
 pub(super) fn has_ended_by_itself(end: &LeaseEnd) -> bool {
     match end {
         LeaseEnd::Complete

@@ -86,7 +86,7 @@ struct WarmProcess {
     /// Environment of the process at its start.
     environment: Vec<(OsText, OsText)>,
     until: Instant,
-    /// Dropped after the process, which removes the directory.
+    /// Removes the directory when dropped, so this must be dropped after the process.
     _test_directory: TestDirectory,
 }
 
@@ -228,7 +228,8 @@ impl WarmProcess {
         }
     }
 
-    /// Forks the process. Returns no fork if the process refuses, and the caller must start one instead.
+    /// Forks the process. Returns no fork if the warm process refuses; the caller must then start a new
+    /// process.
     async fn fork(
         mut self,
         wanted: &WantedFork<'_>,
@@ -236,7 +237,7 @@ impl WarmProcess {
         context: &WorkerContext,
         orders: &mut mpsc::Receiver<JobOrder>,
     ) -> Result<(Self, Option<DetachedProcess>), NoAnswer> {
-        // The contents of the files are loaded already.
+        // The warm process has already loaded the files.
         let invocation =
             AdapterInvocation { files: Vec::new(), directories: Vec::new(), ..wanted.invocation.clone() };
         let prepared = context.prepare_command(wanted.program, &invocation, Some(wanted.run), test_directory);
@@ -263,7 +264,8 @@ impl WarmProcess {
         match answer? {
             WarmReport::Forked(pid) => {
                 let pid = Pid(pid);
-                // The process reaps no guard before the next request, so the id is not reused yet.
+                // The warm process reaps guards only at the next request, so the id cannot have been reused
+                // yet.
                 let pidfd = process::pidfd_open(pid).map_err(lost)?;
                 let guard = GuardProcess::Forked(ForkedChild { pid, pidfd });
                 let forked = DetachedProcess::open(guard, pipes, command).await.map_err(lost)?;

@@ -25,7 +25,7 @@ pub(crate) struct ProcessConnections {
     /// Accepted while the worker was waiting, but not taken yet. Never locked across an await.
     accepted: Mutex<VecDeque<TcpStream>>,
     connections: Vec<TestConnection>,
-    /// Connection of the last answered reply. Requests that follow no reply go there.
+    /// Connection on which the last reply was answered. Requests that answer no reply are sent there too.
     answered: usize,
 }
 
@@ -108,7 +108,7 @@ impl ProcessConnections {
         }
     }
 
-    /// Writes the answer to a reply without blocking, and buffers bytes that the process does not take yet.
+    /// Writes the answer to a reply without blocking, and buffers bytes that the process cannot receive yet.
     pub(crate) fn answer(&mut self, connection: usize, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.answered = connection;
@@ -116,12 +116,12 @@ impl ProcessConnections {
         self.send_on(connection, bytes);
     }
 
-    /// Writes a request that follows no reply, on the connection where the last reply was answered.
+    /// Writes a request that answers no reply, on the connection where the last reply was answered.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.send_on(self.answered, bytes);
     }
 
-    /// Writes without blocking, and buffers bytes that the process does not take yet.
+    /// Writes without blocking, and buffers bytes that the process cannot receive yet.
     pub(crate) fn send_on(&mut self, connection: usize, bytes: &[u8]) {
         let Some(TestConnection { stream, unsent }) = self.connections.get_mut(connection) else { return };
         unsent.extend_from_slice(bytes);
@@ -142,7 +142,7 @@ impl ProcessConnections {
         }
     }
 
-    /// Returns whether a process has not taken all of a request.
+    /// Returns whether part of a request is still unsent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.connections.iter().any(|one| !one.unsent.is_empty())
     }

@@ -19,7 +19,7 @@ pub(crate) fn remove_partial_files(dir: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
-            // Ignore errors: the file is deleted with its run's directory, and small compared to a run.
+            // Ignore errors: the file is small and is deleted with its run's directory.
             drop(fs::remove_file(entry.path()));
         }
     }

@@ -60,7 +60,7 @@ pub(crate) enum GuardEvent {
     /// Stack traces and dumps of the processes in the tree.
     Dumped(Box<HangReport>),
     Ended(ProcessExit),
-    /// The guard ended without reporting the end of its process, which ends with it.
+    /// The guard ended without reporting the end of its process. The process ends with its guard.
     Lost,
 }
 

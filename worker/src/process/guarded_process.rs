@@ -209,7 +209,7 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
-    /// Leaves a running process to another job.
+    /// Detaches a running process, for another job.
     pub(crate) fn detach(self) -> DetachedProcess {
         DetachedProcess { handle: self.handle, outputs: self.outputs }
     }
@@ -291,7 +291,7 @@ impl<'a> GuardedProcess<'a> {
     }
 
     /// Sends a last request that asks the process to stop, and ends its requests. If the process does not
-    /// exit in the first part of the grace period, it is terminated with the rest of it.
+    /// exit in the first part of the grace period, it is terminated within the rest of the period.
     ///
     /// Cancel safe: no, because the process may stay paused.
     pub(crate) async fn ask_to_exit(&mut self, request: Vec<u8>, grace_ms: u64) {
@@ -308,7 +308,7 @@ impl<'a> GuardedProcess<'a> {
         self.is_paused
     }
 
-    /// Returns whether the process was told to end and its guard is not overdue.
+    /// Returns whether the process was asked to end and its guard is not overdue.
     pub(crate) fn is_terminating(&self) -> bool {
         self.guard_kill_at.is_some() || self.terminate_at.is_some()
     }
@@ -394,8 +394,8 @@ impl<'a> GuardedProcess<'a> {
     }
 
     /// Reads the available output, reports first, so that output that a test wrote to another stream before
-    /// its end marker is already there. `on_reports` receives the reports of a process that takes requests,
-    /// and returns the next request.
+    /// its end marker is already there. `on_reports` receives the reports of a process that receives
+    /// requests, and returns the next request.
     pub(crate) fn read_outputs(
         &mut self,
         mut on_reports: impl FnMut(usize, ConnectionInput<'_>) -> Vec<u8>,
@@ -471,7 +471,7 @@ impl<'a> GuardedProcess<'a> {
         std::mem::replace(&mut self.handle, ProcessHandle::Debugger { process, has_unconfirmed_pause })
     }
 
-    /// Returns the handle, whose guard may need a moment to exit. No more orders are taken.
+    /// Returns the handle, whose guard may need a moment to exit. Further orders are not handled.
     pub(crate) fn into_handle(self) -> ProcessHandle {
         self.handle
     }

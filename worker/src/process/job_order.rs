@@ -16,7 +16,7 @@ pub(crate) enum JobOrder {
     Extend(Box<WorkerLease>),
     /// End the idle process of this lease.
     EndIdle { lease: LeaseId },
-    /// Pause the process. The sender is used or dropped when nothing runs any more.
+    /// Pause the process. The sender is used or dropped once nothing is running.
     Pause { paused: oneshot::Sender<()> },
     /// Resume the process.
     Resume,

@@ -1,6 +1,6 @@
 //! A test process that a client's debugger launches. The offer is a directory with an unguessable name that
 //! only this user can enter. The first process of this user that connects takes the offer. The worker then
-//! controls it through a pidfd and a lifeline, since it is not a child of this worker.
+//! controls it through a pidfd and a lifeline, since the process is not a child of this worker.
 
 use std::{
     fs,

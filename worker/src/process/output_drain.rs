@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time to keep reading outputs that stay open after everything the process left has been read. Normally no
-/// process holds them any more.
+/// process has them open any more.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// Maximum wait, and maximum time counted between two calls. If more time has passed, the worker was not

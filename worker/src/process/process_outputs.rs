@@ -62,8 +62,8 @@ impl ProcessOutputs {
         // The timer rounds up to a whole millisecond, even for a past time. A pipe that fills up must not
         // wait that long.
         if is_urgent || next_read_at <= Instant::now() {
-            // Yield, because timers and other connections advance only while this task waits. It would never
-            // wait while the process writes faster than the worker reads.
+            // Yield, because timers and other connections advance only while this task waits. Without
+            // yielding, the task would never wait while the process writes faster than the worker reads.
             return yield_now().await;
         }
         tokio::select! {

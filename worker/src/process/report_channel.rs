@@ -1,6 +1,6 @@
 //! The worker's end of a dialogue with a test process. Either a stream socket that the process inherits as
-//! descriptor 3, beside its standard output and error, or a pipe as its standard input, if it reports on
-//! standard output.
+//! descriptor 3, in addition to its standard output and error, or a pipe as its standard input, if it reports
+//! on standard output.
 
 use std::{
     fs::File,
@@ -25,15 +25,15 @@ pub(crate) struct ReportChannel {
     ends: Option<ChannelEnds>,
     /// Reports come on standard output, and this channel only sends requests.
     is_for_requests_only: bool,
-    /// No more requests follow. Standard input ends after the unsent ones.
+    /// No more requests follow. Standard input ends after the unsent requests.
     is_finished: bool,
-    /// Requests that the process has not taken yet. Bounded, because the adapter makes one request at a time,
-    /// and even a process that answers without reading gets at most the requests of its lease, which contain
-    /// each test's name once. The batch limits how long they may stay unsent.
+    /// Requests that the process has not received yet. Bounded, because the adapter makes one request at a
+    /// time, and even a process that answers without reading gets at most the requests of its lease, which
+    /// contain each test's name once. The batch limits how long they may stay unsent.
     unsent: Vec<u8>,
     /// Size of the last request.
     last_request: usize,
-    /// The process closed its end before taking all requests.
+    /// The process closed its end before receiving all requests.
     is_refused: bool,
     /// Writers of the bytes of the last read.
     pieces: Vec<OutputPiece>,
@@ -98,7 +98,7 @@ impl ReportChannel {
         self.is_for_requests_only
     }
 
-    /// Returns whether the process has not taken all requests.
+    /// Returns whether some requests are still unsent.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -154,7 +154,7 @@ impl ReportChannel {
         &self.pieces
     }
 
-    /// Writes without blocking, and keeps bytes that the process does not take yet for the next call.
+    /// Writes without blocking, and keeps bytes that the process cannot receive yet for the next call.
     pub(crate) fn send(&mut self, mut bytes: Vec<u8>) {
         if self.ends.is_none() {
             return;

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 pub(crate) enum TestDirectoryVariables {
     /// Variable used by Bazel, GoogleTest, Abseil and others.
     TestTmpdir,
-    /// The system's variable too.
+    /// Also the system's variable, `TMPDIR`.
     TestTmpdirAndTmpdir,
 }
 

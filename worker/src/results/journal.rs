@@ -52,7 +52,8 @@ enum JournalState {
         file: File,
         length: u64,
     },
-    /// The file ends with a complete record and takes no more, because a gap would make the positions wrong.
+    /// The file ends with a complete record and accepts no more, because a gap would make the positions
+    /// wrong.
     GivenUp,
 }
 
@@ -64,7 +65,7 @@ impl Journal {
             state: JournalState::NotCreated,
             position: 0,
             limit_bytes,
-            // Check at once: a worker that replaces another starts with an empty journal beside full ones.
+            // Check at once: a worker that replaces another starts with an empty journal next to full ones.
             unchecked_bytes: u64::MAX,
             is_full: false,
             sent_groups: HashSet::new(),

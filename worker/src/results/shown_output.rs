@@ -8,7 +8,7 @@ pub(crate) enum StandardStream {
     Error,
 }
 
-/// Bytes for the worker's own standard streams. Updates are handed over after each read, so this holds the
+/// Bytes for the worker's own standard streams. Updates are handed over after each read, so this contains the
 /// bytes of one read, or more while the client is slower than the tests.
 #[derive(Debug, Default)]
 pub(crate) struct ShownOutput {

@@ -63,7 +63,7 @@ impl RunningProcess<'_> {
         self.death_files.on_stdout(read.stdout);
         let mut withdraws = false;
         let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
-        // Parse the output in the way of its channel.
+        // Parse the output as its channel requires.
         match channel {
             InvocationChannel::Connections => {}
             InvocationChannel::Descriptor => {
@@ -121,14 +121,13 @@ impl RunningProcess<'_> {
 
     /// Settles the ended tests whose results are proven.
     pub(super) fn settle_proven(&mut self) {
-        // A look at the processes only proves output that was read before the look.
+        // A snapshot of the processes only proves output that was read before the snapshot.
         self.read_outputs();
         let conditions = self.read_outputs_and_writers();
         self.batch.settle_proven(conditions, self.sink);
         self.sink.try_send_batch();
     }
 
-    /// Gives the process more tests.
     pub(super) fn extend(&mut self, lease: WorkerLease) {
         let transcript = &*self.reader.transcript;
         let Some(added) = self.extension.extend(lease, transcript, &mut self.batch, self.sink) else {
@@ -148,7 +147,7 @@ impl RunningProcess<'_> {
         self.process.send_request(request);
         self.process.finish_requests();
         if self.reader.transcript.has_forked_copies() {
-            // A forked copy may have taken the last request from the process.
+            // A forked copy may have read the last request instead of the process.
             self.process.shut_down_requests();
         }
         self.batch.deadlines.set_waiting(false, self.clock.now());

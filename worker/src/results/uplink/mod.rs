@@ -34,7 +34,7 @@ use crate::results::update_batch::{TestChangeKind, UpdateBatch, UpdateChunk};
 use heeler_core::{TestId, error_chain};
 
 /// Maximum number of queued update batches, besides the one being sent: one is written while the next is
-/// made. More would only use memory, since a slower client slows the run anyway.
+/// prepared. More would only use memory, since a slower client slows the run anyway.
 pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
 
 /// Number of times a worker redials a client that refused or broke its connection, once per run. Reset when
