@@ -11,7 +11,7 @@ const MESSAGE_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct AssertionFailures {
     failures: Vec<Failure>,
-    /// Total size of their texts.
+    /// Total size of the failure texts.
     failure_bytes: usize,
 }
 

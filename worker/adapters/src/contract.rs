@@ -134,7 +134,8 @@ pub struct AdapterTraits {
     pub selection_limit: Option<SelectionLimit>,
     /// Command-line arguments that mark processes that crash on purpose, such as death tests.
     pub expected_crash_markers: &'static [&'static str],
-    /// The framework checks whether its process is traced. Tracing has no effect on a run by Heeler.
+    /// The framework checks whether its process is traced. With Heeler's options, tracing does not change the
+    /// run.
     pub reads_tracer: bool,
     /// Only the stack of an exit in the middle of a run shows where the process exited, because the framework
     /// keeps no file that exists while tests run.
@@ -170,7 +171,7 @@ pub struct AdapterTraits {
     pub has_several_ends: bool,
 }
 
-/// Adds failure details from standard error to the verdict of the failed test `name`.
+/// Adds failure details from standard error to the verdict of the failed test called `name`.
 pub type AddDetails = fn(verdict: &mut FrameworkVerdict, name: &str, stderr: &str);
 
 impl AdapterTraits {
@@ -240,7 +241,7 @@ pub enum SelectionScope {
 /// A program whose framework is unknown.
 #[derive(Debug, Clone, Copy)]
 pub enum DiscoveryTarget<'a> {
-    /// A regular file, asked about by its path and neighbours. The next target describes its contents.
+    /// A regular file, judged by its path and the files next to it. The next target describes its contents.
     File {
         /// Path of the file.
         path: &'a Path,
@@ -300,7 +301,7 @@ pub struct AdapterInvocation {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// File that a listing writes; must not exist before.
     pub listing_file: Option<PathBuf>,
-    /// Report files that the framework writes beside its output; must not exist before.
+    /// Report files that the framework writes in addition to its output; must not exist before.
     pub run_report: Option<RunReportFiles>,
     /// Where the process reports its tests.
     pub channel: InvocationChannel,
@@ -314,7 +315,7 @@ pub struct AdapterInvocation {
     pub own_command: Option<OwnCommand>,
 }
 
-/// The command of a test that is a command of its own.
+/// The command of a test that has its own command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnCommand {
     /// Path of the executable.

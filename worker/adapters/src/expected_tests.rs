@@ -56,8 +56,8 @@ impl ExpectedTests {
         self.names.iter().any(|one| **one == *name)
     }
 
-    /// Returns the first test whose whole name starts these bytes and is followed by one of `ends` or by
-    /// nothing. Linear search, for rare cases.
+    /// Returns the first test whose whole name is at the start of these bytes and is followed by one of
+    /// `ends` or by nothing. Linear search, for rare cases.
     pub(super) fn find_anywhere(&self, bytes: &[u8], ends: &[u8]) -> Option<usize> {
         self.names.iter().position(|name| {
             let rest = bytes.strip_prefix(&**name);

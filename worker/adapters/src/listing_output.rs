@@ -22,7 +22,7 @@ pub struct ListingOutput {
 /// The tests of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterListing {
-    /// Name of the adapter that must run them: the adapter that listed them, or a variant.
+    /// Name of the adapter that must run them: the adapter that listed them, or a variant of it.
     pub framework: &'static str,
     /// The tests in the framework's run order. A name may occur more than once.
     pub tests: Vec<ListedTest>,

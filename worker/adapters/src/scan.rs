@@ -125,7 +125,7 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
-    /// Reads a name as the listing spelled it. A U+FFFD in the name may stand for one byte that was not
+    /// Reads a name as the listing spelled it. A U+FFFD in the name may represent one byte that was not
     /// UTF-8.
     pub(super) fn name(&mut self, name: &[u8]) -> ScanResult<()> {
         if self.literal(name).is_ok() {

@@ -17,7 +17,7 @@ pub(super) fn quote(word: &[u8]) -> String {
     }
 }
 
-/// Quotes a word in the `$'...'` form, which fits any bytes on one line.
+/// Quotes a word in the `$'...'` form, which can express any bytes on one line.
 fn escape(word: &[u8]) -> String {
     let mut quoted = String::from("$'");
     for chunk in word.utf8_chunks() {
@@ -58,7 +58,7 @@ pub(super) fn program_words(program: &TestProgram) -> String {
     words.join(" ")
 }
 
-/// Returns the part of a command line that sets its configured environment.
+/// Returns the part of a command line that sets the program's configured environment.
 pub(super) fn environment_words(program: &TestProgram) -> Vec<String> {
     let mut words = Vec::new();
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {

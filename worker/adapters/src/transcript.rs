@@ -140,8 +140,7 @@ pub trait TranscriptParser {
     /// result, so the exit code it causes is not explained; see [`Self::outside_failure`].
     fn explains_exit(&self, code: i32) -> bool;
 
-    /// Returns whether all results are known although the process still runs. The process is of no further
-    /// use.
+    /// Returns whether all results are known although the process still runs. The process can then be ended.
     fn is_decided(&self) -> bool {
         false
     }
@@ -433,7 +432,8 @@ pub struct FrameworkVerdict {
 }
 
 /// Maximum number of separate failures of one test. A test that checks in a loop reports thousands, and every
-/// result would carry them. The text of later failures is appended to the last one, as far as there is room.
+/// result would contain them. The text of later failures is appended to the last one, as far as there is
+/// room.
 pub const MAX_FAILURES: usize = 100;
 
 impl FrameworkVerdict {

@@ -39,6 +39,6 @@ pub enum WarmReport {
     Unforkable(String),
     /// The process with this id is the guard of a fork.
     Forked(i32),
-    /// A test process with these variables needs a fresh start.
+    /// A test process with these variables cannot be forked and must be started anew.
     Refused(String),
 }

@@ -42,7 +42,7 @@ pub(super) fn listing_command() -> AdapterInvocation {
     invocation(vec!["--list_content=DOT".into(), "--color_output=no".into()])
 }
 
-/// Returns whether a filter takes every character of the path literally.
+/// Returns whether a filter treats every character of the path literally.
 fn is_selectable(test: &ListedTest) -> bool {
     !test.name.contains([',', ':', '*', '!', '@', '+', char::REPLACEMENT_CHARACTER])
 }

@@ -230,7 +230,8 @@ impl SuiteTracker {
         false
     }
 
-    /// Forgets the errors of set-ups and tear-downs. The exit code shows that the suites expected them.
+    /// Discards the errors of set-ups and tear-downs, because the exit code shows that the suites expected
+    /// them.
     pub(super) fn forgive(&mut self) {
         self.fixture_failures.clear();
         self.module_failure = None;

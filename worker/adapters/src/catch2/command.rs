@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
-/// Limit of the patterns passed in one argument because their names span several lines. Linux rejects
-/// arguments above 131,072 bytes.
+/// Maximum size of the patterns passed in one argument, as patterns that span several lines must be. Linux
+/// rejects arguments above 131,072 bytes.
 const MAX_ARGUMENT_BYTES: usize = 120_000;
 
 /// Bazel variables that would make Catch2 add a reporter or select only some tests.
@@ -28,8 +28,8 @@ const UNSET_VARIABLES: [&str; 6] = [
 /// Options of every command.
 const OPTIONS: [&str; 4] = ["--order", "decl", "--durations", "yes"];
 
-/// Returns a listing command with these arguments. Listings use the options of runs, so tests are listed in
-/// run order, and an option that the program's own arguments repeat already fails the listing.
+/// Returns a listing command with these arguments. Listings use the same options as runs. Tests are therefore
+/// listed in run order, and an option that the program's own arguments repeat already fails the listing.
 pub(super) fn listing_invocation(args: &[&str], reporter: &str) -> AdapterInvocation {
     invocation(&[args, &OPTIONS, &["--reporter", reporter]].concat())
 }

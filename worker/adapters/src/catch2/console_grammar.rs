@@ -1,5 +1,6 @@
 //! Parser of Catch2's console report, used when one test runs alone. The report has no begin marker, and a
-//! test can fake all of it. In return Catch2 does not capture the test's output, so it survives a crash.
+//! test can fake all of it. The advantage is that Catch2 does not capture the test's output, so the output
+//! survives a crash.
 
 use std::time::Duration;
 
@@ -126,7 +127,7 @@ impl ConsoleGrammar {
     }
 }
 
-/// Reads the start of a report's second line, which tells a report from a line that a test printed.
+/// Reads the start of a report's second line, which distinguishes a report from a line printed by a test.
 fn read_begin_of_details(cursor: ByteCursor<'_>) -> ScanResult<usize> {
     let mut cursor = cursor;
     cursor.one_of(&[b"  ", b"due to ", b"explicitly", b"because "])

@@ -78,9 +78,9 @@ pub(super) enum ShardSupport {
     None,
 }
 
-/// A program with more tests runs in one process at a time and selects tests by position. Catch2 compares
-/// each test with each name, at 75 to 110 ns per pair. Selecting all tests of a larger program in parts would
-/// take longer than running most of them.
+/// Larger programs select tests by position and run in one process at a time. Catch2 compares each test with
+/// each name, at 75 to 110 ns per pair. Selecting all tests of a larger program in parts would take longer
+/// than running most of them.
 pub(super) const MAX_SELECTED: usize = 2000;
 
 /// Returns whether a tag hides its test.
@@ -167,7 +167,7 @@ const EXCLUSION: &[u8] = b"exclude:";
 pub(super) fn pattern(name: &[u8]) -> Vec<u8> {
     let name = trimmed(name);
     let mut pattern = b"\"".to_vec();
-    // With a leading wildcard of our own, the rest is literal.
+    // After a leading wildcard added here, the rest is literal.
     if name.starts_with(b"*") || name.starts_with(EXCLUSION) {
         pattern.push(b'*');
     }

@@ -44,7 +44,7 @@ fn begin_attributes(test: &ListedTest) -> String {
     if name.is_empty() { String::new() } else { format!(" name=\"{}\"", escape_attribute(&name)) }
 }
 
-/// Returns the location attributes, which tell tests with the same name apart.
+/// Returns the location attributes, which distinguish tests with the same name.
 fn place_attributes(test: &ListedTest) -> String {
     let file = escape_attribute(&reported_name(test.framework_file().unwrap_or_default().as_bytes()));
     format!(" filename=\"{file}\" line=\"{}\"", test.line.unwrap_or(0))
@@ -67,7 +67,7 @@ pub(crate) struct Catch2Grammar {
     is_in_captured: bool,
     /// Catch2's signal handler ran, which closes all elements as if the run had ended.
     is_crashing: bool,
-    /// Results of tests outside this batch whose names compare equal.
+    /// Results of tests outside this batch whose names Catch2 considers equal to a selected name.
     others: FrameworkCounts,
 }
 

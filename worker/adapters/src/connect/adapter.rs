@@ -30,7 +30,7 @@ impl Adapter for ConnectClient {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // A program does not show that it is such a client, and the suite defines the test cases.
+        // A program's contents do not show whether it is such a client, and the suite defines the test cases.
         ClaimConfidence::Unclaimed
     }
 

@@ -80,7 +80,8 @@ fn is_selectable_by_name(test: &ListedTest) -> bool {
     PlacedSelector::of(test).name == NameUse::Exact
 }
 
-/// Whether tests run that doctest would skip by default. If so, they count in the positions of the others.
+/// Whether tests that doctest skips by default run too. If so, they count in the positions of the other
+/// tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SkippedTests {
     Run,

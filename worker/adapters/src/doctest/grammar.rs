@@ -1,5 +1,5 @@
-//! Parser of doctest's XML reporter on standard output. Test output appears between the elements. Printed
-//! text is taken for an element only where an element is possible.
+//! Parser of doctest's XML reporter on standard output. Test output appears between the elements. Text
+//! printed by a test is parsed as an element only where an element is possible.
 
 use std::time::Duration;
 

@@ -14,8 +14,8 @@ const TEST_END: &[u8] = b"\"/>\n";
 const SKIPPED: &[u8] = b"\" skipped=\"";
 const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 
-/// How a test is selected. As text: its positions, if known, as `12/15`, then `=`, `-` or nothing for the use
-/// of its name.
+/// How a test is selected. As text: its positions, if known, as `12/15`, then `=`, `-` or nothing for its
+/// `NameUse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlacedSelector {
     /// Positions of the test, if the program runs its tests in the requested order.
@@ -115,7 +115,7 @@ pub(super) fn read(
 enum ListedOrder {
     /// The order that our commands request.
     ByFile,
-    /// The requested order, but with so few tests that it may be chance.
+    /// The requested order, but with so few tests that it may be a coincidence.
     PossiblyByFile,
     /// Another order, set by a `main`. The next process may use yet another.
     Other,

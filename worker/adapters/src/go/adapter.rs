@@ -25,8 +25,8 @@ const fn traits(name: &'static str) -> AdapterTraits {
         nesting: NameNesting::Flat,
         selection_limit: Some(command::SELECTION_LIMIT),
         details_from_stderr: Some(race::add_data_races),
-        // The Go runtime constantly interrupts its threads with signals, and each would stop at a tracer.
-        // Go's own stack traces are also better.
+        // The Go runtime constantly interrupts its threads with signals, and a tracer would stop at each of
+        // them. Go's own stack traces are also better.
         reports_own_crashes: true,
         has_parts: true,
         ..AdapterTraits::new(name, "Go test")

@@ -4,7 +4,7 @@
 //!            RUN                 end, of a test that runs by itself
 //!  waiting ───────► running ────────────────────────────────────────► its end is not confirmed
 //!                   │  ▲   ╲                                            │
-//!             PAUSE ▼  │ CONT ╲ end, of a test that runs beside others  ▼ the next marker
+//!             PAUSE ▼  │ CONT ╲ end, of a test that runs in parallel    ▼ the next marker
 //!                   paused     ───────────────────────────────────────► ended
 //! ```
 //!
@@ -58,7 +58,7 @@ struct UnconfirmedGoEnd {
     line: Option<Vec<u8>>,
     /// Output after the marker.
     rest: Vec<u8>,
-    /// The framework has said that the following output belongs to no test.
+    /// The framework has reported that the following output belongs to no test.
     is_left: bool,
 }
 

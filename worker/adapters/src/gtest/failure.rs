@@ -62,7 +62,8 @@ pub(super) struct BlockCollector {
     line: Vec<u8>,
     /// The line is too long to be a heading, and the bytes read so far have been handled.
     is_overlong: bool,
-    /// Source file of the test. Tells a heading that follows other output on its line from a long file name.
+    /// Source file of the test. Distinguishes a heading that follows other output on its line from a long
+    /// file name.
     listed_file: Option<String>,
     /// The output belongs to no test, so lines about suites end a block.
     is_outside: bool,
@@ -114,7 +115,7 @@ impl BlockCollector {
         std::mem::take(&mut self.failures)
     }
 
-    /// Appends the blocks of a collector of later output.
+    /// Appends the blocks of a collector that has read later output.
     pub(super) fn append_later(&mut self, later: Self) {
         self.finish();
         for failure in later.failures {
@@ -308,7 +309,7 @@ fn failure(block: &FailureBlock) -> Failure {
     Failure { message, file: block.file.clone(), line: block.line, expected, actual, stack: None }
 }
 
-/// Returns the expected and the actual value of a failure, if they can be told apart.
+/// Returns the expected and the actual value of a failure, if they can be distinguished.
 fn compared_values(text: &str) -> Option<(String, String)> {
     let mut lines = text.lines();
     let first = lines.next()?;

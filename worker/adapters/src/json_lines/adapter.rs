@@ -54,7 +54,7 @@ impl Adapter for JsonLines {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // A program does not show its framework; the user configures it.
+        // A program's contents do not show its framework; the user configures it.
         ClaimConfidence::Unclaimed
     }
 

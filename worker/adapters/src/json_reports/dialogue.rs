@@ -14,9 +14,10 @@ enum ReportedState {
     Ended,
 }
 
-/// An end reported by another process than the start. Two kinds of processes report such an end: a child that
-/// runs one test for its parent, and a forked copy that returns from a test and continues with the next one.
-/// The end counts only when a third report shows that the run continues elsewhere.
+/// The end of a test, reported by a process other than the process that reported its start. There are two
+/// such processes: a child that runs one test for its parent, and a forked copy that returns from a test and
+/// continues with the next one. The end counts only when a third report shows that the run continues
+/// elsewhere.
 #[derive(Debug)]
 struct ProposedEnd {
     place: usize,

@@ -13,8 +13,8 @@ use crate::TranscriptEvent;
 const FENCE_START: u8 = 0x1e;
 /// Maximum number of digits in a fence.
 const MAX_DIGITS: usize = 19;
-/// Maximum number of bytes and of reports that may wait. More would wait only if fences never come. Then
-/// nothing waits any more, and output belongs to the test that is running when it is read.
+/// Maximum number of bytes and of reports that may wait. More only wait if fences never come. From then on
+/// nothing waits, and output belongs to the test that is running when the output is read.
 const MAX_WAITING_BYTES: usize = 4 << 20;
 const MAX_WAITING_REPORTS: usize = 1 << 16;
 
@@ -128,8 +128,8 @@ impl DividedOutputs {
         }
     }
 
-    /// Stops waiting for fences. Called after a report that was written after all of them: the program must
-    /// have replaced its output descriptors.
+    /// Stops waiting for fences. Called after a report that follows all fences: if reports are still waiting,
+    /// the program must have replaced its output descriptors.
     pub(crate) fn expect_no_fences(&mut self) {
         self.is_without_fences |= self.has_waiting_reports();
     }

@@ -17,7 +17,8 @@ pub(super) fn read_failure(message: Option<String>, output: &str, own_thread: Op
         failure.stack = panic.stack.map(|stack| truncated(stack, MESSAGE_BYTES).to_owned());
     }
     match message {
-        // libtest gives a reason of its own if a test did not panic as it should, or with another message.
+        // libtest reports its own reason if a test should have panicked but did not, or panicked with another
+        // message.
         Some(message) => {
             complete_should_panic(&mut failure, &message);
             failure.message = Some(message);

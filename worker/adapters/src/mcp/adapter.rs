@@ -41,7 +41,7 @@ impl Adapter for Mcp {
     }
 
     fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        // A program does not show that it is an MCP server; the user configures the framework.
+        // A program's contents do not show that it is an MCP server; the user configures the framework.
         ClaimConfidence::Unclaimed
     }
 

@@ -25,7 +25,7 @@ pub(super) const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32022..=-32020;
 pub(super) enum ServerEra {
     /// Versions up to 2025-11-25, which open with `initialize`.
     Legacy,
-    /// Versions since 2026-07-28, without an opening; each message names its version.
+    /// Versions since 2026-07-28, without a handshake; each message names its version.
     Modern,
 }
 

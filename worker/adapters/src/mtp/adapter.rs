@@ -88,13 +88,13 @@ impl Mtp {
     }
 }
 
-/// Returns whether the platform wrote this line, or the runtime about its crash report.
+/// Returns whether the platform wrote this line, or the runtime when it created its crash report.
 fn is_own_line(line: &[u8]) -> bool {
     line.starts_with(b"Connecting to client host ") || line.starts_with(b"[createdump] ")
 }
 
 /// Returns whether an executable is the launcher of a test application. The application's code is in a
-/// library beside it.
+/// library next to it.
 fn is_application(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     let stem = name.strip_suffix(".dll").unwrap_or(name);

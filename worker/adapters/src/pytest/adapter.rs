@@ -20,7 +20,8 @@ pub(super) const NAME: &str = "pytest";
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::NodeIds,
     has_parts: true,
-    // A process is kept, because starting an interpreter, its imports and its session fixtures is expensive.
+    // Processes are reused, because starting an interpreter, its imports and its session fixtures is
+    // expensive.
     process: ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE },
     ..AdapterTraits::new(NAME, "pytest")
 };
@@ -31,7 +32,7 @@ const PLUGIN: &str = include_str!("heeler_pytest_plugin.py");
 /// Module that the plugin loads in a process that will be forked.
 const FORKS_NAME: &str = "heeler_pytest_forks";
 const FORKS: &str = include_str!("heeler_pytest_forks.py");
-/// Variable that marks such a process, also for the runtime of mutants.
+/// Variable that marks a process that will be forked, also for the runtime of mutants.
 const WARM: &str = "HEELER_WARM";
 
 /// Returns the pytest command with Heeler's plugin.

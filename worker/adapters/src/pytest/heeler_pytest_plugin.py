@@ -42,7 +42,7 @@ CHANNEL = 3
 MUTANT = "HEELER_MUTANT"
 # Texts are cut to this many characters: a report must fit into a line of 1 MiB.
 TEXT_LIMIT = 60_000
-# The error of a file in a listing travels with each request to run it.
+# The error of a file in a listing is sent with each request to run the file.
 COLLECT_ERROR_LIMIT = 8_000
 MAX_FAILURES = 8
 # Options that end a session early, spread it over processes, choose other tests, or write one file for all.
@@ -110,7 +110,7 @@ def to_handle(text):
     try:
         return "\0" + os.fsencode(text).hex()
     except UnicodeEncodeError:
-        # Surrogates that do not stand for a byte.
+        # Surrogates that do not represent a byte.
         return "\0\0" + text.encode("utf-8", "surrogatepass").hex()
 
 
@@ -269,7 +269,7 @@ def load_c_flush():
 class CoverageData:
     """The coverage data file of this process. At the end its data are added to the common file."""
 
-    # Metadata key of the common file that holds the id of its run.
+    # Metadata key of the common file that contains the id of its run.
     RUN_KEY = "heeler_run"
 
     def __init__(self, options, nonce):

@@ -17,7 +17,8 @@ use crate::{
 const EMPTY_READS: u32 = 2;
 
 /// Parser of one process's reports. All tests of a batch are in one request, because pytest collects their
-/// files together and module fixtures live until its end. Later batches are sent as further requests.
+/// files together and module fixtures live until the end of the request. Later batches are sent as further
+/// requests.
 pub(super) struct PytestParser {
     dialogue: ReportDialogue,
     lines: ReportLineReader,

@@ -40,7 +40,7 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
 /// Returns the words that select exactly these tests.
 ///
 /// # Errors
-/// Another test cannot be told apart from one of these.
+/// Another test cannot be distinguished from one of these.
 pub(super) fn select(tests: &[&ListedTest]) -> Result<Vec<String>, CommandLineError> {
     let selected: BTreeSet<&str> = tests.iter().map(|test| test.name.as_str()).collect();
     let mut words: Vec<String> = tests.iter().map(|test| last_word(&test.name).to_owned()).collect();

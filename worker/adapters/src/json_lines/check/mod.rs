@@ -1,5 +1,5 @@
 //! The check of a program that reports as JSON lines: which conversations test which rules, and what the
-//! conversations show. The worker holds the conversations; this module starts nothing.
+//! conversations show. The worker runs the conversations; this module starts nothing.
 //!
 //! - `rules`: the rules, with their sections in the specification.
 //! - `reader`: finds reports in the output of a process.

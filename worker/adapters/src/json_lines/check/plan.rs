@@ -75,7 +75,7 @@ impl AdapterCheck {
         CheckReader::new(self.carrier)
     }
 
-    /// Returns remarkable findings that break no rule.
+    /// Returns findings worth reporting that break no rule.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

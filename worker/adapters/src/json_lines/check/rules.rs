@@ -76,7 +76,7 @@ pub struct BrokenRule {
     pub rule: CheckRule,
     /// The last message sent to the process.
     pub sent: String,
-    /// The message that came.
+    /// The message that was received.
     pub came: String,
     /// The expected message.
     pub expected: String,
@@ -85,11 +85,11 @@ pub struct BrokenRule {
 /// Result of the check for a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleFinding {
-    /// The rule was tested and is kept.
+    /// The rule was tested and is followed.
     Kept,
     /// The rule is broken.
     Broken {
-        /// The first break.
+        /// The first violation.
         first: BrokenRule,
         /// Number of conversations that broke the rule.
         times: usize,

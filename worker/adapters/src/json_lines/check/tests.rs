@@ -33,7 +33,7 @@ fn play(mut answer: impl FnMut(&str) -> Vec<String>) -> AdapterCheck {
     check
 }
 
-/// Answers like a program with two tests that keeps all rules.
+/// Answers like a program with two tests that follows all rules.
 fn well(request: &str) -> Vec<String> {
     let request: serde_json::Value = serde_json::from_str(request).unwrap();
     let line = |text: &str| text.replace('\'', "\"");
