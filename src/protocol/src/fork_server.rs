@@ -1,5 +1,5 @@
-//! Messages between a worker and its fork server, over a socket that preserves message boundaries.
-//! Descriptors passed along carry the rest.
+//! Messages between a worker and its fork server, over a socket that preserves message boundaries. Everything
+//! else goes through the descriptors passed along.
 //!
 //! - Request: [`FORK_REQUEST`], with a guard's control connection, standard output, standard error and, if
 //!   its test has one, report channel or standard input.

@@ -14,7 +14,7 @@
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
 //! - [`fork_server`]: messages between a worker and its fork server, which forks guards.
 //! - [`journal`]: write-ahead journals.
-//! - [`manifest`]: the plan of a run, stored beside its journals.
+//! - [`manifest`]: the plan of a run, stored next to its journals.
 
 #[cfg(feature = "connect")]
 pub mod connect;

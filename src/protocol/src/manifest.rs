@@ -1,4 +1,4 @@
-//! Manifest of a run: its plan, stored beside its journals. From both, any surviving process can reconstruct
+//! Manifest of a run: its plan, stored next to its journals. From both, any surviving process can reconstruct
 //! how every test ended.
 //!
 //! The file has two lines of JSON: the head, which is enough to list runs, and the tests with their groups.
@@ -16,7 +16,7 @@ use crate::{
 
 /// File name of the manifest in the run's directory.
 pub const MANIFEST_FILE_NAME: &str = "manifest.jsonl";
-/// Lock file beside the manifest, held by the coordinator while the run is in progress.
+/// Lock file next to the manifest, held by the coordinator while the run is in progress.
 pub const COORDINATOR_LOCK: &str = "coordinator.lock";
 /// Lock file of the watchdog. After the coordinator's death, the watchdog holds it until the whole process
 /// tree is gone and every result is reported.
@@ -257,7 +257,7 @@ impl ManifestHead {
         }
     }
 
-    /// Reads the head of a manifest; `bytes` must hold the first line.
+    /// Reads the head of a manifest; `bytes` must contain the first line.
     ///
     /// # Errors
     /// The file is not a manifest, has another version, or is damaged.

@@ -21,7 +21,7 @@ pub struct CommandTest {
     pub rules: CommandRules,
 }
 
-/// Rules for the result of a command besides its exit code, and its requirements. The rules correspond to
+/// Requirements of a command, and rules for its result in addition to its exit code. The rules correspond to
 /// CTest's test properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -193,7 +193,7 @@ pub struct CrashReport {
     /// Whether the program's own handler ended the process with an exit code. `signal` is then the handled
     /// signal.
     pub is_handled: bool,
-    /// Whether the worker had already told the process to end, so the crash may be its way of exiting.
+    /// Whether the worker had already asked the process to end, so the crash may be its way of exiting.
     #[serde(default)]
     pub is_termination_requested: bool,
     /// Symbolized stack trace of the thread; empty if nothing could be read.

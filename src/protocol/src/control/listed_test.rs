@@ -99,7 +99,7 @@ impl ListedTest {
 pub struct SelectionLimit {
     /// Maximum total cost of all names.
     pub budget_bytes: usize,
-    /// Bytes that each name costs beside its text.
+    /// Bytes that each name costs in addition to its text.
     pub overhead_bytes: usize,
 }
 

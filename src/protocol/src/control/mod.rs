@@ -50,7 +50,8 @@ impl RunKey {
     }
 }
 
-/// Route of results to a client. Runs carry it, because workers and the watchdog serve several clients.
+/// Route of results to a client. Each run has its own route, because workers and the watchdog serve several
+/// clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClientRoute {
     /// Callback address for reports; `None` forwards results through the coordinator.
@@ -119,7 +120,7 @@ pub struct DeliveryLimits {
 pub enum ProofLevel {
     /// The client answered the final barrier, so it has handled everything.
     Handled,
-    /// There is one connection, and its order suffices: everything precedes the completion.
+    /// The client has only one connection, so everything arrives before the completion.
     Ordered,
     /// The client answers no barriers, but its kernel acknowledged every byte. The client may not have read
     /// them.

@@ -57,7 +57,7 @@ pub enum TestUpdate {
     Completed,
 }
 
-/// Borrowed form of [`TestUpdate`] for writing, because a result may hold megabytes of output.
+/// Borrowed form of [`TestUpdate`] for writing, because a result may contain megabytes of output.
 #[derive(Serialize)]
 enum WrittenUpdate<'a> {
     Started { uid: &'a str, started_ms: u64, worker: WorkerId },

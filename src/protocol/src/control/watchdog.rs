@@ -74,7 +74,7 @@ pub const RELAY_WINDOW: usize = 4;
 /// there before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RelayedPart {
-    /// This many frames, from the first.
+    /// This number of frames, counted from the first.
     Frames(u64),
     /// All frames, including the completion.
     Completion,
@@ -110,10 +110,10 @@ pub struct FinishRequest {
     /// killed before it has written its queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relayed_workers: Vec<WorkerId>,
-    /// Frames, from the first, that the client already has from a dead watchdog.
+    /// Number of initial frames that a dead watchdog has already delivered to the client.
     #[serde(default)]
     pub sent_frames: u64,
-    /// Frames, from the first, that the coordinator has already forwarded to the main connection for a dead
+    /// Number of initial frames that the coordinator has already forwarded to the main connection for a dead
     /// watchdog.
     #[serde(default)]
     pub relayed_frames: u64,

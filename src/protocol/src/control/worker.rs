@@ -25,8 +25,8 @@ pub enum ToWorker {
     Program(Arc<TestProgram>),
     /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<WorkerLease>),
-    /// Gives more tests to the idle process of a lease. The message holds a lease with only these tests and
-    /// their groups. Ignored after the process has ended, when [`FromWorker::LeaseEnded`] is on its way.
+    /// Gives more tests to the idle process of a lease. The message contains a lease with only these tests
+    /// and their groups. Ignored after the process has ended, when [`FromWorker::LeaseEnded`] is on its way.
     ExtendLease(Box<WorkerLease>),
     /// Ends the idle process of a lease; answered by [`FromWorker::LeaseEnded`].
     EndLease { lease: LeaseId },
@@ -73,7 +73,7 @@ pub struct TestProgram {
     pub suite: String,
     /// Path of the program.
     pub path: OsText,
-    /// Arguments before all that Heeler adds.
+    /// Arguments that precede everything Heeler adds.
     pub args: Vec<OsText>,
     /// Environment that the build tool sets for its tests, on top of the worker's environment. Commands shown
     /// to users omit it, because it is long and rarely matters.
@@ -193,7 +193,7 @@ pub struct WorkerLease {
     /// Whether reproduce commands include the values of configured variables.
     #[serde(default)]
     pub is_environment_shown: bool,
-    /// Whether tests run that the framework would skip.
+    /// Whether tests that the framework would skip are run.
     #[serde(default)]
     pub runs_ignored: bool,
 }
@@ -322,7 +322,7 @@ pub struct LeasedTest {
     pub passed_iterations: u32,
 }
 
-/// Messages from worker to coordinator. Related messages travel in one packet, in order.
+/// Messages from worker to coordinator. Related messages are sent in one packet, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
     /// The tests of a program.
@@ -392,7 +392,7 @@ pub enum FromWorker {
     /// Lines for a client's log.
     Log {
         client: ClientId,
-        /// Id of the client's run that the lines are about; `None` if they are about no run.
+        /// Id of the client's run that the lines belong to; `None` if they belong to no run.
         run: Option<String>,
         lines: Vec<LogLine>,
     },
@@ -458,7 +458,8 @@ pub enum LeaseEvent {
     },
     /// Processes outlived their test process and were killed.
     ProcessesLeaked {
-        /// Test that started the processes. If unknown, every test that may have; empty if no test can have.
+        /// Test that started the processes. If unknown, every test that may have started them; empty if there
+        /// is none.
         tests: Vec<TestId>,
         processes: Vec<LeakedProcess>,
     },

@@ -27,8 +27,8 @@ pub use write::{write, write_end, write_finished, write_provisional};
 pub const MAGIC: &[u8] = b"heeler-journal 5\n";
 /// Version of the format; readers reject others.
 pub const VERSION: u32 = 5;
-/// File name of the journal of synthesized results, in the run's directory beside the workers' journals. The
-/// coordinator writes it when it finishes the run.
+/// File name of the journal of synthesized results, in the run's directory, next to the workers' journals.
+/// The coordinator writes it when it finishes the run.
 pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";
 /// File in a run's directory that marks full journals. Later results are recorded without output.
 pub const FULL_MARK_NAME: &str = "journals-full";

@@ -1,5 +1,5 @@
 //! Journal reader: whole records, torn ends and damage. Only one record is in memory at a time, because the
-//! results of a run may hold gigabytes of output.
+//! results of a run may contain gigabytes of output.
 
 use std::io::{self, Read};
 

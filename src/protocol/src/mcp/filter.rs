@@ -2,7 +2,7 @@
 //! every other byte passes unchanged. Pure: bytes in, bytes out.
 //!
 //! Only two kinds of messages matter: requests to call or list tools, and responses that list tools. Anything
-//! that a lenient reader could take for one of them is treated as one. Ids are not compared: libraries
+//! that a lenient reader could mistake for one of them is treated as one. Ids are not compared: libraries
 //! disagree on which ids are equal, and a client may use an id twice.
 
 use std::borrow::Cow;
@@ -56,7 +56,7 @@ pub struct ToolFilter {
     held_answers: BytesMut,
     /// Whether a list has ever been requested, so responses may contain tools.
     is_listing: bool,
-    /// Requested lists that have not arrived. A list that is refused or cancelled is counted forever.
+    /// Requested lists that have not arrived. A list that is refused or cancelled remains counted forever.
     due_lists: usize,
 }
 
@@ -67,8 +67,8 @@ enum ServerLineMode {
     Collected,
 }
 
-/// Returns the text if the bytes have only one reading, as UTF-8. Some JSON readers detect UTF-16 and UTF-32,
-/// but those contain null bytes or are not valid UTF-8.
+/// Returns the text if the bytes can only be read as UTF-8. Some JSON readers detect UTF-16 and UTF-32, but
+/// those contain null bytes or are not valid UTF-8.
 #[must_use]
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|_| memchr::memchr(0, bytes).is_none())

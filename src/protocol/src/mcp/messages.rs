@@ -71,7 +71,7 @@ pub struct ServerExtensions {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EmptyObject {}
 
-/// Parameters of `initialize` that matter.
+/// Parameters of `initialize` that Heeler uses.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct InitializeParams {
     #[serde(rename = "protocolVersion")]

@@ -1,4 +1,4 @@
-//! Members of a node without a field of their own.
+//! Members of a node that have no field in `TestNode`.
 
 use std::{borrow::Cow, fmt, ops::Index};
 

@@ -12,7 +12,7 @@ use super::HexHash;
 /// Version of the file; other versions are not read.
 pub const BASELINE_VERSION: u32 = 1;
 
-/// Tests of an earlier run without a mutant. `P` holds the programs, which may be generated while they are
+/// Tests of an earlier run without a mutant. `P` contains the programs, which may be generated while they are
 /// written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedBaseline<P = BTreeMap<String, CachedProgram>> {
@@ -48,7 +48,7 @@ pub struct CachedMutant {
     pub function: usize,
 }
 
-/// A program. `T` holds its tests, which may be generated while they are written.
+/// A program. `T` contains its tests, which may be generated while they are written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CachedProgram<T = BTreeMap<String, CachedTest>> {
     /// Time of a process in microseconds, without its tests.

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Version of the schema.
 pub const SCHEMA_VERSION: &str = "2";
 
-/// A report. `F` holds the files by path, which may be generated while they are written.
+/// A report. `F` contains the files by path, which may be generated while they are written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ElementsReport<F> {

@@ -51,7 +51,7 @@ pub fn check_content_headers<'h>(
     Ok(())
 }
 
-/// Returns whether a media type, in lower case, cannot be read as another charset than UTF-8, however its
+/// Returns whether a media type, in lower case, cannot be read as a charset other than UTF-8, however its
 /// parameters are split.
 fn is_utf8_type(media_type: &str) -> bool {
     let mut parameters = media_type.split(';').skip(1).map(str::trim);

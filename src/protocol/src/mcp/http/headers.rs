@@ -44,7 +44,7 @@ pub fn is_media_type(value: &str, wanted: &str) -> bool {
     value.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(wanted))
 }
 
-/// A request that is not meant for this server, or comes from another site.
+/// A request that is not addressed to this server, or comes from another site.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignRequest {
     #[error("the Host header must be localhost, 127.0.0.1 or [::1]")]

@@ -33,7 +33,7 @@ impl RelayedRequest {
     }
 }
 
-/// A message of the session about a request.
+/// A message of the session that belongs to a request.
 #[derive(Debug)]
 pub enum RelayedMessage {
     Progress { number: u64, params: Value },
@@ -41,7 +41,7 @@ pub enum RelayedMessage {
 }
 
 impl RelayedMessage {
-    /// Reads a line of the session; `None` if it is not about a numbered request.
+    /// Reads a line of the session; `None` if it does not belong to a numbered request.
     #[must_use]
     pub fn read(line: &[u8]) -> Option<Self> {
         match rpc::parse(line).ok()? {

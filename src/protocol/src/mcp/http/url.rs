@@ -75,7 +75,7 @@ impl LocalUrl {
     }
 
     /// Returns the path of an absolute reference to this server, so a client that follows it keeps the
-    /// address that it uses. `None` if the reference is relative or leads elsewhere.
+    /// address that it uses. `None` if the reference is relative or points elsewhere.
     #[must_use]
     pub fn path_of<'r>(&self, reference: &'r str) -> Option<&'r str> {
         let scheme = reference.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("http:"));
@@ -84,7 +84,7 @@ impl LocalUrl {
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (host, port) = split_authority(authority)?;
         let port = port.map_or(Some(80), |port| port.parse().ok());
-        // Every loopback name leads to the server.
+        // Every loopback name refers to the server.
         let is_meant = is_loopback_name(host) && port == Some(self.port);
         is_meant.then_some(if path.starts_with('/') { path } else { "/" })
     }
