@@ -46,7 +46,7 @@ impl RelayRoute {
         let _closed = self.window.acquire_many(u32::MAX).await;
     }
 
-    /// Names the run of the following frames to the coordinator.
+    /// Tells the coordinator which run the following frames belong to.
     pub(crate) async fn begin(&self, run: &RunKey) -> Result<(), CallbackBroken> {
         let relaying = FromWatchdog::Relaying { run: run.clone() };
         self.control.send(&relaying).await.map_err(|_| CallbackBroken::Closed)

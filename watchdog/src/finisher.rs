@@ -74,7 +74,7 @@ struct FinishProgress<'a> {
     failure: Option<String>,
     /// How far the finish got on the watchdog's own connection.
     reached: ConnectionEnd,
-    /// Number of frames, from the first, that the client is proven to have.
+    /// Number of initial frames that the client is proven to have.
     sent_frames: u64,
     soft_errors: Vec<String>,
 }

@@ -189,7 +189,8 @@ struct WatchdogSession<'a> {
     orphan_check: Interval,
     workers: WorkerProcesses,
     finishers: ClientFinishers,
-    /// Open runs, which are finished if the coordinator dies. As many as the coordinator has requests.
+    /// Open runs, which are finished if the coordinator dies. At most one for each request to the
+    /// coordinator.
     open_runs: Vec<UnfinishedRun>,
     /// Relayed finishes that the coordinator has not written yet.
     unwritten: UnwrittenFinishes,

@@ -12,7 +12,7 @@ pub(crate) struct UnwrittenFinish {
     pub(crate) written: Option<u64>,
 }
 
-/// Unwritten finishes, oldest first. As many as there are runs that end while their client does not read.
+/// Unwritten finishes, oldest first. One for each run that ended while its client was not reading.
 #[derive(Debug, Default)]
 pub(crate) struct UnwrittenFinishes(Vec<UnwrittenFinish>);
 

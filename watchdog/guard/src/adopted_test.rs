@@ -1,6 +1,6 @@
 //! Adopts a test process that was not started by its guard. A warm process forked a child, which forked the
 //! test process and then executed the guard. The test process is therefore the guard's own child, as if the
-//! guard had started it. It waits for a byte in a pipe before it runs anything.
+//! guard had started it. The test process waits for a byte in a pipe before it runs anything.
 
 use std::{
     fs::File,

@@ -162,7 +162,7 @@ impl DebugHold {
         }
     }
 
-    /// Resumes the process for the guard. `reach`: how far to trace, if the process is traced.
+    /// Resumes the process for the guard. `reach`: which processes to trace, if any.
     pub(super) fn take_back(&mut self, tracer: &mut ProcessTracer, reach: Option<TraceScope>) {
         if !self.is_stopped() {
             return;
@@ -189,7 +189,7 @@ impl DebugHold {
     }
 
     /// Leaves a stopped process to a debugger that has attached, and resumes a process whose debugger left it
-    /// stopped. Returns whether it did the latter.
+    /// stopped. Returns whether a process was resumed.
     pub(super) fn check_debugger(&mut self, root: Pid, is_paused: bool) -> bool {
         let watch = match &mut self.stage {
             DebugStage::Stopped(watch) => {

@@ -1,7 +1,7 @@
 //! The guard: one small process per test process. It starts the test, serves the worker, and reports the exit
-//! once no process of the test's tree is left. Synchronous and single-threaded, because one is started for
-//! each test process and traces it. Only the processes that it forks for symbolization may use the thread
-//! pool (`heeler_sys::cpu_pool`).
+//! once no process of the test's tree is left. Synchronous and single-threaded, because each test process
+//! needs its own guard, which traces the process. Only the processes that it forks for symbolization may use
+//! the thread pool (`heeler_sys::cpu_pool`).
 //!
 //! A guard is forked by a fork server ([`fork_server`]) or executed. The test's outputs are its own
 //! descriptors 1 and 2, so it never prints anything. If executed, its descriptor 0 is the control connection.

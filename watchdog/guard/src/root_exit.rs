@@ -14,8 +14,9 @@ use super::{
     thread_state,
 };
 
-/// Maximum stack depth of an exit after the return from `main`: the system call, a destructor or exit handler
-/// with one function of its own, the C library functions around them, and the program's first function.
+/// Maximum stack depth of an exit after the return from `main`: the system call, a destructor or exit
+/// handler, one function that it calls, the C library functions around them, and the program's first
+/// function.
 const FRAMES_AFTER_MAIN: usize = 8;
 
 /// Stack trace of an exit, symbolized after the process is gone.
@@ -94,7 +95,7 @@ impl RootExit {
 /// Returns the stack of a stopped thread that has called the exit of its process.
 fn exit_stack(tid: Pid) -> Option<RawStacks> {
     let thread = thread_state::read_thread(tid)?;
-    // Otherwise another thread called exit while this thread was anywhere.
+    // Otherwise another thread called exit, and the position of this thread proves nothing.
     if thread.registers.general.system_call() != trace::EXIT_OF_PROCESS {
         return None;
     }

@@ -139,8 +139,8 @@ fn supervise(
         Err(error) => return control.send(&FromGuard::StartFailed { error }),
     };
     heeler_sys::fail::pass("guard.started");
-    // From here on, only the test holds its outputs. If the null device is missing, the outputs end when the
-    // guard exits.
+    // From here on, only the test has its outputs open. If the null device is missing, the outputs end when
+    // the guard exits.
     let _silenced = redirect_output_to_null();
     // Supervise the test until the root exits, then clear the tree and report.
     let mut guard = GuardSupervisor {
@@ -199,7 +199,7 @@ fn start_test(
     }
     .with_channel(channel, command.is_channel_standard_input);
     let plan = command.trace.clone().unwrap_or_default();
-    // Decide how far to trace.
+    // Decide which processes to trace.
     let reach = match plan.mode {
         _ if command.trace.is_none() => None,
         TraceMode::Off => None,
@@ -250,7 +250,7 @@ struct StartedTest {
     tracer: ProcessTracer,
     /// Set if the process is stopped for a debugger.
     debug_hold: Option<DebugHold>,
-    /// Tracing scope if no debugger takes the process.
+    /// Tracing scope if no debugger attaches to the process.
     scope: Option<TraceScope>,
 }
 
@@ -293,7 +293,7 @@ struct GuardSupervisor {
     dump_rounds: u32,
     /// Set if the process was started for a debugger.
     debug_hold: Option<DebugHold>,
-    /// Tracing scope if no debugger takes the process.
+    /// Tracing scope if no debugger attaches to the process.
     scope: Option<TraceScope>,
     /// Control group of the test's tree. Removed when the guard ends, after everything in the group is
     /// reaped.

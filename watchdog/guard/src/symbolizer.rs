@@ -63,7 +63,8 @@ pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedT
         match in_own_process(raws.len(), limit, || texts_of(raws, source)) {
             Ok(texts) => return SymbolizedTexts { texts, problem },
             Err(SymbolizerError::NotStarted(_)) => {
-                // A separate process cannot be started, so there is a risk, but damaged files are rare.
+                // A separate process cannot be started. Symbolizing in the guard is a risk, but damaged files
+                // are rare.
                 return SymbolizedTexts { texts: texts_of(raws, source), problem };
             }
             Err(failure @ SymbolizerError::Failed(_)) => problem = Some(format!("{what}: {failure}")),

@@ -14,7 +14,7 @@ use heeler_sys::{
 
 use super::trace_conflict::{ConflictSearch, TraceConflict};
 
-/// Script interpreters. The programs that they start are the ones of interest.
+/// Script interpreters. The guard follows them to trace the programs that they start.
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
 
 /// Advice for a program that has lost its privileges.
@@ -170,8 +170,8 @@ impl TracePolicy {
         self.expected_crash_markers.iter().any(|word| command.contains(word))
     }
 
-    /// Returns whether a process has executed the program behind a script, whose child processes are not
-    /// followed.
+    /// Returns whether a process has executed the program that a script starts. Child processes of that
+    /// program are not followed.
     fn reaches_program(&mut self, process: Pid, image: &Path) -> bool {
         if self.scope != TraceScope::Programs {
             return false;

@@ -272,7 +272,7 @@ fn orphans_are_reaped_while_the_test_runs() {
 
 fn endless_fork_chains_are_killed() {
     // Each process of a chain starts its successor in a new session, and exits. Sixteen chains on a busy
-    // machine can take all process ids for a moment, so that tests beside this one fail.
+    // machine can take all process ids for a moment, so that tests running at the same time fail.
     let chains = if std::env::var_os("HEELER_LONG_FORMS").is_some() { 16 } else { 4 };
     let script = format!(
         r#"echo 'setsid sh "$0" & exit' > "$0"

@@ -19,7 +19,7 @@ const FRAME_POINTER: usize = 29;
 const LINK_REGISTER: usize = 30;
 /// Index of the register that holds a system call number.
 const SYSTEM_CALL: usize = 8;
-/// Bits of an address. The remaining bits may hold a pointer authentication code.
+/// Bits of an address. The remaining bits may contain a pointer authentication code.
 const ADDRESS_BITS: PtrAuthMask = PtrAuthMask(u64::MAX >> 16);
 
 /// The kernel's `user_regs_struct`.

@@ -1,6 +1,6 @@
-//! Reads a program like a crash does, but from its bytes alone: unwinds stacks that lead through all of it,
-//! and symbolizes their frames. No process is involved. The fuzz target and its seeds use this to try damaged
-//! programs.
+//! Reads a program like a crash does, but from its bytes alone: unwinds stacks whose frames cover the whole
+//! program, and symbolizes these frames. No process is involved. The fuzz target and its seeds use this to
+//! try damaged programs.
 
 use std::io::{self, Write};
 

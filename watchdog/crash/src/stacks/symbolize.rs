@@ -171,7 +171,7 @@ fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
 /// Symbolizes the addresses in one file, which is read once. Returns the frames with the index of their
 /// process.
 fn symbolize_file(group: &FileAddresses<'_>, source: SymbolSource) -> Vec<(usize, SymbolizedFrames)> {
-    // Demangling is off, because plain names would be taken for mangled types: `d` for `double`.
+    // Demangling is off, because plain names would be demangled as types: `d` as `double`.
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build();
     let mut results = Vec::new();
     for piece in &group.pieces {
@@ -262,7 +262,7 @@ fn symbolize_module(
         elf.debug_syms = debug_syms;
         symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
     };
-    // Unreadable debug information must not cost the function names.
+    // If the debug information is unreadable, the function names must not be lost.
     let symbols = path.as_ref().and_then(|path| match source {
         SymbolSource::DebugInformation => look_up(path, true).or_else(|| look_up(path, false)),
         SymbolSource::SymbolTables => look_up(path, false),

@@ -1,4 +1,4 @@
-//! Stack traces as text: all threads for the file beside a dump, and only the blamed thread for a test's
+//! Stack traces as text: all threads for the file next to a dump, and only the blamed thread for a test's
 //! result.
 
 use std::{fmt::Write, path::PathBuf};

@@ -305,7 +305,7 @@ struct FrameBuffer {
     head: Vec<RawFrame>,
     tail: VecDeque<RawFrame>,
     omitted: usize,
-    /// For each period from 1 on: the omitted frames repeat this number of frames from the end of the head.
+    /// For each period N from 1 on: whether the omitted frames repeat the last N frames of the head.
     repeats: [bool; MAX_PERIOD],
 }
 
