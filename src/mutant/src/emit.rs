@@ -1,5 +1,5 @@
-//! Writes the guarded source: the original with all mutants beside it. The runtime turns on one mutant per
-//! process.
+//! Writes the guarded source: the original code with all mutants in guards. The runtime turns on one mutant
+//! per process.
 //!
 //! ```text
 //! a < b          (match heeler_guard::at(7,1) { 1 => { ((a) <= (b)) } _ => { (a < b) } })
@@ -38,7 +38,7 @@ pub struct EmittedSource {
     /// Mutants withdrawn in this emission because they broke the syntax.
     pub withdrawn: BTreeSet<usize>,
     /// Functions of [`MutatedSource::functions`] whose body has no mutant at its beginning. Their calls are
-    /// counted under numbers of their own, behind the numbers of all mutants of the source, in function
+    /// counted under separate numbers, which follow the numbers of all mutants of the source, in function
     /// order.
     pub entries: Vec<usize>,
     /// Start of each piece of the original, in the guarded source and in the original.
@@ -140,7 +140,7 @@ fn broken_whole(
 impl EmittedSource {
     /// Returns the mutant whose code contains a byte.
     pub fn arm_at(&self, byte: usize) -> Option<usize> {
-        // Mutants hold unguarded text, so they never nest.
+        // Mutants contain unguarded text, so they never nest.
         let index = self.arms.partition_point(|arm| arm.bytes.start <= byte).checked_sub(1)?;
         let arm = &self.arms[index];
         (byte < arm.bytes.end).then_some(arm.mutant)

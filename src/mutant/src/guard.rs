@@ -1,4 +1,4 @@
-//! Guards: places where mutants stand beside the original code. The walker finds them, and the emitter
+//! Guards: places where mutants are written next to the original code. The walker finds them, and the emitter
 //! writes them.
 
 use heeler_mutant_model::{Change, Mutator};
@@ -15,7 +15,7 @@ pub(crate) enum GuardForm {
     /// At the beginning of a loop's body, to count iterations and so detect endless loops. Has no mutant.
     /// The guard's bytes are the body.
     Loop,
-    /// Behind the pattern of a match arm: the mutant disables the arm. The guard's bytes are the arm.
+    /// After the pattern of a match arm: the mutant disables the arm. The guard's bytes are the arm.
     Arm,
     /// Before `break` or `continue`: the mutant does the other.
     Jump,
@@ -49,7 +49,7 @@ pub(crate) struct Arm {
 pub(crate) struct Guard {
     pub(crate) form: GuardForm,
     pub(crate) bytes: Range<usize>,
-    /// Where to write a body's guard: behind bytes that must stay first.
+    /// Where to write a body's guard: after bytes that must stay first.
     pub(crate) insert_at: usize,
     pub(crate) arms: Vec<Arm>,
     /// Index of the containing function.

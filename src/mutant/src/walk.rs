@@ -82,7 +82,7 @@ impl<'a> Walker<'a> {
         let gate = ignored.map_or(Gate::Open, |reason| Gate::Ignored(reason.clone()));
         let mut function = None;
         if self.source.syntax.is_indented {
-            // Python code outside of functions runs too. Its entry has no bytes of its own.
+            // Python code outside of functions runs too. The entry for this code has no bytes.
             function = Some(self.functions.len());
             self.functions.push(Function { item: "".into(), bytes: 0..0, is_constant: false });
         }
@@ -262,7 +262,7 @@ impl<'a> Walker<'a> {
             self.guards.add_place(Place::around(GuardForm::Constant, word), function);
         }
         let mut scope = Scope { item, function: Some(function), ..scope.clone() };
-        // Find where the body's guard goes: behind inner attributes.
+        // Find where the body's guard goes: after inner attributes.
         let mut insert_at = (syntax.body_start)(facts.body, text);
         let mut cursor = facts.body.walk();
         for child in facts.body.children(&mut cursor) {

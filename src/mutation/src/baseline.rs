@@ -132,7 +132,7 @@ impl CoverageFiles {
         Ok(variants)
     }
 
-    /// Takes durations and counts from each child that ended well.
+    /// Takes durations and counts from each child that exited successfully.
     fn take_forked(
         &self,
         variant: &Variant,
@@ -171,7 +171,7 @@ impl CoverageFiles {
         }
     }
 
-    /// Reads the counts of these tests, and of this many programs outside of their tests.
+    /// Reads the counts of these tests, and of the first `programs` programs outside of their tests.
     fn read(
         &self,
         run: &BTreeSet<TestIndex>,
@@ -210,7 +210,7 @@ fn is_run(program: &ListedProgram, test: usize) -> bool {
 /// # Errors
 /// A test fails repeatedly, or the counts can't be read.
 ///
-/// Cancel safe: no, because the tests go on.
+/// Cancel safe: no, because the tests keep running.
 pub(crate) async fn measure(
     session: &mut MutantSession<'_>,
     measured: &MeasuredPrograms<'_>,
@@ -400,7 +400,7 @@ async fn run_together(
 
 /// Measures tests in forked children. Tests that failed or never ran there remain unmeasured.
 ///
-/// Cancel safe: no, because the tests go on.
+/// Cancel safe: no, because the tests keep running.
 async fn measure_forked(
     session: &mut MutantSession<'_>,
     programs: &[ListedProgram],

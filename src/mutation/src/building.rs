@@ -24,7 +24,7 @@ pub(crate) enum BuildEnd {
     Built(Box<GuardedBuild>, WorkPlace),
     /// The observer cancelled the build, and none of its processes runs any more.
     Ended(Unfinished),
-    /// The observer asked a second time: what still runs ends with this process.
+    /// The observer asked a second time. Processes that still run end with this process.
     Left,
 }
 
@@ -54,12 +54,12 @@ impl FollowedBuild {
     }
 }
 
-/// Builds the guarded tests, while the observer follows.
+/// Builds the guarded tests, and reports progress to the observer.
 ///
 /// # Errors
 /// The project can't be copied or built.
 ///
-/// Cancel safe: no, because the build goes on.
+/// Cancel safe: no, because the build keeps running.
 pub(crate) async fn build_followed(
     request: FollowedBuild,
     observer: &mut dyn MutationObserver,

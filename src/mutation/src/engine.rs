@@ -58,7 +58,7 @@ impl MutantEngine<'_> {
         build: &mut GuardedBuild,
         observer: &mut dyn MutationObserver,
     ) -> Result<Option<TestedRun>, MutateError> {
-        // Memory of the guarded sources and compiler messages.
+        // Return the memory of the guarded sources and compiler messages.
         return_freed_memory();
         let files = CoverageFiles::create(self.place.coverage(), build.guarded.total())?;
         let slots = match build.counting {

@@ -44,7 +44,7 @@ impl FinishedMutants {
         Self { root: found.root.clone(), sources: found.texts(), ..Self::default() }
     }
 
-    /// Makes later runs know the reports, by recording them in `list`.
+    /// Records the reports in `list`, so later runs know them.
     pub(crate) fn note_reports_in(&mut self, list: PathBuf) {
         self.report_list = Some(list);
     }

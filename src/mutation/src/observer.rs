@@ -23,7 +23,7 @@ pub type ObserverFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait MutationObserver: Send {
     /// Waits for the next request. Once `is_cancelled`, only the user's signals and ticks are returned.
     ///
-    /// Cancel safe: yes, because a request stays until it is returned.
+    /// Cancel safe: yes, because a request stays queued until it is returned.
     fn next_request(&mut self, is_cancelled: bool) -> ObserverFuture<'_, ObserverRequest>;
 
     /// Shows a warning.

@@ -5,8 +5,8 @@ use heeler_mutate::LIMIT_EXIT_CODES;
 use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, TestProgram};
 use heeler_server::variants::ListedProgram;
 
-/// Replaces each program that is one test with a command, because only commands interpret the limits' exit
-/// codes. Returns `None` if no program changes.
+/// Replaces each program that is one test with a command, because only commands interpret `LIMIT_EXIT_CODES`.
+/// Returns `None` if no program changes.
 pub(crate) fn with_commands(programs: &[TestProgram], listed: &[ListedProgram]) -> Option<Vec<TestProgram>> {
     // A program with a framework is a command already.
     let is_to_change =

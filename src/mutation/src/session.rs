@@ -144,7 +144,7 @@ impl<'o> MutantSession<'o> {
     /// # Errors
     /// The scheduler is gone, or the listing failed.
     ///
-    /// Cancel safe: no, because the listing goes on.
+    /// Cancel safe: no, because the listing keeps running.
     pub(crate) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
         let mut listing = pin!(self.client.list());
         let listing = loop {
@@ -225,9 +225,9 @@ impl<'o> MutantSession<'o> {
 
     /// Runs variants to their ends, a limited number at a time because there may be many thousands. `take`
     /// receives each variant's index and result; after a cancellation, some variants have no result. `shown`
-    /// returns the test whose time to show for a variant.
+    /// returns the test whose duration to show for a variant.
     ///
-    /// Cancel safe: no, because the tests go on.
+    /// Cancel safe: no, because the tests keep running.
     pub(crate) async fn run_all(
         &mut self,
         variants: impl Iterator<Item = Variant> + Send,

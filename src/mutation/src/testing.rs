@@ -141,7 +141,7 @@ impl<'a> MutantTesting<'a> {
     /// # Errors
     /// The scheduler is gone, or the run's directory can't be created.
     ///
-    /// Cancel safe: no, because the tests go on.
+    /// Cancel safe: no, because the tests keep running.
     pub(crate) async fn run(
         mut self,
         session: &mut MutantSession<'_>,

@@ -10,7 +10,7 @@ use heeler_sys::liveness_lock::{self, LivenessLock};
 
 use crate::{error::MutateError, kept_reports::KeptReports};
 
-/// File beside the copy that lists the written reports.
+/// File next to the copy that lists the written reports.
 const REPORTS: &str = "reports";
 
 /// The working directory of one project. No other process uses it at the same time.

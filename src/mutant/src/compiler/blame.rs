@@ -1,10 +1,10 @@
 //! Finds the mutants that caused compiler errors.
 //!
-//! An error can point at a mutant's code, which blames that mutant, or at the original beside it while
-//! explaining itself with the mutant's code. If a variable has no value, or no longer has one, the error
-//! points at its use, and the mutant that deletes the assignment is to blame. In C++, an error can also
-//! point at the guard itself, whose branches lack a common type, or into a template that guarded code
-//! instantiates. Any other error is only attributed to a function.
+//! An error can point at a mutant's code, which blames that mutant, or at the original code while mentioning
+//! the mutant's code in its explanation. If a variable has no value, or has lost its value, the error points
+//! at its use, and the mutant that deletes the assignment is to blame. In C++, an error can also point at the
+//! guard itself, whose branches lack a common type, or into a template that guarded code instantiates. Any
+//! other error is only attributed to a function.
 
 use super::{
     constant::{FunctionKey, constant_functions},
@@ -50,7 +50,7 @@ pub struct Blame {
     pub foreign: Vec<String>,
 }
 
-/// Finds the mutants behind errors. `source_of` maps a compiler's file name to the index of the guarded
+/// Finds the mutants that caused errors. `source_of` maps a compiler's file name to the index of the guarded
 /// source.
 pub fn blame(
     errors: &[CompilerError],
@@ -151,7 +151,7 @@ fn of_guard(pointed: &Pointed, sources: &[CompiledSource<'_>]) -> BTreeSet<Mutan
     mutant.map(|mutant| MutantKey { source: pointed.source, mutant }).into_iter().collect()
 }
 
-/// Returns the mutants beside the original at the error, if the error explains itself with their code.
+/// Returns the mutants in the guards around the error whose code the error's explanation points at.
 fn explained_by(
     primary: &Pointed,
     secondary: &[Pointed],

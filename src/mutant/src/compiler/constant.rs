@@ -16,7 +16,7 @@ pub struct FunctionKey {
 /// Error code of calls in constants.
 const NOT_CONSTANT_CALL: &str = "E0015";
 
-/// Returns the functions whose lost `const` caused an error: the one that the error names, or all
+/// Returns the functions whose lost `const` caused an error: the function that the error names, or all
 /// candidates.
 pub(super) fn constant_functions(
     error: &CompilerError,

@@ -25,7 +25,7 @@ pub struct ErrorSpan {
     /// The file as named by the compiler.
     pub file: String,
     pub place: ErrorPlace,
-    /// Whether the error is here, rather than explained by this place.
+    /// Whether the error is at this place. Otherwise the place only explains the error.
     pub is_primary: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct CompilerError {
     pub message: String,
     /// Places in the compiler's order.
     pub spans: Vec<ErrorSpan>,
-    /// Definition of the item that the error is about, such as a called function, if a note names it.
+    /// Definition of the item that the error refers to, such as a called function, if a note names it.
     pub defined: Option<ErrorSpan>,
 }
 

@@ -3,7 +3,7 @@
 //! - `error`: errors with their places.
 //! - [`rustc`], [`gcc`], [`gnu`]: parsers of compiler output.
 //! - `constant`: finds functions that must stay `const`.
-//! - [`blame`]: finds the mutants behind errors. A mutant is blamed only if an error points at it.
+//! - [`blame`]: finds the mutants that caused errors. A mutant is blamed only if an error points at it.
 
 mod blame;
 mod constant;

@@ -67,7 +67,7 @@ impl GuardWriter<'_> {
         }
     }
 
-    /// Writes the mutants after the test of a guard; one of them is on.
+    /// Writes the mutants after the test of a guard; one of them is enabled.
     fn choice(&mut self, guard: &Guard, base: usize, written: &WrittenArms, shown: fn(&str) -> String) {
         let last = written.len() - 1;
         for (place, &(mutant, number)) in written.iter().enumerate() {

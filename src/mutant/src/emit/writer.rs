@@ -321,7 +321,7 @@ impl GuardWriter<'_> {
             }
             self.push(") : ");
         }
-        // Conditions can have any type; `!!` makes both branches agree.
+        // Conditions can have any type; `!!` gives both branches the same type.
         self.push(if is_condition { "!!(" } else { "(" });
         self.range(guard.bytes.clone());
         self.push("))");

@@ -7,7 +7,7 @@ use super::table::{Evaluation, text_of};
 use std::collections::BTreeSet;
 use tree_sitter::Node;
 
-/// Returns who evaluates the values of a declaration.
+/// Returns whether the compiler or the program evaluates the values of a declaration.
 pub(super) fn evaluation(declaration: Node<'_>, text: &str) -> Evaluation {
     if !is_constant(declaration, text) {
         return Evaluation::Usual;
@@ -31,7 +31,7 @@ fn is_constant(declaration: Node<'_>, text: &str) -> bool {
     declaration.kind() == "declaration" && has_word(declaration, text, "const")
 }
 
-/// Returns whether a qualifier or specifier appears beside the type of a function or variable.
+/// Returns whether a qualifier or specifier appears next to the type of a function or variable.
 fn has_word(node: Node<'_>, text: &str, word: &str) -> bool {
     let mut cursor = node.walk();
     node.children(&mut cursor).any(|child| {
@@ -117,7 +117,7 @@ fn captures_all(lambda: Node<'_>, text: &str) -> bool {
 }
 
 fn add_identifiers<'text>(node: Node<'_>, text: &'text str, found: &mut BTreeSet<&'text str>) {
-    // The parser takes a variable in template arguments for a type.
+    // The parser mistakes a variable in template arguments for a type.
     if matches!(node.kind(), "identifier" | "type_identifier") {
         found.insert(text_of(node, text));
     }

@@ -1,5 +1,5 @@
-//! Hides C++ macros in the position of specifiers, such as `API_EXPORT int f();`. The parser would take them
-//! for types and misread what follows. Blanks keep all positions.
+//! Hides C++ macros in the position of specifiers, such as `API_EXPORT int f();`. The parser would mistake
+//! them for types and misread the following code. Blanks keep all positions.
 
 /// Words that may precede such a macro on its line.
 const KEYWORDS: [&str; 10] = [
@@ -28,7 +28,7 @@ pub(super) fn without_specifiers(text: &str) -> Option<String> {
             for (at, length) in specifiers(line, rest) {
                 let bytes = blanked.get_or_insert_with(|| text.as_bytes().to_vec());
                 bytes[start + at..start + at + length].fill(b' ');
-                // After a macro on a line of its own, the next line begins a declaration.
+                // After a macro on its own line, the next line begins a declaration.
                 if line.trim().len() == length {
                     before = b';';
                 }
@@ -84,11 +84,11 @@ fn is_macro(word: &str) -> bool {
 }
 
 /// Returns whether the following code is a type and a name, or the name of a constructor or destructor. A
-/// macro that stands for a type has only a name behind it.
+/// macro that expands to a type is followed only by a name.
 fn is_before_declaration(line: &str, rest: &str) -> bool {
     let here = line.trim();
     if here.is_empty() {
-        // A macro on a line of its own, without a semicolon.
+        // A macro on its own line, without a semicolon.
         let next = rest.trim_start();
         return next.starts_with(|letter: char| letter.is_ascii_alphabetic()) && !is_macro(word(next));
     }

@@ -128,8 +128,7 @@ pub(super) fn table() -> Syntax {
     }
 }
 
-/// Returns whether a `break` or `continue` is on a line of its own, because the guard is a statement before
-/// it.
+/// Returns whether a `break` or `continue` is on its own line, because the guard is a statement before it.
 fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
     let line_start = text[..jump.start_byte()].rfind('\n').map_or(0, |at| at + 1);
     text[line_start..jump.start_byte()].trim().is_empty()
@@ -161,7 +160,7 @@ fn is_own_line(statement: Node<'_>, text: &str) -> bool {
         && (rest.is_empty() || rest.starts_with('#'))
 }
 
-/// Returns where the first statement after the docstring begins, if it is on a line of its own.
+/// Returns where the first statement after the docstring begins, if it is on its own line.
 fn body_start(body: Node<'_>, text: &str) -> Option<usize> {
     let first = statements(body).into_iter().find(|statement| !is_docstring(*statement))?;
     let line_start = text[..first.start_byte()].rfind('\n').map_or(0, |at| at + 1);

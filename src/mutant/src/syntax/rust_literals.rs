@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! -3_000_000_000 as i64    the literal has the type of the cast; through a `match` it would be an i32
-//! &(1 + 2), &[true]        the value is a static one, made by the compiler; behind a `match` it is none
+//! &(1 + 2), &[true]        the compiler makes the value static, but not the result of a `match`
 //! ```
 
 use tree_sitter::Node;
 
-/// Maximum length of such an expression in bytes. Each mutant holds a copy of it.
+/// Maximum length of such an expression in bytes. Each mutant contains a copy of it.
 const LONGEST: usize = 200;
 
 /// Returns the surrounding expression that a guard must not divide; `None` if there is none.

@@ -84,7 +84,7 @@ fn begins_statement(expression: Node<'_>) -> bool {
 }
 
 /// Returns whether a `break` and a `continue` are both valid here. Excludes blocks, which have no next
-/// iteration, and loops with a value, which a plain `break` would not give.
+/// iteration, and loops with a value, because a plain `break` has none.
 pub(super) fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
     let Some(target) = target_of(jump, text) else { return false };
     target.kind() != "block" && !has_value(jump) && !leaves_with_value(target, target, text)

@@ -122,7 +122,7 @@ pub(crate) struct Syntax {
     pub(crate) unary: &'static [&'static str],
     /// The literals for true and false.
     pub(crate) booleans: [&'static str; 2],
-    /// Whether indentation delimits blocks. Then statements are on lines of their own, and code outside of
+    /// Whether indentation delimits blocks. Then statements are on their own lines, and code outside of
     /// functions runs too.
     pub(crate) is_indented: bool,
     /// Returns where to write a guard at the beginning of a body.
@@ -137,7 +137,7 @@ pub(crate) struct Syntax {
     pub(crate) attribute: fn(Node<'_>, &str, &Configuration) -> Gate,
     /// Returns whether to walk a call or declaration.
     pub(crate) is_walked: fn(Node<'_>, &str) -> bool,
-    /// Returns who evaluates the values of a declaration.
+    /// Returns whether the compiler or the program evaluates the values of a declaration.
     pub(crate) evaluation: fn(Node<'_>, &str) -> Evaluation,
     /// Returns whether a binary operator may be replaced.
     pub(crate) is_mutated_operator: fn(Node<'_>, &str) -> bool,

@@ -56,7 +56,7 @@ impl SourceView<'_> {
         Some((node.byte_range(), code))
     }
 
-    /// Returns whether an operand with an operator needs parentheses beside another operator.
+    /// Returns whether an operand with an operator needs parentheses next to another operator.
     fn needs_parentheses(&self, inner: Option<usize>, outer: usize, side: Side) -> bool {
         let Some(inner) = inner else { return true };
         let group = self.syntax.bindings[outer];

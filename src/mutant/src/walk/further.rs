@@ -78,7 +78,7 @@ impl NodeMutants<'_, '_> {
 
     /// Adds one to a number.
     pub(super) fn number(&mut self, node: Node<'_>) {
-        // The field of a tuple is a name.
+        // A tuple field such as `t.0` is a name, not a number.
         let is_field = node.parent().is_some_and(|parent| parent.kind() == "field_expression");
         if is_field || !self.source.configuration.has_all_operators() {
             return;

@@ -117,8 +117,8 @@ impl NodeMutants<'_, '_> {
         self.add(Place::around(GuardForm::Expression, whole), arm);
     }
 
-    /// Wraps code with a check that it has the original's type. A class may have `+` but not `-`, and
-    /// convert to a number for `-`; the guard would then convert the original too.
+    /// Wraps code with a check that it has the original's type. A class may define `+` but not `-`, and
+    /// convert to a number for `-`. The guard would then convert the original too.
     fn with_type_check(&self, code: String, original: Node<'_>) -> String {
         let text = self.source.text_of(original);
         match self.source.syntax.type_check {
@@ -165,7 +165,7 @@ impl NodeMutants<'_, '_> {
             };
             let mut bytes = facts.body.byte_range();
             if self.source.syntax.is_indented {
-                // Behind the docstring.
+                // After the docstring.
                 bytes.start = insert_at;
             }
             let change = Change::new(&bytes, replacement);

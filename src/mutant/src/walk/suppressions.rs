@@ -14,7 +14,7 @@ pub(super) const SUPPRESSED: &str = "suppressed by a comment";
 /// Lines whose code is excluded by comments. Lines count from 0.
 #[derive(Default)]
 pub(super) struct Suppressions {
-    /// Lines with a comment behind code.
+    /// Lines with a comment after code.
     lines: BTreeSet<usize>,
     /// First lines of statements with a comment before them.
     statements: BTreeSet<usize>,

@@ -70,7 +70,7 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
         let body = text.split_once(" heeler_guard::at(").unwrap().1.split_once(";  ").unwrap().1;
         assert_eq!(body, format!("{expected} }}"), "{code}");
     }
-    // Each mutant would hold a copy of a long expression.
+    // Each mutant would contain a copy of a long expression.
     let long = format!("&[{}true]", "1, ".repeat(100));
     let text = emit(&rust(&format!("fn f() -> impl Y {{ {long} }}")));
     assert!(

@@ -12,7 +12,7 @@ use crate::error::MutateError;
 pub struct BuildOptions {
     /// Build with a command.
     pub command: Option<CommandProject>,
-    /// Build nothing, and run the tests with pytest.
+    /// Build nothing; run the tests with pytest.
     pub pytest: Option<PytestProject>,
     /// Options for Cargo builds.
     pub cargo: CargoOptions,

@@ -1,4 +1,4 @@
-//! Copies projects whose builds write files beside the sources.
+//! Copies projects whose builds write files next to the sources.
 
 use std::{
     collections::BTreeSet,
@@ -10,11 +10,11 @@ use heeler_mutate::{CopiedTree, GuardedProject, TreeCopy};
 
 use crate::{error::MutateError, work_place::WorkPlace};
 
-/// File beside the copy with the paths that were copied.
+/// File next to the copy with the paths that were copied.
 const COPIED: &str = "copied";
 
-/// Copies what a build reads, except `left_out`. C builds must leave out all build output: make would take a
-/// newer object file for one that was built from a guarded source. Build output in the copy stays.
+/// Copies what a build reads, except `left_out`. C builds must leave out all build output: make would mistake
+/// a newer object file for one that was built from a guarded source. Build output in the copy stays.
 pub(super) fn copy_kept(
     root: &Path,
     place: &WorkPlace,

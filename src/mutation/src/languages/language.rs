@@ -174,7 +174,7 @@ impl GuardedBuild {
 /// How to count what each test reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestCounting {
-    /// Each test runs in a process of its own.
+    /// Each test runs in its own process.
     Alone,
     /// Each test runs in a forked child of a process that has loaded everything the tests need.
     Forked,

@@ -5,7 +5,7 @@
 //! - `served_language`: traits of languages with their own mutation server.
 //! - `registry`: all languages.
 //! - `build_options`: the user's build options.
-//! - `kept_copy`: copies projects whose builds write files beside the sources.
+//! - `kept_copy`: copies projects whose builds write files next to the sources.
 //! - `c`: C and C++, built by a command; `python`: tested by pytest; `rust`: built by Cargo.
 //! - `javascript`: JavaScript and TypeScript, mutated by StrykerJS.
 

@@ -1,6 +1,6 @@
 //! Remembers which mutants did not compile in a command's last build, and which sources that build used. With
-//! the same sources, the next build starts from there and recompiles nothing. With other sources all outputs
-//! must go, because the build may not track which headers a source includes.
+//! the same sources, the next build starts from there and recompiles nothing. If sources have changed, all
+//! outputs must be removed, because the build may not track which headers a source includes.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 use heeler_mutant_model::MutantId;
 use heeler_mutate::{Fingerprint, MutatedProject, find_build_inputs};
 
-/// File beside the copy: a line with the hash of the sources, then one line per mutant that does not
+/// File next to the copy: a line with the hash of the sources, then one line per mutant that does not
 /// compile.
 const FILE: &str = "uncompiled";
 

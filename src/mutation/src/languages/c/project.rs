@@ -191,8 +191,9 @@ fn make_flags(inherited: Option<OsString>) -> OsString {
     flags
 }
 
-/// Returns the test programs, with one entry for each test that is a process of its own: these run one after
-/// the other for a mutant, until one fails. A program with a test framework has the tests that it lists.
+/// Returns the test programs, with one entry for each test that has its own process. For a mutant, these
+/// processes run one after the other, until one fails. A program with a test framework has the tests that it
+/// lists.
 fn programs(
     tests: &BuiltTests,
     tree: &Path,

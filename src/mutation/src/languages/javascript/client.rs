@@ -83,7 +83,7 @@ impl StrykerClient {
         if is_known { Ok(()) } else { Err(StrykerError::Version { version }) }
     }
 
-    /// Returns the mutants of files and directories; `None` stands for the whole package.
+    /// Returns the mutants of files and directories; `None` means the whole package.
     ///
     /// # Errors
     /// StrykerJS refuses, ends, or sends an invalid answer.
@@ -219,7 +219,7 @@ impl StrykerClient {
                     (self.open, self.deadline) = (None, None);
                     Ok(Some(StrykerMessage::Answer(result)))
                 }
-                // An error without an id is about a request that StrykerJS could not parse.
+                // An error without an id refers to a request that StrykerJS could not parse.
                 (Some((open, method)), Err(error)) if *open == id || id == RequestId::Null => {
                     let (method, message) = (*method, error.message);
                     (self.open, self.deadline) = (None, None);

@@ -1,5 +1,5 @@
-//! The StrykerJS process and its guard. The guard ends StrykerJS with all its descendants, escaped or busy
-//! ones included, on request or when this process is gone.
+//! The StrykerJS process and its guard. The guard ends StrykerJS with all its descendants, including escaped
+//! or busy ones, on request or when this process is gone.
 
 use std::{
     collections::BTreeSet,

@@ -15,7 +15,7 @@ use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, OsText, Te
 use crate::{error::MutateError, work_place::WorkPlace};
 use heeler_cargo::{BuildSupervision, CargoProgram, doctests::run_rustdoc};
 
-/// File beside the kept tests with a hash of what they were compiled from.
+/// File next to the kept tests with a hash of what they were compiled from.
 const KEY: &str = "key";
 /// rustdoc option: the directory to run tests in.
 const RUN_DIRECTORY: &str = "--test-run-directory";
