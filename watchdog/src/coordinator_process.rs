@@ -1,4 +1,4 @@
-//! Handles a coordinator process that sends nothing any more, not even heartbeats.
+//! Handles a coordinator process that has stopped sending, even heartbeats.
 
 use std::os::fd::OwnedFd;
 

@@ -130,7 +130,7 @@ impl RunFinisher {
         let mut delivery = Delivery::new(connection, has_pending);
         let mut conversation = FinishProgress {
             finish,
-            // With nothing to send, nothing can be missing.
+            // There is nothing to send, so no update can be missing.
             proof: if has_pending { ProofLevel::None } else { ProofLevel::Handled },
             failure: None,
             reached: ConnectionEnd::DueUnproven,
@@ -145,7 +145,7 @@ impl RunFinisher {
         let proof = match delivered {
             DeliveryResult::Directly => conversation.proof,
             DeliveryResult::Relayed => ProofLevel::Ordered,
-            // Without the coordinator, nobody receives the report. The session's loop notices that the
+            // Without the coordinator, the report has no receiver. The session's loop notices that the
             // coordinator is gone.
             DeliveryResult::Undelivered => ProofLevel::None,
         };
@@ -294,8 +294,8 @@ impl RunFinisher {
     }
 
     /// Returns whether the completion may be sent on the watchdog's own connection. The client must answer
-    /// the barrier that follows, so that the response cannot overtake the completion. Without the
-    /// coordinator, nothing sends a response and no other route is left.
+    /// the barrier that follows, so that the response cannot overtake the completion. If the coordinator is
+    /// dead, no response is sent, and there is no other route.
     async fn may_complete_directly(&mut self) -> bool {
         match &mut self.callback {
             CallbackState::Open(_, callback) => {
@@ -397,7 +397,7 @@ impl RunFinisher {
         if is_orphaned && callback.prove_delivery().await == ProofLevel::None {
             return false;
         }
-        // A client that answers nothing cannot be asked whether it has handled the completion.
+        // A client that answers no requests cannot be asked whether it has handled the completion.
         let is_proven = callback.prove_completion().await != ProofLevel::None || is_orphaned;
         heeler_sys::fail::pass("watchdog.confirmed");
         if !is_proven {

@@ -46,8 +46,8 @@ const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// a machine so busy that killed processes wait for a CPU, waiting is better than leaving a process behind.
 /// Only a process that hangs in the kernel uses up this time.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
-/// Time limit for a client to receive the end of an orphaned run. The watchdog then gives up, because nobody
-/// else needs it any more.
+/// Time limit for a client to receive the end of an orphaned run. The watchdog then gives up, because no
+/// other process needs the watchdog.
 const ORPHANED_FINISH_LIMIT: Duration = Duration::from_secs(30);
 /// Time for workers that were ordered to exit to close their client connections cleanly.
 const EXIT_GRACE: Duration = Duration::from_millis(300);

@@ -346,7 +346,7 @@ impl CheckedProcess {
         }
     }
 
-    /// Waits until the process is blocked because nobody reads its output, or has exited.
+    /// Waits until the process is blocked because its output is not read, or has exited.
     fn wait_for_full_buffer(&mut self, child: &mut SpawnedChild) -> io::Result<()> {
         let reports = if self.is_stdout_read_for_reports { &self.stdout } else { &self.channel };
         let Some(reports) = reports.as_ref().map(File::try_clone).transpose()? else { return Ok(()) };

@@ -93,6 +93,6 @@ pub struct ModuleDeclaration {
     pub name: String,
     /// The value of `#[path]`.
     pub path: Option<String>,
-    /// Why nothing in the module is tested, if so.
+    /// Why the module's mutants are not tested; `None` if they are.
     pub ignored: Option<Arc<str>>,
 }

@@ -20,7 +20,7 @@ pub enum RollbackStep {
     Check,
     /// Done: the sources compile.
     Done,
-    /// The sources do not compile, whatever is withdrawn.
+    /// The sources do not compile, regardless of the withdrawn mutants.
     Broken(Vec<String>),
 }
 

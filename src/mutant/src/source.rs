@@ -18,7 +18,7 @@ pub struct SourceFile {
     pub path: Arc<str>,
     pub language: Language,
     pub text: Arc<str>,
-    /// Why nothing in the source is tested, if so: its module is not compiled.
+    /// Why the source's mutants are not tested: its module is not compiled. `None` if they are tested.
     pub ignored: Option<Arc<str>>,
 }
 
@@ -36,7 +36,7 @@ pub struct FoundMutant {
 #[derive(Debug)]
 pub struct MutatedSource {
     pub(crate) file: Arc<SourceText>,
-    /// Why nothing in the source is tested, if so.
+    /// Why the source's mutants are not tested; `None` if they are.
     ignored: Option<Arc<str>>,
     configuration: Arc<Configuration>,
     functions: Vec<Function>,

@@ -22,7 +22,7 @@ const SHOWN_LATER: usize = 16;
 /// How a build ended.
 pub(crate) enum BuildEnd {
     Built(Box<GuardedBuild>, WorkPlace),
-    /// The observer cancelled the build, and none of its processes runs any more.
+    /// The observer cancelled the build, and all of its processes have ended.
     Ended(Unfinished),
     /// The observer asked a second time. Processes that still run end with this process.
     Left,

@@ -92,7 +92,7 @@ impl FinishedMutants {
         self.unfinished = self.unfinished.or(tested.unfinished);
     }
 
-    /// Adds mutants that will not be tested any more.
+    /// Adds the mutants that remain untested.
     pub(crate) fn add_untested(&mut self, mutants: Vec<Arc<Mutant>>) {
         let why: Option<Arc<str>> = self.unfinished.map(|unfinished| unfinished.reason().into());
         let pending = |mutant| MutantResult::new(mutant, MutantStatus::Pending, why.clone());

@@ -228,7 +228,7 @@ async fn test_served(
     if tested.unfinished.is_some() {
         return Err(MutationServiceError::Cancelled);
     }
-    // Pending results carry the error, or say that no result came.
+    // Pending results contain the error, or the reason why no result arrived.
     for result in tested.results.iter().filter(|result| result.status == MutantStatus::Pending) {
         client.on_result(result).await;
     }

@@ -255,7 +255,7 @@ impl<'o> MutantSession<'o> {
                 runs += 1;
                 self.run(&ordered, VariantSlots::All).await?;
             }
-            // Nothing runs any more: finish, or restart the session for the variants that it could not run.
+            // No process is running: finish, or restart the session for the variants that it could not run.
             if runs == 0 {
                 if failed.is_empty() {
                     return Ok(None);
@@ -307,7 +307,7 @@ impl<'o> MutantSession<'o> {
         self.observer.set_original(ended);
     }
 
-    /// Ends the session; returns the observer when no process of the session runs any more.
+    /// Ends the session; returns the observer after all processes of the session have ended.
     pub(crate) async fn shut_down(self) -> &'o mut dyn MutationObserver {
         self.client.leave().await;
         self.scheduler.join(EXIT_DEADLINE).await;

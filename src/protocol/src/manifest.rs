@@ -86,7 +86,7 @@ pub struct RunOrigin {
 pub struct RerunSet {
     /// Failed tests, with any kind of failure.
     pub failed: Vec<String>,
-    /// Tests without a result of their own.
+    /// Tests without their own result.
     pub not_run: Vec<String>,
 }
 

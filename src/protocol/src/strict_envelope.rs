@@ -17,7 +17,7 @@ pub(crate) struct StrictMembers<'a> {
     id: bool,
 }
 
-/// Returns `true` for a member that is present, whatever its value.
+/// Returns `true` for a member that is present, even if it is null.
 pub(crate) fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }

@@ -19,7 +19,7 @@ use heeler_protocol::{
 /// every guard memory.
 const CHUNK_BYTES: usize = 4 << 10;
 
-/// The worker is gone or broke the protocol, so nobody needs this guard any more.
+/// The worker is gone or broke the protocol, so no process needs this guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkerGone;
 

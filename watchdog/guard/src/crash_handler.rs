@@ -26,8 +26,8 @@ use super::{
     tracees::{StoppedThreads, Tracees, resume},
 };
 
-/// Maximum number of recorded crashes of processes below the root. If a tree of programs all crash, more
-/// reports add nothing.
+/// Maximum number of recorded crashes of processes below the root. If all processes of a tree crash, more
+/// reports add no information.
 const MAX_CRASHES: usize = 8;
 /// Time limit for reading debug information of crashed programs. The largest take a few seconds.
 pub(super) const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -203,8 +203,8 @@ impl PendingCrash {
         // Once this thread has stopped, the others stop without another step.
         await_stopped(&[site.tid]);
         for (tid, _) in &halted.threads {
-            // Ignore errors: a thread that is gone needs nothing. If it was stopped at a signal, the signal
-            // is lost, and so is the process.
+            // Ignore errors: a thread that is gone need not be detached. If it was stopped at a signal, the
+            // signal is lost, and so is the process.
             drop(trace::detach(*tid, None));
         }
         await_stopped(&trace::threads(subject.pid));
@@ -218,7 +218,7 @@ impl PendingCrash {
         // The writer sends SIGCONT too, unless it failed early.
         match pidfd {
             Some(pidfd) => drop(trace::signal_process(&pidfd, Signal::CONT)),
-            // Without a free descriptor, nothing else would let the process end.
+            // Without a free descriptor, this is the only way to let the process end.
             None => drop(trace::signal_thread(site.process, site.tid, Signal::CONT)),
         }
     }

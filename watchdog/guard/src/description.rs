@@ -7,7 +7,7 @@ use heeler_sys::{
     process::{self, Pid},
 };
 
-/// Describes processes one by one. Creating this costs nothing, since most tests leave no process behind.
+/// Describes processes one by one. Creating this is cheap, since most tests leave no process behind.
 #[derive(Default)]
 pub(super) struct ProcessDescriber {
     table: Option<ProcessTable>,

@@ -154,8 +154,8 @@ impl<'a> HangDump<'a> {
         }
     }
 
-    /// Restores the earlier state of a dumped process. The dump writer has continued it, whatever its state
-    /// was before.
+    /// Restores the earlier state of a dumped process. The dump writer has continued it, regardless of its
+    /// earlier state.
     fn restore(&mut self, pid: Pid, before: &PriorTraceState, sent: &[(Pid, Signal)]) {
         if before.is_stopped {
             // Ignore errors: if the process is gone, nothing needs restoring.

@@ -100,7 +100,7 @@ fn exit_stack(tid: Pid) -> Option<RawStacks> {
         return None;
     }
     // Without a stack trace, the exit code and the output decide, as for an untraced process. A stack trace
-    // from after `main` shows nothing, and symbolizing it would cost a small program more than its tests.
+    // from after `main` is useless, and symbolizing it would cost a small program more than its tests.
     stacks::unwind(tid, &[thread]).ok().filter(|stack| stack.depth() > FRAMES_AFTER_MAIN)
 }
 

@@ -99,7 +99,7 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
     loop {
         match control.next_command()? {
             Some(ToGuard::Exec(command)) => return Ok(command),
-            // Nothing runs yet, so there is nothing to stop or kill.
+            // No process runs yet, so there is none to stop or kill.
             Some(
                 ToGuard::Terminate { .. }
                 | ToGuard::Kill
@@ -181,7 +181,7 @@ fn create_control_group(limit_bytes: u64) -> Option<LeafCgroup> {
 }
 
 /// Starts the test process, in its control group if there is one. Its exit is received like all others, in
-/// the one module that waits for processes.
+/// the only module that waits for processes.
 fn start_test(
     command: &TestCommand,
     ends: &ChildExits,

@@ -70,7 +70,7 @@ fn image_path(process: Pid) -> PathBuf {
 pub(super) struct TracePolicy {
     root: Pid,
     scope: TraceScope,
-    /// The root's next program is the interpreter of a script, whatever its name.
+    /// The root's next program is the interpreter of a script, regardless of its name.
     awaits_interpreter: bool,
     expected_crash_markers: Vec<String>,
     is_tracer_read_by_framework: bool,

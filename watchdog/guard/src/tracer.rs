@@ -277,7 +277,7 @@ impl ProcessTracer {
 
     fn on_signal(&mut self, tid: Pid, signal: Signal) {
         let process = self.tracees.process_of(tid);
-        // A second crashing thread adds nothing while the process dies.
+        // A second crashing thread adds no information while the process dies.
         let has_crashed = process.is_none_or(|process| self.tracees.has_crashed(process));
         if !Signal::CRASHES.contains(&signal) || has_crashed {
             return resume(tid, Some(signal));

@@ -30,7 +30,7 @@ pub trait ListingDialogue: Send {
         None
     }
 
-    /// Returns the requests to send when the reply is late. The reply may still come.
+    /// Returns the requests to send when the reply is late. The reply may still arrive.
     fn on_reply_timeout(&mut self) -> Vec<u8> {
         Vec::new()
     }

@@ -48,7 +48,8 @@ pub(super) enum Marker {
     Begin(usize),
     /// The running test reports its end.
     End(FrameworkVerdict),
-    /// The framework does not begin these tests and gives them this result. Confirms a previous end marker.
+    /// The framework does not begin these tests, but reports this result for them. Confirms a previous end
+    /// marker.
     Unbegun(Vec<usize>, FrameworkVerdict),
     /// The framework continues, which confirms a previous end marker. The text belongs to no test.
     Confirm,

@@ -17,7 +17,7 @@ pub struct DeathCause {
 }
 
 /// Parser of a framework's reports on standard output or on its report channel. Memory is bounded by the test
-/// names plus a constant, whatever the input.
+/// names plus a constant, for any input.
 pub trait TranscriptParser {
     /// Parses the next chunk of standard output and appends the recognized events. Not called for commands
     /// that receive requests.

@@ -19,8 +19,8 @@ pub trait WarmDialogue: Send {
     fn opening_request(&self, point: ForkPoint) -> Vec<u8>;
 
     /// Returns the request to fork a child. The child forks a test process with these environment changes,
-    /// then executes a guard with these words and the id of the test process. `None` if a word or a variable
-    /// can't be sent.
+    /// then executes a guard with this command line and the id of the test process. `None` if an argument or
+    /// a variable can't be sent.
     fn fork_request(&self, guard: &[OsText], environment: &[(OsText, Option<OsText>)]) -> Option<Vec<u8>>;
 
     /// Parses the next chunk of reports. Skips anything that does not answer a request.

@@ -52,7 +52,7 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) is_own_death: bool,
     /// How the guard was lost, if it was. If so, nothing else is known about the end.
     pub(crate) guard_loss: Option<GuardLoss>,
-    /// Files that the framework left behind beside its output.
+    /// Files that the framework wrote in addition to its output.
     pub(crate) run_evidence: RunEvidence,
     /// First test with a doubtful result: from this test on, the output contains misplaced markers.
     pub(crate) doubtful_since: Option<usize>,

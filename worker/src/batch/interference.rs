@@ -23,7 +23,7 @@ pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
     ))
 }
 
-/// Marks a pass after failed attempts as flaky, or as failed if the config says so.
+/// Marks a pass after failed attempts as flaky, or as failed if configured.
 pub(super) fn mark_flaky(result: &mut TestResult, is_failure: bool) {
     if !is_failure {
         result.outcome = Outcome::Flaky;

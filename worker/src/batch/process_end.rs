@@ -258,7 +258,7 @@ impl BatchProcessEnd {
         if !is_own_exit {
             return None;
         }
-        // With a report, output about other tests proves nothing.
+        // The report overrides output about an unselected test.
         gone.unselected_test = None;
         let RunReport { verdicts, outside_failure, fixture_failures, unselected, has_other_failure } =
             std::mem::take(report);
@@ -357,8 +357,8 @@ impl BatchProcessEnd {
         self.is_contradicted = proven == ProvenResults::None;
         self.unproven = unproven.len();
         if !self.is_own() && !self.is_contradicted {
-            // We ended the process, so its end says nothing about these tests. They run again if the run goes
-            // on.
+            // The worker ended the process, so the end proves nothing about these tests. They run again if
+            // the run continues.
             return unproven.into_iter().map(|ended| ended.place).collect();
         }
         // The process ended by itself or contradicts its output: all unproven tests share the blame.

@@ -90,7 +90,7 @@ pub(crate) fn leak_message(suite: &str, uids: &[&str], processes: &[LeakedProces
     let what = leak_text(processes);
     match uids {
         [] => format!("{suite} (outside its tests): {what}"),
-        // The log line already carries the test's name.
+        // The log line already contains the test's name.
         [_] => what,
         several => {
             let mut names = several[..several.len().min(MAX_NAMED_TESTS)].join(", ");

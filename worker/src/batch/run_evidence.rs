@@ -7,7 +7,7 @@ use heeler_core::ExitReason;
 /// Maximum number of tests named in a message about results that contradict the framework's report.
 pub(super) const NAMED_CONTRADICTIONS: usize = 10;
 
-/// Files that a framework left behind beside the output of its run.
+/// Files that a framework wrote in addition to the output of its run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum RunEvidence {
     /// The framework writes no report, or the process never reached its tests.

@@ -68,7 +68,8 @@ impl UnattributedOutput {
             Some(limit) => stalled_text(place, limit),
             None => exited_text(place, end),
         };
-        // A sanitizer's finding, such as a leak, says more than the exit code that the sanitizer chose.
+        // A sanitizer's finding, such as a leak, is more specific than the exit code that the sanitizer
+        // chose.
         let finding = sanitizer_finding(&self.stderr_text());
         let is_after_last = matches!(place, ExitPosition::AfterLast | ExitPosition::AfterFailureOutside);
         self.with_output(match finding.filter(|_| is_after_last && end.code.is_some()) {

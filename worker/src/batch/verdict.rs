@@ -162,8 +162,8 @@ fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
 }
 
 /// Returns the result of a test whose process died after other tests had run in it, given the isolated rerun
-/// of the test. The first crash stays the result, whatever the rerun did. But if several tests were running
-/// at the crash, only a test that dies again is blamed; other tests get the result of their rerun.
+/// of the test. The first crash remains the result, regardless of the rerun. But if several tests were
+/// running at the crash, only a test that dies again is blamed; other tests get the result of their rerun.
 fn isolated_rerun_result(
     test: &LeasedTest,
     first: &Attempt,

@@ -58,7 +58,8 @@ impl RecognizedProgram {
         self.marks().is_empty() && !program.tool_env.is_empty()
     }
 
-    /// Returns whether the program has marks of so many frameworks that it must be a tool for test programs.
+    /// Returns whether the program has marks of more frameworks than a test program can have, so it must be a
+    /// tool for test programs.
     pub(super) fn is_tool(&self) -> bool {
         self.marks().len() >= FRAMEWORKS_OF_A_TOOL
     }
@@ -97,7 +98,7 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
         }
     };
     settle_marks_of_a_tool(path, &mut claims);
-    // A program that a build tool built as a test is a test program, whatever its contents show. It may have
+    // A program that a build tool built as a test is a test program, regardless of its contents. It may have
     // its own harness.
     let is_built_as_test = !program.tool_env.is_empty() && kind == ProgramKind::Native;
     let least = if is_built_as_test { ClaimConfidence::Possible } else { ClaimConfidence::Likely };

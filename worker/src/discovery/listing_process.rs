@@ -62,7 +62,7 @@ pub(crate) struct CapturedListing {
 
 /// Time limit for listing a program, over all of its commands. Time without a process, or with the process
 /// paused, does not count. A program that is working when it reaches the limit gets the same time once more,
-/// because a timeout on an overloaded machine says nothing about the program.
+/// because a timeout on an overloaded machine is not the program's fault.
 #[derive(Debug)]
 pub(crate) struct ListingTimeLimit {
     limit: Duration,
@@ -224,7 +224,7 @@ pub(crate) async fn capture_listing(
         return Ok(captured);
     }
     if dialogue.is_some_and(|progress| progress.is_ended) {
-        // A server runs until it is terminated, so its exit status says nothing.
+        // A server runs until it is terminated, so its exit status has no meaning.
         (captured.end.signal, captured.end.code) = (None, Some(0));
     }
     time_limit.set_held(true, Instant::now());

@@ -43,7 +43,7 @@ pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
     let absolute = |file: &String| {
         // Prefer the unit with this name, then the directory of all files, then the working directory.
         let by_unit = units.iter().filter(|(_, names)| names.contains(file)).map(|(directory, _)| directory);
-        // If several units have the same name, only an existing file can be meant.
+        // If several units have the same name, only units whose file exists count.
         let mut candidates: Vec<_> = by_unit.collect();
         if candidates.len() > 1 {
             candidates.retain(|directory| is_there(file, directory));

@@ -16,7 +16,7 @@ use crate::process::{
 };
 
 /// Time that a process waits for a lease. The run that it was kept for begins once all programs are listed.
-/// If that run has no tests of this program, the process uses memory for nothing.
+/// If that run has no tests of this program, the process wastes memory.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Configuration of a started process.

@@ -276,7 +276,7 @@ impl WorkerMainLoop {
                 drop(self.send_order(JobOrder::Debugger { lease, decision }))
             }
             ToWorker::Drain { run } => self.drain(run),
-            // The sender task, and with it the connection, ends when no lease uses it any more.
+            // The sender task, and with it the connection, ends when the last lease stops using it.
             ToWorker::EndClient { client } => drop(self.result_senders.remove(&client)),
             ToWorker::Exit => return LoopControl::Exit,
         }

@@ -407,7 +407,7 @@ impl<'a> RunningProcess<'a> {
         }
         let replaced = self.process.replace(taken);
         self.send_opening_request();
-        // The replaced process has run nothing, so no output is lost.
+        // The replaced process has not run its program, so no output is lost.
         replaced.reap().await;
         self.sink.try_send_batch();
     }

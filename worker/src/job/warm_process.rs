@@ -30,7 +30,8 @@ use crate::process::{
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
 /// Time limit for a fork, which normally takes a few milliseconds.
 const FORK_LIMIT: Duration = Duration::from_secs(30);
-/// Time that a warm process waits for the next lease of its program. It uses memory for nothing meanwhile.
+/// Time that a warm process waits for the next lease of its program. While it waits, the process wastes
+/// memory.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for a warm process to exit on request; `GRACE_MS` is the time between SIGTERM and SIGKILL after
 /// that.
@@ -177,7 +178,7 @@ impl WarmProcesses {
 }
 
 impl WarmProcess {
-    /// Starts a process that loads the program. The inner error says why it cannot be forked.
+    /// Starts a process that loads the program. The inner error is the reason why it cannot be forked.
     async fn start(
         wanted: &WantedFork<'_>,
         context: &WorkerContext,

@@ -34,7 +34,8 @@ pub(crate) const COMMAND_FILE: &str = "command";
 /// Byte sent by the worker along with the descriptors.
 pub(crate) const READY_BYTE: [u8; 1] = *b"h";
 
-/// Time limit for the worker's reply, which normally comes at once. A live worker that takes longer is stuck.
+/// Time limit for the worker's reply, which normally arrives at once. A live worker that takes longer is
+/// stuck.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the test process could not be started.

@@ -38,7 +38,7 @@ pub(crate) struct GuardConnection {
 
 #[derive(Debug)]
 pub(crate) enum GuardEvent {
-    /// The program was started. The flag says whether the system enforces its memory limit.
+    /// The program was started. The flag is set if the system enforces its memory limit.
     Started(Pid, bool),
     /// The program could not be started.
     NotStarted(String),

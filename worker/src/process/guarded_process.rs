@@ -104,7 +104,7 @@ impl DetachedProcess {
         Ok(Self { handle: ProcessHandle::Guard(guard), outputs })
     }
 
-    /// Returns whether the guard has reported nothing, so the process is unchanged.
+    /// Returns whether the process is unchanged: the guard has sent no report.
     pub(crate) async fn is_unchanged(&mut self) -> bool {
         tokio::select! {
             biased;
@@ -369,7 +369,7 @@ impl<'a> GuardedProcess<'a> {
             || self.outputs.connections.as_ref().is_some_and(ProcessConnections::has_unsent)
     }
 
-    /// Returns whether the process has read nothing of its last request.
+    /// Returns whether the last request is completely unread.
     pub(crate) fn is_last_request_unread(&self) -> bool {
         self.outputs.channel.as_ref().is_some_and(ReportChannel::is_last_request_unread)
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Maximum interval between clock checks. A longer gap means that the worker did not run. One wake-up per
-/// second costs nothing.
+/// second is cheap.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Minimum gap between checks that counts as a stalled worker. On an overloaded machine, checks are late by
 /// tenths of a second.

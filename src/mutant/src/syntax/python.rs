@@ -208,7 +208,7 @@ fn is_not_implemented(statement: Node<'_>, text: &str) -> bool {
     statement.kind() == "raise_statement" && text_of(statement, text).contains("NotImplementedError")
 }
 
-/// Returns whether decorators say that the body never runs.
+/// Returns whether decorators show that the body never runs.
 fn is_declared_only(function: Node<'_>, text: &str) -> bool {
     let Some(outer) = function.parent().filter(|parent| parent.kind() == "decorated_definition") else {
         return false;

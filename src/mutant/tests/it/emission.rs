@@ -147,7 +147,7 @@ fn mutants_that_break_the_syntax_are_withdrawn() {
 
 #[test]
 fn functions_that_are_not_understood_alone_are_guarded_as_well() {
-    // The parser reports an error in the macro before the function, whatever the guards are.
+    // The parser reports an error in the macro before the function, with or without guards.
     let source = search(
         Language::C,
         "API(int *) f(int a)\n{\n    if (a < 1) { return g(a + 1); }\n    return 0;\n}\n",

@@ -19,7 +19,7 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
-    /// Checks that a build command comes with tests.
+    /// Checks that tests are named if there is a build command.
     ///
     /// # Errors
     /// No tests are named.

@@ -18,7 +18,7 @@ use crate::{error::MutateError, test_finder::TestFinder, work_place::WorkPlace};
 
 /// A language whose guarded sources are built here.
 pub(super) trait GuardedLanguage: Sync {
-    /// Returns the project of a directory, if the options or the directory's files say that there is one.
+    /// Returns the project of a directory, if the options or the directory's files indicate one.
     fn project(&self, options: &BuildOptions, directory: &Path) -> Option<Arc<dyn LanguageProject>>;
 
     /// Explains why a directory without any project has none of this language.

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::StreamDecoder;
 
-/// Maximum size of a request. The suite's largest requests carry messages of some hundred KiB.
+/// Maximum size of a request. The suite's largest requests contain messages of a few hundred KiB.
 pub const REQUEST_LIMIT_BYTES: usize = 64 << 20;
 /// Maximum size of a response, the same as the conformance suite's own.
 pub const RESPONSE_LIMIT_BYTES: usize = 16 << 20;

@@ -21,7 +21,7 @@ pub struct JournalContent {
     pub records: Vec<JournalRecord>,
     /// Offset of a record that was not written completely, if there is one. Nothing else is missing.
     pub torn_at: Option<u64>,
-    /// Why the journal cannot be read to its end, if so.
+    /// Why the journal cannot be read to its end; `None` if it can.
     pub damage: Option<JournalError>,
 }
 
@@ -68,7 +68,7 @@ pub struct RecordPlace {
 pub struct JournalEnding {
     /// Offset of a record that was not written completely, if there is one. Nothing else is missing.
     pub torn_at: Option<u64>,
-    /// Why the journal cannot be read to its end, if so.
+    /// Why the journal cannot be read to its end; `None` if it can.
     pub damage: Option<JournalError>,
 }
 
@@ -143,7 +143,7 @@ impl<R: Read> JournalReader<R> {
         }
         // The payload.
         self.payload.clear();
-        // Allocate for the bytes that exist, whatever the length claims.
+        // Allocate for the bytes that exist, not for the claimed length.
         let read = (&mut self.input).take(u64::from(head.length)).read_to_end(&mut self.payload)?;
         if (read as u64) < u64::from(head.length) {
             return Ok(self.end(Some(RecordEnd::Torn)));

@@ -23,7 +23,7 @@ pub struct RunEnd {
     pub ended_utc: String,
     /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// Why the run stopped before all tests had run, if so.
+    /// Why the run stopped before all tests had run; `None` if all of them ran.
     pub stopped_by: Option<NotRunReason>,
     /// Number of tests by outcome.
     pub counts: OutcomeCounts,

@@ -258,7 +258,7 @@ impl ToolFilter {
         true
     }
 
-    /// Returns why a message is not passed to the server, if so.
+    /// Returns why a message is not passed to the server; `None` if it is passed.
     fn check_client_message(&mut self, line: &[u8], message: &Span) -> Option<Refusal> {
         let message = FilteredMessage::read(line, message)?;
         let has_method = |name: &str| message.methods.iter().any(|method| method == name);

@@ -16,8 +16,8 @@ use crate::rpc::BorrowedText;
 pub(crate) const CLIENT_MEMBERS_LIMIT_BYTES: usize = 8 << 10;
 /// Maximum number of the client's own members of one test.
 const CLIENT_MEMBERS_LIMIT: usize = 64;
-/// Maximum nesting depth of such a member. Readers have limits of their own, and the node is already nested
-/// in other values.
+/// Maximum nesting depth of such a member. Readers have their own limits, and the node is already nested in
+/// other values.
 const CLIENT_MEMBERS_DEPTH_LIMIT: usize = 64;
 
 /// Returns the name of a group within its suite, without separators at either end. For the suite itself,

@@ -17,7 +17,7 @@ const SAVED_REGISTERS: u64 = 128 + 176 + 8;
 /// Indexes of the frame pointer and the link register.
 const FRAME_POINTER: usize = 29;
 const LINK_REGISTER: usize = 30;
-/// Index of the register that holds a system call number.
+/// Index of the register that contains a system call number.
 const SYSTEM_CALL: usize = 8;
 /// Bits of an address. The remaining bits may contain a pointer authentication code.
 const ADDRESS_BITS: PtrAuthMask = PtrAuthMask(u64::MAX >> 16);

@@ -53,7 +53,7 @@ pub struct DumpFile {
     pub bytes: u64,
     /// Number of threads in the dump.
     pub threads: usize,
-    /// Soft errors, in the writer's words.
+    /// Soft errors, as worded by the writer.
     pub soft_errors: Vec<String>,
 }
 

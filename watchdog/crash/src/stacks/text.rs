@@ -141,7 +141,7 @@ const ABORT_FUNCTIONS: [&str; 11] = [
     "abort",
 ];
 
-/// Returns the number of `abort` frames at the top of a stack trace, which say no more than the signal.
+/// Returns the number of `abort` frames at the top of a stack trace, which add no information to the signal.
 /// Returns 0 if the stack trace consists of `abort` frames only.
 fn abort_frame_count(frames: &[StackFrame]) -> usize {
     let is_abort = |frame: &&StackFrame| {
@@ -181,8 +181,8 @@ fn test_frame_count(frames: &[StackFrame]) -> usize {
     }
 }
 
-/// Returns whether a frame is glue between a framework or runtime and the function passed to it. Glue means
-/// nothing at the bottom of a stack trace, but elsewhere the test itself may have called it.
+/// Returns whether a frame is glue between a framework or runtime and the function passed to it. Glue is
+/// irrelevant at the bottom of a stack trace, but elsewhere the test itself may have called it.
 fn is_call_glue(frame: &StackFrame) -> bool {
     let function = frame.function.as_deref().unwrap_or_default();
     function.starts_with("core::ops::function::FnOnce::call_once")

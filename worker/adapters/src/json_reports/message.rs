@@ -35,8 +35,8 @@ pub(crate) fn warm(point: ForkPoint) -> Vec<u8> {
     line(&json!({"k": "warm", "v": VERSION, "collect": point == ForkPoint::Program}))
 }
 
-/// Returns the request to fork below a guard, which is executed with these words; `None` if a word or
-/// variable is not UTF-8.
+/// Returns the request to fork below a guard, which is executed with this command line; `None` if an argument
+/// or variable is not UTF-8.
 pub(crate) fn fork(guard: &[OsText], environment: &[(OsText, Option<OsText>)]) -> Option<Vec<u8>> {
     let text = |text: &OsText| std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned);
     let guard = guard.iter().map(text).collect::<Option<Vec<_>>>()?;

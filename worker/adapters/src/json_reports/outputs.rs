@@ -13,7 +13,7 @@ use crate::TranscriptEvent;
 const FENCE_START: u8 = 0x1e;
 /// Maximum number of digits in a fence.
 const MAX_DIGITS: usize = 19;
-/// Maximum number of bytes and of reports that may wait. More only wait if fences never come. From then on
+/// Maximum number of bytes and of reports that may wait. More only wait if fences never arrive. From then on
 /// nothing waits, and output belongs to the test that is running when the output is read.
 const MAX_WAITING_BYTES: usize = 4 << 20;
 const MAX_WAITING_REPORTS: usize = 1 << 16;

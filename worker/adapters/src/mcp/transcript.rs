@@ -241,7 +241,7 @@ impl TranscriptParser for McpParser {
     fn cancel_request(&mut self, reason: &str) -> Vec<u8> {
         let CallState::Calling(_) = self.state else { return Vec::new() };
         self.state = CallState::Over;
-        // The answer may still come and is dropped.
+        // The answer may still arrive and is dropped.
         let cancelled = json!({"requestId": self.id, "reason": reason});
         self.id += 1;
         self.era.notification("notifications/cancelled", cancelled)

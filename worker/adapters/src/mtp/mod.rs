@@ -1,7 +1,7 @@
 //! Microsoft Testing Platform applications: MSTest, NUnit, xUnit v3, and Heeler itself.
 //!
 //! - `adapter`: commands, and recognition of applications.
-//! - `session`: connections, selection of the one that runs tests, and messages.
+//! - `session`: connections, which of them runs tests, and messages.
 //! - `names`: test names that stay stable across builds, unlike uids.
 //! - `listing`, `transcript`: the two dialogues.
 //! - `node_result`: the result in a test node.

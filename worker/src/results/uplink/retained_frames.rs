@@ -96,7 +96,7 @@ impl RetainedFrames {
         self.released += count as u64;
     }
 
-    /// Drops the frames of a run that has ended. Nothing of the run may follow its completion.
+    /// Drops the frames of a run that has ended. No update of the run may follow its completion.
     pub(super) fn forget_run(&mut self, run: &str) {
         // Empty frames stay in the queue, because frames are counted.
         for frame in self.frames.iter_mut().filter(|frame| frame.run.as_ref() == run) {

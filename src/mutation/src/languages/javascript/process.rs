@@ -200,7 +200,8 @@ impl StrykerProcess {
         let (Ok(()) | Err(_)) = self.outbox.send(frame).await;
     }
 
-    /// Waits for the next event. The end comes after all output, and is returned again by every later call.
+    /// Waits for the next event. The end of the process is reported after all output, and again by every
+    /// later call.
     ///
     /// Cancel safe: yes, because received data is kept.
     pub(super) async fn next_event(&mut self) -> ProcessEvent {
@@ -269,7 +270,7 @@ impl StrykerProcess {
     pub(super) fn note_sandboxes(&mut self) {
         let directories = descendants(self.guard.pid()).into_iter().filter_map(working_directory);
         let copies = directories.filter_map(|directory| sandbox_of(&directory, &self.package));
-        // An older directory belongs to the user, whatever its name.
+        // An older directory belongs to the user, regardless of its name.
         let is_new = |copy: &PathBuf| {
             let made = fs::metadata(copy).and_then(|found| found.created());
             made.is_ok_and(|made| made >= self.started)

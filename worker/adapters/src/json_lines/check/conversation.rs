@@ -59,7 +59,7 @@ pub enum CheckMoment {
     Sent(Vec<u8>),
     /// A report was read.
     Reported(SeenReport),
-    /// The reply did not come within the time limit.
+    /// The reply did not arrive within the time limit.
     NoReply(ExpectedReply),
     /// The process closed its reports or exited before this reply.
     EndedBefore(ExpectedReply),
@@ -82,7 +82,7 @@ pub struct CheckConversation {
     pub code: Option<i32>,
     /// Signal that killed the process, unless the check sent it.
     pub signal: Option<i32>,
-    /// The process was blocked because nobody read.
+    /// The process was blocked because its output was not read.
     pub had_to_wait: bool,
     /// Time limit of each reply, as text.
     pub limit: String,

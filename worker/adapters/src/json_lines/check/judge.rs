@@ -45,7 +45,7 @@ pub(super) struct Judgement {
     /// A part, an output or a file was reported.
     pub(super) has_details: bool,
     pub(super) fence: Option<String>,
-    /// An expected reply did not come.
+    /// An expected reply did not arrive.
     pub(super) is_unanswered: bool,
     pub(super) has_no_exit: bool,
 }
