@@ -12,7 +12,6 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{finish_frames::RelayRoute, finisher::RunFinisher};
 
-/// Finishers by client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientFinishers {
     clients: BTreeMap<ClientId, ClientFinish>,
@@ -167,7 +166,6 @@ pub(crate) async fn send_finish(mut finisher: Box<RunFinisher>, finish: Box<Fini
     SentFinish { finisher, finish, report }
 }
 
-/// A finish that was sent.
 pub(crate) struct SentFinish {
     pub(crate) finisher: Box<RunFinisher>,
     pub(crate) finish: Box<FinishRequest>,
@@ -176,8 +174,8 @@ pub(crate) struct SentFinish {
 }
 
 impl SentFinish {
-    /// Returns the finish if the coordinator must still write part of it, and the finish could be sent over
-    /// another route if the coordinator dies first.
+    /// Returns the finish if it may have to be sent again: the coordinator must still write part of it, and
+    /// the finish could be sent over another route if the coordinator dies first.
     pub(crate) fn into_unwritten(self) -> (Box<RunFinisher>, Option<Box<FinishRequest>>) {
         let Self { finisher, finish, report } = self;
         let is_relayed = matches!(report, FromWatchdog::Finished { proof: ProofLevel::Ordered, .. });

@@ -22,8 +22,8 @@ impl CoordinatorProcess {
         Self { pid, pidfd: process::pidfd_open(pid).ok(), is_suspended: false }
     }
 
-    /// Returns whether a silent coordinator is stopped. Returns `false` if it was stopped at a terminal,
-    /// where the user decides, if it is busy, or if a debugger stopped it.
+    /// Returns whether a silent coordinator is stopped. Returns `false` if the coordinator is busy, or if it
+    /// was stopped by a debugger or at a terminal, where the user decides.
     pub(crate) fn is_stopped(&self) -> bool {
         let stat = process::stat(self.pid);
         let is_stopped = stat.is_some_and(|stat| stat.is_stopped() && !stat.has_terminal);

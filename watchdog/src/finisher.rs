@@ -153,9 +153,8 @@ impl RunFinisher {
         FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
     }
 
-    /// Switches back to the callback port for another finish. Only if the client closed the connection
-    /// cleanly, if it failed and may work now, or if the coordinator, which relayed the updates instead, is
-    /// dead.
+    /// Switches back to the callback port for another finish, if the client closed the connection cleanly, if
+    /// a failed connection may work now, or if the coordinator that relayed the updates instead is dead.
     fn renew_callback(&mut self) {
         let Some(address) = &self.address else { return };
         let is_only_route = self.control.is_closed();
@@ -347,8 +346,8 @@ impl RunFinisher {
         }
     }
 
-    /// Asks the client to open a connection for updates. Without the coordinator, no other route is left, so
-    /// a client that does not answer for a while gets the updates anyway.
+    /// Asks the client to open a connection for updates. Without the coordinator, there is no other route. A
+    /// client that does not answer for a while then gets the updates anyway.
     async fn open_updates(
         &mut self,
         callback: &mut CallbackConnection,

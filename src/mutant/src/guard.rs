@@ -4,7 +4,6 @@
 use heeler_mutant_model::{Change, Mutator};
 use std::{ops::Range, sync::Arc};
 
-/// The form of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GuardForm {
     // Guards of the same bytes are written in this order.
@@ -67,7 +66,6 @@ pub(crate) struct AssignmentParts {
     pub(crate) right: Range<usize>,
 }
 
-/// The target of an assignment.
 #[derive(Clone, Debug)]
 pub(crate) enum AssignmentTarget {
     Name(Range<usize>),

@@ -1,8 +1,12 @@
 //! `Content-Length` framing of client protocols, as clients use it in practice.
 //!
-//! Output: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. Input is lenient: header names in any case, CRLF
-//! or LF, a byte order mark before the first header, and blank lines before every header are accepted, and
-//! unknown headers are ignored. The length is checked against a limit before memory is allocated.
+//! Output: `Content-Length: N\r
+//!
+//! \r
+//!
+//! ` and N bytes of UTF-8. Input is lenient: header names may be in any case, and lines may end in LF. A byte
+//! order mark may precede the first header, and blank lines may precede each header block. Unknown headers
+//! are ignored. The length is checked against a limit before memory is allocated.
 
 use bytes::{Buf, Bytes, BytesMut};
 

@@ -49,7 +49,6 @@ impl GuardSocket {
         }
     }
 
-    /// Returns the next complete command.
     pub(super) fn next_command(&mut self) -> Result<Option<ToGuard>, WorkerGone> {
         match PacketDecoder.decode(&mut self.buffer) {
             Ok(None) => Ok(None),

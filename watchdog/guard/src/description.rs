@@ -13,7 +13,6 @@ pub(super) struct ProcessDescriber {
     table: Option<ProcessTable>,
 }
 
-/// Description of a process.
 pub(super) struct DescribedProcess {
     pub(super) command: String,
     /// `None` if the process is gone or the system does not report these facts.

@@ -48,7 +48,6 @@ impl<'a> ElfFile<'a> {
         Some(Self { file, sections })
     }
 
-    /// Returns whether there is a section with this name.
     pub(super) fn has_section(&self, name: &[u8]) -> bool {
         self.section(name).is_some()
     }

@@ -90,7 +90,6 @@ enum ForkedRole {
     Guard { control: OwnedFd, channel: Option<OwnedFd> },
 }
 
-/// Descriptors for a forked guard.
 struct GuardDescriptors {
     control: OwnedFd,
     stdout: OwnedFd,

@@ -334,7 +334,6 @@ impl GuardSupervisor {
         }
     }
 
-    /// Waits for the next event and handles it.
     fn handle_next_event(&mut self, deadline: Option<Instant>) -> Result<(), WorkerGone> {
         let pending_exec = self.debug_hold.as_ref().and_then(|debugged| debugged.pending_exec.as_ref());
         let fds = [Some(self.control.as_fd()), Some(self.child_exits.as_fd()), pending_exec.map(AsFd::as_fd)];

@@ -22,7 +22,7 @@ pub(super) struct FirstChance {
 
 impl FirstChance {
     /// Returns whether a thread with this stack pointer is still in the handler. The kernel saves the
-    /// interrupted registers on the stack, and frames of functions that have returned lie below the stack
+    /// interrupted registers on the stack. Frames of functions that have returned lie below the stack
     /// pointer.
     pub(super) fn is_being_handled(&self, tid: Pid, stack: u64) -> bool {
         let Ok(memory) = File::open(format!("/proc/{tid}/mem")) else { return false };

@@ -1,6 +1,6 @@
 //! Detects programs that would behave differently when traced. Leak sanitizers and crash handlers trace their
-//! own process, which fails if it is already traced, and other programs check whether they are traced.
-//! Decided from the program's file, before its first instruction.
+//! own process, which fails if the process is already traced. Other programs check whether they are traced.
+//! The decision uses only the program's file, before the first instruction runs.
 
 use std::{fs::File, path::Path};
 
@@ -38,7 +38,6 @@ pub(super) enum TraceConflict {
     ReadsTracer,
 }
 
-/// Which conflicts to search for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConflictSearch {
     /// Only leak sanitizers, because tracing was requested for everything else.

@@ -137,8 +137,8 @@ pub struct AdapterTraits {
     /// The framework checks whether its process is traced. With Heeler's options, tracing does not change the
     /// run.
     pub reads_tracer: bool,
-    /// Only the stack of an exit in the middle of a run shows where the process exited, because the framework
-    /// keeps no file that exists while tests run.
+    /// The framework keeps no file that exists while tests run. Only the stack of an exit in the middle of a
+    /// run shows where the process exited.
     pub is_exit_placed_by_stack: bool,
     /// Adds the failure details that the framework writes to standard error or to the combined output; `None`
     /// if it writes none there.

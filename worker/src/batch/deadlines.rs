@@ -42,7 +42,6 @@ pub(crate) struct Deadlines {
     /// A debugger has launched the process, so only the debugger learns its exit status.
     is_launched: bool,
     pub(crate) dialogue: Dialogue,
-    /// Exit of a server process.
     server_exit: Option<ServerExit>,
 }
 

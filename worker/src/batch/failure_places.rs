@@ -5,8 +5,8 @@ use heeler_protocol::control::ListedTest;
 
 use super::test_ending::TestEnding;
 
-/// Returns the end of a test with the file names of its failures made absolute, relative to the directory of
-/// the test's own file.
+/// Returns the ending of a test with absolute file names in its failures. Relative names are resolved against
+/// the directory that the test's own file name is relative to.
 pub(super) fn with_absolute_files(seen: TestEnding, listed: &ListedTest) -> TestEnding {
     let Some(directory) = directory_of(listed) else { return seen };
     let TestEnding::Verdict(mut verdict) = seen else { return seen };

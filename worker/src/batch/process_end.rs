@@ -152,8 +152,8 @@ impl BatchProcessEnd {
         self.is_own() && position == StackPosition::SuiteFixture || self.cause.is_stalled()
     }
 
-    /// Returns whether the process ended in a suite's tear-down rather than in its only running test, given
-    /// that the suite's last test has printed its end marker.
+    /// Returns whether the process ended in a suite's tear-down rather than in its only running test. Call
+    /// only if the suite's last test has printed its end marker.
     pub(super) fn is_in_tear_down(
         &self,
         clock: &TestClock,

@@ -4,8 +4,8 @@
 //! The system rounds start times to its clock tick (mostly 10 ms), and the worker reads markers shortly after
 //! they were written. Each test therefore gets the widest possible time span, and a process is attributed to
 //! every test that may have been running when it started. A process started between two tests counts for the
-//! later one, and a process started before the first test for the first, because most of a test's set-up
-//! happens there. A process started after the last test is attributed to all tests: a daemon started by a
+//! later one, because most of a test's set-up happens there. A process started before the first test counts
+//! for the first. A process started after the last test is attributed to all tests: a daemon started by a
 //! test forks again in the background, as late as the system lets it.
 
 use std::time::Duration;

@@ -457,7 +457,7 @@ impl RunningBatch {
     }
 
     /// Settles the tests that could not begin because the process died, or hung until its limit, in a step
-    /// they all need. Returns whether it did.
+    /// they all need. Returns whether these tests were settled.
     fn settle_before_tests(
         &mut self,
         position: DeathPosition,
@@ -518,7 +518,6 @@ impl RunningBatch {
         }
     }
 
-    /// Decides the held tests from how the process ended.
     fn decide_held_tests(&mut self, end: &mut BatchProcessEnd) {
         let stack = end.stack_position(&*self.framework, self.order.first_running());
         let mut held = Vec::from(self.held_tests.take());

@@ -7,7 +7,6 @@ use crate::process::process_clock::ClockReading;
 /// Time for a server to exit after its standard input has ended, unless the grace period is shorter.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Exit of a server process.
 #[derive(Debug)]
 pub(super) struct ServerExit {
     timeout: Duration,

@@ -227,7 +227,8 @@ fn show_line(prefix: Option<&String>, stream: StandardStream, line: &[u8], out: 
     out.push(stream, b"\n");
 }
 
-/// Returns the length of the first line including its line break, or of the piece of a long line to show.
+/// Returns the length of the next piece to show: the first line including its line break, or a part of a long
+/// line.
 fn end_of_line(open: &[u8]) -> Option<usize> {
     let end = open.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
     end.or_else(|| (open.len() >= LINE_BYTES).then_some(open.len()))

@@ -1,6 +1,6 @@
 //! Attributes standard error to tests. Standard error has its own pipe, so its bytes have no order relative
 //! to the framework's markers. Bytes that a test wrote before its end marker are read before the marker is
-//! handled, but if several tests ran within one read, the writer is unknown. Pure.
+//! handled. But if several tests ran within one read, the writer is unknown. Pure.
 
 use heeler_adapters::{FrameworkResult, StackPosition, TranscriptEvent};
 
@@ -134,8 +134,8 @@ pub(super) fn attribution_of(
     if writers.len() == 1 { StderrAttribution { receivers: writers, is_shared: false } } else { attribution }
 }
 
-/// Moves the rest of a sanitizer report to the held test whose body is in its stack trace, if the report was
-/// read while another test was running.
+/// Moves the rest of a sanitizer report to the held test whose body is in the report's stack trace. Needed if
+/// the report was read while another test was running.
 pub(super) fn give_reports_to_writers(
     held: &mut [HeldTest],
     order: &TestOrder,

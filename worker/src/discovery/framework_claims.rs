@@ -25,10 +25,8 @@ const EXECUTABLE_MAGIC: &[u8] = b"\x7fELF";
 /// one or two.
 const FRAMEWORKS_OF_A_TOOL: usize = 4;
 
-/// An adapter and its confidence.
 type FrameworkClaim = (&'static dyn Adapter, ClaimConfidence);
 
-/// Result of recognising a program.
 pub(super) struct RecognizedProgram {
     pub(super) kind: ProgramKind,
     /// Adapters that claim the program, most confident first.

@@ -7,7 +7,6 @@ use super::{
     framework_claims::{ProgramKind, RecognizedProgram},
 };
 
-/// Checks that the program was recognised.
 pub(super) fn check_recognized(path: &Path, recognized: &RecognizedProgram) -> Result<(), DiscoverError> {
     let program = path.display().to_string();
     if recognized.is_tool() {

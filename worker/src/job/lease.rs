@@ -1,6 +1,6 @@
-//! Runs one lease in one test process, or in one process per iteration: starts it, reads its output, measures
-//! its running time, forwards the coordinator's orders to its guard, and passes on the results. `batch`
-//! decides what the events mean for the tests.
+//! Runs one lease in one test process, or in one process per iteration: starts the process, reads its output,
+//! measures its running time, forwards the coordinator's orders to its guard, and passes on the results.
+//! `batch` decides what the events mean for the tests.
 
 use std::sync::Arc;
 
@@ -25,7 +25,6 @@ use crate::{
     results::{journal::Journal, uplink::SenderMessage},
 };
 
-/// Resources used by a lease.
 pub(crate) struct LeaseResources {
     pub(crate) context: Arc<WorkerContext>,
     pub(crate) result_sender: mpsc::Sender<SenderMessage>,

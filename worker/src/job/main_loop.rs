@@ -165,7 +165,6 @@ struct WorkerMainLoop {
 }
 
 struct RunningJob {
-    /// Channel for orders to the job.
     orders: mpsc::Sender<JobOrder>,
     /// Run whose journal the job is using, if the job is a lease.
     run: Option<RunKey>,

@@ -314,7 +314,6 @@ fn hide_values(env: &mut [(OsText, Option<OsText>)]) {
     values.for_each(|value| *value = OsText::from(HIDDEN_VALUE));
 }
 
-/// Framework of one lease.
 struct LeaseFramework {
     adapter: &'static dyn Adapter,
     /// Program as printed in reproduce commands.

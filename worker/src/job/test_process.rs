@@ -76,8 +76,8 @@ pub(super) struct RunningProcess<'a> {
     is_over: bool,
     /// A test began together with the process.
     begins_with_process: bool,
-    /// The start time is unknown, because the first test began with a request before the process had started,
-    /// or because the process has run before.
+    /// The start time is unknown: the first test began with a request before the process had started, or the
+    /// process was started before its lease.
     is_start_unknown: bool,
 }
 

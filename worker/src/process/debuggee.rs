@@ -1,6 +1,6 @@
-//! Role of a test process that a client's debugger launches. It fetches its command and outputs from the
-//! worker that runs the test, ties its lifetime to that worker, and executes the test program, so that the
-//! debugger sees an `exec`.
+//! Role of a test process that a client's debugger launches. The process fetches its command and outputs from
+//! the worker that runs the test, ties its lifetime to that worker, and executes the test program. The
+//! debugger therefore sees an `exec`.
 //!
 //! ```text
 //! debugger ──starts──► heeler __debuggee DIRECTORY ──connects──► worker

@@ -393,9 +393,9 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
-    /// Reads the available output, reports first, so that output that a test wrote to another stream before
-    /// its end marker is already there. `on_reports` receives the reports of a process that receives
-    /// requests, and returns the next request.
+    /// Reads the available output, reports first. Output that a test wrote to another stream before its end
+    /// marker is then already there. `on_reports` receives the reports of a process that receives requests,
+    /// and returns the next request.
     pub(crate) fn read_outputs(
         &mut self,
         mut on_reports: impl FnMut(usize, ConnectionInput<'_>) -> Vec<u8>,

@@ -1,6 +1,6 @@
-//! The worker's end of a dialogue with a test process. Either a stream socket that the process inherits as
-//! descriptor 3, in addition to its standard output and error, or a pipe as its standard input, if it reports
-//! on standard output.
+//! The worker's end of a dialogue with a test process. Usually a stream socket, which the process inherits as
+//! descriptor 3. If the process reports on standard output, a pipe that the process inherits as standard
+//! input.
 
 use std::{
     fs::File,
@@ -28,10 +28,9 @@ pub(crate) struct ReportChannel {
     /// No more requests follow. Standard input ends after the unsent requests.
     is_finished: bool,
     /// Requests that the process has not received yet. Bounded, because the adapter makes one request at a
-    /// time, and even a process that answers without reading gets at most the requests of its lease, which
-    /// contain each test's name once. The batch limits how long they may stay unsent.
+    /// time, and even a process that answers without reading gets at most the requests of its lease. The
+    /// batch limits how long requests may stay unsent.
     unsent: Vec<u8>,
-    /// Size of the last request.
     last_request: usize,
     /// The process closed its end before receiving all requests.
     is_refused: bool,

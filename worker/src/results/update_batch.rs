@@ -55,7 +55,6 @@ struct IndexedFile {
     file: DiagnosticsFile,
 }
 
-/// Kind of a change of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestChangeKind {
     /// The start of the test, or output while the test runs.
@@ -156,8 +155,8 @@ impl UpdateBatch {
         }
     }
 
-    /// Adds a terminal result. `write` appends its change. If the test's start is in this batch, it is
-    /// dropped, which halves the work of the client, usually the slower side.
+    /// Adds a terminal result. `write` appends its change. Drops the test's start if it is in this batch,
+    /// which halves the work of the client, usually the slower side.
     pub(crate) fn add_settled(
         &mut self,
         test: TestId,

@@ -31,7 +31,7 @@ pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionF
     if text_of_body.len() < 2 || !text_of_body.ends_with('}') {
         return None;
     }
-    // Determine what the compiler must know about the function.
+    // Read the declarator and the specifiers.
     let declared = declared(node.child_by_field_name("declarator")?)?;
     let name = text_of(declared.name, text);
     let words = specifiers(node, text);

@@ -153,7 +153,6 @@ pub(crate) struct Syntax {
     pub(crate) is_loop_jump: fn(Node<'_>, &str) -> bool,
     /// Guard form of `break` and `continue`.
     pub(crate) jump_form: GuardForm,
-    /// Guard form of conditions.
     pub(crate) condition_form: GuardForm,
     /// Written before the operand of a dropped negation.
     pub(crate) dropped_negation: &'static str,

@@ -13,8 +13,8 @@ pub(super) enum Side {
 }
 
 impl SourceView<'_> {
-    /// Returns the text of an expression with another operator, and its byte range, if it needs parentheses
-    /// that the original does not.
+    /// Returns the text of an expression with another operator, and its byte range, if the text needs
+    /// parentheses that the original does not.
     pub(super) fn with_needed_parentheses(
         &self,
         node: Node<'_>,

@@ -183,7 +183,6 @@ fn runtime() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../mutate/src/c/heeler_guard.h")
 }
 
-/// Compiles a program; returns the compiler's output.
 fn compile(directory: &Path, compiler: &str, source: &str, text: &str, options: &[&str]) -> Output {
     fs::write(directory.join(source), text).unwrap();
     let traps = ["-fsanitize=return", "-fsanitize-undefined-trap-on-error"];

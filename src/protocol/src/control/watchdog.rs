@@ -102,8 +102,8 @@ pub struct FinishRequest {
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
-    /// Whether to use the main connection: earlier results of the run went there and must stay in order, or
-    /// the client cannot prove the delivery on its callback connections.
+    /// Whether to use the main connection. Either earlier results of the run went there and must stay in
+    /// order, or the client cannot prove the delivery on its callback connections.
     #[serde(default)]
     pub is_relayed: bool,
     /// Workers whose results used the main connection. Their results are sent again if the coordinator is

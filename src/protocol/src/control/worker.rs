@@ -489,8 +489,8 @@ pub enum LeaseEnd {
         /// Description for the user, with the tail of the output.
         message: String,
     },
-    /// The process died during a test or the set-up or tear-down of a suite (which is reported), or was ended
-    /// by a timeout.
+    /// The process died during a test or was ended by a timeout, or died in the set-up or tear-down of a
+    /// suite, which is reported separately.
     DiedInTest { end: ProcessExit },
     /// The process died before, between or after tests, with tests still waiting.
     DiedOutsideTest {

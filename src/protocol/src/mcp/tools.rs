@@ -340,8 +340,8 @@ pub fn page<T: Serialize>(
     page
 }
 
-/// Returns the part of a text from this byte on that fits a result, and its start, which is a character
-/// boundary.
+/// Returns the part of a text that begins at this byte and fits a result, and the start of the part, which is
+/// a character boundary.
 #[must_use]
 pub fn piece(text: &str, from: usize, head_bytes: usize) -> (usize, &str) {
     let from = text.floor_char_boundary(from.min(text.len()));
@@ -359,7 +359,8 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// Returns the size of a text in a result, where it is a string in a JSON text that is itself a string.
+/// Returns the size of a text in a result. There, the text is a string in JSON that is itself encoded as a
+/// string.
 #[must_use]
 pub fn answer_bytes(text: &str) -> usize {
     text.chars().map(twice_escaped_bytes).sum()

@@ -22,9 +22,9 @@ pub enum BarrierMethod {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BarrierParams {}
 
-/// Encodes a barrier: a request with the method of updates and no change. A client passes it to its handler
-/// of updates, and answers it, with a result or an error, after it has handled everything before it on the
-/// connection. The id is a number, because one client fails on any other type.
+/// Encodes a barrier: a request with the method of updates and no change. A client passes the request to its
+/// handler of updates. The client answers, with a result or an error, after it has handled everything before
+/// the barrier on the connection. The id is a number, because one client fails on any other type.
 #[must_use]
 pub fn barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -> Bytes {
     match barrier {

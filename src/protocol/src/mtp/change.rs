@@ -46,9 +46,9 @@ pub struct RequestedNode {
     pub client_members: Option<String>,
 }
 
-/// Client's own members of tests and groups, by uid: `"name":value,…`. They belong to the client's session.
-/// They are sent separately from the tests to the processes that report to the client directly, and are never
-/// stored in a file.
+/// Client's own members of tests and groups, by uid: `"name":value,…`. The members belong to the client's
+/// session. They are sent separately from the tests to the processes that report to the client directly, and
+/// are never stored in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientMembers(BTreeMap<String, String>);

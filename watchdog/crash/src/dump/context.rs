@@ -6,7 +6,6 @@ use minidump_writer::CrashContextExt;
 
 use super::{arch, request::CrashFacts};
 
-/// Returns the facts as a crash context.
 pub(super) fn crash_context(pid: Pid, facts: &CrashFacts) -> CrashContextExt {
     let zeroes = [0; size_of::<CrashContext>()];
     let mut context = CrashContext::from_bytes(&zeroes).expect("the bytes are as many as asked for");

@@ -47,7 +47,7 @@ impl ProcessEnvironment {
 }
 
 /// Zeroes the environment stream, the environment in all memory ranges, and fragments of the environment
-/// everywhere except in text that the kernel shows to everybody, such as paths of libraries.
+/// elsewhere. Text that the kernel shows to everybody, such as paths of libraries, stays unchanged.
 pub(super) fn scrub(dump: &mut [u8], environment: &ProcessEnvironment) {
     let streams = layout::streams(dump);
     for stream in &streams {

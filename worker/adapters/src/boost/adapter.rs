@@ -25,8 +25,8 @@ static TRAITS: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new(NAME, "Boost.Test")
 };
 
-/// An environment variable read by the library, whose name is in statically linked programs, and a symbol of
-/// programs that load the library dynamically.
+/// The name of an environment variable that the library reads, found in statically linked programs, and a
+/// symbol of programs that load the library dynamically.
 const HINTS: [&[u8]; 2] = [b"BOOST_TEST_CATCH_SYSTEM_ERRORS", b"_ZN5boost9unit_test14unit_test_main"];
 
 impl Adapter for BoostTest {

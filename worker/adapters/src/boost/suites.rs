@@ -199,7 +199,6 @@ impl SuiteTracker {
         self.other_test.as_deref()
     }
 
-    /// Returns the suite whose set-up is running.
     pub(super) fn suite_in_set_up(&self) -> Option<String> {
         (self.is_at_start && !self.suites.is_empty()).then(|| self.suite())
     }

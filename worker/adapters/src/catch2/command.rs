@@ -68,7 +68,6 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     tests.iter().take_while(is_fitting).count()
 }
 
-/// Returns the pattern that selects a test.
 pub(super) fn pattern(test: &ListedTest) -> Vec<u8> {
     selector::pattern(&TestSelector::of(test).name)
 }

@@ -37,7 +37,6 @@ fn is_large(json: &ListingOutput) -> bool {
         && memchr::memmem::find_iter(&json.stdout, "\"source-location\": ").nth(MAX_SELECTED).is_some()
 }
 
-/// Returns whether both listings have the same order.
 fn is_same_order(cases: &[SelectableCase], again: Option<&ListingOutput>) -> bool {
     again.and_then(|again| read_json(&again.stdout)).is_some_and(|again| again == cases)
 }

@@ -561,8 +561,8 @@ pub(super) fn failure_by_tags() -> Failure {
     Failure { message: Some(text), ..Failure::default() }
 }
 
-/// Returns whether the results explain an exit code: 0, or 4 if all tests were skipped. Failures exit with
-/// 42, in version 2 and early version 3 with their number, or with a code set by the program's own `main`.
+/// Returns whether the results explain an exit code: 0, or 4 if all tests were skipped. After failures, the
+/// code is 42, their number (version 2 and early version 3), or chosen by the program's own `main`.
 pub(super) fn explains_exit(code: i32, reported: &FrameworkCounts, others: &FrameworkCounts) -> bool {
     const ALL_SKIPPED: i32 = 4;
     let has_failed = reported.failed + others.failed > 0;

@@ -119,8 +119,8 @@ impl DoctestGrammar {
         Ok((cursor.used(), FrameworkVerdict::new(result, duration)))
     }
 
-    /// Returns the result of a test in doctest before 2.4.7, which does not report it, from the number of
-    /// failed assertions and the duration in seconds.
+    /// Returns the result of a test, given the number of failed assertions and the duration in seconds.
+    /// doctest before 2.4.7 does not report the result.
     fn result_by_decorators(&self, failed: u64, seconds: Option<f64>) -> FrameworkResult {
         let decorator = |name: &str| attribute(&self.decorators, name);
         let limit: Option<f64> = decorator("timeout").and_then(|text| text.parse().ok());

@@ -83,9 +83,9 @@ pub(super) fn listing_command(scratch: &Path, source: FlagSource) -> AdapterInvo
     invocation
 }
 
-/// Returns the command that runs the selected tests. The last flag wins, so these flags override the
-/// program's own, and the flags that a thread-safe death test appends override these. `flag_file_name` is the
-/// flag that names a flag file.
+/// Returns the command that runs the selected tests. The last flag wins: these flags override the program's
+/// own flags, and the flags that a thread-safe death test appends override these flags. `flag_file_name` is
+/// the flag that names a flag file.
 pub(super) fn run_command(
     own: &[OsText],
     selection: &BatchSelection<'_>,

@@ -172,8 +172,8 @@ impl GtestGrammar {
         Ok((cursor.used(), Marker::End(FrameworkVerdict::new(state, duration))))
     }
 
-    /// Reads the end of a suite. If a test is running, the suite must be its own, so that a forged end marker
-    /// is not confirmed by any dashed line.
+    /// Reads the end of a suite. If a test is running, the suite must be its own. Otherwise any dashed line
+    /// would confirm a forged end marker.
     fn read_suite_end(at: &[u8], in_flight: &[u8]) -> ScanResult<(usize, Marker)> {
         let mut cursor = ByteCursor::new(at);
         cursor.literal(SUITE)?;

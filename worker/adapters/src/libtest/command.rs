@@ -40,7 +40,6 @@ fn invocation(args: &[&str], is_unstable: bool) -> AdapterInvocation {
     }
 }
 
-/// Returns the JSON listing command.
 pub(super) fn json_listing() -> AdapterInvocation {
     invocation(&["-Z", "unstable-options", "--list", "--format", "json"], true)
 }

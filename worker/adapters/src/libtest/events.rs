@@ -1,5 +1,5 @@
 //! Parser of libtest's JSON events. User code writes to the same standard output, so an event may start
-//! anywhere in a line, and must belong to the running test or begin the next one.
+//! anywhere in a line. An event must belong to the running test or begin the next one.
 
 use std::time::Duration;
 

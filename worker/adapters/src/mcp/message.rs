@@ -100,7 +100,6 @@ pub(super) fn response_to(id: &Value, method: &str) -> Vec<u8> {
     line(&json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
-/// A message from the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ServerMessage {
     Response { id: Value, answer: Result<Value, RequestError> },

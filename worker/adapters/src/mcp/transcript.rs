@@ -15,7 +15,6 @@ use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser
 
 const OPENING_ID: u64 = 1;
 
-/// A tool to call.
 #[derive(Debug)]
 struct ToolCall {
     name: String,

@@ -88,7 +88,7 @@ impl Mtp {
     }
 }
 
-/// Returns whether the platform wrote this line, or the runtime when it created its crash report.
+/// Returns whether the platform or the runtime's crash reporter wrote this line.
 fn is_own_line(line: &[u8]) -> bool {
     line.starts_with(b"Connecting to client host ") || line.starts_with(b"[createdump] ")
 }

@@ -56,7 +56,6 @@ pub(super) fn is_superseded(node: &TestNode) -> bool {
     node.members.get("retry.is-superseded").and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns the attached files of a node.
 pub(super) fn files(node: &TestNode) -> Vec<NodeFile> {
     let file = |number: usize| {
         let uri = node.text_member(&format!("attachments.{number}.uri"))?;

@@ -2,9 +2,9 @@
 //! the coordinator, then to the coordinator. Each client has its own task, which owns the connection, so a
 //! slow client delays only this task and the leases of its own runs.
 //!
-//! Updates of a test never overtake each other. If a test that the client saw start must run again, perhaps
-//! on another worker's connection, the coordinator learns of it only after the client has handled everything
-//! on this connection.
+//! Updates of a test never overtake each other. If a test that the client saw start must run again, the rerun
+//! may use another worker's connection. The coordinator therefore learns of the rerun only after the client
+//! has handled everything on this connection.
 
 mod early_reports;
 mod retained_frames;
@@ -88,7 +88,6 @@ pub(crate) struct ResultSender {
     connections: u32,
     /// Frames on the current connection that the client has not handled yet.
     retained: RetainedFrames,
-    /// Unfinished tests of each lease.
     unfinished: HashMap<LeaseId, UnfinishedTests>,
     /// Number of redials left after failures.
     redials: u32,
@@ -255,8 +254,8 @@ impl ResultSender {
         }
     }
 
-    /// Allows redialling, for the first results of a new run, a client that refused this worker or closed or
-    /// broke its connection. A client that did not answer is redialled once it answers.
+    /// Allows redialling a client for the first results of a new run, if the client refused this worker, or
+    /// closed or broke its connection. A client that did not answer is redialled once it answers.
     fn redial_for_new_run(&mut self) {
         // Results of other runs may be queued on the main connection and must not be overtaken.
         let is_first = self.sent_positions.is_empty();

@@ -442,7 +442,6 @@ fn step_run(answer: &mut JudgedRunRequest, report: &ReportLine) -> Option<(Check
     }
 }
 
-/// Returns the fence numbers in an output.
 fn fence_numbers(output: &[u8], fence: &str) -> Vec<u64> {
     let text = String::from_utf8_lossy(output);
     let start = format!("{}{fence} ", char::from(RECORD_START));
@@ -481,7 +480,6 @@ fn is_object_list(value: &Value) -> bool {
     value.as_array().is_some_and(|items| items.iter().all(Value::is_object))
 }
 
-/// Returns the ids without repetitions.
 pub(super) fn without_repetitions(ids: &[String]) -> Vec<String> {
     let mut known = BTreeSet::new();
     ids.iter().filter(|id| known.insert(id.as_str())).cloned().collect()
