@@ -29,7 +29,7 @@ const KEPT_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// Polling interval for changes that the system does not report.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of unchanged polls that mean a blocked process.
+/// Number of consecutive polls without a change after which the process counts as blocked.
 const EQUAL_LOOKS: usize = 6;
 /// Size of the pieces of a split request.
 const PIECE_BYTES: usize = 7;

@@ -156,7 +156,8 @@ impl<'a> MutantTesting<'a> {
         let (mut run, uncovered) = MutationRun::begin(self.baseline, open);
         drop(kept);
         if session.observer.has_time_limit() {
-            // Ids are hashes, so a run that ends early has tested a random sample.
+            // Test the mutants in the order of their ids. Ids are hashes, so a run that ends early has tested
+            // a random sample.
             let id = |number| self.built.written_mutant(number).map_or(0, |one| one.found.mutant.id.0);
             run.begin_by(id);
         }

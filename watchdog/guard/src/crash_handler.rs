@@ -32,7 +32,7 @@ const MAX_CRASHES: usize = 8;
 /// Time limit for reading debug information of crashed programs. The largest take a few seconds.
 pub(super) const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// A crash whose stack traces are symbolized after the process has gone, because that is slow.
+/// A crash whose stack traces are symbolized after the process is gone, because symbolizing is slow.
 struct PendingCrash {
     report: CrashReport,
     raw_stacks: Option<RawStacks>,

@@ -31,8 +31,8 @@ pub(crate) struct Deadlines {
     terminate_reason: Option<BatchTerminateReason>,
     /// Running time when the process became idle, with no test running.
     idle_since: Duration,
-    /// At the last deadline, the output showed the process in an announced set-up or tear-down, with no test
-    /// running.
+    /// As of the last deadline, the output showed the process in an announced set-up or tear-down, with no
+    /// test running.
     is_between_tests: bool,
     is_idle_sampled: bool,
     /// All tests of the process have ended. The process waits for more tests, without a time limit.
@@ -216,7 +216,7 @@ impl Deadlines {
         })
     }
 
-    /// Returns when the process became idle, with no test running, in running time.
+    /// Returns the running time when the process became idle, with no test running.
     pub(crate) fn idle_since(&self) -> Duration {
         self.idle_since
     }

@@ -131,7 +131,7 @@ impl HeldTests {
         order.is_single() && !self.has_proven_answers
     }
 
-    /// Returns when the tests are checked next, in running time.
+    /// Returns the running time of the next check of the tests.
     pub(super) fn check_at(&self) -> Option<Duration> {
         self.check_at
     }

@@ -36,7 +36,7 @@ impl LiveOutput {
         }
     }
 
-    /// Returns when the next update is due, in running time, or `None` without output.
+    /// Returns the running time when the next update is due, or `None` without output.
     pub(super) fn due_at(&self) -> Option<Duration> {
         let is_due = self.sendable_bytes() > 0;
         is_due.then(|| self.sent_at.map_or(Duration::ZERO, |at| at.saturating_add(SEND_PERIOD)))

@@ -4,7 +4,7 @@ use heeler_adapters::FrameworkVerdict;
 
 use crate::results::output_capture::truncate_text;
 
-/// Size of messages kept even if the output limit is smaller.
+/// Minimum size limit of messages, even if the output limit is smaller.
 const MIN_MESSAGE_LIMIT_BYTES: u64 = 64 << 10;
 
 /// Truncates the reason and the failure messages, which share one limit: the output limit, but at least

@@ -253,7 +253,7 @@ impl OutputAttribution {
         &self.unattributed
     }
 
-    /// Returns when output of a running test is due to be sent, in running time.
+    /// Returns the running time when output of a running test is due to be sent.
     pub(super) fn live_due_at(&self) -> Option<Duration> {
         self.running.iter().filter_map(|running| running.live.due_at()).min()
     }

@@ -141,7 +141,7 @@ impl BatchProcessEnd {
         if is_report_there || self.cause.is_launched { None } else { self.gone.suite_phase.take() }
     }
 
-    /// Restores a suite phase that turned out not to have killed the process.
+    /// Puts back a suite phase that did not kill the process after all.
     pub(super) fn put_back_suite_phase(&mut self, phase: SuitePhase) {
         self.gone.suite_phase = Some(phase);
     }

@@ -31,7 +31,7 @@ pub(super) struct ProcessEndFacts {
     pub(super) is_stack_of_end: bool,
     /// The output contains the framework's final line.
     pub(super) is_complete: bool,
-    /// The framework was left in the middle of its run.
+    /// The framework's run was not finished.
     pub(super) is_left_open: bool,
     /// A test was running according to the output.
     pub(super) has_running_test: bool,
@@ -60,7 +60,7 @@ impl ProvenResults {
     }
 }
 
-/// Returns which results the end of the process proves, without a report of its framework.
+/// Returns which results the end of the process proves, if there is no report of its framework.
 pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
     let is_in_test = matches!(facts.stack_position, StackPosition::RunningTest | StackPosition::OtherTest);
     // The output says that the run, or every test that began, has ended, but the stack trace shows a test.

@@ -30,8 +30,8 @@ use super::{
 };
 use crate::{process::process_clock::ClockReading, results::shown_output::ShownOutput};
 
-/// Number of results that are settled and handed over together when a process has ended. About the window of
-/// a client that answers barriers.
+/// Number of results that are settled and handed over together when a process has ended. Close to the number
+/// of changes that a client may leave unacknowledged.
 const SETTLED_TOGETHER: usize = 1024;
 
 pub(crate) struct RunningBatch {

@@ -42,7 +42,7 @@ impl StreamNames {
         self.is_report_socket = is_socket;
     }
 
-    /// Records that the process has pipes because its only test was refused a stream.
+    /// Records that the process has pipes because its only test could not open a stream.
     pub(crate) fn begin_rerun(&mut self) {
         self.is_rerun = true;
     }

@@ -4,7 +4,7 @@ use super::dialogue_stall::DialogueStall;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchTerminateReason {
-    /// The marked running tests exceeded their time limit.
+    /// Running tests exceeded their time limit. Their clocks show which tests.
     TimedOut,
     /// No test began, or the process did not exit, within the startup limit.
     ProcessStalled,

@@ -137,7 +137,7 @@ impl TestOrder {
         self.first_begun
     }
 
-    /// Records that a begin marker was read now, in running time.
+    /// Records the running time at which a begin marker was read.
     pub(super) fn record_begin_marker(&mut self, now: Duration) {
         self.first_begun.get_or_insert(now);
     }

@@ -20,7 +20,8 @@ pub(crate) struct TestParts {
 }
 
 impl TestParts {
-    /// Records a part. A part reported again replaces the earlier report, unless that was a failure.
+    /// Records a part. A part reported again replaces the earlier report, unless the earlier report was a
+    /// failure.
     pub(super) fn record(&mut self, part: TestPart) {
         if let Some(&place) = self.places.get(&part.name) {
             if self.parts[place].result != Some(FrameworkResult::Failed) {

@@ -73,7 +73,7 @@ pub(crate) struct ListingTimeLimit {
 }
 
 impl ListingTimeLimit {
-    /// Creates a limit that starts counting with [`ListingTimeLimit::set_held`].
+    /// Creates a stopped limit. [`ListingTimeLimit::set_held`] starts its clock.
     pub(crate) fn new(limit: Duration, now: Instant) -> Self {
         Self { limit, deadline: now + limit, held_since: Some(now), is_extended: false }
     }

@@ -226,7 +226,7 @@ impl ProgramDiscovery<'_> {
         is_traced: bool,
     ) -> Result<AdapterListing, DiscoverError> {
         let program = || described_program(self.program, adapter);
-        // Prepare crash capture, and a place for a process that waits afterwards.
+        // Prepare crash capture, and a temporary directory for a process that waits for a lease afterwards.
         let mut crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
             let markers = adapter.traits().expected_crash_markers;
             ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.setting.worker, markers)
@@ -258,7 +258,7 @@ impl ProgramDiscovery<'_> {
             self.record_start(&captured);
             if let Some(signal) = captured.end.signal {
                 let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
-                // Only the first crash gets evidence. It explains the later ones.
+                // Collect evidence only for the first crash, which explains the later ones.
                 let evidence =
                     crash_files.take().map_or(String::new(), |files| crash_evidence(&files, &mut captured));
                 let crashed = DiscoverError::Crashed { program: program(), signal, said, evidence };

@@ -34,7 +34,7 @@ const HANG_CAPTURE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A shell exits with this value plus the signal number if a signal ended its child.
 const SHELL_SIGNAL_EXIT_BASE: i32 = 128;
 
-/// Meaning of an exited process's output for its tests.
+/// Where in its run a process exited, according to its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExitKind {
     /// The process exited after an unconfirmed end marker of its last test, in that test's or its suite's
@@ -402,7 +402,7 @@ fn crash_detail(crash: &CrashReport, test: &str) -> String {
     let at =
         |address: Option<u64>| address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
     let mut words = Vec::new();
-    // Name the signal only if the exit of the test process does not.
+    // Name the signal only if the exit status of the test process does not show it.
     let signal = if crash.is_root && !crash.is_handled { String::new() } else { signal_name(crash.signal) };
     if let Some(cause) = &crash.cause {
         words.push(format!("{signal} after {}{}", signal_name(cause.signal), at(cause.address)));

@@ -36,7 +36,7 @@ pub(crate) struct LeaseResources {
     pub(crate) warm: WarmProcesses,
 }
 
-/// Resources that outlive a lease, for the next one.
+/// Resources of an ended lease that the next lease reuses.
 pub(crate) struct EndedLease {
     pub(crate) journal: Journal,
     pub(crate) warm: WarmProcesses,

@@ -200,7 +200,8 @@ impl LeaseProcessStart<'_> {
     }
 }
 
-/// Creates the temporary directory of a process. If that fails, its tests share the common one.
+/// Creates the temporary directory of a process. If that fails, its tests share the common temporary
+/// directory.
 fn create_test_directory(
     context: &WorkerContext,
     sink: &mut ResultSink,

@@ -1,4 +1,5 @@
-//! Handle to a test process. Its guard controls the process or, if a debugger launched it, this worker does.
+//! Handle to a test process. The process is controlled by its guard, or by this worker if a debugger launched
+//! it.
 
 use std::time::Duration;
 

@@ -247,7 +247,7 @@ pub struct ProcessSample {
     /// `STOPPED`, `BLOCKED IN KERNEL`.
     pub state: String,
     /// Whether the process ran, waited for a CPU, or waited for a device in the kernel. Otherwise it waited
-    /// for other processes or for a time.
+    /// for other processes or slept.
     pub is_working: bool,
     /// CPU time since the process start, in microseconds.
     pub cpu_us: u64,

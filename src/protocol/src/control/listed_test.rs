@@ -33,8 +33,8 @@ pub struct ListedTest {
     pub skip: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub traits: Vec<TraitPair>,
-    /// Selects exactly this test if its name does not. Only the adapter that wrote the selector reads it. A
-    /// test with a selector can be selected even if another test has the same name.
+    /// Selector of exactly this test, if the name alone does not suffice. Only the adapter that wrote the
+    /// selector reads it. A test with a selector can be selected even if another test has the same name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub selector: Option<String>,
     /// Timeout declared by the test itself, in milliseconds; a shorter configured timeout wins.

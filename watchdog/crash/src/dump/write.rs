@@ -20,8 +20,8 @@ use super::{
 ///
 /// # Errors
 ///
-/// If the process is gone or traced, or if the dump would be too large or cannot be stored. Nothing is left
-/// on disk then.
+/// If the process is gone or traced, or if the dump would be too large or cannot be stored. In these cases,
+/// no file is left on disk.
 pub fn write(subject: &DumpTarget, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
     // Otherwise the writer would fail halfway, with an incomprehensible message.

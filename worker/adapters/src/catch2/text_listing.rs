@@ -17,7 +17,7 @@ use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
 const PLACE_START: &[u8] = b"\t@";
 /// End of the heading above a human-readable listing.
 const HEADING_END: &[u8] = b" test cases:\n";
-/// Line before the tags of a test. Descriptions are older than tags.
+/// Line before the tags of a test: its description, a feature of Catch2 that is older than tags.
 const DESCRIPTION: &[u8] = b"\n    (NO DESCRIPTION)\n";
 /// Indentation of tag lines.
 const TAG_INDENTATION: &[u8] = b"      ";
