@@ -348,7 +348,7 @@ async fn run_together(
         if session.is_ended() {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
-        // Decide about each process: done, repeated, or red.
+        // Decide about each process: done, repeated, or failed for good.
         let mut red = RedTests::new(&measured.may_fail);
         let mut results = results.into_iter();
         waiting.retain_mut(|variant| {

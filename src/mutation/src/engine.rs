@@ -95,7 +95,8 @@ impl MutantEngine<'_> {
         Ok(tested?.map(|tested| TestedRun { unfinished, ..tested }))
     }
 
-    /// Runs the tests without a mutant and with each; `None` if the observer does not wait for the end.
+    /// Runs the tests without a mutant and with each mutant; `None` if the observer does not wait for the
+    /// end.
     async fn test_in(
         &self,
         session: &mut MutantSession<'_>,

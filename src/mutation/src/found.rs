@@ -161,7 +161,8 @@ impl MutantSearch {
     }
 }
 
-/// Returns a path relative to a directory, with a trailing `/` for directories; `None` if it is not below.
+/// Returns a path relative to a directory, with a trailing `/` for directories; `None` if the path is not
+/// below the directory.
 fn relative_path(path: &Path, directory: &Path) -> Option<String> {
     let end = if path.is_dir() { "/" } else { "" };
     // A parent directory includes the whole directory.

@@ -28,8 +28,8 @@ use crate::{
 /// Timeout of an orderly shutdown.
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Number of processes ordered together. Large enough that starting and ending a run costs little; small
-/// enough that little is planned ahead, so new knowledge about killers is used soon.
+/// Number of processes ordered together. Large enough that starting and ending a run costs little. Small
+/// enough that little is planned ahead, so the next orders soon profit from new results.
 pub(crate) const ORDERED_TOGETHER: usize = 64;
 /// More processes are ordered when fewer than this are left, so no slot is ever idle.
 pub(crate) const LOW_ORDERS: usize = 32;

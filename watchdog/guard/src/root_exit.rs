@@ -1,5 +1,6 @@
 //! The exit of a test process. If the process exits by itself in the middle of its tests, the stack trace is
-//! captured: unlike the exit code and the output, it shows whether a test exited or the tear-down of a suite.
+//! captured. Unlike the exit code and the output, the stack trace shows whether a test or the tear-down of a
+//! suite called exit.
 
 use heeler_crash::stacks::{self, RawStacks};
 use heeler_protocol::control::OsText;

@@ -260,7 +260,7 @@ impl StartedTest {
     }
 }
 
-/// Returns why a program would behave differently when traced, if it would.
+/// Returns why a program would behave differently when traced; `None` if it would not.
 fn untraceable_reason(command: &TestCommand) -> Option<&'static str> {
     let is_preload = |name: &OsText, value: &OsText| {
         name.as_bytes() == b"LD_PRELOAD" && trace_conflict::preloads_leak_sanitizer(value.as_bytes())

@@ -34,7 +34,7 @@ pub(super) struct SymbolizedTexts {
 /// Level of detail of stack traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymbolDetail {
-    /// Functions with source lines, from the debug information. Reading that may take up to this long.
+    /// Functions with source lines, from the debug information. Reading it may take up to this duration.
     SourceLines(Duration),
     /// Only function names, which are read in milliseconds.
     Functions,
@@ -76,7 +76,7 @@ pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedT
 /// Why a symbolizer produced no texts.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SymbolizerError {
-    /// No process could be created for it.
+    /// The symbolizer's process could not be created.
     #[error("cannot start the symbolizer: {0}")]
     NotStarted(String),
     /// The symbolizer failed, for this reason.

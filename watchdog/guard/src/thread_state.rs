@@ -62,7 +62,7 @@ pub(super) fn read_thread(tid: Pid) -> Option<ThreadRegisters> {
 
 pub(super) fn read_registers(tid: Pid) -> io::Result<RegisterSet> {
     let general = GeneralRegisterSet::from(&trace::general_registers(tid)?);
-    // Floating-point registers say little about a thread's position, so they may be missing.
+    // Floating-point registers are not needed to find a thread's position, so they may be missing.
     let floating = trace::floating_registers(tid).ok();
     let floating = floating.map(|registers| Box::new(FloatingRegisterSet::from(&registers)));
     Ok(RegisterSet { general, floating })

@@ -550,7 +550,7 @@ impl<'a> RunningProcess<'a> {
         let ended = span.map(|span| span.end(&gone.exit, &self.batch, now));
         let end = self.batch.begin_end(gone, now, self.sink);
         while self.batch.settle_decided(self.sink) {
-            // Lets the sender, which shares this thread, take the written updates.
+            // Yield: the result sender shares this thread, and must get a chance to take the updates.
             self.sink.try_send_batch();
             tokio::task::yield_now().await;
         }

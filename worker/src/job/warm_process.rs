@@ -95,7 +95,7 @@ struct WarmProcess {
 pub(super) struct WantedFork<'f> {
     pub(super) identity: WarmIdentity,
     pub(super) adapter: &'static dyn Adapter,
-    /// Invocation of the process that would be started instead.
+    /// Invocation for starting a process instead of forking one.
     pub(super) invocation: &'f AdapterInvocation,
     /// Program with the variables of the variant.
     pub(super) program: &'f TestProgram,
@@ -105,7 +105,7 @@ pub(super) struct WantedFork<'f> {
 }
 
 impl WarmProcesses {
-    /// Returns when the last process has waited too long, or `None` if there is none.
+    /// Returns when the wait limit of the last process ends, or `None` if there is no process.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.running.iter().map(|warm| warm.until).max()
     }
@@ -178,7 +178,8 @@ impl WarmProcesses {
 }
 
 impl WarmProcess {
-    /// Starts a process that loads the program. The inner error is the reason why it cannot be forked.
+    /// Starts a process that loads the program. The inner error is the reason why the process cannot be
+    /// forked.
     async fn start(
         wanted: &WantedFork<'_>,
         context: &WorkerContext,
@@ -205,7 +206,7 @@ impl WarmProcess {
         let environment = command.env.clone();
         let started = GuardedProcess::start(&context.guards, command, invocation.channel, orders).await;
         let mut process = started.map_err(|error| NoAnswer::Lost(error_chain(&error)))?;
-        // Wait until it has loaded the program.
+        // Wait until the process has loaded the program.
         process.send_request(dialogue.opening_request(identity.point));
         let deadline = Instant::now() + LOAD_LIMIT;
         let answer = next_report(&mut process, &mut *dialogue, deadline).await?;

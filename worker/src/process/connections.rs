@@ -17,12 +17,12 @@ use super::output_pipe::{PipeRead, is_temporary};
 /// Maximum number of connections per process. Further connections wait in the backlog.
 const MAX_CONNECTIONS: usize = 8;
 
-/// A listener and the connections made to it. Other users of the machine can connect too. Their input is
-/// trusted no more than the program's, and can only break this process's dialogue.
+/// A listener and the connections made to it. Other users of the machine can connect too. Their input is as
+/// untrusted as the program's, and can only break this process's dialogue.
 pub(crate) struct ProcessConnections {
     listener: TcpListener,
     port: u16,
-    /// Accepted while the worker was waiting, but not taken yet. Never locked across an await.
+    /// Accepted while the worker was waiting, but not in `connections` yet. Never locked across an await.
     accepted: Mutex<VecDeque<TcpStream>>,
     connections: Vec<TestConnection>,
     /// Connection on which the last reply was answered. Requests that answer no reply are sent there too.

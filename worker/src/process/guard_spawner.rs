@@ -177,7 +177,7 @@ impl GuardSpawner {
         Ok((GuardProcess::Executed(child), guard_pipes))
     }
 
-    /// Returns how a guard was lost whose connection ended without a final report.
+    /// Returns how a guard was lost. Its connection has ended without a final report.
     ///
     /// Cancel safe: no, because the fork server may be lost. It is then replaced.
     pub(crate) async fn guard_loss(&self, process: &mut GuardProcess) -> GuardLoss {

@@ -40,7 +40,8 @@ const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
 /// Time after the grace period for a guard to end its process, before the guard itself is killed.
 const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
 
-/// Maximum part of the grace period, in milliseconds, for a process that was asked to stop to exit by itself.
+/// Maximum time for a process to exit by itself after it was asked to stop, in milliseconds. Part of the
+/// grace period.
 const MAX_STOP_MS: u64 = 1000;
 
 /// One process, the worker's ends of its outputs, and the orders for it.
@@ -58,7 +59,7 @@ pub(crate) struct GuardedProcess<'a> {
     guard_kill_at: Option<Instant>,
     /// Earliest time of the next read, unless there is a reason to read sooner.
     next_read_at: Instant,
-    /// Limits reading after the end of the process. Set at that end.
+    /// Limits reading after the end of the process. Set when the process ends.
     drain: Option<OutputDrain>,
     buffers: ReadBuffers,
 }
@@ -349,14 +350,15 @@ impl<'a> GuardedProcess<'a> {
         channel.send_with_descriptors(request, descriptors)
     }
 
-    /// Ends the requests after the ones already sent.
+    /// Closes the request stream after the requests already sent.
     pub(crate) fn finish_requests(&mut self) {
         if let Some(channel) = &mut self.outputs.channel {
             channel.finish();
         }
     }
 
-    /// Ends the requests after the ones already sent, even if several processes wait for them.
+    /// Closes the request stream after the requests already sent, even if several processes wait for
+    /// requests.
     pub(crate) fn shut_down_requests(&mut self) {
         if let Some(channel) = &mut self.outputs.channel {
             channel.shut_down_requests();

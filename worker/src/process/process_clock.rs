@@ -51,11 +51,11 @@ pub(crate) enum ClockHold {
     Unread,
 }
 
-/// The clock of one process. It does not advance while held.
+/// The clock of one process. Does not advance while stopped.
 #[derive(Debug)]
 pub(crate) struct ProcessClock {
     started: Instant,
-    /// Total time held, and the part of it in pauses.
+    /// Total time that the clock was stopped, and the part of it due to pauses.
     held: Duration,
     paused: Duration,
     held_since: Option<(Instant, ClockHold)>,
@@ -75,7 +75,7 @@ impl ProcessClock {
         self.looked_at + LOOK_EVERY
     }
 
-    /// Subtracts the time since the last check if the worker did not run in it.
+    /// Subtracts the time since the last check if the worker did not run during that time.
     pub(crate) fn look(&mut self) {
         self.look_at(Instant::now());
     }
@@ -112,7 +112,7 @@ impl ProcessClock {
         }
     }
 
-    /// Returns the instant when the running time reaches `running`, or `None` while the clock is held.
+    /// Returns the instant when the running time reaches `running`, or `None` while the clock is stopped.
     pub(crate) fn instant_at(&self, running: Duration) -> Option<Instant> {
         match self.held_since {
             Some(_) => None,

@@ -101,7 +101,8 @@ pub(crate) trait GuardedBuilder: Send {
 pub(crate) struct CompileRound {
     /// Compiler errors; empty if the tests were built.
     pub(crate) errors: Vec<CompilerError>,
-    /// Sources were left out for other reasons, so everything must be compiled once more.
+    /// Sources were left out for reasons other than compiler errors, so everything must be compiled once
+    /// more.
     pub(crate) is_repeated: bool,
 }
 

@@ -8,9 +8,9 @@ use crate::stacks::RegisterSet;
 
 /// The process to dump.
 ///
-/// The process must not be traced, because the writer attaches to each thread itself. If the process is
-/// stopped, it is **continued** afterwards, because the writer sends SIGCONT. If it is running, it is stopped
-/// meanwhile.
+/// The process must not be traced, because the writer attaches to each thread itself. A stopped process is
+/// **continued** afterwards, because the writer sends SIGCONT. A running process is stopped while the dump is
+/// written.
 #[derive(Debug, Clone)]
 pub struct DumpTarget {
     pub pid: Pid,
@@ -38,7 +38,8 @@ pub struct CrashFacts {
 pub struct DumpPlan {
     /// Path of the dump. The directory exists, the file does not.
     pub path: PathBuf,
-    /// Maximum size of the dump. Stacks are shortened above half of it; a dump above it is not written.
+    /// Maximum size of the dump. Stacks are shortened if the dump exceeds half of it. A dump that exceeds it
+    /// is not written.
     pub limit_bytes: u64,
     /// Keep environment variables, which often contain secrets.
     pub keeps_environment: bool,

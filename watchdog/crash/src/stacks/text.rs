@@ -93,8 +93,8 @@ impl ProcessStacks {
         self.blamed_text(most_frames, 0)
     }
 
-    /// Returns the same for a thread whose signal handler ended the process. Folds the handler into one line,
-    /// because the interrupted code is of interest.
+    /// Returns the stack trace of a thread whose signal handler ended the process, like [`Self::crash_text`].
+    /// Folds the handler into one line, because the interrupted code is of interest.
     #[must_use]
     pub(crate) fn interrupted_text(&self, most_frames: usize) -> String {
         let frames = self.threads.first().map_or(&[][..], |thread| &thread.frames);
@@ -151,7 +151,7 @@ fn abort_frame_count(frames: &[StackFrame]) -> usize {
     if count == frames.len() { 0 } else { count }
 }
 
-/// Shortens the path of a frame in Rust's own libraries, by the prefix of the machine that built them.
+/// Removes the build machine's prefix from the path of a frame in Rust's own libraries.
 fn shorten_rust_path(frame: &StackFrame) -> StackFrame {
     let short = frame.file.as_deref().and_then(|file| {
         let file = file.to_str()?;

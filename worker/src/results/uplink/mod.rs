@@ -110,7 +110,7 @@ struct HandedFrame {
 #[derive(Default)]
 struct SentGroups {
     changes: Vec<Vec<u8>>,
-    /// Number of the connection that carried them.
+    /// Number of the connection that the groups were sent on.
     connection: u32,
 }
 

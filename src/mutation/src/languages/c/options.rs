@@ -10,7 +10,7 @@ pub struct CommandProject {
     pub tests: BuiltTests,
 }
 
-/// The tests that a build makes. Paths are relative to the project's directory.
+/// The tests that a build produces. Paths are relative to the project's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuiltTests {
     /// The tests that CTest lists in a directory.

@@ -113,7 +113,7 @@ impl GuardedBuilder for CommandDirectory {
             (OsString::from("PATH"), shims.path_variable(path.as_deref())),
             (OsString::from(MAKE_FLAGS), make_flags(std::env::var_os(MAKE_FLAGS))),
         ];
-        // Other sources: the build must recompile everything.
+        // The sources have changed, so the build must recompile everything.
         if kept.uncompiled.is_none() {
             shims.remove_outputs(&context.place.tree()).map_err(failed)?;
         }

@@ -14,7 +14,7 @@ use heeler_config::Config;
 
 use crate::languages::served_language::{MissingServer, ServedLanguage, ServedProject};
 
-/// Path of StrykerJS's program from a directory with `node_modules`.
+/// Path of StrykerJS's program, relative to a directory with `node_modules`.
 const SCRIPT: &str = "node_modules/@stryker-mutator/core/bin/stryker.js";
 /// Path of the program within StrykerJS's own directory.
 const OWN_SCRIPT: &str = "bin/stryker.js";
