@@ -58,7 +58,7 @@ impl ClientFinishers {
         Some((entry.finisher.take()?, entry.queued.pop_front()?))
     }
 
-    /// Takes a finisher back. Returns it if its client has left.
+    /// Takes a finisher back. Returns the finisher if its client has left.
     pub(crate) fn put_back(&mut self, finisher: Box<RunFinisher>) -> Option<Box<RunFinisher>> {
         match self.clients.get_mut(&finisher.client()) {
             Some(entry) if !entry.is_ended => {

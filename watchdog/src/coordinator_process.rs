@@ -11,7 +11,7 @@ pub(crate) struct CoordinatorProcess {
     pid: Pid,
     /// `None` if the coordinator is already dead, or if no descriptor was free.
     pidfd: Option<OwnedFd>,
-    /// The user suspended the coordinator and expects it to stay so.
+    /// The user suspended the coordinator and expects it to stay suspended.
     pub(crate) is_suspended: bool,
 }
 

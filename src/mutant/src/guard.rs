@@ -16,7 +16,7 @@ pub(crate) enum GuardForm {
     Loop,
     /// After the pattern of a match arm: the mutant disables the arm. The guard's bytes are the arm.
     Arm,
-    /// Before `break` or `continue`: the mutant does the other.
+    /// Before `break` or `continue`: the mutant executes the other one.
     Jump,
     /// Around a statement: the mutant deletes it.
     Statement,

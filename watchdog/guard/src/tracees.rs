@@ -341,13 +341,13 @@ impl Tracees {
     }
 
     /// Releases a process that did not get the privileges of the program it has just executed, and makes it
-    /// execute the program again. If that fails, it continues without the privileges.
+    /// execute the program again. If that fails, the process continues without the privileges.
     pub(super) fn release_privileged(&mut self, process: Pid) -> io::Result<()> {
         self.remove_process(process);
         trace::repeat_exec_untraced(process).inspect_err(|_| detach(process, TraceStop::Exec))
     }
 
-    /// Returns whether a stopped thread was waiting to be released, and clears that.
+    /// Returns whether a stopped thread was waiting to be released, and clears this state.
     pub(super) fn take_late_release(&mut self, tid: Pid) -> bool {
         self.releasing.remove(&tid)
     }

@@ -186,7 +186,7 @@ pub(crate) fn try_symbolizer() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tries more damaged programs: `cargo test -p heeler-watchdog --test it -- damage COUNT SEED`.
+/// Tests more damaged programs: `cargo test -p heeler-watchdog --test it -- damage COUNT SEED`.
 pub(crate) fn try_damage(words: &[String]) -> ExitCode {
     let program = crash_program();
     let directory = tempfile::tempdir().unwrap();

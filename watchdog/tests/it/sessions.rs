@@ -129,8 +129,8 @@ fn workers_die_with_killed_watchdog() {
         let (mut coordinator, family) = start_guarded_worker().await;
         coordinator.watchdog.signal(Signal::KILL).unwrap();
         coordinator.watchdog.wait().unwrap();
-        // The guard notices its worker's exit, and dies of it at about the same time. Processes that it
-        // leaves are reparented to the next subreaper: the coordinator in production, this test here.
+        // The guard notices its worker's exit, and exits at about the same time. Processes that it leaves are
+        // reparented to the next subreaper: the coordinator in production, this test here.
         let kill_orphans = || {
             children(Pid::own()).into_iter().for_each(|child| assert!(kill_child(child)));
             family.map(is_gone)

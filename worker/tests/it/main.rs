@@ -195,7 +195,7 @@ async fn pause_stops_test_and_its_clock() {
     bench.send(&ToWorker::Resume).await;
     let seen = bench.wait_for_lease_end().await;
     assert_eq!(seen.states(), ["A.t0 passed", "A.t1 passed"]);
-    // Without a process there is nothing to pause.
+    // Without a process, there is nothing to pause.
     bench.send(&ToWorker::Pause).await;
     assert_eq!(bench.receive().await, FromWorker::Paused);
 }

@@ -130,7 +130,7 @@ fn of_type(returned: Node<'_>, indirection: Indirection, text: &str) -> Vec<Stri
         node = inner;
     }
     let values: &[&str] = match indirection {
-        // `0` is valid in C too, which may include the same header.
+        // `0` is valid in C too, because C code may include the same header.
         Indirection::Pointer => &["0"],
         Indirection::Reference | Indirection::Unknown => &[],
         Indirection::None => match node.kind() {

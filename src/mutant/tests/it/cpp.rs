@@ -258,7 +258,7 @@ fn guarded_program_does_what_the_original_does_and_mutants_do_not() {
         assert!(original.status.success(), "{}", String::from_utf8_lossy(&original.stderr));
         let run = |program: &str, mutant: Option<usize>| {
             let mut command = Command::new(directory.path().join(program));
-            // Limits end endless loops.
+            // The limits end endless loops.
             command.env("HEELER_MUTANT_HITS", "100000").env("HEELER_MUTANT_STEPS", "1000000");
             if let Some(mutant) = mutant {
                 command.env("HEELER_MUTANT", (mutant + 1).to_string());

@@ -88,7 +88,7 @@ fn functions_return_values_of_their_annotations() {
         ("def f() -> Iterator[int]:", "yield from g()", vec!["return"]),
         ("async def f():", "yield 1", vec!["return"]),
         ("def f():", "return lambda: (yield)", vec!["return None"]),
-        // Values already returned, and functions without a body.
+        // Values that are already returned, and functions without a body.
         ("def f() -> bool:", "return False", vec!["return True"]),
         ("def f():", "return", vec![]),
         ("def f():", "pass", vec![]),
@@ -143,7 +143,7 @@ fn statements_on_lines_of_their_own_can_be_left_out() {
             vec!["await g() → ", "yield 1 → ", "del a[1] → "],
         ),
         ("a.b = 1\na[1] = 2\n", vec!["a.b = 1 → ", "a[1] = 2 → "]),
-        // Without its first assignment a name does not exist.
+        // Without its first assignment, a name does not exist.
         ("x = 1\ny = 2\nx = 3\n", vec!["x = 3 → "]),
         ("x: int = 1\nx: int\n", vec![]),
         ("__all__ = ['a']\n__all__ += ['b']\n__slots__ = ()\n", vec![]),

@@ -246,7 +246,7 @@ proptest! {
             _ => 0,
         }).sum();
         prop_assert!(passed_on <= written);
-        // Each fence that was removed has six bytes here.
+        // Each removed fence has six bytes in this test.
         prop_assert_eq!((written - passed_on) % FENCE_BYTES, 0);
     }
 }

@@ -123,7 +123,7 @@ fn listing_of_a_crashed_process_is_valid_when_it_is_whole() {
                 Err(error) => panic!("{adapter}, cut at {cut}: {error}"),
             }
         }
-        // Only few bytes follow the last entry.
+        // Only a few bytes follow the last entry.
         assert!(errors + 200 > bytes.len(), "{adapter}: {errors} of {}", bytes.len());
     }
 }

@@ -214,7 +214,7 @@ fn crash_that_contradicts_the_output_leaves_results_unproven() {
         "{message}"
     );
     assert_eq!((bench.states().len(), unproven(&bench)), (0, vec![0, 1, 2]));
-    // After the last test, in a destructor.
+    // The process crashes after the last test, in a destructor.
     let mut bench = three_passed();
     assert!(matches!(bench.finish_as(9, crash("")), LeaseEnd::BadExit { .. }));
     assert_eq!((bench.states().len(), unproven(&bench)), (3, vec![]));
@@ -291,7 +291,7 @@ fn set_up_that_stands_still_is_charged_to_its_tests() {
     for (stack, is_charged) in [("suite", true), ("", true), ("A.t0", false)] {
         let mut bench = BatchHarness::with_tests(4);
         bench.chunk(0, [begun(0), passed(0)], "");
-        // The last attempt to start gets the same time, and a known set-up needs no earlier attempts.
+        // The last attempt to start gets the same time. A known set-up gets it without earlier attempts.
         assert_eq!(bench.batch.on_deadline(at(60_000), true), DeadlineAction::Nothing);
         assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(240)));
         assert_eq!(bench.batch.on_deadline(at(240_000), true), DeadlineAction::Terminate);

@@ -280,7 +280,7 @@ fn is_relayed(received: &CoordinatorReceived) -> bool {
 async fn main_connection_receives_the_groups_of_a_broken_one_again() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesEarly).await;
     bench.send_batch("r", group_batch("r::")).await;
-    // The client has closed, so at some point results go through the coordinator.
+    // The client has closed, so results go through the coordinator from some point on.
     let relayed = loop {
         let received = bench.send_results("r", 1, 50_000).await;
         if received.iter().any(is_relayed) {
