@@ -9,7 +9,7 @@
 //! - [`main`]: the supervisor. `adopted_test`: a test process forked by another process. `control`: the
 //!   worker's connection. `process_tree`: the process tree below the guard. `exit_report`: exit reports.
 //! - `tracer`: handles all stops and exits. `tracees`: the traced threads and processes; the only module that
-//!   waits for processes. `trace_scope`: which processes are followed. `trace_conflict`: recognises programs
+//!   waits for processes. `trace_scope`: which processes are followed. `trace_conflict`: recognizes programs
 //!   that behave differently when traced, by their files (`elf_file`). `root_exit`: the exit of the test
 //!   process, with its stack trace if it exits in the middle of the tests. `crash_handler`: handles a
 //!   crashing process. `thread_state`: the state of a stopped thread. `evidence`: files of dumps and stack

@@ -11,16 +11,16 @@ use super::elf_file::{CHUNK_BYTES, ElfFile};
 /// Sanitizer runtimes that are libraries.
 const LIBRARIES: [&[u8]; 5] =
     [b"libasan.so", b"liblsan.so", b"libhwasan.so", b"libclang_rt.asan", b"libclang_rt.hwasan"];
-/// Sanitizer runtimes linked into the program, recognised by one function each.
+/// Sanitizer runtimes linked into the program, recognized by one function each.
 const FUNCTIONS: [&[u8]; 4] = [b"__asan_init", b"__hwasan_init", b"__lsan_init", b"__lsan_do_leak_check"];
 /// Each of the above names contains one of these parts. Two searches instead of one per name save time, which
 /// matters at each start of a program of a hundred megabytes.
 const SANITIZER_PARTS: [&[u8]; 2] = [b"asan", b"lsan"];
-/// Message of a sanitizer runtime, to recognise it in stripped programs.
+/// Message of a sanitizer runtime, to recognize it in stripped programs.
 const MESSAGE: &[u8] = b"LeakSanitizer does not work under ptrace";
 /// C library function that makes the tracing system call.
 const TRACE_FUNCTION: &[u8] = b"ptrace";
-/// Crash handlers that make the system call directly, recognised by parts of their function names.
+/// Crash handlers that make the system call directly, recognized by parts of their function names.
 const CRASH_HANDLERS: [&[u8]; 2] = [b"15google_breakpad16ExceptionHandler", b"8crashpad14CrashpadClient"];
 /// Line in `/proc/self/status` that names the tracer.
 const TRACER_LINE: &[u8] = b"TracerPid";

@@ -369,7 +369,7 @@ impl RunningBatch {
         if let (Some(loss), false) = (gone.guard_loss, self.deadlines.is_ending()) {
             return BatchEnd::Decided(self.finish_without_guard(loss, records));
         }
-        // Summarise how the process ended, in `end`.
+        // Summarize how the process ended, in `end`.
         if gone.is_own_death {
             self.deadlines.discard_limits_passed_in_crash();
         }

@@ -76,7 +76,7 @@ fn labels(claims: &[FrameworkClaim]) -> Vec<&'static str> {
     labels
 }
 
-/// Recognises a program. For a script, only the files next to it count: the script's text does not show what
+/// Recognizes a program. For a script, only the files next to it count: the script's text does not show what
 /// it does with a framework's arguments.
 ///
 /// Cancel safe: yes, because it changes nothing.

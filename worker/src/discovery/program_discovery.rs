@@ -154,7 +154,7 @@ impl ProgramDiscovery<'_> {
                 listed => listed,
             };
         }
-        // Recognise the framework, and try the claimed ones in order.
+        // Recognize the framework, and try the claimed ones in order.
         let recognized = framework_claims::recognize(self.program).await;
         check_program(path, !recognized.claims.is_empty())?;
         check_recognized(path, &recognized)?;

@@ -490,7 +490,7 @@ fn evidence_file(path: &OsText, description: &str) -> DiagnosticsFile {
     DiagnosticsFile { path: path.clone(), description: description.to_owned() }
 }
 
-/// Returns a recognisable file name that every file system accepts.
+/// Returns a recognizable file name that every file system accepts.
 pub(super) fn evidence_file_name(uid: &str, is_check: bool) -> String {
     let mut name = plain_file_name(&uid.replace("::", "."));
     if name.starts_with('.') {

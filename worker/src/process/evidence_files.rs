@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 /// Maximum number of characters of a test name used in file names.
 const MAX_NAME_CHARS: usize = 80;
 
-/// Returns a recognisable file name that every file system accepts.
+/// Returns a recognizable file name that every file system accepts.
 pub(crate) fn plain_file_name(name: &str) -> String {
     let plain = |character: char| {
         if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }

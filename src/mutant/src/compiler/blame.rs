@@ -173,7 +173,7 @@ fn left_out_value(primary: &Pointed, compiled: CompiledSource<'_>) -> BTreeSet<M
     mutants.filter(is_left_out).map(|mutant| MutantKey { source: primary.source, mutant }).collect()
 }
 
-/// Returns the mutants that delete an assignment which would have initialised the variable.
+/// Returns the mutants that delete an assignment which would have initialized the variable.
 fn left_out_assignments(
     error: &CompilerError,
     used: &Pointed,

@@ -82,7 +82,7 @@ fn container(node: Node<'_>, text: &str) -> String {
     name.split('<').next().unwrap_or(name).trim().to_owned()
 }
 
-/// Returns the initialiser list of a constructor.
+/// Returns the initializer list of a constructor.
 fn before_body(function: Node<'_>) -> Option<Node<'_>> {
     let mut cursor = function.walk();
     function.children(&mut cursor).find(|child| child.kind() == "field_initializer_list")

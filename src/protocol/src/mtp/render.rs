@@ -408,7 +408,7 @@ struct RenderedNode<'a> {
 fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
     let group = test.parent.and_then(|group| group.strip_prefix(test.suite)?.strip_prefix("::"));
     let leaf = group.and_then(|group| test.display_name.strip_prefix(group));
-    // CTest's name of a parameterised test may end with the parameter's value instead of its number. The
+    // CTest's name of a parameterized test may end with the parameter's value instead of its number. The
     // value alone would be meaningless.
     let number = group.filter(|group| group.ends_with(PARAMETER_SEPARATOR)).and(test.parent);
     let number = number.and_then(|parent| test.uid.strip_prefix(parent)).unwrap_or_default();
@@ -419,7 +419,7 @@ fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
     Cow::Borrowed(leaf)
 }
 
-/// Returns the group of a test's class, given the innermost group. For a parameterised test, that is the
+/// Returns the group of a test's class, given the innermost group. For a parameterized test, that is the
 /// group above.
 fn class_group(group: &str) -> &str {
     let is_of_parameterised_test = group.ends_with(PARAMETER_SEPARATOR);

@@ -29,7 +29,7 @@ use crate::arch::{
 const HEAD_FRAMES: usize = 48;
 /// Number of frames kept at the bottom of a deep stack.
 const TAIL_FRAMES: usize = 16;
-/// Maximum number of functions in a recognised recursion.
+/// Maximum number of functions in a recognized recursion.
 pub(super) const MAX_PERIOD: usize = 8;
 /// Maximum number of frames unwound. An overflowed stack of 8 MiB has at most about this many.
 const MAX_FRAMES: usize = 200_000;

@@ -31,7 +31,7 @@ use crate::{
 };
 
 const SEARCH_PATH: &str = "PYTHONPATH";
-/// Fixes the iteration order of sets, so parametrised tests are the same in all processes.
+/// Fixes the iteration order of sets, so parameterized tests are the same in all processes.
 const HASH_SEED: &str = "PYTHONHASHSEED";
 /// Variable that disables bytecode. Unset for the tests, or every process would recompile all test sources.
 const WITHOUT_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
