@@ -2,19 +2,19 @@
 //!
 //! Order of batches:
 //! 1. The rest of a batch whose process died, in one new process.
-//! 2. Tests that run in isolation, longest first: known crashers, tests longer than one second and three
-//!    starts, tests marked as isolated, and isolated reruns. If processes take more tests, a test that is
-//!    only long does not need its own process: it is a batch of one for any process of its program.
+//! 2. Tests that run in isolation, longest first: known crashers, tests longer than both one second and three
+//!    process starts, tests marked as isolated, and isolated reruns. If a framework's processes can run
+//!    further batches, a test that is merely long is a batch of one for any process of its program.
 //! 3. Everything else in chunks, from the program with the most work left.
 //! 4. Tests that could not start in isolation, after all others of their program.
 //!
-//! Chunks shrink with the remaining work (guided self-scheduling), but a process start should be at most 2 %
-//! of its batch. Two rules override this one: all slots stay busy, and batches have a maximum duration where
-//! other runs may begin at any time. While no durations of a program are known, its batches begin with a few
-//! tests and grow with the number of results.
+//! Chunks shrink with the remaining work (guided self-scheduling), but a process start should take at most 2
+//! % of the time of its batch. Two rules override this one: all slots stay busy, and batches have a maximum
+//! duration if other runs may begin at any time. While no durations of a program are known, its batches begin
+//! with a few tests and grow with the number of results.
 //!
-//! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
-//! and all slots should end together. The remaining work of busy slots counts (`slot_loads`).
+//! If a start is expensive, chunks are nearly equal: each slot should start the program once, and all slots
+//! should finish together. The remaining work of busy slots is taken into account (`slot_loads`).
 //!
 //! A program whose tests all run in one process is one batch, however long its tests take.
 //!
@@ -47,19 +47,19 @@ pub(crate) const UNKNOWN_START: Duration = Duration::from_millis(3);
 /// until a batch ends.
 pub const SHARED_BATCH_LIMIT: Duration = Duration::from_millis(200);
 
-/// A test, as batching sees it.
+/// A test that waits for a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueuedTest {
     pub test: TestId,
     /// Duration in earlier runs.
     pub weight: Option<Duration>,
-    /// Whether the test gets a process of its own.
+    /// Whether the test runs alone in its process.
     pub is_isolated: bool,
-    /// Bytes that the test's name takes on the command line.
+    /// Bytes of the test's name on the command line.
     pub selection_bytes: usize,
 }
 
-/// Costs of a program, as batching sees it.
+/// Costs and limits of a program's processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ProgramCosts {
     /// Time from the start of a process to its first test.
@@ -83,13 +83,13 @@ pub struct ProcessTraits {
     /// Whether the framework does not report when a process is ready. The duration of its first test then
     /// includes the start, and does not help to estimate other tests.
     pub hides_start: bool,
-    /// Whether a process can be ended between two tests. Tests that it has not begun may then be taken back
+    /// Whether a process can be ended between two tests. Tests that it has not started can then be taken back
     /// for idle slots.
     pub ends_between_tests: bool,
-    /// Whether a process that has finished its tests can be given more tests of its program.
+    /// Whether a process that has finished its tests can run more tests of its program.
     pub takes_more_tests: bool,
-    /// Whether every batch costs a running process extra time, because the framework searches for its tests
-    /// again.
+    /// Whether each further batch costs a running process extra time, because the framework searches for its
+    /// tests again.
     pub has_costly_batches: bool,
     /// Whether each test is a process of its own, like isolated tests.
     pub is_one_test: bool,
@@ -107,7 +107,7 @@ impl ProcessTraits {
     };
 }
 
-/// Slots that a lease takes, whatever its batch.
+/// Slots that a lease occupies, regardless of its batch.
 pub const LEASE_WEIGHT: Slots = Slots::ONE;
 
 /// A batch of tests for one process.
@@ -116,12 +116,12 @@ pub struct TestBatch {
     pub program: ProgramId,
     /// Tests in the framework's order; never empty.
     pub tests: Vec<TestId>,
-    /// Whether the batch is one test in a process of its own, whose death is final.
+    /// Whether the batch is one isolated test. A death of its process is final.
     pub is_isolated: bool,
 }
 
-/// The rest of a dead process's batch. Splitting waits until the rest is assigned, when more is known about
-/// its program.
+/// The rest of a dead process's batch. It is split only when it is assigned, because more is known about the
+/// program by then.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct BatchRemainder {
     program: ProgramId,
@@ -132,10 +132,10 @@ struct BatchRemainder {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TestQueue {
     remainders: VecDeque<BatchRemainder>,
-    /// Longest first; equal ones in the plan's order.
+    /// Isolated tests, longest first; ties in the plan's order.
     isolated: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
-    /// Long tests of programs whose processes take more tests, in the same order. Each is a batch for any
-    /// process of its program, because a separate process would repeat the set-up.
+    /// Long tests of programs whose processes can run further batches, in the same order. Each is a batch for
+    /// any process of its program, because a separate process would repeat the set-up.
     long: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,
@@ -155,9 +155,9 @@ impl TestQueue {
         Self { programs, ..Self::default() }
     }
 
-    /// Limits the duration of batches. A program with an expensive start may exceed the limit, because the
-    /// batch must pay for its start. While no durations of a program are known, its batches are even smaller:
-    /// a guess may be wrong by orders of magnitude.
+    /// Limits the duration of batches. A program with an expensive start may exceed the limit, because a
+    /// shorter batch would not be worth the start. While no durations of a program are known, its batches are
+    /// even smaller: a guess may be wrong by orders of magnitude.
     #[must_use]
     pub(crate) fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
         Self { batch_limit, ..self }
@@ -287,7 +287,7 @@ impl TestQueue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns about how many of the slots, busy and free, batches could use now.
+    /// Estimates how many slots, busy and free, batches could use now.
     #[must_use]
     pub fn wanted_slots(&self, loads: &SlotLoads) -> Slots {
         let slots = loads.slots.leases_of(LEASE_WEIGHT);
@@ -296,7 +296,7 @@ impl TestQueue {
             let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
             *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
         }
-        // Without limits, isolated tests are not counted one by one, which keeps this function cheap.
+        // Count isolated tests one by one only if processes are limited, because counting is slow.
         let is_limited = !loads.delayed_starts.is_empty()
             || self.programs.values().any(|one| one.max_processes().is_some());
         let mut isolated = self.isolated.len() + self.long.len();
@@ -352,7 +352,7 @@ impl TestQueue {
         let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
         let startable = waiting.filter(|(id, _)| self.room_for(**id, loads) > 0);
         let works = startable.map(|(id, one)| (*id, one.remaining_work(known_median)));
-        // Among equals, the first in the user's order.
+        // On a tie, the first program in the user's order.
         let (program, _) = works.rev().max_by_key(|(_, work)| *work)?;
         let share = self.share_of_slot(program, self.remaining_work(), loads);
         let limit = self.batch_limit;
@@ -363,9 +363,9 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated })
     }
 
-    /// Returns how long to delay further processes of a program if a running process is likely to finish the
-    /// tests before another one would be ready. The delay ends in any case, because the tests may take longer
-    /// than estimated.
+    /// Returns how long to delay further processes of a program if a running process will probably finish the
+    /// tests before another one is ready. The delay is bounded, because the tests may take longer than
+    /// estimated.
     #[must_use]
     pub(crate) fn start_delay(&self, program: ProgramId) -> Option<Duration> {
         if self.long.iter().any(|(_, _, of)| *of == program) {
@@ -414,7 +414,7 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated: false })
     }
 
-    /// Removes and returns the longest of the long tests in an accepted program.
+    /// Removes and returns the longest of the `long` tests whose program is accepted.
     fn next_long(&mut self, is_accepted: impl Fn(&Self, ProgramId) -> bool) -> Option<TestBatch> {
         let entry = self.long.iter().find(|(_, _, program)| is_accepted(self, *program)).copied()?;
         self.long.remove(&entry);
@@ -428,8 +428,8 @@ impl TestQueue {
         sum(waiting.map(|one| one.remaining_work(self.known_median).saturating_add(one.start_cost())))
     }
 
-    /// Returns one free slot's share of the remaining work, if the slot starts this program. Every other
-    /// program is also started at least once more, by some slot.
+    /// Returns one free slot's share of the remaining work if the slot starts this program. The share
+    /// includes one more start of every other program.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
         let slots = loads.slots.leases_of(LEASE_WEIGHT);

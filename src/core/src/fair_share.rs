@@ -18,9 +18,9 @@ pub struct SlotDemand {
 
 /// Returns the slots that each demand may use, in the order of the demands; together at most `slots`.
 ///
-/// No demand receives more than it wants. None receives another slot while a demand that wants more has two
-/// fewer. A remainder that cannot be divided evenly goes to the demands that were served least, and among
-/// equals to the first.
+/// No demand receives more than it wants. A demand receives at most one slot more than any demand that still
+/// wants slots. A remainder that cannot be divided evenly goes to the demands that were served least; on a
+/// tie, to the first.
 #[must_use]
 pub(crate) fn fair_shares(slots: Slots, demands: &[SlotDemand]) -> Vec<Slots> {
     let mut shares = vec![Slots::NONE; demands.len()];
@@ -41,8 +41,8 @@ pub(crate) fn fair_shares(slots: Slots, demands: &[SlotDemand]) -> Vec<Slots> {
     }
 }
 
-/// Maximum number of tests of a run whose first lease has priority. A user selects so few tests by hand, and
-/// they fit one batch.
+/// Maximum number of selected tests of a run whose first lease has priority: few enough to be selected by
+/// hand and to fit one batch.
 pub(crate) const SMALL_SELECTION: usize = 16;
 
 /// Returns whether the next lease of a run has priority.
@@ -57,7 +57,7 @@ pub enum GrantRule {
     /// Demands with priority come first.
     #[default]
     PriorityFirst,
-    /// Fair shares alone.
+    /// Only fair shares count.
     Fair,
 }
 
@@ -81,8 +81,8 @@ pub struct GroupedDemand {
     pub has_priority: bool,
 }
 
-/// Returns which demands come before all others. With [`GrantRule::PriorityFirst`], the oldest demand of each
-/// group that has priority.
+/// Returns which demands come before all others: with [`GrantRule::PriorityFirst`], each group's oldest
+/// demand with priority; otherwise none.
 #[must_use]
 pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool> {
     let is_candidate = |one: &GroupedDemand| one.has_priority && one.demand.wanted > Slots::NONE;
@@ -98,8 +98,8 @@ pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool
     preferred
 }
 
-/// Returns the slots that each demand may use, like `fair_shares_of_groups`, but each preferred demand gets
-/// at least one, while there are slots.
+/// Returns the slots that each demand may use, like `fair_shares_of_groups`. Each preferred demand gets at
+/// least one slot while slots are left.
 #[must_use]
 pub fn shares_with_priority(slots: Slots, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<Slots> {
     let firsts = Slots::ONE.times(preferred.iter().filter(|one| **one).count()).min(slots);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Iteration {
     /// Number of the iteration, from 1.
     number: NonZeroU32,
-    /// Number of all iterations, at least `number`; `None` if time limits them.
+    /// Number of all iterations, at least `number`; `None` if the repetition is limited by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     count: Option<NonZeroU32>,
 }

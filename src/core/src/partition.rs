@@ -45,7 +45,7 @@ impl TestPartition {
         }
     }
 
-    /// Returns a digest of everything that the split depends on: rule, number of shards, tests and durations.
+    /// Returns a digest of everything that determines the split: rule, number of shards, tests and durations.
     /// Shards with equal digests compute the same split.
     #[must_use]
     pub fn split_digest(&self, tests: &[(&str, Option<Duration>)]) -> SplitDigest {

@@ -51,8 +51,8 @@ impl RetryDelay {
     pub const NONE: Self =
         Self { backoff: Backoff::Fixed, first: Duration::ZERO, max: None, has_jitter: false };
 
-    /// Returns the delay before a retry, given by its number from 1. Only jitter uses `random`, which may be
-    /// any number, such as [`retry_random`].
+    /// Returns the delay before the retry with this number, from 1. `random` is used only for jitter; see
+    /// [`retry_random`].
     #[must_use]
     pub fn before(&self, retry: u32, random: u64) -> Duration {
         let wait = match self.backoff {

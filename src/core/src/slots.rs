@@ -1,4 +1,4 @@
-//! Slots: the unit for sharing the machine between runs. A lease takes its weight in slots.
+//! Slots: the unit for sharing the machine between runs. A lease occupies its weight in slots.
 
 use std::iter::Sum;
 

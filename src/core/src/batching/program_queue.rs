@@ -9,18 +9,19 @@ use crate::TestId;
 const MIN_START: Duration = Duration::from_millis(1);
 /// Target duration of a batch as a multiple of its start cost: the start is 2 %.
 const TARGET_BATCH_PER_START: u32 = 50;
-/// Minimum of that multiple if all slots can be kept busy and a start is cheap.
+/// Minimum duration of a batch as a multiple of its start cost, for cheap starts while all slots can be kept
+/// busy.
 const MIN_BATCH_PER_START: u32 = 3;
 /// A batch of this duration always justifies a cheap start, because the time that a slot saves is noticeable.
 const NOTICEABLE: Duration = Duration::from_millis(150);
-/// Divisor: work that takes this part of a start justifies a process while a slot is free, because the run
-/// ends noticeably earlier.
+/// Divisor: while a slot is free, work of at least this fraction of the start cost justifies a process,
+/// because the run ends noticeably earlier.
 const START_PER_WORTHWHILE_BATCH: u32 = 4;
 /// If a start costs at least this much, tests are spread over all slots even if no durations are known.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
 /// Tests in the first batches of a program with a cheap start and no data.
 pub(super) const FIRST_TESTS: usize = 4;
-/// A first batch has one test for each such part of its start cost.
+/// The first batch has one test for each such portion of its start cost.
 const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 /// While few tests of a program are measured, a batch has at most this multiple of their number: the first
 /// results may not be representative.
@@ -29,31 +30,31 @@ const GROWTH: usize = 16;
 const SAMPLE: usize = 64;
 /// Samples smaller than this may include tests that paid for the warm-up of their process.
 const WARM_UP_SAMPLE: usize = 256;
-/// Divisor: this part of a smaller sample, its longest tests, is attributed to warm-up.
+/// Divisor: in a smaller sample, this fraction of the tests, the longest, is attributed to warm-up.
 const WARM_UP_PART: usize = 7;
-/// Divisor: the start of another process is delayed by this part of a start.
+/// Divisor: the start of another process is delayed by this fraction of the start cost.
 const START_PER_DELAY: u32 = 2;
-/// Maximum delay of a start. Tests that turn out to be slow run on one slot for that long.
+/// Maximum delay of a start. If the tests turn out to be slow, only one slot runs them during the delay.
 const MAX_START_DELAY: Duration = Duration::from_millis(400);
 /// With this many waiting programs per slot, a small program without known durations is not split: there are
 /// enough batches to keep the slots busy until the end.
 const PROGRAMS_PER_SLOT: usize = 4;
-/// Tests below this multiple of their program's start cost do not get a process of their own.
+/// Tests shorter than this multiple of their program's start cost do not run in isolation.
 const ISOLATED_TEST_PER_START: u32 = 3;
 /// Minimum duration of a batch as a multiple of its start cost if the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
-/// Maximum number of tests of a program's first batch if batches are limited and no durations are known.
-/// Enough to measure, and only a short wait if the tests are slow.
+/// Maximum number of tests in a program's first batch if batch durations are limited and no test durations
+/// are known. Enough for a measurement, and only a short wait if the tests are slow.
 const MEASURING_TESTS: usize = 20;
-/// Cost of a test beside its own duration: its result is read, journalled and sent. This cost makes the limit
-/// of a batch also apply to tests that take no time.
+/// Overhead of a test: its result is read, journalled and sent. Counting the overhead also limits batches of
+/// tests that take no time.
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
 /// Maximum number of durations kept for a program's median. More would add no information.
 const MAX_OBSERVED_DURATIONS: usize = 512;
 /// Cost of another batch for a running process with `has_costly_batches`.
 const COSTLY_BATCH: Duration = Duration::from_millis(75);
-/// Maximum duration of a batch for a process that takes more tests. A longer batch would tie tests to one
-/// slot although another slot may run them earlier.
+/// Maximum duration of a batch for a process that can run further batches. A longer batch would keep tests on
+/// one slot while another slot could run them earlier.
 const MAX_EXTENSION: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -118,8 +119,8 @@ impl ProgramQueue {
         let Some(median) = self.observed.get(self.observed.len() / 2) else {
             return known_median.unwrap_or(UNKNOWN_WEIGHT);
         };
-        // If batches are free, use the mean: one slow test raises it, and smaller batches cost nothing. A
-        // median would hide that a few tests take most of the time.
+        // If batches are free, use the mean: it reflects a few tests that take most of the time, which a
+        // median would hide. Smaller batches cost nothing.
         let is_mean = self.costs.process.takes_more_tests && self.observed_count > 0;
         if is_mean { self.mean().max(*median) } else { *median }
     }
@@ -217,8 +218,8 @@ impl ProgramQueue {
         if !self.costs.process.takes_more_tests {
             return full;
         }
-        // The process gets more tests when it has finished these, so a batch is smaller than its share: some
-        // tests may be slower than estimated. A single slot does not wait for others.
+        // The process can run further batches, so this batch is smaller than the slot's share: if its tests
+        // are slower than estimated, other slots can run the rest. A single slot does not wait for others.
         let least = self.least_worthwhile(self.start_cost().saturating_mul(MIN_BATCH_PER_START));
         let part = if share.slots <= 1 {
             share.duration.max(least)
@@ -271,7 +272,8 @@ impl ProgramQueue {
     fn unmeasured_limit(&self, share: SlotShare) -> usize {
         let start = self.start_cost();
         let measured = self.observed.len();
-        // A program with more tests than one slot's share would still run when the other programs have ended.
+        // Without a split, a program with more tests than one slot's share would end after all other
+        // programs.
         let is_small = self.waiting.len() <= share.tests / share.slots.max(1);
         let is_split_enough = is_small && share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
         let is_alone = share.slots <= 1;
@@ -284,7 +286,8 @@ impl ProgramQueue {
             // One batch yields enough measurements for all others.
             SAMPLE.min(unknown / share.slots / 2).max(FIRST_TESTS)
         } else {
-            // A process that takes more tests pays for its start once, however small the first batch is.
+            // A process that can run further batches pays for its start once, even if the first batch is
+            // small.
             let start = if self.costs.process.takes_more_tests { MIN_START } else { start };
             let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
             usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS)
@@ -312,11 +315,11 @@ impl ProgramQueue {
             let worthwhile = self.least_worthwhile(start.saturating_mul(MIN_BATCH_PER_START));
             economical.min(share.max(worthwhile))
         } else if start >= EXPENSIVE_START {
-            // The tests may take any time: even parts limit the duration of the run.
+            // The durations are unknown, so equal parts limit the duration of the run.
             share
         } else {
-            // The start may be more expensive than its listing (set-up of an environment), and a free slot
-            // costs nothing.
+            // The start may cost more than the listing (set-up of an environment), and a free slot costs
+            // nothing.
             economical.min(share)
         };
         (share / 2).max(least)

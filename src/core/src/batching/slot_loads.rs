@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{ProgramId, Slots};
 
-/// Slots of a run at the moment when one of them is free.
+/// Load of a run's slots when one of them is free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotLoads {
     /// Number of slots, including the free one.
     pub slots: Slots,
     pub busy: Vec<BusySlot>,
-    /// Programs that start no more processes for now, because a running process takes their tests.
+    /// Programs whose further processes are delayed, because a running process will probably run their tests.
     pub delayed_starts: BTreeSet<ProgramId>,
 }
 
@@ -37,8 +37,8 @@ impl SlotLoads {
         self.busy.iter().filter(|slot| slot.program == program).count()
     }
 
-    /// Returns how long a free slot works if all slots finish this work together. Busy slots join when they
-    /// become free.
+    /// Returns a free slot's share of this work if all slots finish at the same time. Busy slots join when
+    /// they become free.
     #[must_use]
     pub(crate) fn share_of(&self, work: Duration) -> Duration {
         let mut busy: Vec<_> = self.busy.iter().map(|slot| (slot.remaining, slot.weight)).collect();
