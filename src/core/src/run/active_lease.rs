@@ -1,5 +1,5 @@
-//! One lease: a process from its start to its end, however many batches it runs. When all its tests have
-//! ended, the worker reports that, and the run extends the lease or ends the process.
+//! One lease: a process from its start to its end, with all batches that it runs. When all its tests have
+//! ended, the worker reports the lease as idle, and the run extends the lease or ends the process.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     batching::{BusySlot, LEASE_WEIGHT, SlotLoads, TestBatch, TestQueue},
 };
 
-/// Tests are taken back only if the run then ends earlier by at least this multiple of a start's cost,
+/// Tests are taken back only if the run then ends earlier by at least this multiple of the start cost,
 /// because they need another process.
 const SAVED_PER_START: u32 = 3;
 
@@ -25,7 +25,7 @@ enum LeaseIdleness {
     Busy,
     /// The process waits for more tests.
     Idle,
-    /// The process has waited, and was told to end.
+    /// The process was idle, and is being ended.
     Ending,
 }
 
@@ -80,7 +80,7 @@ impl ActiveLease {
         self.start_timeouts
     }
 
-    /// Returns whether the process was running before it was given the batch.
+    /// Returns whether the process was already running when it received the batch.
     pub(super) fn is_ready(&self) -> bool {
         self.has_waited || self.is_extended
     }
@@ -115,7 +115,7 @@ impl ActiveLease {
 
     /// Returns whether the waiting process may be given more tests.
     pub(super) fn is_extendable(&self, tests: &RunTests) -> bool {
-        // A process that claims to be done although one of its tests has no result gets no more tests.
+        // A process that reports itself idle although one of its tests has no result gets no more tests.
         let is_open = |test: &TestId| tests.location(*test).is_in(self.id);
         !self.batch.is_isolated && !self.batch.tests.iter().any(is_open)
     }
@@ -184,7 +184,7 @@ impl ActiveLease {
         BusySlot { program: self.program(), weight: self.weight(), remaining }
     }
 
-    /// Returns how much longer the lease is expected to take. On average, a running test is half done.
+    /// Returns how much longer the lease is expected to take, assuming that a running test is half done.
     pub(super) fn remaining_time(&self, tests: &RunTests) -> Duration {
         let of_test = |test: &TestId| {
             let duration = tests.expected_duration(*test);
@@ -222,8 +222,8 @@ impl ActiveLease {
     }
 
     /// Returns how much earlier the lease ends if idle slots share its waiting tests; `None` if the gain does
-    /// not justify another process. A lease that has finished no test cannot estimate the others, and taking
-    /// tests back from it would not help.
+    /// not justify another process. Also `None` if the lease has finished no test: the other tests cannot be
+    /// estimated then.
     pub(super) fn time_saved(&self, tests: &RunTests, loads: &SlotLoads, idle: usize) -> Option<Duration> {
         let (program, queue) = (self.program(), tests.queue());
         if !queue.process_traits(program).ends_between_tests || self.batch.is_isolated {

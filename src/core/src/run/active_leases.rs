@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct ActiveLeases {
     leases: BTreeMap<WorkerId, ActiveLease>,
     next: u32,
-    /// Programs that start no more processes for now, because a running process takes their tests.
+    /// Programs whose further processes are delayed, because a running process will probably run their tests.
     delayed_starts: BTreeSet<ProgramId>,
 }
 
@@ -139,11 +139,11 @@ impl ActiveLeases {
         actions.extend(cancelled.map(|worker| RunAction::CancelLease { worker, mode }));
     }
 
-    /// Ends the lease whose waiting tests save idle slots the most time, after its running tests. Only one
-    /// lease at a time: its tests are distributed before the next lease is considered.
+    /// Takes back the waiting tests of the lease that saves the most time; its running tests finish first.
+    /// Only one lease at a time: its tests are distributed before the next lease is considered.
     pub(super) fn take_back(&mut self, tests: &RunTests, slots: &RunSlots) -> Option<RunAction> {
-        // Idle processes that wait for tests will get some soon, so taking tests back would only end another
-        // process.
+        // Waiting processes count as busy: they will get tests soon, so taking tests back would only end
+        // another process.
         let idle = slots.idle(self.slots_taken()).leases_of(LEASE_WEIGHT);
         let queue = tests.queue();
         let is_ended = |held: &ActiveLease| queue.process_traits(held.program()).ends_between_tests;
@@ -186,9 +186,8 @@ impl ActiveLeases {
         SlotLoads { slots: slots.limit(), busy, delayed_starts: self.delayed_starts.clone() }
     }
 
-    /// Delays further processes of a program if this worker's process takes the program's tests and will
-    /// finish them before another process would be ready. If a start takes longer than all tests, another
-    /// process would be ready too late.
+    /// Delays further processes of a program if this worker's process will probably finish the program's
+    /// tests before another process is ready.
     pub(super) fn delay_starts(
         &mut self,
         worker: WorkerId,
@@ -209,7 +208,7 @@ impl ActiveLeases {
         self.delayed_starts.remove(&program);
     }
 
-    /// Lets a program start processes again once none of its running processes takes more tests.
+    /// Lets a program start processes again once none of its running processes can run further batches.
     pub(super) fn release_starts(&mut self) {
         let leases = &self.leases;
         self.delayed_starts
@@ -247,8 +246,8 @@ impl ActiveLeases {
         actions
     }
 
-    /// Ends a process whose set-up has reached its time limit. The other process may have ended meanwhile, so
-    /// waiting longer would not help.
+    /// Ends a process whose set-up has reached its time limit, even if the other process has ended in the
+    /// meantime: waiting longer would not help.
     pub(super) fn on_set_up_due(&mut self, lease: LeaseId, tests: &mut RunTests) -> Option<RunAction> {
         let (&worker, held) = self.leases.iter_mut().find(|(_, held)| held.id() == lease)?;
         let fixture = held.cancel_set_up()?;

@@ -1,4 +1,4 @@
-//! Attempts of one test: how often it may still be tried, and its result if it may not.
+//! Attempts of one test: whether it is tried again, and its result if it is not.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::{
 
 /// After this many worker deaths during a test, the test is not tried again.
 const WORKER_DEATHS_PER_TEST: u8 = 2;
-/// The same for deaths of the watchdog, which kill all workers with their tests. A test that kills the
-/// watchdog every time must be given up before the run has no watchdog left.
+/// Same limit for deaths of the watchdog, which kill all workers with their tests. A test that kills every
+/// watchdog must be given up before no watchdog is left for the run.
 const WATCHDOG_DEATHS_PER_TEST: u8 = 3;
-/// After this many successful exits of a test's own process without running the test, the test is not tried
-/// again.
+/// A test is not tried again after this many processes of the test alone have exited successfully without
+/// running it.
 const UNPRODUCTIVE_EXITS_PER_TEST: u8 = 2;
 /// After this many consecutive guard losses during a test, the test is not tried again: a test that kills its
 /// guard does so every time.
@@ -100,7 +100,7 @@ impl TestAttempts {
         (self.guard_losses.count() >= GUARD_LOSSES_PER_TEST).then(|| self.guard_losses.reason_of_test())
     }
 
-    /// Counts a process of the test alone that ended for this reason without reporting the test. Returns
+    /// Counts a process of the test alone that ended for the reason `why` without reporting the test. Returns
     /// whether the test is given up.
     pub(super) fn count_unproductive_exit(&mut self, why: NotRunReason) -> bool {
         self.unproductive_exits += u8::from(why == NotRunReason::NeverStarted);

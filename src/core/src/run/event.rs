@@ -63,12 +63,12 @@ pub struct ScheduledTest {
     pub program: ProgramId,
     /// Duration in earlier runs.
     pub weight: Option<Duration>,
-    /// Whether the test gets a process of its own, because it was requested or the test crashed in earlier
+    /// Whether the test runs alone in its process, because it was requested or the test crashed in earlier
     /// runs.
     pub is_isolated: bool,
     /// How often and when a failed test is retried.
     pub retries: RetryPolicy,
-    /// Bytes that the test's name takes on the command line.
+    /// Bytes of the test's name on the command line.
     pub selection_bytes: usize,
     /// Whether the test cannot be run at all.
     pub is_unrunnable: bool,
@@ -209,9 +209,9 @@ pub enum RunAction {
     /// Limit the current set-up of a lease. [`RunEvent::SetUpDue`] follows after the startup limit of the
     /// program, which replaces an earlier limit of the lease.
     LimitSetUp { lease: LeaseId, program: ProgramId },
-    /// End the process of a lease immediately, and return its tests without results.
+    /// End the process of a lease immediately, and put its tests without results back into the queue.
     /// [`RunEvent::LeaseEnded`] follows. The process was blocked in the set-up of a fixture that another
-    /// process of the program holds.
+    /// process of the program uses.
     ReturnTests { worker: WorkerId, program: ProgramId, fixture: String },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease that waits for its running tests
     /// may be cancelled again with [`CancelMode::Now`].

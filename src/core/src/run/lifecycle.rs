@@ -115,7 +115,7 @@ impl RunLifecycle {
         }
     }
 
-    /// Completes the run at any stage; returns what must still be done in place of the finisher.
+    /// Completes the run at any stage. Returns the work left for the coordinator in place of the finisher.
     pub(super) fn complete(&mut self, ledger: &Ledger) -> FinisherTask {
         match std::mem::replace(&mut self.stage, RunStage::Completed) {
             RunStage::Completed => FinisherTask::None,

@@ -9,18 +9,18 @@
 //! A lease whose process can run more tests is extended when its tests have ended, or ended if no tests
 //! remain. An open run accepts tests while it runs, and drains after the last of them.
 //!
-//! A test with prerequisites waits until they have their results. If a prerequisite fails that must succeed,
-//! the test is not run.
+//! A test with prerequisites waits until all of them have results. If a required prerequisite fails, the test
+//! is not run.
 //!
 //! Every test is in exactly one place: waiting (in the queue or for prerequisites), in one lease, or settled
 //! in the ledger. A worker may die at any time. The results in its journal are settled, tests that had
 //! started are rerun in isolation, and the other tests wait again.
 //!
-//! Every run ends, because everything that costs a process or a worker is counted. A process gives a test its
-//! result or an attempt, both limited by the plan. Or the process belongs to a series of exits without any
-//! report, which first makes the program's batches smaller and then gives the program up. A dead worker is
-//! counted against a test, at most twice for each test. A lost guard is counted against a test, at most three
-//! times, or against its program if no test had started.
+//! Every run ends, because every process and worker that it uses up is counted. A process either gives a test
+//! a result or an attempt, both limited by the plan, or exits without any report. A series of such exits
+//! first makes the program's batches smaller and then gives the program up. A dead worker counts against a
+//! test, at most twice for each test. A lost guard counts against a test, at most three times, or against its
+//! program if no test had started.
 
 mod active_lease;
 mod active_leases;

@@ -1,5 +1,5 @@
-//! Tests that start after others, such as the users of a fixture after its set-up. Such tests enter the queue
-//! only when the others have their results, so they hold no slot while they wait.
+//! Tests that start after others, such as the users of a fixture after its set-up. A test enters the queue
+//! only when its prerequisites have results, so it occupies no slot while it waits.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ enum PrerequisiteState {
     Open,
     /// All prerequisites have the required results.
     Met,
-    /// This prerequisite failed, and must succeed.
+    /// This prerequisite failed, and is required to succeed.
     Failed(TestId),
 }
 
@@ -22,12 +22,12 @@ pub(super) struct BlockedTests {
     open: BTreeMap<TestId, Vec<Prerequisite>>,
 }
 
-/// Tests that no longer wait for others.
+/// Tests that have stopped waiting for others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ReleasedTests {
     /// Tests whose prerequisites are met.
     pub(super) met: Vec<TestId>,
-    /// Tests with a failed prerequisite that must succeed.
+    /// Tests with a failed prerequisite that is required to succeed.
     pub(super) failed: Vec<FailedBefore>,
 }
 
@@ -75,7 +75,7 @@ impl BlockedTests {
     }
 }
 
-/// Returns the state of a test's open prerequisites, and removes the met ones, so each is checked only once
+/// Returns the state of a test's open prerequisites. Removes met prerequisites, so each is checked only once
 /// after its result.
 fn prerequisite_state(ledger: &Ledger, open: &mut Vec<Prerequisite>) -> PrerequisiteState {
     while let Some(last) = open.last() {

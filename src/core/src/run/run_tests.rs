@@ -56,7 +56,7 @@ pub(super) struct RunTests {
     /// Tests that have passed an iteration, and run again when no other test waits.
     next_round: Vec<TestId>,
     ledger: Ledger,
-    /// Whether tests may be added. No longer after the first result that is sent at the end of the run,
+    /// Whether tests may be added. Cleared by the first result that is sent only at the end of the run,
     /// because a client may wait for that result before it adds tests.
     is_open: bool,
     /// Seed of the jitter of retry delays.
@@ -64,7 +64,8 @@ pub(super) struct RunTests {
 }
 
 impl RunTests {
-    /// Returns these programs without tests; `is_open` tells whether tests may be added during the run.
+    /// Creates the state for these programs, without tests. `is_open`: whether tests may be added during the
+    /// run.
     pub(super) fn new(
         programs: Vec<ProgramCosts>,
         batch_limit: Option<Duration>,
@@ -294,8 +295,8 @@ impl RunTests {
         self.observe_duration(test, duration);
     }
 
-    /// Queues the tests that have passed an iteration, once no other test waits. Queued earlier, each would
-    /// become a batch of its own.
+    /// Queues the tests that have passed an iteration, once no other test waits. If they were queued earlier,
+    /// each would become a batch of its own.
     pub(super) fn begin_next_round(&mut self) {
         if self.next_round.is_empty() || !self.queue.is_empty() {
             return;
@@ -323,8 +324,8 @@ impl RunTests {
         self.queue.add_remainder(batch.program, rest);
     }
 
-    /// Queues a test that could not start in isolation after all others of its program. Perhaps only this
-    /// test is affected.
+    /// Puts a test that could not start in isolation after all others of its program. Perhaps only this test
+    /// is affected.
     pub(super) fn requeue_last(&mut self, test: TestId, why: NotRunReason) {
         let RunTest { planned, location, attempts } = &mut self.tests[test.index()];
         if attempts.count_unproductive_exit(why) {
@@ -335,7 +336,7 @@ impl RunTests {
     }
 
     /// Returns a test to the queue, with its new estimate, after its process was ended between two tests. A
-    /// test that had started nevertheless runs again like the others.
+    /// test that had started anyway runs again like the others.
     pub(super) fn requeue_unstarted(&mut self, test: TestId, expected: Option<Duration>) {
         let RunTest { planned, location, .. } = &mut self.tests[test.index()];
         *location = TestSituation::Waiting;
@@ -344,8 +345,8 @@ impl RunTests {
         self.queue.add_returned([(program, QueuedTest { weight, is_isolated: false, ..item })]);
     }
 
-    /// Reruns a test in isolation after a worker died during it, alone or with the watchdog, unless too many
-    /// have died.
+    /// Reruns a test in isolation after a worker died during it, alone or with the watchdog. Gives the test
+    /// up after too many deaths.
     pub(super) fn rerun_after_death(&mut self, test: TestId, is_with_watchdog: bool) {
         match self.tests[test.index()].attempts.count_death(is_with_watchdog) {
             Some(why) => self.synthesize(test, why),

@@ -1,7 +1,6 @@
 //! Set-ups of session fixtures in one process. If a set-up makes no progress while another process of the
-//! program has set up the same fixture, it waits for something that the other process holds, such as a port.
-//! Then the process is ended, its tests return to the queue, and the program runs in one process from then
-//! on.
+//! program has set up the same fixture, it probably waits for a resource of the other process, such as a
+//! port. The process is then ended, its tests return to the queue, and the program is limited to one process.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +8,7 @@ use crate::SetUpProgress;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct LeaseSetUps {
-    /// Fixtures that are being set up. Each is set up on behalf of the previous one, so the last one is
+    /// Fixtures that are being set up. Each fixture is needed by the previous one, so the last one is
     /// current.
     standing: Vec<String>,
     done: BTreeSet<String>,

@@ -1,5 +1,5 @@
-//! State of a run, composed of its tests, leases, workers and stages. Each event goes to the parts that it
-//! concerns; then everything that has become due is done.
+//! State of a run, composed of its tests, leases, workers and stages. Each event updates the parts that it
+//! concerns; then all actions that have become due are returned.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ impl RunState {
         self.advance(None)
     }
 
-    /// Handles one event, and returns the resulting actions. A stale event changes nothing: from a worker
-    /// known to be dead, about a lease that has ended, or repeated.
+    /// Handles one event, and returns the resulting actions. A stale event changes nothing: an event from a
+    /// dead worker, about an ended lease, or a repeated event.
     #[must_use]
     pub fn handle(&mut self, event: RunEvent) -> Vec<RunAction> {
         // The event updates its part of the state. Events that cannot make anything else due return here.
@@ -117,7 +117,7 @@ impl RunState {
                 self.lifecycle.stop(NotRunReason::TimeLimitReached, CancelMode::Now);
             }
         }
-        // Then everything that has become due is done. A waiting process is remembered for one event only.
+        // All actions that have become due follow. A waiting process is remembered for one event only.
         let mut actions = self.advance(free);
         self.workers.forget_waiting_process();
         if let Some((test, delay)) = delayed.filter(|(test, _)| self.tests.is_delayed(*test)) {
@@ -203,7 +203,7 @@ impl RunState {
 
     /// Completes the run immediately, without a finisher and therefore without workers. Leases and unproven
     /// streams are settled from `stream`, and all other tests are recorded as not run for lack of workers.
-    /// Returns what must still be done in place of the finisher; the run is complete afterwards.
+    /// Returns the work left for the coordinator in place of the finisher.
     pub fn complete_without_finisher(
         &mut self,
         mut stream: impl FnMut(WorkerId) -> LostStream,
@@ -322,7 +322,8 @@ impl RunState {
         }
     }
 
-    /// Does everything that is due after an event. `free` is a worker left without a lease by the event.
+    /// Returns all actions that have become due after an event. `free` is a worker that the event left
+    /// without a lease.
     fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.leases.release_starts();
@@ -346,7 +347,7 @@ impl RunState {
                     self.leases.cancel(self.lifecycle.cancel_mode(), &mut actions);
                 }
             }
-            // A process may have been told to end.
+            // The steps above may have ended a process.
             self.leases.release_starts();
             if self.lifecycle.is_assigning() {
                 self.request_workers(&mut actions);
