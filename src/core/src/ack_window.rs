@@ -20,12 +20,13 @@ pub struct WindowLimits {
     pub changes: usize,
     /// Bytes in a window.
     pub bytes: usize,
-    /// Barriers that may be open while the client answers.
+    /// Maximum number of open barriers while the client answers.
     pub open: usize,
 }
 
 impl Default for WindowLimits {
-    /// Limits without measurable cost for real clients. A client's queue stays below about 2,000 changes.
+    /// These limits cost real clients no measurable time. They keep a client's queue below about 2,000
+    /// changes.
     fn default() -> Self {
         Self { changes: 640, bytes: 256 << 10, open: 2 }
     }
@@ -104,7 +105,7 @@ impl AckWindow {
         self.window_changes += changes;
         self.window_bytes += bytes;
         let is_full = self.window_changes >= self.limits.changes || self.window_bytes >= self.limits.bytes;
-        // More barriers than allowed would not help with a client that may not answer.
+        // A client that may not answer gets no more barriers than the limit: they would not make it answer.
         (is_full && self.open.len() < self.limits.open).then(|| self.open_barrier())
     }
 
@@ -133,15 +134,16 @@ impl AckWindow {
         }
     }
 
-    /// Allows updates although the client has not answered. Only call this on the last remaining route:
-    /// otherwise, updates take another route, which keeps their order.
+    /// Allows updates before the client has answered. Call this only if no other route is left, because
+    /// another route would preserve the order.
     pub fn send_unopened(&mut self) {
         if self.answers == AnswerState::Unknown {
             self.answers = AnswerState::Silent;
         }
     }
 
-    /// Records that the client has not answered in time. Sending stops waiting for it until it answers again.
+    /// Records that the client has not answered in time. Updates are sent without windows until it answers
+    /// again.
     pub fn on_answer_overdue(&mut self) {
         self.answers = AnswerState::Silent;
     }

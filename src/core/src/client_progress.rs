@@ -1,7 +1,7 @@
 //! A client's answers on all its connections, and how long to wait for an answer on one of them.
 //!
-//! A client may handle all its connections in one queue, so messages on other connections may come first: any
-//! answer is progress. After one timeout, the client does not get the full timeout again on each connection.
+//! A client may handle all its connections in one queue, so an answer on any connection counts as progress.
+//! After one timeout, the other connections do not each wait for the full timeout.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ pub struct LastAnswer(pub Duration);
 /// Timeouts for the answers of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerLimits {
-    /// Timeout of the client's first answer. Only the route of the results depends on it.
+    /// Timeout for the client's first answer. Only the route of the results depends on it.
     pub first: Duration,
-    /// Timeout of every later answer.
+    /// Timeout for every later answer.
     pub next: Duration,
 }
 
@@ -26,7 +26,7 @@ pub struct ClientAnswers {
     pub last: Option<LastAnswer>,
     /// Time of the last timeout.
     pub given_up: Option<Duration>,
-    /// Whether the client has answered a barrier that uses the method of updates, or a log request.
+    /// Whether the client has answered a log request, or a barrier that uses the method of updates.
     pub answers_bound_methods: bool,
     /// Whether the client has answered a log request; `None` if unknown.
     pub answers_log_requests: Option<bool>,
@@ -41,19 +41,19 @@ pub enum OverdueDecision {
     /// The client has answered elsewhere within the timeout: wait for the rest of the timeout, counted from
     /// that answer.
     WaitOn(Duration),
-    /// The client has answered nowhere.
+    /// The client has not answered on any connection.
     GiveUp,
 }
 
 impl ClientAnswers {
-    /// Returns whether the client has answered nothing since its last timeout.
+    /// Returns whether the client has not answered since its last timeout.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.given_up.is_some_and(|given_up| self.last.is_none_or(|LastAnswer(at)| at <= given_up))
     }
 
-    /// Returns the timeout for opening a connection. Nothing is sent before the connection is open, so giving
-    /// it up loses nothing: after an unanswered timeout, the limit is zero.
+    /// Returns the timeout for opening a connection. The timeout is zero if the client has stopped answering:
+    /// nothing is sent before the connection is open, so giving it up loses nothing.
     #[must_use]
     pub fn opening_limit(&self, limits: AnswerLimits) -> Duration {
         match self.last {
@@ -63,8 +63,8 @@ impl ClientAnswers {
         }
     }
 
-    /// Returns the timeout of an answer on an open connection. After the client has stopped answering on one
-    /// connection, the others do not each cost the whole timeout.
+    /// Returns the timeout for an answer on an open connection. Once the client has stopped answering on one
+    /// connection, the timeout on the others is shorter.
     #[must_use]
     pub fn answer_limit(&self, limits: AnswerLimits) -> Duration {
         if self.has_stopped() { limits.first.min(limits.next) } else { limits.next }
@@ -77,8 +77,8 @@ impl ClientAnswers {
         self.accepts_unknown_methods && !self.answers_bound_methods
     }
 
-    /// Decides what follows at the time `now` of the monotonic clock, when `limit` has passed on one
-    /// connection.
+    /// Decides whether to keep waiting after `limit` has passed on one connection. `now` is a time of the
+    /// monotonic clock.
     #[must_use]
     pub fn on_overdue(&self, now: Duration, limit: Duration) -> OverdueDecision {
         let rest = self.last.and_then(|LastAnswer(at)| limit.checked_sub(now.saturating_sub(at)));

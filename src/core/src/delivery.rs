@@ -1,5 +1,5 @@
-//! Delivery of the end of a run by its finisher: the order and route of the pending updates and the
-//! completion, and the pending updates after the coordinator has died.
+//! Delivery of the end of a run by its finisher: order and route of the pending updates and the completion.
+//! After the coordinator has died, also decides which updates are pending.
 //!
 //! ```text
 //! due ──► own connection ──proof──► announced ──► completion ──proof──► done
@@ -21,12 +21,12 @@ use crate::{TestId, WorkerId};
 /// State of the finisher's connection to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinisherConnection {
-    /// Not dialled yet, or closed in order.
+    /// Not dialled yet, or closed cleanly.
     Closed,
     /// Connected.
     Open,
-    /// No port was offered, or data sent there may be lost: only the coordinator's connection is used from
-    /// now on.
+    /// The client offered no port, or data sent there may be lost. From now on, only the coordinator's
+    /// connection is used.
     Relayed,
 }
 
@@ -48,16 +48,16 @@ pub enum DeliveryStep {
     SendDue(DeliveryRoute),
     /// Wait until the client confirms the barrier on the finisher's connection; fails if the client does not.
     Prove,
-    /// Give up the finisher's connection. This proves nothing.
+    /// Give up the finisher's connection. The sent messages stay unproven.
     GiveUp,
-    /// Tell the coordinator that only the completion is missing; fails if the coordinator is gone, which
-    /// changes nothing.
+    /// Report to the coordinator that only the completion is missing. Failure means that the coordinator is
+    /// gone, and is ignored.
     Announce,
     /// Send the completion; fails if the route is broken.
     SendCompletion(DeliveryRoute),
-    /// Wait until the client confirms a barrier sent after the completion on the own connection; fails if the
-    /// client does not. Without this barrier, the client could handle the response of the run, which comes on
-    /// another connection, before the completion.
+    /// Wait until the client confirms a barrier sent after the completion on the finisher's connection; fails
+    /// if the client does not. Without this barrier, the client could handle the run's response, which
+    /// arrives on another connection, before the completion.
     ProveCompletion,
 }
 
@@ -73,7 +73,7 @@ pub enum StepResult {
 /// Result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryResult {
-    /// Over the own connection, with proof.
+    /// Over the finisher's connection, with proof.
     Directly,
     /// Through the coordinator, whose connection preserves the order.
     Relayed,
@@ -151,7 +151,8 @@ impl Delivery {
             (DeliveryPhase::Dialling, Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
             }
-            // Send what is due and prove it. Without proof, everything is resent through the relay, if any.
+            // Send what is due and prove it. Without proof, resend everything through the relay, if there is
+            // one.
             (DeliveryPhase::SendingDue(DeliveryRoute::Direct), Ok) => {
                 (self.connection, DeliveryPhase::ProvingDue)
             }
@@ -243,7 +244,7 @@ pub enum JournalMark {
 /// State of a test without a result on any stream after the coordinator has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UnfinishedTest {
-    /// The provisional result is final, because nothing can replace it any more.
+    /// The provisional result becomes final, because no later attempt will replace it.
     Provisional,
     /// The test was running.
     Interrupted,
@@ -254,8 +255,8 @@ pub enum UnfinishedTest {
 /// Pending deliveries of a run whose coordinator has died.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OrphanedRunDue {
-    /// Journals to send again, each from a position. All are sent from the first record, because nobody knows
-    /// what the client has received.
+    /// Journals to resend, each with its start position. All are resent from the first record, because it is
+    /// unknown which records the client has received.
     pub resend: Vec<(WorkerId, u64)>,
     /// Tests without a result on any stream.
     pub unfinished: Vec<(TestId, UnfinishedTest)>,

@@ -37,7 +37,7 @@ fn text_without_iteration(exit: &ExitReason) -> String {
             let text = format!("the process exited with code {code} before the test ended");
             match &exit.detail {
                 None => text,
-                // A sanitizer's report is the message; the exit of the process only follows from it.
+                // A sanitizer's report is the message; the exit is only its consequence.
                 Some(detail) if detail.contains("Sanitizer: ") => format!("{detail}\n{text}"),
                 Some(detail) => format!("{text} ({detail})"),
             }
@@ -124,14 +124,14 @@ pub fn attempts_text(attempts: &[Attempt]) -> String {
 /// Line before the messages of earlier attempts.
 const EARLIER_ATTEMPTS: &str = "earlier attempts:\n";
 
-/// Returns the part of a [`shown_message`] that is about the result itself, without earlier attempts.
+/// Returns a [`shown_message`] without the messages of earlier attempts.
 #[must_use]
 pub fn without_earlier_attempts(message: &str) -> &str {
     message.split_once(EARLIER_ATTEMPTS).map_or(message, |(own, _)| own)
 }
 
-/// Returns the message of a result, followed by the messages of its earlier attempts. A flaky test shows
-/// those in its output instead ([`shown_stdout`]).
+/// Returns the message of a result, followed by the messages of its earlier attempts. A flaky test shows them
+/// in its output instead ([`shown_stdout`]).
 #[must_use]
 pub fn shown_message(result: &TestResult) -> Option<Cow<'_, str>> {
     let message = result.message();
@@ -159,8 +159,8 @@ pub fn shown_stdout(result: &TestResult) -> Option<Cow<'_, str>> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the standard error of a result, followed by a note on leaked processes: every client shows
-/// standard error.
+/// Returns the standard error of a result, followed by a note on leaked processes. The note is here because
+/// every client shows standard error.
 #[must_use]
 pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
     let stderr = result.stderr.as_str();
@@ -171,9 +171,9 @@ pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
     Some(format!("{stderr}{border}{}", leak_note(&result.leaked)).into())
 }
 
-/// Returns the stack trace of a result: from a failure if it has one, otherwise the captured one. Without
-/// either, returns the locations of the failures, one per line, if there are several or the test has a
-/// location of its own.
+/// Returns the stack trace of a failure if there is one, otherwise the captured stack trace. Without either,
+/// returns the locations of the failures, one per line, if there are several or the test has a location of
+/// its own.
 #[must_use]
 pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_, str>> {
     let of_failure = result.failures.iter().find_map(|failure| failure.stack.as_deref());
@@ -195,7 +195,7 @@ pub fn program_name(command: &str, name: Option<&str>) -> String {
     let program = command.split(' ').next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
     match name {
-        // A path may contain spaces, and the system knows a script by the script's own, shortened name.
+        // A path may contain spaces, and the kernel reports a script by its own name, truncated.
         Some(name) if !name.is_empty() && !program.trim_start_matches('[').starts_with(name) => {
             name.to_owned()
         }

@@ -54,7 +54,7 @@ pub struct ResultStream {
     pub sent: u64,
     /// Results that the client is proven to have.
     pub proven: u64,
-    /// Whether the state is final: no more will become known about the stream.
+    /// Whether the stream is closed, so that its state is final.
     pub is_closed: bool,
 }
 
@@ -102,7 +102,8 @@ impl Ledger {
         self.open += added;
     }
 
-    /// Opens a worker's stream, because it may carry a message of this run, even if only the start of a test.
+    /// Opens a worker's stream, which may carry messages of this run from now on, even if only the start of a
+    /// test.
     pub(crate) fn open_stream(&mut self, worker: WorkerId) {
         self.streams.entry(worker).or_default();
     }
@@ -110,7 +111,7 @@ impl Ledger {
     /// Records a result that is on a worker's stream.
     ///
     /// # Errors
-    /// The test already has a result. The ledger is unchanged, except that the stream has carried one more.
+    /// The test already has a result. The ledger is unchanged, except that the stream counts one more result.
     pub fn settle(
         &mut self,
         test: TestId,

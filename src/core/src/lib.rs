@@ -1,5 +1,5 @@
 //! Heeler's shared types and pure decisions. This crate has no I/O and no clock, and depends on no other
-//! crate of ours: values in, decisions out, so every case can be tested.
+//! Heeler crate: values in, decisions out, so every case can be tested.
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
@@ -7,7 +7,7 @@
 //! - [`system_facts`]: facts about processes and their machine.
 //! - [`describe`]: English texts for outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
-//! - [`SourceRequest`]: a source of test programs as users name it.
+//! - [`SourceRequest`]: a user's request for a source of test programs.
 //! - [`batching`]: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
 //! - [`Iteration`]: the repetition of a test; [`RetryPolicy`]: retries of failed ones, and their delays.
@@ -18,7 +18,7 @@
 //! - [`delivery`]: delivery of the end of a run, and pending results after the coordinator has died.
 //! - [`Slots`]: the unit of leases and shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
-//! - [`silence`]: stopped processes of ours.
+//! - [`silence`]: handling of stopped Heeler processes.
 
 pub mod ack_window;
 pub mod batching;

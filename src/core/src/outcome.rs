@@ -10,7 +10,7 @@ use crate::TestId;
 pub enum Outcome {
     /// The framework reported a pass at the first attempt.
     Passed,
-    /// The test passed after an attempt that did not.
+    /// The test passed after at least one unsuccessful attempt.
     Flaky,
     /// The framework skipped the test.
     Skipped,
@@ -20,9 +20,9 @@ pub enum Outcome {
     TimedOut,
     /// The idle timeout expired: the test used no CPU time and wrote no output.
     Idle,
-    /// A signal, or the language's runtime, ended its process.
+    /// A signal, or the language's runtime, ended the test's process.
     Crashed,
-    /// The process exited by itself before the test had ended.
+    /// The process exited by itself before the test ended.
     ExitedEarly,
     /// The process was killed because of its memory use.
     OutOfMemory,
@@ -54,8 +54,8 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the test has no result of its own: it did not run to its end, for reasons outside the
-    /// test.
+    /// Returns whether the test has no result of its own, because it did not run to its end for reasons
+    /// outside the test.
     #[must_use]
     pub fn lacks_result(self) -> bool {
         matches!(self, Self::Lost | Self::Interrupted | Self::Cancelled | Self::NotRun(_))
@@ -109,12 +109,12 @@ pub enum NotRunReason {
         /// Consecutive processes, each with one test, that died this way.
         deaths: u32,
     },
-    /// The program started no test within its startup limit, which grew each time.
+    /// The program started no test within its startup limit, which was raised for each attempt.
     StartTimedOut {
         /// Number of attempts.
         attempts: u32,
     },
-    /// The program kept exiting successfully without running the test, the last time in a process of its own.
+    /// The program kept exiting successfully without running the test, even when started for this test alone.
     NeverStarted,
     /// The worker died twice during the test.
     WorkerDied,
@@ -123,7 +123,7 @@ pub enum NotRunReason {
         /// Number of processes lost this way.
         losses: u32,
         loss: GuardLoss,
-        /// Whether the test had started in any of them: then it may have a result.
+        /// Whether the test had started in any of these processes. If so, it may have a result.
         has_begun: bool,
     },
     /// The guards of the program's processes were lost before any of its tests had started.
@@ -132,9 +132,9 @@ pub enum NotRunReason {
         losses: u32,
         loss: GuardLoss,
     },
-    /// A test failed that must succeed before this one, such as the set-up of a fixture.
+    /// A required prerequisite failed, such as the set-up of a fixture.
     PrerequisiteFailed {
-        /// The test that failed.
+        /// The failed prerequisite.
         test: TestId,
     },
     /// Workers kept dying, or no worker could be started.
@@ -156,7 +156,7 @@ impl NotRunReason {
 pub enum SynthesizedResult {
     /// The test never ran.
     NotRun(NotRunReason),
-    /// The provisional result is final, because nothing can replace it any more.
+    /// The provisional result becomes final, because no later attempt will replace it.
     Provisional(ProvisionalReason),
 }
 
@@ -173,8 +173,8 @@ impl SynthesizedResult {
     }
 }
 
-/// How a guard was lost. A lost guard ends before it reports the end of its test process, and that process
-/// ends with it. The loss is not evidence against the tests of the process.
+/// How a guard was lost. A lost guard ended before it reported the end of its test process, and that process
+/// ended with it. The tests of the process are not blamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuardLoss {
@@ -191,7 +191,7 @@ pub enum GuardLoss {
 }
 
 impl GuardLoss {
-    /// Returns one description for this loss and another.
+    /// Combines this loss with another; `Unknown` if they differ.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::Unknown }
@@ -206,7 +206,7 @@ pub enum SetUpProgress {
     Failed,
 }
 
-/// How the process of a lease ended, as far as decisions depend on it.
+/// How the process of a lease ended. Distinguishes only what decisions depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LeaseOutcome {
     /// The framework reported the end of its run.

@@ -41,7 +41,7 @@ pub enum RunRecord {
     ProcessStarted(ProcessStart),
     /// A process for tests has ended.
     ProcessEnded(ProcessEnd),
-    /// A process sets up a fixture that it keeps until the process ends.
+    /// Progress in setting up a fixture that lives as long as its process.
     SetUp { fixture: String, progress: SetUpProgress },
     /// The set-up or tear-down of a suite failed outside its tests.
     FixtureFailed {
@@ -80,7 +80,7 @@ pub struct TestStart {
     pub test: TestId,
     /// Milliseconds since 1970 (UTC).
     pub started_ms: u64,
-    /// Whether the test has already started in this run without a result.
+    /// Whether the test has started before in this run, without a result.
     pub is_again: bool,
 }
 
@@ -96,7 +96,7 @@ pub enum NextRun {
 /// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// The test that the line is about.
+    /// The test concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestId>,
     pub severity: Severity,
@@ -205,7 +205,7 @@ impl ProgramFailure {
     }
 }
 
-/// Set-up or tear-down of a suite, with the framework's name for it.
+/// Set-up or tear-down of a suite, as named by the framework.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SuiteFixture {

@@ -1,5 +1,5 @@
 //! Decides whether a finisher dials its client again after the coordinator's death. No other route is left
-//! then, so a connection that the client drops is replaced while the client's port listens.
+//! then, so a dropped connection is replaced as long as the client's port listens.
 //!
 //! ```text
 //! dial ──► due results ──proof──► completion ──acknowledged──► delivered
@@ -7,8 +7,9 @@
 //!   └───────────┴── after a pause ───┘        port closed, or dropped too often ──► given up
 //! ```
 //!
-//! Proven messages are not sent again: after the due results are proven, only the completion is. A completion
-//! that the client's kernel has acknowledged is never sent again, because a client must not receive it twice.
+//! Proven messages are not sent again: once the due results are proven, only the completion is sent. A
+//! completion that the client's kernel has acknowledged is never resent, because a client must not receive it
+//! twice.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum pause. All pauses together are shorter than the finish timeout.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// Progress of a finish on one connection.
+/// How far the delivery got on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConnectionEnd {
     /// Nothing listens on the client's port.
@@ -51,7 +52,7 @@ pub enum GiveUpReason {
 pub enum AfterConnection {
     /// The run is delivered.
     Done,
-    /// Dial again after this pause. Unless proven, the due results precede the completion.
+    /// Dial again after this pause. If `has_due`, the due results are sent before the completion.
     Redial { pause: Duration, has_due: bool },
     /// Stop dialling.
     GiveUp(GiveUpReason),
@@ -71,7 +72,7 @@ impl RedialState {
         Self { dials: 0, has_due }
     }
 
-    /// Decides what follows the end of a connection.
+    /// Decides what to do when a connection has ended.
     #[must_use]
     pub fn on_connection_end(&mut self, end: ConnectionEnd) -> AfterConnection {
         self.dials += 1;

@@ -1,4 +1,4 @@
-//! Decides when a silent process of ours is continued (SIGCONT), and when it is replaced.
+//! Decides when a silent Heeler process is continued (SIGCONT), and when it is replaced.
 //!
 //! ```text
 //! heard ── limit ──► continue ── limit ──► replace
@@ -6,10 +6,9 @@
 //!   └────────────────────┘
 //! ```
 //!
-//! Processes of ours send a heartbeat at least every few seconds. A silent process may be stopped, because
+//! Heeler's processes send a heartbeat at least every few seconds. A silent process may be stopped, because
 //! any test can stop its parents; SIGCONT continues it. A process that is still stopped, or stopped again, is
-//! killed, and its successor takes over. A silent process that is not stopped is left alone: the machine or
-//! its disk is busy.
+//! killed and replaced. A silent process that is not stopped is left alone: the machine or its disk is busy.
 
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ const LATE_CHECK: Duration = Duration::from_secs(1);
 pub enum SilenceStep {
     /// Send SIGCONT.
     Continue,
-    /// Kill the process; its successor takes over.
+    /// Kill the process; a new one replaces it.
     Replace,
 }
 
@@ -56,8 +55,8 @@ impl SilenceWatch {
         self.check_at = now + SILENCE_LIMIT;
     }
 
-    /// Decides after a time without a message. A process that is not stopped is only slow: killing it would
-    /// rerun all its tests. A later stop counts as its first.
+    /// Decides what to do after a period of silence. A process that is not stopped is only slow: killing it
+    /// would rerun all its tests. If it is stopped later, that counts as the first time.
     pub fn on_check(&mut self, now: Duration, is_stopped: impl FnOnce() -> bool) -> Option<SilenceStep> {
         let due_at = self.check_at;
         if now < due_at {

@@ -1,4 +1,5 @@
-//! Sources of test programs, as the configuration, the command line and manifests name them.
+//! Requests for sources of test programs, as written in the configuration, on the command line and in
+//! manifests.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::OsText;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SourceRequest {
-    /// Name of the source in the registry of the command line, such as `cargo`.
+    /// Registered name of the source, such as `cargo`.
     pub source: String,
     /// Arguments for the source. Only the source knows their meaning.
     pub arguments: Vec<OsText>,

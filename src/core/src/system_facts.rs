@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Divisor: free memory below this part of the total is too little.
+/// Divisor: a machine is short of memory if less than this fraction of its memory is available.
 const SHORT_MEMORY_DIVISOR: u64 = 20;
 /// A machine is short of memory if its processes wait for memory in more than this share of the time, in
 /// hundredths of a percent.
@@ -14,7 +14,7 @@ const SHORT_MEMORY_STALL: u32 = 1000;
 /// Facts about a process other than its command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessFacts {
-    /// Name in the system, at most 15 bytes.
+    /// Process name reported by the kernel, at most 15 bytes.
     pub name: String,
     /// Time since its start, in whole seconds.
     pub age_s: u64,

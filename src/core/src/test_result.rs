@@ -22,8 +22,8 @@ pub struct TestResult {
     /// Number of the worker that ran the test, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// Reason of the outcome if it is not a failure reported by the framework: why the test was skipped or
-    /// not run, how its process died, or which limit expired.
+    /// Reason of an outcome that is not a failure reported by the framework: why the test was skipped or not
+    /// run, how its process died, or which limit expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Failures that the framework reported, in order.
@@ -68,7 +68,7 @@ pub struct TestResult {
     /// Number of finished iterations, including the last one, if the test was to run more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
-    /// Answer of the test in base64, if its framework passes answers on.
+    /// Answer of the test in base64, if its framework forwards answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// Shell command line that runs the test in isolation.
@@ -112,7 +112,7 @@ impl TestResult {
         Self { reason: Some(reason.into()), ..Self::new(outcome) }
     }
 
-    /// Returns the final result made from an attempt that nothing can replace any more; `note` says why.
+    /// Turns the last attempt into the final result; `note` says why no attempt follows.
     #[must_use]
     pub fn from_last_attempt(attempt: &Attempt, note: &str) -> Self {
         Self {
@@ -148,8 +148,8 @@ impl TestResult {
         Some(message)
     }
 
-    /// Returns the first failure if it has an expected or an actual value. The values of later failures do
-    /// not belong to the message and location that are shown first.
+    /// Returns the first failure if it has an expected or an actual value. Values of later failures would not
+    /// match the message and location that are shown first.
     #[must_use]
     pub fn failed_comparison(&self) -> Option<&Failure> {
         self.failures.first().filter(|failure| failure.expected.is_some() || failure.actual.is_some())
@@ -273,7 +273,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the files of the attempt: those collected for it, then those that the test attached.
+    /// Returns the files of the attempt: first the diagnostics, then files that the test attached.
     pub fn files(&self) -> impl Iterator<Item = DiagnosticsFile> + '_ {
         own_files(self.diagnostics.as_deref(), &self.attached)
     }
