@@ -15,11 +15,11 @@ use crate::scheduler::RequestNumber;
 const GATHER_FOR: Duration = Duration::from_millis(10);
 /// Number of cases that start a run without further waiting. Larger runs save nothing.
 const RUN_CASES: usize = 256;
-/// Maximum number of open cases. Beyond it, no more requests are read: the suite holds back the rest, and
-/// memory stays bounded. Several times more than any number of slots works on.
+/// Maximum number of open cases. Beyond it, no more requests are read, which bounds memory: the suite keeps
+/// the rest. The limit is several times the number of cases that can run at once.
 const OPEN_CASES: usize = 4096;
 
-/// A case without an answer so far.
+/// A case that has not been answered.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OpenCase {
     pub(super) request: ClientRequest,
@@ -42,11 +42,11 @@ pub(super) struct Assignment {
     pub(super) run: RequestNumber,
     /// Whether the run is new. Otherwise the cases are added to it.
     pub(super) is_new: bool,
-    /// A run that accepts no more cases.
+    /// The run that this assignment closed, if any.
     pub(super) closed: Option<RequestNumber>,
 }
 
-/// The open cases. Times are relative to any fixed instant.
+/// The open cases. Times are relative to an arbitrary fixed instant.
 #[derive(Debug, Default)]
 pub(super) struct Cases {
     gathered: Vec<OpenCase>,
@@ -86,7 +86,7 @@ impl Cases {
         !self.is_ended && self.gathered.len() + open < OPEN_CASES
     }
 
-    /// Returns when the collected cases become a run; `None` without any.
+    /// Returns when the collected cases become a run; `None` if there are none.
     pub(super) fn due_at(&self) -> Option<Duration> {
         let since = self.gathering_since?;
         let is_full = self.is_ended || self.gathered.len() >= RUN_CASES;

@@ -1,14 +1,14 @@
-//! Estimates how long cases take from cases that have ended. All runs of the session are planned with these
+//! Estimates the durations of cases from ended cases. All runs of the session are planned with these
 //! estimates.
 
 use std::{collections::HashMap, time::Duration};
 
 /// Assumed duration of a case of an unknown suite. Most cases take a few milliseconds.
 const ASSUMED_CASE: Duration = Duration::from_millis(10);
-/// Number of durations kept per suite of cases, latest only.
+/// Number of durations kept per suite of cases: the latest ones.
 const SAMPLES: usize = 64;
-/// Quantile of the samples used as the estimate. A low one, because the first case of each process includes
-/// its start, and fewer than half of the samples are first cases.
+/// Quantile of the samples used as the estimate. The quantile is low because the first case of each process
+/// includes the process start, and fewer than half of the samples are first cases.
 const QUANTILE: (usize, usize) = (1, 4);
 
 /// Durations of ended cases, by suite (the first part of a case's name).

@@ -41,7 +41,7 @@ pub enum ListCasesError {
 /// Returns the cases of a suite without running them: each is answered with an error.
 ///
 /// # Errors
-/// The suite writes something else, or does not accept the answers.
+/// The suite writes something other than requests, or does not accept the answers.
 ///
 /// Cancel safe: no, because the cases that have been read are lost.
 pub async fn list_cases(

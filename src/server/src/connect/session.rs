@@ -69,8 +69,8 @@ pub(super) async fn serve(
 struct ConnectSession {
     options: SessionOptions,
     client: RunClient,
-    /// While an answer waits to be sent, no further result is taken. A suite that reads slowly slows the run
-    /// but loses nothing.
+    /// While an answer waits to be sent, no further result is handled. A suite that reads slowly slows the
+    /// run but loses nothing.
     link: SessionLink<MessageDecoder>,
     /// Whether the input ended in the middle of a request.
     is_input_cut: bool,

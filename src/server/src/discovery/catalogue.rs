@@ -52,7 +52,7 @@ pub enum ListingState {
         start: Duration,
         /// How the listing process failed after it had listed all tests.
         failure: Option<Arc<str>>,
-        /// Problems of the program that prevent none of its tests from running.
+        /// Problems of the program that do not prevent its tests from running.
         warnings: Arc<[String]>,
         process: ProcessTraits,
     },
@@ -78,7 +78,7 @@ pub struct ProgramListing {
     pub start: Duration,
     /// How the listing process failed after it had listed all tests, as one sentence.
     pub failure: Option<String>,
-    /// Problems of the program that prevent none of its tests from running.
+    /// Problems of the program that do not prevent its tests from running.
     pub warnings: Vec<String>,
     /// Files and directories besides the program whose change may change its tests.
     pub depends_on: Vec<OsText>,
@@ -334,8 +334,8 @@ impl Catalogue {
         groups
     }
 
-    /// Returns the source file and first line of a group, if all of its tests are in one file. Selection does
-    /// not matter.
+    /// Returns the source file and first line of a group if all of its tests, selected or not, are in one
+    /// file.
     #[must_use]
     pub(crate) fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
         self.group_locations.get(uid)

@@ -18,7 +18,7 @@ use super::{Catalogue, ProgramListing};
 use crate::pool::WorkerPool;
 
 /// Worker start attempts per slot before discovery fails. More than one, because a worker killed from outside
-/// must not cost a program its listing.
+/// must not make a program's listing fail.
 const START_ATTEMPTS_PER_SLOT: usize = 4;
 /// Attempts to list a program before giving up because its workers keep dying. Without a listing all of its
 /// tests are lost, so one or two workers killed for unrelated reasons must not matter.

@@ -1,7 +1,7 @@
 //! Test discovery: lists programs and their tests.
 //!
 //! - `catalogue`: programs and tests by uid; pure.
-//! - `file_identity`: what changes when a program is rebuilt.
+//! - `file_identity`: file metadata that changes when a program is rebuilt.
 //! - `group_locations`: source locations of groups; pure.
 //! - `lister`: lists programs through workers.
 //! - `program_finder`: rebuilds or finds the programs of an open session.

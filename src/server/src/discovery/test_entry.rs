@@ -129,7 +129,8 @@ impl TestEntry {
                 .collect(),
             selector: self.selector.as_deref().map(str::to_owned),
             timeout_ms: self.timeout_ms.map(|limit| u64::from(limit.get())),
-            // For a repeated test, `unrunnable` may be the ambiguity instead of a reason from the listing.
+            // For a repeated test, `unrunnable` may describe the ambiguity instead of a reason from the
+            // listing.
             broken: self.unrunnable().filter(|_| !self.is_repeated()).map(str::to_owned),
             variant: self.variant.clone(),
         }
@@ -163,7 +164,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let reported = listed.reported_file.as_ref().filter(|reported| ends_file(reported));
         let reported_bytes = reported.and_then(|text| NonZeroU16::new(u16::try_from(text.len()).ok()?));
         let mut traits = listed.traits;
-        // All frameworks use the same trait, so that filters and `--run-ignored` find these tests.
+        // Use the same trait for all frameworks, so filters and `--run-ignored` find these tests.
         if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
             traits.push(TraitPair { name: key::IGNORED_TRAIT.to_owned(), value: String::new() });
         }

@@ -73,8 +73,8 @@ pub async fn dial(host: &str, port: u16) -> Result<PromptTcpStream, ListenError>
     })
 }
 
-/// Returns standard input and output as one stream. Starts their threads now, so that running out of threads
-/// later blocks neither direction.
+/// Returns standard input and output as one stream. Starts their threads now: if no thread could be started
+/// later, one direction would block.
 ///
 /// # Errors
 /// The system can't start the threads.
@@ -385,7 +385,7 @@ impl<C: Into<NewConnection>> ConnectionSet<C> for SessionSet {
     fn has_room(&self) -> bool {
         match self.policy() {
             ConnectionPolicy::Concurrent => self.running.len() < MAX_SESSIONS,
-            // Accept another connection in order to close it, so that its client does not wait.
+            // Accept another connection only to close it: its client should not wait.
             ConnectionPolicy::OneAtATime => self.waiting.is_none(),
         }
     }

@@ -68,7 +68,7 @@ pub trait FrontEnd: Debug + Sync {
     }
 
     /// Returns whether each listing first builds or finds the programs. Sessions then begin without programs,
-    /// so that the first answer does not wait for a build.
+    /// and the first answer does not wait for a build.
     fn finds_programs_for_each_listing(&self) -> bool {
         false
     }
@@ -105,7 +105,7 @@ pub enum Announcement {
 /// A boxed future of a port service.
 pub type PortFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Serves the connections of a TCP port that are not sessions of their own.
+/// Serves the connections of a TCP port where a connection is not a session.
 pub trait PortService: Debug + Send + Sync {
     /// Serves a connection until it ends or the server stops.
     fn serve(self: Arc<Self>, connection: TcpConnection, stopped: StopSignal) -> PortFuture<'static>;
@@ -115,10 +115,10 @@ pub trait PortService: Debug + Send + Sync {
         Box::pin(pending())
     }
 
-    /// Ends the state shared by the connections, once the server stops.
+    /// Ends the state shared by the connections once the server stops.
     fn end(&self) -> PortFuture<'_>;
 
-    /// Returns how long connections may take to end after that.
+    /// Returns the time limit for connections to end after `end`.
     fn finish_limit(&self) -> Duration;
 }
 
@@ -214,7 +214,7 @@ pub enum SessionCommand {
     Pause(oneshot::Sender<()>),
     /// Resumes stopped test processes.
     Resume,
-    /// Ends the session as `exit` does.
+    /// Ends the session like the client's `exit`.
     Exit,
 }
 

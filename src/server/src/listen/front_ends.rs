@@ -1,4 +1,4 @@
-//! The list of front ends. To add one, create a module beside `mtp` and add it here.
+//! The list of front ends. To add one, create a module next to `mtp` and add it here.
 
 use super::FrontEnd;
 #[cfg(feature = "connect")]

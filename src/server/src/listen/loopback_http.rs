@@ -15,7 +15,7 @@ use heeler_protocol::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-/// A comment is sent after this time without an event. Clients would take a silent connection for broken.
+/// Time without an event after which a comment is sent. Clients may consider a silent connection broken.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A refused request: status and error.

@@ -1,5 +1,5 @@
-//! A session's connection, for all front ends. It is read and written here, and everything that ends a
-//! session from outside is detected here. A front end sets the limits and handles the messages.
+//! A session's connection, for all front ends. This module reads and writes the connection, and detects
+//! everything outside the session that ends it. A front end sets the limits and handles the messages.
 
 use std::{future::pending, io, time::Duration};
 
@@ -21,11 +21,11 @@ pub struct LinkLimits {
     /// Time limit for a message's head, which is a few dozen bytes and usually written at once. Between
     /// messages, and within a long body, a client has unlimited time.
     pub head: Option<Duration>,
-    /// Time limit for a client to read something while there is something to read.
+    /// Time limit for a client to read something while output is waiting.
     pub stall: Option<Duration>,
     /// Time limit for beginning the session, for a client that connected to the server.
     pub begin: Option<Duration>,
-    /// How a client that has not begun in time failed, for the log.
+    /// Log text for a client that has not begun the session in time.
     pub not_begun: &'static str,
     /// Reading from the client pauses while this many frames are unsent.
     pub unsent_frames: usize,
@@ -181,7 +181,7 @@ impl<D: StreamDecoder> SessionLink<D> {
         }
     }
 
-    /// Refuses further commands, which tells the owner that the session is about to end.
+    /// Refuses further commands, which shows the owner that the session is about to end.
     pub(crate) fn refuse_commands(&mut self) {
         self.commands.close();
     }

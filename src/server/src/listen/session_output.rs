@@ -1,5 +1,5 @@
-//! Frames that a session sends to its client. A queue in front of the connection lets the session go on while
-//! the client does not read.
+//! Frames that a session sends to its client. Because of the queue in front of the connection, the session
+//! continues while the client does not read.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ impl SessionOutput {
         Self { outbox, link, unsent: VecDeque::new() }
     }
 
-    /// Returns the connection, for other senders than the session.
+    /// Returns the connection, for senders other than the session.
     pub(crate) fn outbox(&self) -> Outbox {
         self.outbox.clone()
     }

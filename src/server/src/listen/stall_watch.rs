@@ -1,6 +1,6 @@
-//! Detects a client that stopped reading: if it reads nothing for `client-stall-timeout` although there is
-//! something to read, it counts as gone, as on a callback connection. Time is counted in checks, so that a
-//! pause of this process does not count against its client.
+//! Detects clients that have stopped reading. A client that reads nothing for `client-stall-timeout` while
+//! output is waiting counts as gone, as on a callback connection. Time is counted in checks, so a pause of
+//! this process does not count against its client.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ impl StallWatch {
         self.check.tick().await;
     }
 
-    /// Returns whether the client has read nothing for the limit. Must be called at each check. `is_waiting`
-    /// tells whether frames wait for room in the outbox.
+    /// Returns whether the client has read nothing for the limit. Must be called at each check. `is_waiting`:
+    /// whether frames wait for room in the outbox.
     pub(crate) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
         let written_bytes = outbox.written_bytes();
         let has_output = is_waiting || outbox.backlog_bytes() > 0;

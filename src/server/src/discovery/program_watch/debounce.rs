@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Time without events after which a build step counts as done.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(300);
-/// Maximum wait for a quiet period, so that constant writes beside the programs do not hide changes.
+/// Maximum wait for a quiet period: constant writes next to the programs must not hide changes.
 pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// Minimum time between two checks.
 pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_secs(2);

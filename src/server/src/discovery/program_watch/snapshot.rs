@@ -12,7 +12,8 @@ use super::super::{
     program_finder::CurrentProgram,
 };
 
-/// Maximum number of programs in one notification, to bound its size. The client is told if there are more.
+/// Maximum number of programs in one notification, to bound its size. The notification says if there are
+/// more.
 const MAX_REPORTED_PROGRAMS: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

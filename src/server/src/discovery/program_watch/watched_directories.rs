@@ -1,5 +1,5 @@
-//! The watched directories: directories of programs and of globs. A missing directory is represented by its
-//! nearest existing ancestor, where it may appear.
+//! The watched directories: directories of programs and of globs. Instead of a missing directory, its nearest
+//! existing ancestor is watched, because the directory may appear there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

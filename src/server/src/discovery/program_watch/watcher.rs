@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Notifies the client of program changes from now on, until the future is dropped or the client is gone.
-/// `known` are the programs that the client knows; any other program counts as having appeared.
+/// `known` are the programs that the client knows; any other program is reported as new.
 ///
 /// Cancel safe: yes, because only a check of the file system may outlive the future, and it ends by itself.
 pub(crate) fn watch_programs(
@@ -69,7 +69,7 @@ impl ProgramWatcher {
             debounce: ChangeDebounce::default(),
             has_lost_events: false,
         };
-        // Report changes since the client was told about its programs.
+        // Report changes since the client received its programs.
         watcher = watcher.look_for_changes().await?;
         loop {
             let next_look = watcher.debounce.next_look();
@@ -127,8 +127,8 @@ impl ProgramWatcher {
     }
 }
 
-/// Finds the programs and watches their directories. The directories are watched first, so that a change
-/// after the snapshot causes an event.
+/// Finds the programs and watches their directories. The directories are watched first, because a change
+/// after the snapshot must cause an event.
 async fn look(
     finder: Arc<dyn ProgramFinder>,
     mut directories: WatchedDirectories,
