@@ -17,7 +17,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// A notification is sent after this time even if nothing has changed.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A call without an answer so far.
+/// A call that has not been answered.
 #[derive(Debug)]
 pub(super) struct OpenCall {
     /// Id chosen by the client.
@@ -98,7 +98,7 @@ impl CallProgress {
         Self { token, begun, sent: None, latest, is_pending: false }
     }
 
-    /// Sets the description of the current activity, in case it takes long.
+    /// Sets the description of the current activity, which is sent if the activity takes long.
     pub(super) fn describe(&mut self, message: &str) {
         message.clone_into(&mut self.latest.2);
     }

@@ -1,5 +1,5 @@
-//! Answers about runs, read from their files so that memory does not grow with test output. Reading may take
-//! long, so it runs outside the session's task.
+//! Answers about runs, read from the files of the runs, which keeps test output out of memory. Reading may
+//! take long, so it is done outside the session's task.
 
 use std::{fmt::Write as _, path::Path};
 

@@ -46,7 +46,7 @@ pub(super) async fn run(tool: Tool, options: SessionOptions, scheduler: Schedule
     }
 }
 
-/// The test can't go on. Contains what was expected.
+/// The test can't continue. Contains what was expected.
 struct Lost(String);
 
 /// A client and its session.
@@ -277,7 +277,7 @@ impl Peer {
             true => self.check("progress comes before the answer", has_progress),
             false => self.assertions.skipped.push("progress comes before the answer".to_owned()),
         }
-        // Sent in one write, so that the cancel is read before the listing can end.
+        // Sent in one write: the cancellation must be read before the listing can end.
         let call = json!({ "id": 201, "method": "tools/call", "params": { "name": "list_tests" } });
         let cancel = |id: i64| json!({ "method": "notifications/cancelled", "params": { "requestId": id } });
         self.passed_over.clear();

@@ -330,7 +330,7 @@ impl McpSession {
             }
         }
         // No progress after the last test: the answer follows at once, and clients that read both together
-        // take the progress for an error.
+        // treat the progress as an error.
         if let Some(progress) = progress
             && run.ended.len() < run.selected
         {
@@ -364,7 +364,7 @@ impl McpSession {
         let RunningCall { settings, begun, mut warnings, .. } = *run;
         warnings.extend(record_run(&settings, plan, outcome, begun.elapsed()));
         self.reports.start(&plan.run_dir, |warning| tracing::warn!("{warning}"));
-        // The directory stays locked while it is read, so that no other run removes it.
+        // Keep the directory locked while it is read. Otherwise another run could remove it.
         let run_dir = plan.run_dir.clone();
         self.start_job(number, move || {
             let answer = recorded::ended_run(&run_dir.path, warnings);

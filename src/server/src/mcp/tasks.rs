@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// Number of ended tasks whose results are kept, about 16 KiB each. `get_failures` reads older runs from
 /// disk.
 const KEPT_TASKS: usize = 64;
-/// How long the result of an ended task is kept. Tasks in progress already promise this.
+/// How long the result of an ended task is kept. The time to live of tasks in progress already includes it.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 
 /// A call that runs as a task.

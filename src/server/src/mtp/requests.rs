@@ -1,6 +1,6 @@
-//! A session's requests in progress. Each waits for the listing, then its tests are sent (discovery) or run,
-//! then it is answered. A single task handles all requests; it waits for the client's commands, the
-//! scheduler, and room in the client's connection.
+//! A session's requests in progress. Each request waits for the listing. Then its tests are sent (discovery)
+//! or run, and the request is answered. A single task handles all requests; it waits for the client's
+//! commands, the scheduler, and room in the client's connection.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -102,7 +102,7 @@ pub(super) struct TestRequests {
     jobs: BTreeMap<RequestNumber, OpenJob>,
     next_job: u64,
     outgoing: VecDeque<Outgoing>,
-    /// Tells the session which requests were answered.
+    /// Reports to the session which requests were answered.
     finished: mpsc::Sender<RequestId>,
 }
 
@@ -370,7 +370,7 @@ impl TestRequests {
         self.outgoing.push_back(Outgoing::Finished(job.id));
     }
 
-    /// Tells the session which requests have had all their frames sent.
+    /// Reports to the session the requests whose frames have all been sent.
     async fn report_finished(&mut self) {
         while let Some(Outgoing::Finished(id)) = self.outgoing.front() {
             let id = id.clone();

@@ -68,7 +68,7 @@ pub(super) struct ServerSession {
     scheduler: SchedulerHandle,
     /// A process whose death ends the session, if it was already dead when we started watching it.
     dead_process: Option<u32>,
-    /// Whether to send queued messages before closing, although the client did not ask for the end.
+    /// Whether to send queued messages before closing, although the client did not request the end.
     has_last_message: bool,
     /// Writes the report files of completed runs. The session waits for them at its end.
     reports: ReportFileWriter,

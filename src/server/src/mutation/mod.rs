@@ -1,6 +1,6 @@
 //! The front end of the Mutation Server Protocol in both versions used by clients: 0.0.1-alpha.1 over
 //! WebSocket and HTTP, and 0.4 over streams with `Content-Length`. A session's first method decides the
-//! version, whatever its transport. Finding and testing mutants is behind the trait [`MutationService`].
+//! version, regardless of the transport. The trait [`MutationService`] finds and tests mutants.
 //!
 //! - `front_end`: implements the common front end interface.
 //! - `service`: the trait, and state shared by all sessions of a server.

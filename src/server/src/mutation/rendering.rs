@@ -53,7 +53,7 @@ impl AwaitedMutants {
     pub(super) fn new(files: DiscoveredFiles, directory: &Path) -> Self {
         let mut awaited = DiscoveredFiles::new();
         for (path, file) in files {
-            // A path outside the project has no result. It is reported as it was given.
+            // A path outside the project has no result, and is reported exactly as the client sent it.
             let path = relative_path(&path, directory).unwrap_or(path);
             awaited.entry(path).or_default().mutants.extend(file.mutants);
         }

@@ -16,7 +16,7 @@ const MAX_WATCHERS: usize = 16;
 /// Notification queue length of such a client.
 const WATCHER_QUEUE: usize = 1024;
 
-/// Something to send for a client's message.
+/// A reply to a client's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     /// A request was accepted, and its notifications follow.
@@ -26,7 +26,8 @@ pub(super) enum Reply {
     Response(Bytes),
 }
 
-/// Clients that receive all notifications. A client that does not read is dropped, so it slows down nobody.
+/// Clients that receive all notifications. A client that does not read is dropped, so it does not delay
+/// others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watchers(Arc<Mutex<Vec<mpsc::Sender<Bytes>>>>);
 

@@ -141,7 +141,7 @@ impl MutantSelection {
     }
 }
 
-/// Applies the last matching rule. If all rules are negated, anything that none of them matches is selected.
+/// Applies the last matching rule. If all rules are negated, everything that no rule matches is selected.
 fn decide(rules: &[GlobRule], matches: impl Fn(&GlobRule) -> bool) -> bool {
     let otherwise = rules.iter().all(|rule| rule.is_negated);
     rules.iter().rev().find(|rule| matches(rule)).map_or(otherwise, |rule| !rule.is_negated)

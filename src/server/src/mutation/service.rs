@@ -29,8 +29,8 @@ pub trait MutationProject: Send + Sync + 'static {
     /// Returns the absolute directory that mutant paths are relative to.
     fn directory(&self) -> &Path;
 
-    /// Finds the selected mutants without a build. Each is pending, or ignored because its source says so.
-    /// Finding no mutant is not an error.
+    /// Finds the selected mutants without a build. Each mutant is pending, or ignored if its source requests
+    /// that. Finding no mutant is not an error.
     fn discover(
         &self,
         selection: Arc<MutantSelection>,
@@ -38,8 +38,8 @@ pub trait MutationProject: Send + Sync + 'static {
     ) -> ServiceFuture<Vec<MutantResult>>;
 
     /// Tests the selected mutants and sends each result once, as soon as it is known. The queue is bounded,
-    /// so a client that reads slowly slows the run. Returns when nothing is running any more, also after a
-    /// cancellation. No further result is sent then.
+    /// so a client that reads slowly slows the run. Returns when all work has ended, also after a
+    /// cancellation, and sends no result after that.
     fn test(
         &self,
         selection: Arc<MutantSelection>,
@@ -53,7 +53,7 @@ pub trait MutationProject: Send + Sync + 'static {
 pub enum FirstMethod {
     /// Only methods that select a version: `initialize` or `configure`.
     Handshake,
-    /// Any request of version 0.4 as well, for clients that start the server themselves.
+    /// Also any request of version 0.4, for clients that start the server themselves.
     AnyOfV04,
 }
 
@@ -116,7 +116,7 @@ pub enum MutationServiceError {
 #[derive(Debug)]
 pub struct Canceller(watch::Sender<bool>);
 
-/// Tells whether an operation is cancelled.
+/// Shows whether an operation is cancelled.
 #[derive(Debug, Clone)]
 pub struct Cancellation(watch::Receiver<bool>);
 

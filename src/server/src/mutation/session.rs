@@ -127,8 +127,8 @@ impl Session {
         }
     }
 
-    /// Serves the client until its input ends. Everything that it started is then cancelled and has ended
-    /// when this returns.
+    /// Serves the client until its input ends, then cancels everything that the client started. Returns when
+    /// all of it has ended.
     ///
     /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
     pub(super) async fn serve(mut self, mut inputs: mpsc::Receiver<SessionInput>) {

@@ -184,7 +184,7 @@ impl SuiteRun {
         let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
         let unfinished = [Outcome::Cancelled, not_run].map(|outcome| self.counts.with_outcome(outcome));
         let is_cancelled = stopped_by == Some(NotRunReason::Cancelled);
-        // A run may be stopped although all results turn up in journals that were read in the meantime.
+        // Journals read after the stop may still complete the results of a stopped run.
         let is_cut_short = is_cancelled || unfinished != [0, 0];
         if let Some(reason) = output::stop_text(stopped_by).filter(|_| is_cut_short) {
             text += &format!("; {reason}");
@@ -198,7 +198,7 @@ impl SuiteRun {
         Status::new(severity, text)
     }
 
-    /// Reports the started state, which clients may wait for however short the run is.
+    /// Reports the started state. Clients may wait for it, even if the run is very short.
     fn make_started(&mut self, out: &mut Vec<ServerNotification>) {
         if self.state == RunState::Starting {
             self.state = RunState::Started;

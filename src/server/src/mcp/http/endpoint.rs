@@ -1,9 +1,9 @@
 //! Classifies requests and answers them.
 //!
-//! In the modern era, a request states its protocol version and stands alone. In the legacy era, it names the
-//! id of an earlier handshake. The id is only used for cancelling, since the session needs no handshake. In
-//! both eras, a call is cancelled when its client closes the connection, because the answer can't be fetched
-//! later.
+//! In the modern era, each request contains the protocol version and is self-contained. In the legacy era, a
+//! request contains the id of an earlier handshake. The id is only used for cancelling, since the session
+//! needs no handshake. In both eras, a call is cancelled when its client closes the connection, because the
+//! answer can't be fetched later.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -208,7 +208,7 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
         HeaderField::One(id) => Some(id.to_owned()),
         HeaderField::Invalid => return Err(unknown_handshake()),
     };
-    // A POST may lack a handshake: only its body tells which era it belongs to.
+    // A POST may lack a handshake: only its body shows its era.
     match (method, handshake) {
         (&Method::POST, handshake) => {
             check_json(headers)?;

@@ -1,4 +1,4 @@
-//! Ids of clients that have made a handshake. Clients may forget to end theirs, so the least recently used
+//! Ids of clients that have made a handshake. Clients may never end a handshake, so the least recently used
 //! one is dropped to bound memory.
 
 use std::collections::VecDeque;

@@ -29,7 +29,8 @@ use crate::listen::{ClientServer, SessionCommand, SessionOutput};
 
 /// Capacity of the connection to the session.
 const CONNECTION_BYTES: usize = 64 << 10;
-/// Capacity of the relay's command queue. A client connection causes one command to open and one to cancel.
+/// Capacity of the relay's command queue. Each client connection sends one command to open a request and one
+/// to cancel it.
 const QUEUED_COMMANDS: usize = 256;
 /// Capacity of a client's message queue. The last place is reserved for the answer, and progress that doesn't
 /// fit is dropped.
@@ -69,7 +70,7 @@ enum RelayCommand {
         request: Box<RelayedCall>,
         sink: AnswerSink,
     },
-    /// The client no longer waits for the answer.
+    /// The client has stopped waiting for the answer.
     Cancel {
         number: u64,
     },
@@ -187,7 +188,7 @@ impl Relay {
     }
 }
 
-/// A request without an answer so far.
+/// A request that has not been answered.
 struct OpenSink {
     id: RequestId,
     progress_token: Option<Value>,
@@ -197,7 +198,7 @@ struct OpenSink {
 
 struct Relaying {
     commands: mpsc::Receiver<RelayCommand>,
-    /// While output waits to be sent, no command is taken.
+    /// No command is handled while output waits to be sent.
     output: SessionOutput,
     inbox: Inbox<LineDecoder>,
     open: HashMap<u64, OpenSink>,
@@ -215,7 +216,7 @@ impl Relaying {
                     Ok(Some(PeerLine::TooLong)) => {}
                     Ok(None) | Err(_) => break,
                 },
-                // Reading notices when the session is gone.
+                // If the session is gone, the next read ends the loop.
                 _ = self.output.send_first(), if self.output.has_unsent() => {}
                 Some(command) = self.commands.recv(), if !self.output.has_unsent() => self.on_command(command),
             }

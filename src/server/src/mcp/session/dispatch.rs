@@ -220,7 +220,7 @@ impl McpSession {
         Ok(Ok(()))
     }
 
-    /// Requests a listing. If this server builds, the agent's changes are built first.
+    /// Requests a listing. If this server builds programs, the agent's changes are built first.
     async fn begin_listing(&mut self, number: RequestNumber, work: CallWork) -> Result<(), SchedulerGone> {
         if let Some(call) = self.calls.get_mut(&number) {
             if let Some(progress) = &mut call.progress {

@@ -87,7 +87,7 @@ impl RspSession {
         Ok(match started {
             Ok(notifications) => (Ok(start_result(Status::success())), notifications),
             Err(reason) => {
-                // Some clients wait for a state change whatever the answer is. A stopped suite is reported as
+                // Some clients wait for a state change even after an error. A stopped suite is reported as
                 // stopped again, and a running suite keeps its state.
                 let state = self.runs.state_after_refusal(&launch.params.id);
                 (Ok(start_result(Status::refusal(reason))), vec![ServerNotification::StateChanged(state)])

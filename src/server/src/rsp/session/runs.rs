@@ -1,5 +1,5 @@
-//! A session's suites and their runs. Each suite is a separate client of the scheduler, so that no suite
-//! waits for another's listing.
+//! A session's suites and their runs. Each suite is a separate client of the scheduler, so no suite waits for
+//! another suite's listing.
 
 use std::{
     future::{pending, poll_fn},
