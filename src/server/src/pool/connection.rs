@@ -1,6 +1,6 @@
-//! One task per control connection. It accepts the joining process, then passes its messages to the pool in
-//! order. Frames for clients go to the sink of the run's client; a slow client delays only the workers of its
-//! own runs.
+//! One task per control connection. The task accepts the joining process, then passes the process's messages
+//! to the pool in order. Frames for clients go to the sink of the run's client; a slow client delays only the
+//! workers of its own runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
-//! Client connections of dead processes. They are read to their end before the death is reported. The same
-//! holds for updates that a dead worker sent over main connections, if its tests may run again on other
-//! connections.
+//! Client connections of dead processes. A death is reported only after the process's connections have been
+//! read to their end. If tests of a dead worker may run again on other connections, clients must first handle
+//! the updates that the worker sent over main connections.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -18,7 +18,7 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeadSenderProof {
     /// For each run, the number of results (from a worker) or finish frames (from the watchdog) received over
-    /// the process's own connection. The proof stays valid whatever else dies.
+    /// the process's own connection. This proof stays valid even if other processes die.
     pub(crate) own_streams: BTreeMap<RunKey, u64>,
     /// The same for the main connection.
     pub(crate) relayed: BTreeMap<RunKey, u64>,

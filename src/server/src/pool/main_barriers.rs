@@ -142,8 +142,8 @@ impl MainBarriers {
         self.shared.answered.send_replace(CLOSED);
     }
 
-    /// Waits until the client has handled everything sent on its main connection. A client that has never
-    /// answered gets one short wait. Returns `Handled` or `None`.
+    /// Waits until the client has handled everything sent on its main connection. The wait is short for a
+    /// client that has never answered. Returns `Handled` or `None`.
     ///
     /// Cancel safe: yes, because a late answer still counts.
     pub async fn prove(&self, connection: &Outbox) -> ProofLevel {

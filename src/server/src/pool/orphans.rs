@@ -1,6 +1,6 @@
 //! Orphans of a dead watchdog. Its workers and their tests die with it, but processes that escaped them
 //! become our children. A new pool may start while the previous pool's watchdog is still being reaped, so all
-//! watchdogs are registered here.
+//! watchdogs are registered here and are not treated as orphans.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -10,7 +10,7 @@ use std::{
 
 use heeler_sys::process::{self, Pid};
 
-/// Time limit for killing orphans that keep forking, since that race can't be won.
+/// Time limit for killing orphans. Killing may never catch up with orphans that keep forking.
 const KILL_ORPHANS_DEADLINE: Duration = Duration::from_secs(1);
 
 static WATCHDOGS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());

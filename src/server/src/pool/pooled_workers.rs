@@ -176,7 +176,7 @@ impl PooledWorkers {
     }
 
     /// Returns an idle worker that shows no sign of death. For a lease, prefers a worker whose process waits
-    /// for one. For a listing, avoids it, because the listing would end that process.
+    /// for one. For a listing, avoids such a worker, because the listing would end that process.
     #[must_use]
     pub(crate) fn preferred_idle(&self, for_listing: bool) -> Option<WorkerId> {
         let is_preferred = |worker: &PooledWorker| worker.waiting_process.is_some() != for_listing;

@@ -19,7 +19,7 @@ use super::{
     workers::PoolError,
 };
 
-/// Maximum number of watchdogs. A dead watchdog is not replaced beyond it.
+/// Maximum number of watchdogs that a pool starts, including replacements.
 pub(super) const MAX_WATCHDOGS: u32 = 4;
 
 /// The current watchdog. Dropping it ends the process.
@@ -152,8 +152,8 @@ impl Watchdog {
 }
 
 /// Ends the watchdog of a pool that is dropped without a shutdown because its client is gone. Without the
-/// signal, the watchdog would take the end of its connection for the coordinator's death, and would finish
-/// the run for a client that no longer exists.
+/// signal, the watchdog would interpret the end of its connection as the coordinator's death, and would
+/// finish the run for a client that has gone.
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let watchdog = self.child.pid();

@@ -10,8 +10,8 @@ use super::{
     orphans,
 };
 
-/// Where standard output of the watchdog and workers goes. Workers write test output there that is not
-/// captured.
+/// Destination of the watchdog's and the workers' standard output. Workers write test output there that is
+/// not captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerStdout {
     /// Nowhere, because all output is captured.

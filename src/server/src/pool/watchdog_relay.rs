@@ -20,8 +20,8 @@ use super::{
 
 /// Time for clients to accept the last frames of a dead watchdog. Its successor sends the rest again.
 const FINISH_DEADLINE: Duration = Duration::from_secs(1);
-/// How long the end of a run is held back until its completion is handed to the kernel. A client with room
-/// takes microseconds; a client that needs longer is not reading.
+/// How long the report of a run's end is held back until the completion is written to the kernel. If the
+/// client reads, this takes microseconds.
 const WRITE_LIMIT: Duration = Duration::from_millis(500);
 /// Capacity of a client's queue: the window of frames, plus ends of runs, which accumulate while the client
 /// does not read. When the queue is full, the watchdog's messages wait for this client.
@@ -190,8 +190,8 @@ impl ClientRelay {
         }
     }
 
-    /// Tells the watchdog that everything sent so far is written, so that it does not send it again if this
-    /// process is killed. If the client does not read, the report is sent later.
+    /// Reports to the watchdog that everything sent so far is written. If this process is killed after that,
+    /// the watchdog does not send it again. If the client does not read, the report is sent later.
     ///
     /// Cancel safe: yes, because each report is sent by a task of its own.
     async fn report_written(&self, reports: &mut JoinSet<()>, run: &RunKey, written: RelayedPart) {

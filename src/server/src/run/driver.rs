@@ -170,8 +170,8 @@ impl RunDriver {
         self.model.apply(RunEvent::Cancel);
     }
 
-    /// Adds tests to an open run. If they belong to programs outside the run, it accepts no more tests and
-    /// ends; its outcome shows which tests it contained.
+    /// Adds tests to an open run. If they belong to programs outside the run, the run accepts no more tests
+    /// and ends; its outcome shows which tests it contained.
     pub(crate) fn add_tests(&mut self, added: PlannedTests) {
         if !self.model.state().is_open() {
             return;
@@ -182,7 +182,7 @@ impl RunDriver {
         }
     }
 
-    /// Tells an open run that no more tests will be added.
+    /// Closes an open run: no more tests will be added.
     pub(crate) fn end_tests(&mut self) {
         self.model.apply(RunEvent::NoMoreTests);
     }

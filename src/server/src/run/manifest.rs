@@ -1,4 +1,4 @@
-//! The plan and the result of a run on disk, beside the workers' journals. The watchdog reads them if the
+//! The plan and the result of a run on disk, next to the workers' journals. The watchdog reads them if the
 //! coordinator dies, and later commands read them too. Files are not synced: they must survive the death of
 //! processes, not of the machine.
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use heeler_core::{LeaseId, TestId, WorkerId};
 
-/// Number of tests kept for each lease: the most recent that ran beside it.
+/// Number of tests kept for each lease: the tests that most recently ran at the same time.
 const KEPT: usize = 3;
 
 /// The open leases of a run.
@@ -83,7 +83,7 @@ impl LeaseNeighbours {
         self.open.get(&lease).map(|open| open.program)
     }
 
-    /// Returns the last tests that ran beside a lease.
+    /// Returns the last tests that ran at the same time as a lease.
     pub(super) fn beside(&self, lease: LeaseId) -> impl Iterator<Item = TestId> + '_ {
         self.open.get(&lease).into_iter().flat_map(|open| open.beside.iter().copied())
     }

@@ -536,8 +536,8 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Shuffles with Fisher-Yates over xorshift, so that a seed gives the same order on every machine and in
-/// every version.
+/// Shuffles with Fisher-Yates over xorshift. A seed gives the same order on every machine and in every
+/// version.
 fn shuffle(tests: &mut [SelectedTest], planned: &mut [ScheduledTest], seed: u64) {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     for last in (1..tests.len()).rev() {

@@ -27,7 +27,7 @@ impl ReportFileWriter {
     }
 
     /// Starts writing the reports of a completed run. The run's directory stays locked until they are
-    /// written, so that no other run removes it. `warn` passes a warning to the client.
+    /// written; otherwise another run could remove it. `warn` passes a warning to the client.
     pub(crate) fn start(&self, run_dir: &RunDir, warn: impl Fn(String) + Send + 'static) {
         if self.requests.is_empty() {
             return;

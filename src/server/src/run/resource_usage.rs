@@ -21,7 +21,7 @@ pub struct RunResourceUsage {
     pub start_times: BTreeMap<usize, Duration>,
     /// Longest time from process start to the first test, by program.
     pub longest_starts: BTreeMap<usize, Duration>,
-    /// Programs with a process that got stuck in a set-up that another process had already done.
+    /// Programs with a process that got stuck in a set-up that another process had already completed.
     pub conflicts: BTreeSet<usize>,
     /// Peak memory of the largest process, by program.
     pub peaks_kib: BTreeMap<usize, u64>,

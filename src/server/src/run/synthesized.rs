@@ -145,7 +145,7 @@ fn test_result(
     }
 }
 
-/// Returns the results to send again. `known` holds what remains of each result if its journal is lost.
+/// Returns the results to resend. `known` contains the outcomes to report if a worker's journal is lost.
 pub(super) fn resend_requests(ledger: &Ledger, due: &[(WorkerId, u64)]) -> Vec<JournalResend> {
     let known = |worker: WorkerId, proven: u64| {
         let reported = ledger.entries().iter().zip(0..).filter_map(|(entry, test)| match *entry {

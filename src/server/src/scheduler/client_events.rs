@@ -60,7 +60,7 @@ pub enum ClientEvent {
 /// A line for the client's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientLogLine {
-    /// The test that the line is about.
+    /// The test that the line concerns.
     pub test_uid: Option<String>,
     pub level: LogLevel,
     pub message: String,

@@ -25,7 +25,7 @@ pub(super) struct ClientEntry {
     pub(super) catalogue: usize,
     pub(super) commands: mpsc::Receiver<ClientCommand>,
     /// Dropped with the entry, which tells the client's session that none of its work is in progress any
-    /// more.
+    /// Dropped with the entry, which shows the client's session that all of its work has ended.
     pub(super) _left: oneshot::Sender<()>,
 }
 
@@ -135,7 +135,7 @@ impl Clients {
     }
 
     /// Raises the lease count of a client that begins its only run to the lowest count of clients with runs.
-    /// Otherwise it alone would be served until it caught up with them.
+    /// Otherwise only this client would be served until it caught up with the others.
     pub(super) fn level_new_client(&mut self, client: ClientId, runs: &Runs) {
         let others = runs.clients();
         if others.contains(&client) {
@@ -224,7 +224,7 @@ impl Clients {
         leaving.filter(|id| !running.contains(id)).collect()
     }
 
-    /// Removes a client, which tells its session that none of its work is in progress any more.
+    /// Removes a client. Its session then sees that all of its work has ended.
     pub(super) fn remove(&mut self, client: ClientId) {
         self.all.remove(&client);
     }

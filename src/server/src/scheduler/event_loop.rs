@@ -23,8 +23,8 @@ use super::{
 };
 use crate::pool::{DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool, WorkerUser};
 
-/// Maximum number of queued pool events that are handled before an expired deadline, so that an event that
-/// has already arrived can still satisfy it. The queue holds fewer events than this.
+/// Maximum number of queued pool events that are handled before an expired deadline, because an event that
+/// has already arrived may still meet the deadline. The queue holds fewer events than this.
 const EVENTS_BEFORE_DEADLINE: u32 = 1024;
 /// Maximum number of workers to start while programs are being listed. A run of few tests on many slots needs
 /// no more.

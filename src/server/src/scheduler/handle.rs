@@ -266,7 +266,7 @@ impl RunClient {
         self.send(ClientCommand::AddTests { request, tests: Box::new(tests) }).await
     }
 
-    /// Tells an open run that no more tests will be added. [`ClientEvent::RunEnded`] follows.
+    /// Closes an open run: no more tests will be added. [`ClientEvent::RunEnded`] follows.
     ///
     /// # Errors
     /// The scheduler is gone.
@@ -361,7 +361,7 @@ impl RunClient {
     pub async fn leave(self) {
         let Self { commands, events, updates, has_left } = self;
         drop((commands, events, updates));
-        // An error only means that the scheduler dropped its end, as it always does.
+        // An error is expected: the scheduler drops its end without sending.
         let _left = has_left.await;
     }
 

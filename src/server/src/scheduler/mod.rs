@@ -1,8 +1,9 @@
 //! The scheduler. It owns the worker pool, the catalogues of tests, the slots and the running runs, for all
 //! clients of all protocols.
 //!
-//! A front end registers its client with [`SchedulerHandle::register`]. It requests listings and runs through
-//! the returned [`RunClient`], which also delivers their events. Dropping it ends the client's own runs only.
+//! A front end registers its client with [`SchedulerHandle::register`]. The front end requests listings and
+//! runs through the returned [`RunClient`], which also delivers their events. Dropping the `RunClient` ends
+//! only its own runs.
 //!
 //! - `handle`: the interface for front ends.
 //! - `client_events`: events for one client.

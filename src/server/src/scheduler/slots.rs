@@ -78,7 +78,7 @@ pub(super) fn slot_users(
 
 pub(super) struct SlotShares {
     slots: Slots,
-    /// Whom the next idle worker is granted to.
+    /// The rule for granting the next idle worker.
     grant_rule: GrantRule,
 }
 

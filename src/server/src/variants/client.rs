@@ -49,7 +49,7 @@ pub struct VariantClient {
     /// Tests of each program in the catalogue, shared by variants.
     tests: Vec<Vec<Arc<ListedTest>>>,
     runs: HashMap<String, OpenRun>,
-    /// Events that were not taken yet.
+    /// Events that `next_event` has not returned yet.
     events: VecDeque<VariantEvent>,
     next_request: u64,
 }

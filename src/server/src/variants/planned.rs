@@ -52,7 +52,7 @@ pub struct Variant {
     /// Indices of the tests in the program's listing, ascending and never empty.
     pub tests: Vec<usize>,
     pub limits: VariantLimits,
-    /// Where a process may be forked to run the tests, for frameworks that support forks.
+    /// Where a process may be forked to run the tests, if the framework supports forks.
     pub fork_point: Option<ForkPoint>,
     /// Expected duration.
     pub weight: Duration,
@@ -204,8 +204,7 @@ impl VariantPlan<'_> {
     }
 }
 
-/// Returns the settings of a variant. Crashes are not examined, because only the fact that a variant dies
-/// matters.
+/// Returns the settings of a variant. Crashes are not examined: it only matters that the variant died.
 fn settings_of(limits: Option<VariantLimits>) -> TestSettings {
     let limit = |limit: Option<Duration>| limit.map_or(TimeLimit::Unlimited, TimeLimit::After);
     TestSettings {

@@ -56,9 +56,9 @@ impl RunDelivery {
         self.handled_streams.push(handled);
     }
 
-    /// Returns the message that tells the watchdog what the client has handled from dead workers, if
-    /// anything. If this process is killed, the watchdog must not send those results again. A new watchdog
-    /// can't find out by itself, since it has no duplicates of the workers' connections.
+    /// Returns the message that reports to the watchdog how far the client has handled the streams of dead
+    /// workers, if at all. If this process is killed, the watchdog must not send those results again. A new
+    /// watchdog can't find out by itself, since it has no duplicates of the workers' connections.
     pub(super) fn handled_streams(&self, run: &RunKey) -> Option<ToWatchdog> {
         let positions = self.handled_streams.clone();
         (!positions.is_empty()).then(|| ToWatchdog::StreamsHandled { run: run.clone(), positions })

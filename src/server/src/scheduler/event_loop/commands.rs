@@ -1,5 +1,4 @@
-//! Commands of clients, from registration until they have left. A client that leaves takes only its own runs
-//! with it.
+//! Commands of clients, from registration until they have left. A client that leaves ends only its own runs.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +42,7 @@ impl Scheduler {
             Some(ClientCommand::StartRun { request, plan, client_members }) => {
                 self.start_run(client, request, *plan, client_members).await
             }
-            // A run that is over has already been reported with the tests it had.
+            // A run that is over has already been reported with its tests.
             Some(ClientCommand::AddTests { request, tests }) => {
                 if let Some(driver) = self.runs.requested_mut(client, request) {
                     driver.add_tests(*tests);
