@@ -1,7 +1,7 @@
 //! Callback listener: the server's processes connect, authenticate with a token, and report.
 //!
 //! An answer on a callback connection proves that every earlier message of the connection has been read and
-//! queued as an event. The echo barrier of the other side relies on this.
+//! queued as an event. The server's barriers rely on this.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -100,7 +100,7 @@ impl CallbackListener {
                     Err(RefusedConnection::Failed(error)) => {
                         let reason = format!("failed to accept a connection: {error}");
                         intake.send_event(ClientEvent::CallbackRefused { reason }).await;
-                        // Pause, so that a persistent error (no file descriptors left) does not busy-loop.
+                        // Pause: a persistent error (no file descriptors left) must not cause a busy loop.
                         tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
                     }
                 },

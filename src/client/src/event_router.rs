@@ -95,7 +95,7 @@ impl EventRouter {
     }
 
     async fn send_event_in(&self, event: ClientEvent, room: EventRoom) {
-        // No place is left if the receiver was dropped; then nobody wants events.
+        // `None` means that the receiver was dropped, and nobody reads events.
         if let Some(place) = self.events.reserve_place().await {
             place.send(event, room);
         }

@@ -9,8 +9,8 @@ use heeler_protocol::{
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Capacity of the event channel. An event is one frame, mostly with a few dozen changes. The capacity lets
-/// the reader draw a screen meanwhile, but the server soon notices a reader that has stopped.
+/// Capacity of the event channel. An event is one frame, mostly with a few dozen changes. The capacity gives
+/// the reader time to draw a screen, but the server soon notices a reader that has stopped.
 pub(super) const EVENT_QUEUE_CAPACITY: usize = 256;
 /// Maximum size of the queued messages. A single message may be larger, because a failed test's output is
 /// not limited here.

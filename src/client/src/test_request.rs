@@ -16,8 +16,8 @@ pub struct TestRequest {
     /// [`Client::run`](crate::Client::run) by a client with [debuggers](crate::ClientOptions::debuggers); an
     /// extension of Heeler.
     pub is_debug: bool,
-    /// Partition of a larger selection that these tests form, for the run's record. Only for
-    /// [`Client::run`](crate::Client::run); an extension of Heeler.
+    /// The shard that these tests form, if they are part of a larger selection; kept in the run's record.
+    /// Only for [`Client::run`](crate::Client::run); an extension of Heeler.
     pub shard: Option<RunShard>,
     /// Options of the run that replace the server's settings. Only for [`Client::run`](crate::Client::run);
     /// an extension of Heeler.

@@ -26,7 +26,7 @@ use crate::{
 
 /// Pause before the next attempt if the system has no resources for a connection.
 const ACCEPT_RETRY: Duration = Duration::from_millis(20);
-/// Ports to try until one is free for both IPv4 and IPv6.
+/// Maximum number of ports to try until one is free for both IPv4 and IPv6.
 const PORT_ATTEMPTS: usize = 16;
 
 /// The next connection, or the reason why it could not be accepted.
@@ -94,7 +94,8 @@ pub struct TcpConnection {
 }
 
 /// Listens on a TCP port. Connections from this machine are accepted only from processes of this user and
-/// root. Other connections are closed before they are served; otherwise other users could occupy all places.
+/// root. Other connections are closed before they are served; otherwise other users could use up the maximum
+/// number of connections.
 #[derive(Debug)]
 pub struct TrustedListener {
     first: TcpListener,

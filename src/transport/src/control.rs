@@ -126,7 +126,7 @@ pub enum ReceiveError {
     /// a bug.
     #[error("read a control message {kind:?} of {length} bytes: {problem} at column {column}")]
     Message {
-        /// Kind of message, as far as the message begins with one. The rest may contain any text, and is
+        /// Variant name at the start of the message, if there is one. The rest may contain any text, and is
         /// never quoted, unlike in the JSON parser's error.
         kind: String,
         /// Size of the message in bytes.

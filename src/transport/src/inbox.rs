@@ -35,7 +35,7 @@ pub enum LinkError<E: std::error::Error + 'static> {
         /// Bytes of the item that arrived but were not yet taken by the decoder.
         pending_bytes: usize,
     },
-    /// The peer did not complete an item's head, which holds the length, in time.
+    /// The peer did not complete an item's head, which contains the length, in time.
     #[error("read a message: its headers were not complete within {limit:?}")]
     SlowHead {
         /// Timeout of the head.
@@ -79,7 +79,7 @@ impl<D: StreamDecoder> Inbox<D> {
         }
     }
 
-    /// Limits the time from an item's first byte to the end of its head, which holds the length. Between
+    /// Limits the time from an item's first byte to the end of its head, which contains the length. Between
     /// items and within bodies, a peer may be silent for any time.
     pub fn limit_heads(&mut self, limit: Duration) {
         self.head_limit = Some(limit);
@@ -136,8 +136,8 @@ impl<D: StreamDecoder> Inbox<D> {
         self.head_deadline
     }
 
-    /// Returns the decoder, which may be replaced between two items (for other limits after a peer has
-    /// authenticated).
+    /// Returns the decoder. It may be replaced between two items, for example to change limits after a peer
+    /// has authenticated.
     pub fn decoder_mut(&mut self) -> &mut D {
         &mut self.decoder
     }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 /// and small enough that a thousand links to readers that never read fit into memory.
 pub(crate) const QUEUE_LIMIT_BYTES: usize = 1 << 20;
 
-/// Cost of a frame beside its bytes, which also limits floods of tiny frames.
+/// Cost of a frame in addition to its bytes, which limits floods of tiny frames.
 const FRAME_COST_BYTES: usize = 64;
 
 /// The link accepts no more frames: it was closed, or a write failed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Number of parts of a timeout. Each part counts once, however late this process wakes up from it.
+/// Number of parts of a timeout. Each part counts once, even if this process wakes up late from it.
 const PARTS: u32 = 8;
 /// Minimum wait, even for a timeout that has already passed, so that pending answers are read.
 const LEAST: Duration = Duration::from_millis(8);

@@ -159,8 +159,8 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
         Ok(())
     }
 
-    /// Writes all of `bytes`, and counts each part that the kernel takes as progress: a stalled peer shows as
-    /// a lack of progress.
+    /// Writes all of `bytes`. Counts each part that the kernel accepts as progress, so a stalled peer shows
+    /// as a lack of progress.
     async fn write(&mut self, mut bytes: &[u8], mark: Option<&[u8]>) -> io::Result<()> {
         if let Some(recorder) = self.options.recorder.as_mut().filter(|_| !bytes.is_empty()) {
             recorder.record(bytes, mark);

@@ -1,5 +1,5 @@
-//! A client's answers on all its connections, shared between the processes that send to it. They share a
-//! small file beside the control socket. Each process writes to it when the client answers, or after a
+//! A client's answers on all its connections, shared between the processes that send to it through a small
+//! file next to the control socket. Each process writes to the file when the client answers, or after a
 //! timeout. No process waits for another. If the file cannot be read or written, each connection only knows
 //! its own answers.
 //!
@@ -31,7 +31,7 @@ pub struct SharedProgress {
     file: Option<File>,
 }
 
-/// Returns the path of a client's shared answers, beside the session's sockets.
+/// Returns the path of a client's shared answers, next to the session's sockets.
 pub(super) fn path_beside(socket: &Path, client: ClientId) -> PathBuf {
     socket.with_file_name(format!("answers-{}", client.0))
 }

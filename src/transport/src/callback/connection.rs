@@ -178,8 +178,8 @@ impl CallbackConnection {
         }
     }
 
-    /// Opens the connection for updates, if it is not open: waits until the client has answered a barrier.
-    /// Nothing is sent before. If the client does not answer in time, everything can take another route
+    /// Opens the connection for updates, if it is not open: waits until the client has answered a barrier. No
+    /// update is sent before, so if the client does not answer in time, everything can take another route
     /// without late or duplicate updates. A client that has answered before, on any connection, gets the full
     /// answer timeout.
     ///
@@ -307,8 +307,8 @@ impl CallbackConnection {
     }
 
     /// Records that the client has handled everything of a run up to a position, and that this connection
-    /// sends nothing more of the run. The process that settles the connection after a crash still learns the
-    /// position.
+    /// sends nothing more of the run. If this process crashes later, the process that settles the connection
+    /// still finds the position.
     pub fn drain_run(&mut self, run: &str, position: u64) {
         self.positions.drain(run, position);
     }
@@ -425,7 +425,7 @@ impl CallbackConnection {
         self.task.cut().await;
     }
 
-    /// Returns why nothing more can be sent, if so.
+    /// Returns why the connection is broken, if it is.
     #[must_use]
     pub fn break_reason(&self) -> Option<CallbackBroken> {
         self.broken.or_else(|| match self.peer.borrow().ended {

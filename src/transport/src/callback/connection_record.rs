@@ -16,10 +16,11 @@ use super::{
     stream_record::StreamRecord,
 };
 
-/// Number of completed runs in a record. The coordinator has long read the reports of earlier ones.
+/// Maximum number of completed runs in a record. The coordinator has read the reports of earlier runs by
+/// then.
 const NAMED_COMPLETIONS: usize = 8;
 
-/// Data recorded beside the frames of a connection.
+/// Data recorded along with the frames of a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionRecord {
     record: Arc<StreamRecord>,

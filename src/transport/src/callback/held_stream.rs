@@ -42,7 +42,7 @@ use super::{
 /// Timeout of handing a duplicate over. The holder uses its socket only to receive duplicates.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
 /// Maximum number of held streams; each takes two descriptors. The oldest are dropped first, because their
-/// workers have probably been dead for long.
+/// workers have probably been dead for a long time.
 const MAX_HELD_STREAMS: usize = 192;
 /// Maximum size of the message that accompanies a duplicate.
 const MAX_MESSAGE_BYTES: usize = 512;
@@ -61,7 +61,7 @@ pub enum StreamHolder {
 }
 
 impl StreamHolder {
-    /// Returns the holder's socket path, beside the coordinator's control socket.
+    /// Returns the holder's socket path, next to the coordinator's control socket.
     #[must_use]
     pub fn socket_path(self, control_socket: &Path, watchdog_pid: u32) -> PathBuf {
         // A coordinator may have several watchdogs, one after the other.
@@ -260,7 +260,7 @@ enum UnsettledError {
 impl HeldStream {
     /// Settles the stream of a dead process: completes its unfinished frame, and has the client prove that it
     /// has handled everything. The process must be dead, and no other process may write to the connection.
-    /// Continues while the client answers anything within its timeout.
+    /// Keeps waiting as long as the client answers anything within its timeout.
     ///
     /// Cancel safe: no, because a part of the barrier may have been written.
     pub async fn settle(self, holder: StreamHolder) -> SettledStream {

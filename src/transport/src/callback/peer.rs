@@ -41,7 +41,7 @@ pub(super) enum PeerEnd {
 
 const OPENING_BARRIER: u64 = 1;
 
-/// Returns the number of the barrier that a response answers. All requests of ours on this connection are
+/// Returns the number of the barrier that a response answers. All our requests on this connection are
 /// barriers.
 fn barrier_number(id: &RequestId) -> Option<u64> {
     let RequestId::Number(text) = id else { return None };

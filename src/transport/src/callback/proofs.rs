@@ -23,12 +23,12 @@ const DRAIN_LIMIT_FACTOR: u32 = 6;
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl CallbackConnection {
-    /// Proves that the client has handled everything sent: waits for the answer to a final barrier. If the
-    /// proof is enough, the connection stays usable.
+    /// Proves that the client has handled everything sent: waits for the answer to a final barrier. With a
+    /// sufficient proof, the connection stays usable.
     ///
-    /// Waits while a client that answers barriers answers at least one every `answer_ms`. If updates were
-    /// sent without answers, the proof is [`ProofLevel::Delivered`] as soon as the client's kernel has
-    /// acknowledged every byte, or [`ProofLevel::None`] after `drain_ms` without progress.
+    /// Keeps waiting as long as a client that answers barriers answers at least one every `answer_ms`. If
+    /// updates were sent without answers, the proof is [`ProofLevel::Delivered`] as soon as the client's
+    /// kernel has acknowledged every byte, or [`ProofLevel::None`] after `drain_ms` without progress.
     ///
     /// Cancel safe: yes, because a late answer to an abandoned barrier still counts.
     pub async fn prove(&mut self) -> ProofLevel {
@@ -69,8 +69,8 @@ impl CallbackConnection {
         }
     }
 
-    /// Waits until the client's kernel has acknowledged everything, while it makes progress every `drain_ms`:
-    /// [`ProofLevel::Delivered`] or [`ProofLevel::None`].
+    /// Waits until the client's kernel has acknowledged everything, as long as the kernel makes progress
+    /// every `drain_ms`. Returns [`ProofLevel::Delivered`] or [`ProofLevel::None`].
     ///
     /// Cancel safe: yes, because it only watches.
     pub async fn prove_delivery(&mut self) -> ProofLevel {
@@ -139,9 +139,10 @@ impl CallbackConnection {
     }
 
     /// Proves that a client without answers has read everything: ends the sending side, and waits up to
-    /// `drain_ms` for the client to close the connection. A client that closes with unread bytes resets the
-    /// connection: [`ProofLevel::None`]. A client that keeps the connection open gives
-    /// [`ProofLevel::Delivered`], because its kernel has everything. Nothing can be sent afterwards.
+    /// `drain_ms` for the client to close the connection. If the client closes with unread bytes, the
+    /// connection is reset, and the result is [`ProofLevel::None`]. If the client keeps the connection open,
+    /// the result is [`ProofLevel::Delivered`], because its kernel has everything. Nothing can be sent
+    /// afterwards.
     ///
     /// Cancel safe: yes, because the sending side has ended with the first poll.
     pub async fn prove_unanswered_end(&mut self) -> ProofLevel {
@@ -178,9 +179,9 @@ impl CallbackConnection {
         }
     }
 
-    /// Returns whether the client answers the barrier that follows a completion. If unknown, the client is
-    /// asked, with the timeout of a first answer. Without an answer, the completion takes another route, so
-    /// nothing is lost. All updates must be proven before.
+    /// Returns whether the client answers the barrier that follows a completion. If unknown, asks the client,
+    /// with the timeout of a first answer. Without an answer, the completion takes another route, so nothing
+    /// is lost. Call this only after all updates are proven.
     ///
     /// Cancel safe: yes, because a late answer still counts.
     pub async fn answers_completion_barriers(&mut self) -> bool {
