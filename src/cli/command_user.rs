@@ -25,7 +25,7 @@ pub(super) enum UserEvent {
 }
 
 impl CommandUser {
-    /// Installs the signal handlers; from then on, signals neither end nor stop the process by default.
+    /// Installs the signal handlers. Signals then become events, and no longer end or stop the process.
     pub(super) fn listen() -> Result<Self, CommandError> {
         let signals = SignalListener::listen().map_err(CommandError::Signals)?;
         let mut ticks = tokio::time::interval(TICK);

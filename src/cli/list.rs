@@ -66,10 +66,10 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     Ok(exit_code_of_list(is_any_selected, found, &settings))
 }
 
-/// Selects among the tests by the settings and prints the selected ones. Returns whether any is selected.
+/// Prints the tests that the settings select. Returns whether there are any.
 ///
 /// # Errors
-/// The history to split by can't be read, or the split is not the demanded one.
+/// The history for the split can't be read, or the split has another digest than requested.
 pub(super) fn print_selected(
     catalogue: &Catalogue,
     tests: Vec<TestRef>,
@@ -88,7 +88,7 @@ pub(super) fn print_selected(
     Ok(!selection.chosen.is_empty())
 }
 
-/// Returns the exit code of a list of `found` tests, and says why the list is empty if no test is selected.
+/// Returns the exit code for a list of `found` tests. Prints why no test is selected, if none is.
 pub(super) fn exit_code_of_list(
     is_any_selected: bool,
     found: usize,

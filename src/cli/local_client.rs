@@ -22,7 +22,7 @@ use super::exit::CommandError;
 /// Time limit for an orderly shutdown.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// What a command needs its scheduler for.
+/// Purpose of a command's scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SchedulerUse {
     /// Only lists tests.
@@ -103,8 +103,8 @@ impl LocalClient {
         Ok(request)
     }
 
-    /// Plans and starts a run; its updates and its end arrive as events. Returns also warnings about
-    /// problems that were worked around.
+    /// Plans and starts a run; its updates and its end arrive as events. Also returns warnings about problems
+    /// that were worked around.
     ///
     /// # Errors
     /// The directory for the run's journals can't be created, or the scheduler has failed.
@@ -144,7 +144,7 @@ impl LocalClient {
         let _gone = self.client.resume().await;
     }
 
-    /// Ends the scheduler and all its processes; all its tasks have ended when this returns.
+    /// Ends the scheduler and all its processes. Returns when all its tasks have ended.
     ///
     /// Cancel safe: yes, because dropping the scheduler ends its tasks.
     pub(super) async fn shut_down(self) {

@@ -1,5 +1,5 @@
-//! Connects a Model Context Protocol server that speaks HTTP to standard streams. Each line of standard
-//! input is sent as a request; each message of the responses becomes a line of standard output. So a running
+//! Connects a Model Context Protocol server that speaks HTTP to standard streams. Each line of standard input
+//! is sent as a request; each message of the responses becomes a line of standard output. This way, a running
 //! server is tested like a server that Heeler starts.
 //!
 //! A transport error becomes the answer to the request that failed.
@@ -298,8 +298,8 @@ impl HttpPeer {
         let _closed = self.lines.send(line).await;
     }
 
-    /// Sends a message that has no answer, and waits until the server has taken it, which keeps messages in
-    /// order.
+    /// Sends a message that has no answer, and waits until the server has accepted it, which keeps messages
+    /// in order.
     async fn notify(&self, what: &str, headers: Vec<(&'static str, String)>, body: Bytes) {
         let sent = timeout(RESPONSE_LIMIT, self.send("POST", &headers, body)).await;
         let problem = match sent {

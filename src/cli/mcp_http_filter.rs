@@ -1,6 +1,6 @@
 //! `heeler mcp filter --port`: a reverse proxy in front of an HTTP server. [`ToolFilter`] decides about each
-//! message. Every body that could be a message is parsed, whatever its type and request, because a server
-//! may answer one request in the response to another. A body that the filter and the server could read
+//! message. Every body that could be a message is parsed, regardless of its type and request, because a
+//! server may answer one request in the response to another. A body that the filter and the server could read
 //! differently is rejected.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};

@@ -22,9 +22,8 @@ use super::{display::RunDisplay, signals::SignalListener};
 
 /// Reports of one run.
 ///
-/// Reports are made from the run's record, as `heeler report` makes them later, so that both give the same
-/// bytes. The results seen by this process are used if the record is incomplete (full disk, or journals at
-/// their limit).
+/// Reports are generated from the run's record, as by `heeler report`, so both write the same bytes. The
+/// results seen by this process are used if the record is incomplete (full disk, or journals at their limit).
 pub(super) struct ReportJob {
     requests: Vec<ReportRequest>,
     /// Results received during the run.

@@ -74,8 +74,8 @@ impl RerunPlan {
         Err(CommandError::NothingToRerun { what })
     }
 
-    /// Returns the sources to run: the command line's, otherwise the earlier run's. Only test names are used
-    /// from a copied run. With its sources, whoever made the copy would choose which programs start here.
+    /// Returns the sources to run: the command line's, otherwise the earlier run's. The sources of a copied
+    /// run are not used, because whoever made the copy could choose which programs start here.
     pub(super) fn sources(&self, named: NamedSources) -> NamedSources {
         if !named.requests.is_empty() || self.ownership == RunOwnership::Copied {
             return named;

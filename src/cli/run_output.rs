@@ -1,4 +1,4 @@
-//! Output of a run, from its first line to its reports: display, event stream and summary. Holds also the
+//! Output of a run, from its first line to its reports: display, event stream and summary. Also receives the
 //! user's signals. Every command that runs tests uses it.
 
 use std::{sync::Arc, time::Instant};
@@ -218,7 +218,7 @@ impl<'a> RunOutput<'a> {
         }
         let WrittenReports { files, failed, is_left } =
             job.finish(&mut self.display, &mut self.user.signals).await;
-        // At the status level `all`, list the slowest and largest tests however small their values are.
+        // At the status level `all`, list the slowest and largest tests even if their values are small.
         let slowest = (settings.run.status_level == Some(StatusLevel::All)).then_some(3);
         let extras = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.

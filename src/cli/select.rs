@@ -148,7 +148,7 @@ fn filter_subject<'a>(
     }
 }
 
-/// Takes the tests of the configured partition. The split may depend only on data that all machines share:
+/// Returns the tests of the configured partition. The split may depend only on data that all machines share:
 /// the tests, and the durations of a history file given for the split.
 fn apply_partition(
     catalogue: &Catalogue,

@@ -31,7 +31,7 @@ pub(super) struct SignalListener {
 }
 
 impl SignalListener {
-    /// Installs the handlers; from then on, the signals neither end nor stop the process by default.
+    /// Installs the handlers. The signals then become events, and no longer end or stop the process.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

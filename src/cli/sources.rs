@@ -61,7 +61,7 @@ static TEST_SOURCES: &[&dyn TestSource] = &[
 pub(super) struct NamedSources {
     pub(super) requests: Vec<SourceRequest>,
     pub(super) framework: Option<String>,
-    /// Arguments of all programs, whatever their source.
+    /// Arguments of all programs, regardless of their source.
     pub(super) program_args: Vec<String>,
 }
 
@@ -99,11 +99,11 @@ fn has_slash(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().contains(&b'/')
 }
 
-/// Maximum number of directory entries searched for the program that was meant.
+/// Maximum number of directory entries searched for a program with a similar name.
 const MAX_CANDIDATES: usize = 2_000;
 
-/// Suggests what a path that does not exist may have meant: the closest program name beside it, or a test
-/// name.
+/// Returns a hint about a path that does not exist: the program with the closest name in its directory, or
+/// that the path may be a test name.
 fn hint_about_missing(path: &Path) -> String {
     if let Ok(target) = std::fs::read_link(path) {
         return format!("it is a broken symbolic link to {}", target.display());

@@ -1,6 +1,6 @@
 //! Translates the command line of an editor that starts Heeler in place of a test application. Supports `-x`
 //! and `--x`, values after a space, `=` or `:`, response files `@file.rsp`, options of `heeler serve`, and
-//! options without meaning here.
+//! options that have no meaning in Heeler.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -94,7 +94,7 @@ pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
         }
         _ => return error,
     };
-    // Remove the parser's guesses, which go by spelling only.
+    // Remove the parser's guesses, which compare only spelling.
     for guess in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Usage] {
         error.remove(guess);
     }

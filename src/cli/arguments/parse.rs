@@ -16,8 +16,8 @@ use heeler_server::listen::DefaultTransport;
 /// Why no command runs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ParseArgumentsError {
-    /// Help or the version was requested, or the arguments are invalid. The parser's error holds the text to
-    /// print.
+    /// Help or the version was requested, or the arguments are invalid. The parser's error contains the text
+    /// to print.
     #[error("{0}")]
     Arguments(clap::Error),
     /// The command is not part of this build.

@@ -21,7 +21,7 @@ pub(super) async fn forward(socket: &Path) -> Result<CliExitCode, CommandError> 
     let runner = connected.map_err(CommandError::Forward)?;
     let (mut from_judge, mut to_judge) = tokio::io::split(judge);
     let (mut answers, mut requests) = runner.into_split();
-    // Once the answers end, the judge needs nothing more, whatever it still writes.
+    // The judge needs nothing after the answers end, even if it is still writing.
     tokio::select! {
         biased;
         _ = async {

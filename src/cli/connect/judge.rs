@@ -211,8 +211,7 @@ impl Judge {
         lines
     }
 
-    /// Returns the report after the judge has exited. `has_asked` says whether the judge's client has
-    /// connected.
+    /// Returns the report after the judge has exited. `has_asked`: whether the judge's client has connected.
     ///
     /// # Errors
     /// The judge printed no report.

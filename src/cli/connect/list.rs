@@ -94,7 +94,7 @@ impl CaseList {
         self.catalogue.all().filter(is_wanted).collect()
     }
 
-    /// Applies the patterns that the judge does not get: `--known-flaky` and `--skip`.
+    /// Applies the patterns that are not passed to the judge: `--known-flaky` and `--skip`.
     fn apply_patterns(&mut self, arguments: &JudgeArguments) -> Result<(), JudgeError> {
         let tests = self.catalogue.all().filter_map(|place| self.catalogue.test(place));
         let names: Vec<&str> = tests.map(|test| test.name()).collect();

@@ -127,7 +127,7 @@ enum RoundEvent {
 struct RoundDriver<'a> {
     context: &'a RoundContext<'a>,
     judge_pid: u32,
-    /// The session's channel ends; taken when the judge's client connects.
+    /// The session's ends of the channels, until the judge's client connects.
     unconnected: Option<(mpsc::Receiver<SessionCommand>, mpsc::Sender<CaseEvent>)>,
     commands: mpsc::Sender<SessionCommand>,
     events: mpsc::Receiver<CaseEvent>,
@@ -248,8 +248,8 @@ impl<'a> RoundDriver<'a> {
     /// Ends the session and handles its remaining events.
     async fn end_session(&mut self, output: &mut RunOutput<'_>) {
         self.unconnected = None;
-        // A failed send needs no handling: the session has ended, or its queue already holds a command,
-        // which ends it.
+        // A failed send needs no handling: the session has ended, or its queue already contains a command,
+        // which ends the session.
         let _over = self.commands.try_send(SessionCommand::Exit);
         let ended = timeout(SESSION_END_LIMIT, async {
             while let Some(event) = self.events.recv().await {

@@ -222,7 +222,7 @@ impl ConnectRun<'_> {
         }
     }
 
-    /// Starts the scheduler; returns also the options of sessions that run cases in it.
+    /// Starts the scheduler. Also returns the options of sessions that run cases in it.
     fn start_scheduler(
         &self,
         parts_dir: &Path,
@@ -305,7 +305,7 @@ async fn wait_for_retries(
     }
 }
 
-/// The cases between the judge's runs.
+/// State of the cases between the judge's runs.
 struct CaseRounds<'a> {
     record: &'a ComposedRun,
     reproduction: Reproduction,
@@ -377,7 +377,7 @@ impl<'a> CaseRounds<'a> {
         self.due.iter().map(delay).max().unwrap_or_default()
     }
 
-    /// Gives every case without a result its final result.
+    /// Ends without further runs of the judge: the due cases get final results, although they have no verdict.
     fn stop(
         mut self,
         due: &[TestId],

@@ -29,8 +29,8 @@ pub(super) struct JudgedCase {
     pub(super) is_retryable: bool,
 }
 
-/// Returns the results of one run's cases, in the order of `cases`. `answered` holds Heeler's result of each
-/// case that was answered.
+/// Returns the results of one run's cases, in the order of `cases`. `answered` contains Heeler's result of
+/// each case that was answered.
 ///
 /// # Errors
 /// The report does not match the cases and answers. Nothing is known then about cases without a finding.
@@ -71,8 +71,8 @@ fn check_report(
     }
 }
 
-/// Returns the result of a case. Heeler describes a client's death better; the judge describes everything
-/// else better.
+/// Returns the result of a case. If the client died, Heeler's own description is kept, because it is more
+/// precise. Otherwise the judge's finding decides.
 fn judged_case(answered: Option<TestResult>, finding: Option<&JudgeFinding>) -> JudgedCase {
     let is_answered = answered.as_ref().is_some_and(|result| result.outcome == Outcome::Passed);
     let result = answered.unwrap_or_else(|| TestResult::new(Outcome::Lost));

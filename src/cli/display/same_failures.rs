@@ -15,7 +15,7 @@ const MAX_FAILURES: usize = 10_000;
 /// Minimum length of a test name that is removed from compared texts. A shorter name could be any word.
 const MIN_NAME: usize = 5;
 
-/// Failures that have been shown in full, with the test's name by failure hash.
+/// Failures shown in full: the test's name by failure hash.
 #[derive(Debug, Default)]
 pub(super) struct ShownFailures(HashMap<u64, String>);
 

@@ -113,8 +113,8 @@ impl StyledLine {
         Self(out)
     }
 
-    /// Breaks the line at blanks into lines of at most `limit` columns. Continuation lines are indented to
-    /// the text behind a label. A longer word is left to the terminal, so that a path can be copied.
+    /// Breaks the line at blanks into lines of at most `limit` columns. Continuation lines are aligned with
+    /// the text after a label. A longer word is not broken, so a path can be copied.
     #[must_use]
     pub(crate) fn wrapped(self, limit: usize) -> Vec<Self> {
         const INDENT: usize = LABEL_COLUMNS + 1;

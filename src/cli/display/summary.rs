@@ -26,7 +26,7 @@ pub(crate) struct SummaryExtras {
     pub problems: Vec<String>,
     /// Files that were written: description and path.
     pub files: Vec<(String, String)>,
-    /// The user cancelled the run. A cancelled run has not passed, whatever its results are.
+    /// Whether the user cancelled the run. A cancelled run has not passed, regardless of its results.
     pub is_cancelled: bool,
 }
 

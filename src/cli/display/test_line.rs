@@ -202,7 +202,7 @@ fn evidence_line(files: &[(String, String)], root: &str) -> Option<StyledLine> {
 }
 
 /// Returns `file:line` of the failure, relative to the root if the file is below the root. Returns `None` if
-/// only the test's place is known, which is printed beside its name.
+/// only the test's place is known, which is printed next to its name.
 pub(super) fn failed_location(record: &TestReport, root: &str) -> Option<String> {
     record.failed_place().map(|place| relative_place(place, root))
 }

@@ -17,8 +17,8 @@ use super::{
     is_ctest_folder,
 };
 
-/// Arguments: paths or globs. Of a directory, or of a glob on the command line, only files that contain a
-/// test framework are programs.
+/// Arguments: paths or globs. In a directory, or among the matches of a glob on the command line, only files
+/// that contain a test framework are programs.
 pub(super) struct ProgramsSource;
 
 impl TestSource for ProgramsSource {

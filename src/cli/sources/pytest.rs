@@ -44,7 +44,7 @@ impl TestSource for PytestSource {
         let suite = context.suite.map(|suite| suite.name.clone());
         let paths: Vec<&Path> = [path].into_iter().chain(rest.iter().skip(1)).map(OsText::as_path).collect();
         let mut program = pytest_program(&python, cwd.as_path(), &paths, suite)?;
-        // `PYTHONPATH` also leads to our plugin, so pass on the user's entries.
+        // `PYTHONPATH` is also set for our plugin, so pass the user's entries on.
         let search_path = std::env::var_os("PYTHONPATH");
         program.tool_env.extend(search_path.map(|path| ("PYTHONPATH".into(), path.as_os_str().into())));
         Ok(vec![program])
@@ -79,8 +79,8 @@ fn find_python(
     search_path("python3".as_ref()).ok_or_else(not_found("python3".to_owned()))
 }
 
-/// Returns the program that runs the tests of these paths. Without a suite name, one path gives the name;
-/// several paths take the name of pytest's working directory.
+/// Returns the program that runs the tests of these paths. Without a suite name, the program is named after
+/// its path, or after pytest's working directory if there are several paths.
 fn pytest_program(
     python: &Path,
     cwd: &Path,

@@ -33,7 +33,7 @@ pub(super) trait TestSource: Sync {
     ) -> Result<Vec<TestProgram>, SourcesError>;
 }
 
-/// Receives a label and a text about the current build, for the display.
+/// Receives a label and a text about the current build step, for the display.
 pub(super) type PhaseDisplay<'a> = &'a mut dyn FnMut(&str, &str);
 
 /// Origin of a request for a source.
