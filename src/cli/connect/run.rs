@@ -377,7 +377,7 @@ impl<'a> CaseRounds<'a> {
         self.due.iter().map(delay).max().unwrap_or_default()
     }
 
-    /// Ends without further runs of the judge: the due cases get final results, although they have no verdict.
+    /// Ends without further runs of the judge. The due cases get final results although they have no verdict.
     fn stop(
         mut self,
         due: &[TestId],
