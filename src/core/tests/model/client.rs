@@ -37,7 +37,7 @@ pub(crate) struct SimClient {
     /// The client's own queues, if modelled. Written messages then count as received, since a client without
     /// answers is promised no more.
     pub(crate) queues: Option<ClientQueues>,
-    /// The first broken rule, whichever process broke it.
+    /// The first broken rule, regardless of the process that broke it.
     pub(crate) broken: Option<BrokenRule>,
 }
 
@@ -63,7 +63,7 @@ impl SimClient {
         self.send(frame, StreamOwner::Main, None);
     }
 
-    /// Sends a frame. `line` holds the unproven results of its connection; `None` is the main connection.
+    /// Sends a frame. `line` contains the unproven results of its connection; `None` is the main connection.
     pub(crate) fn send(&mut self, frame: &SimFrame, owner: StreamOwner, line: Option<&mut BTreeSet<TestId>>) {
         self.check_sent(frame, line);
         if let Some(queues) = &mut self.queues {

@@ -83,8 +83,8 @@ impl ModelWorld {
         }
     }
 
-    /// Checks the run's actions and carries them out. In an abstract scenario no modelled client can notice a
-    /// planted mistake, so there the checks see it.
+    /// Checks the run's actions and carries them out. In an abstract scenario, there is no client that could
+    /// notice a planted mistake, so the mistake is made before the checks.
     pub(crate) fn execute(&mut self, scenario: &ModelScenario, mut actions: Vec<RunAction>) {
         if scenario.is_abstract() {
             self.make_mistake(scenario, &mut actions);
@@ -252,7 +252,7 @@ impl ModelWorld {
         }
     }
 
-    /// Tells the run that a worker is lost, with its results proven up to a position.
+    /// Reports to the run that a worker is lost, with its results proven up to a position.
     pub(crate) fn lose_worker(&mut self, scenario: &ModelScenario, worker: WorkerId, proven: u64) {
         let settled = match scenario.mistake {
             PlantedMistake::JournalNotRead => Vec::new(),
@@ -303,7 +303,7 @@ impl ModelWorld {
         if self.ask_of_finisher(scenario) {
             return;
         }
-        // Workers that the dead watchdog was starting never come.
+        // Workers that the dead watchdog was starting will never join.
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.held = LastRelayedFrame::default();
         coordinator.watchdogs -= 1;

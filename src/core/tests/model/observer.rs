@@ -17,7 +17,7 @@ use crate::{
     world::SimJournal,
 };
 
-/// Location of a test, as far as the run was told.
+/// Location of a test, according to the run's events and actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ObservedPlace {
     Waiting,
@@ -52,7 +52,7 @@ pub(crate) struct ObservedWorker {
     pub(crate) is_drained: bool,
     /// The worker's process waits for further tests.
     pub(crate) is_idle: bool,
-    /// The worker's process was told that no tests follow.
+    /// The run has ended the worker's process: no tests follow.
     pub(crate) is_ending: bool,
     /// The worker's process ran tests before the lease's last batch.
     pub(crate) is_extended: bool,

@@ -275,7 +275,7 @@ impl RunObserver {
         Ok(())
     }
 
-    /// Checks the tests that the run gave up at the last event. `before` holds the earlier numbers of
+    /// Checks the tests that the run gave up at the last event. `before` contains the earlier numbers of
     /// unproductive processes.
     pub(crate) fn check_given_up(&self, plan: &SchedulingPlan, before: &[u32]) -> CheckResult {
         let most = plan.max_startup_crashes.max(1);

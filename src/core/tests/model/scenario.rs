@@ -46,7 +46,8 @@ pub(crate) enum ClientModel {
     MainConnection,
     /// Watchdog, main connection and callback connections.
     Callback,
-    /// As `Callback`, plus the client's own queue behind each connection: handling counts instead of sending.
+    /// Like `Callback`, but the client has its own queue for each connection: handling counts instead of
+    /// sending.
     Queues,
 }
 
@@ -168,7 +169,7 @@ pub(crate) enum PlantedMistake {
     FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
     NothingDueAlone,
-    /// The coordinator does not tell idle processes to end.
+    /// The coordinator does not end idle processes.
     IdleProcessForgotten,
 }
 

@@ -16,8 +16,8 @@ use crate::{
     world::ModelWorld,
 };
 
-/// Average steps between two faults of a walk, where other steps are possible. Otherwise all faults would
-/// come at the beginning.
+/// Average steps between two faults of a walk while other steps are possible. Otherwise all faults would come
+/// at the beginning.
 const STEPS_PER_FAULT: u64 = 12;
 
 /// A world with its hash, which identifies it in the search.
@@ -229,8 +229,8 @@ fn first_violation(checker: &impl Checker<ScenarioModel>) -> Result<(), ModelVio
     Err(ModelViolation { rule, what, path: path.into_actions() })
 }
 
-/// Returns whether some path leads back to one of its own states, so that it need not end. Repeatedly removes
-/// states without a predecessor; only circles and their successors remain.
+/// Returns whether some path returns to one of its own states, and therefore may never end. Repeatedly
+/// removes states without a predecessor; only circles and their successors remain.
 fn has_circle(mut transitions: Vec<(u64, u64)>) -> bool {
     transitions.sort_unstable();
     let mut predecessors: HashMap<u64, usize, BuildHasherDefault<FoldingHasher>> = HashMap::default();

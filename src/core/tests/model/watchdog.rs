@@ -24,7 +24,7 @@ impl SimWatchdog {
         self.delivery.as_ref().is_some_and(|delivery| delivery.next_step().is_err())
     }
 
-    /// Returns whether a step on the watchdog's own connection fails whatever the client does now.
+    /// Returns whether a step on the watchdog's own connection fails regardless of the client.
     pub(crate) fn must_fail(&self, step: DeliveryStep) -> bool {
         let is_own = matches!(
             step,

@@ -165,7 +165,7 @@ pub(crate) struct SimProcess {
     pub(crate) end: Option<LeaseOutcome>,
     /// The process has reported that its tests have ended, and waits for others.
     pub(crate) is_waiting: bool,
-    /// The process was told that no tests follow.
+    /// The process was ended: no tests follow.
     pub(crate) is_ending: bool,
 }
 
