@@ -1,4 +1,4 @@
-//! `--debugger`: gives the terminal to the user's debugger, for one test at a time.
+//! `--debugger`: hands the terminal to the user's debugger, for one test at a time.
 //!
 //! ```text
 //! a test waits ──start──► it attaches ──► the test runs ──► it exits ──► the next test

@@ -30,7 +30,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Maximum bytes waiting to be written before reading pauses. A slow reader then slows its writer, as with a
 /// pipe between them.
 const QUEUE_BYTES: usize = 64 << 10;
-/// Like [`QUEUE_BYTES`], for the filter's own answers. Larger, because a client may write much before it
+/// Like [`QUEUE_BYTES`], for the filter's own answers. Larger, because a client may write a lot before it
 /// reads.
 const ANSWERS_QUEUE_BYTES: usize = 1 << 20;
 /// Time for the server to exit after its standard input is closed, and again after SIGTERM.
@@ -198,7 +198,7 @@ impl FilterProxy {
             // The last write runs on a thread of its own. A client that is gone does not need it.
             let _unread = tokio::time::timeout(LAST_WRITE_LIMIT, to_client.flush()).await;
         }
-        // A wrapper may have left the real server behind.
+        // If the command is a wrapper, the real server may still be running.
         self.kill();
         let exit = self.child.wait().map_err(FilterRunError::Wait)?;
         Ok(exit_code(exit.code, exit.signal))

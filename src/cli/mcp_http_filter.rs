@@ -146,8 +146,8 @@ impl HttpFilter {
         })
     }
 
-    /// Returns the server's response for the client. A redirect to the server's own address is made
-    /// relative, so the client stays behind the filter.
+    /// Returns the server's response for the client. A redirect to the server's own address is made relative,
+    /// so the client keeps using the filter.
     fn forwarded(&self, exchange: HttpExchange, transform: impl BodyTransform) -> Response<HttpBody> {
         let mut response = exchange.forward(transform);
         let headers = response.headers_mut();

@@ -190,7 +190,8 @@ impl<'a> RunOutput<'a> {
         self.display.await_verdict(uid, Instant::now());
     }
 
-    /// Ends a run that the user aborts at once: tests without a result are interrupted, or never ran.
+    /// Ends a run that the user aborts immediately: tests without a result are recorded as interrupted or not
+    /// run.
     pub(super) fn interrupt(&mut self, catalogue: &Catalogue, selected: &[TestRef]) {
         let ended = self.summary.records().len();
         for test in selected {

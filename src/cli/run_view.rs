@@ -38,7 +38,7 @@ pub(super) enum Answer<T> {
     Ended(T),
     /// The user cancelled the request.
     Cancelled,
-    /// The user exits at once; nothing more is awaited.
+    /// The user requested an immediate exit; nothing more is awaited.
     Left,
 }
 
@@ -65,7 +65,7 @@ enum ViewEvent {
     Client(ClientEvent),
     /// The user cancels the request.
     Cancel,
-    /// The user exits at once.
+    /// The user requests an immediate exit.
     Leave,
 }
 

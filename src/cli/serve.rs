@@ -184,7 +184,7 @@ async fn serve_session(
                     // A failed send means that the session has already ended.
                     let _gone = commands.try_send(SessionCommand::Exit);
                 }
-                // A server has no terminal to give back.
+                // Ctrl-Z is ignored, because a server does not use the terminal.
                 SignalRequest::Pause => {}
             },
         }

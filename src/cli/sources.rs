@@ -274,7 +274,8 @@ fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     }
 }
 
-/// Returns whether a program takes the user's arguments. Documentation tests run in rustdoc, which does not.
+/// Returns whether a program accepts the user's arguments. Documentation tests run in rustdoc, which does
+/// not.
 fn takes_arguments(program: &TestProgram) -> bool {
     program.framework.as_deref() != Some(FRAMEWORK)
 }

@@ -25,7 +25,7 @@ pub(super) async fn forward(socket: &Path) -> Result<CliExitCode, CommandError> 
     tokio::select! {
         biased;
         _ = async {
-            // If one side is gone, the other notices when this process ends.
+            // If one side is gone, the other side detects the end of this process.
             let _gone = tokio::io::copy(&mut answers, &mut to_judge).await;
             let _gone = to_judge.flush().await;
         } => {}

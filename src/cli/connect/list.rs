@@ -1,5 +1,5 @@
 //! `heeler connect list`, and the case list that a run selects from. The judge runs once, and every case it
-//! sends is answered with an error at once.
+//! sends is immediately answered with an error.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -55,7 +55,7 @@ pub(super) async fn connect(arguments: &ConnectArguments) -> Result<CliExitCode,
 fn client_settings(config: &Config, client: &ClientArguments) -> Result<ResolvedSettings, CommandError> {
     let general = client.general.command_line();
     let tests = TestLayer { retries: Some(RetryPolicy::default()), ..case_settings(client) };
-    // A process that never takes its request blocks the suite like a case without an answer. So the case
+    // A process that never reads its request blocks the suite like a case without an answer. So the case
     // timeout, or the default if that is longer, limits the startup, too.
     let limit = tests.timeout.and_then(TimeLimit::duration).map(|limit| limit.max(DEFAULT_TIMEOUT));
     let run = RunLayer {

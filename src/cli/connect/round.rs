@@ -59,7 +59,7 @@ pub(super) enum RoundStop {
     Cancelled,
     /// The run reached its time limit.
     TimeLimit,
-    /// The user exits at once, without waiting for cleanup.
+    /// The user requested an immediate exit, without waiting for cleanup.
     Left,
 }
 

@@ -46,8 +46,8 @@ const INDENT: usize = LABEL_COLUMNS + 1;
 /// Suffix of a flaky test's name; names are cut to leave room for the suffix.
 const ATTEMPT_SUFFIX: &str = "  (passed on attempt ";
 
-/// Returns the lines of the summary. `None` as level lists failed, flaky and leaky tests, and the slowest
-/// and largest ones.
+/// Returns the lines of the summary. With `None` as level, lists failed, flaky and leaky tests, and the
+/// slowest and largest ones.
 pub(super) fn summary_lines(
     summary: &RunSummary,
     end: &SummaryExtras,

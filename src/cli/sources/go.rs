@@ -213,8 +213,8 @@ impl GoBuild<'_> {
         Ok(programs)
     }
 
-    /// Builds packages together. If that fails, builds each half separately, and so on; go takes packages
-    /// compiled before from its cache.
+    /// Builds packages together. If that fails, builds each half separately, and so on; go reuses compiled
+    /// packages from its cache.
     fn build(
         &self,
         directory: &Path,

@@ -92,8 +92,7 @@ impl CallbackListener {
                         let token = Arc::clone(&self.token);
                         connections.spawn(serve_connection(stream, token, hello_limit, Arc::clone(&intake)));
                     }
-                    // Connections of other users get neither a slot nor a hello timeout, even with a valid
-                    // token.
+                    // Connections of other users are rejected immediately, even with a valid token.
                     Err(RefusedConnection::OtherUser(reason)) => {
                         report_untrusted_peer(&intake, &mut untrusted_peers, reason).await;
                     }

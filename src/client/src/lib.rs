@@ -2,10 +2,10 @@
 //! tests.
 //!
 //! [`Client::start`] starts a server for this client only. [`Client::connect_tcp`] and
-//! [`Client::connect_local`] connect to a listening server. [`Client::connect`] takes any stream, such as an
-//! editor's own listener or an in-memory pipe. With [`ClientOptions::callback`], the library also listens
-//! for the server's own processes, on its own port and with its own token. These processes report directly
-//! to the client, so results arrive even if the server has died.
+//! [`Client::connect_local`] connect to a listening server. [`Client::connect`] accepts any stream, such as
+//! an editor's own listener or an in-memory pipe. With [`ClientOptions::callback`], the library also listens
+//! for the server's own processes, on its own port and with its own token. These processes report directly to
+//! the client, so results arrive even if the server has died.
 //!
 //! Everything received is reported as a typed [`ClientEvent`] in one order; [`RunAggregate`] keeps the
 //! latest state of each test. A run or a discovery returns after its response *and* its completion, on any

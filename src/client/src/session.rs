@@ -457,7 +457,7 @@ struct MainConnectionReader {
     has_debuggers: bool,
 }
 
-/// Fails all open requests however the reader ends, because nothing reads responses afterwards.
+/// Fails all open requests when the reader ends for any reason, because nothing reads responses afterwards.
 impl Drop for MainConnectionReader {
     fn drop(&mut self) {
         self.requests.fail_all("internal error while reading the connection".to_owned());

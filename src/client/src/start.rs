@@ -59,8 +59,8 @@ pub enum ServerStartError {
 }
 
 impl Client {
-    /// Starts a server for this client only, and a session with it. The server ends with the session,
-    /// however the session ends. The server also ends with the thread that called this function; on a
+    /// Starts a server for this client only, and a session with it. The server ends with the session, no
+    /// matter how the session ends. The server also ends with the thread that called this function; on a
     /// single-threaded runtime, that is the runtime's thread.
     ///
     /// Cancel safe: yes, because a server without a client exits, and a thread reaps it.

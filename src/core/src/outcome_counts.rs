@@ -52,7 +52,7 @@ impl OutcomeCounts {
         self.ended.iter().sum()
     }
 
-    /// Returns the number of tests that left processes behind, whatever their outcome.
+    /// Returns the number of tests that left processes behind, regardless of their outcome.
     #[must_use]
     pub fn leaky(&self) -> usize {
         self.leaky

@@ -1,5 +1,5 @@
 //! Sharding: selects the tests of this shard. Every shard computes the same partition from the same list and
-//! takes its own part.
+//! selects its own part.
 
 use std::{fmt, time::Duration};
 

@@ -1,5 +1,5 @@
-//! The events of a run, in order. Records hold ids and values only: each reader (protocol, report, history)
-//! decides how to present them.
+//! The events of a run, in order. Records contain only ids and values: each reader (protocol, report,
+//! history) decides how to present them.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,8 @@ pub enum RunRecord {
         /// Duration in microseconds.
         duration_us: u64,
     },
-    /// The test has ended. The result is held until the test's process has proven it.
+    /// The test has ended. Its result is held back until further output or the exit of the process confirms
+    /// it.
     Held {
         test: TestId,
         /// Whether the process runs no other test, so the result follows soon.

@@ -137,7 +137,7 @@ impl TrustedListener {
             let bound = first.local_addr()?.port();
             match TcpListener::bind((Ipv6Addr::LOCALHOST, bound)).await {
                 Ok(second) => return Ok(Self { first, second: Some(second) }),
-                // A port that is free in one family may be taken in the other.
+                // A port that is free in one family may be in use in the other.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     if port != 0 || attempts >= PORT_ATTEMPTS {
                         return Err(error);

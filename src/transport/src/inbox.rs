@@ -32,7 +32,7 @@ pub enum LinkError<E: std::error::Error + 'static> {
         "read a message: the peer closed the connection in the middle of it ({pending_bytes} bytes pending)"
     )]
     CutOff {
-        /// Bytes of the item that arrived but were not yet taken by the decoder.
+        /// Bytes of the item that have arrived but have not been decoded.
         pending_bytes: usize,
     },
     /// The peer did not complete an item's head, which contains the length, in time.

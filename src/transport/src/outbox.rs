@@ -41,8 +41,8 @@ pub struct Outbox {
     owner: Arc<OutboxOwner>,
 }
 
-/// Shared by all clones of an outbox. The writer holds only the inner part, so it notices when all clones are
-/// gone.
+/// Shared by all clones of an outbox. The writer owns only the inner part, so the queue closes when all
+/// clones are gone.
 #[derive(Debug)]
 struct OutboxOwner {
     shared: Arc<OutboxShared>,
@@ -267,7 +267,7 @@ impl OutboxShared {
         self.progress.send_modify(|progress| progress.written_bytes += bytes as u64);
     }
 
-    /// Returns the capacity taken by the frame to the queue.
+    /// Releases the queue capacity that the frame used.
     pub(crate) fn release(&self, frame: &Bytes) {
         self.permits.add_permits(frame_cost(frame) as usize);
     }

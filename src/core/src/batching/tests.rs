@@ -27,7 +27,7 @@ fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
 
 #[test]
 fn tests_without_data_are_spread_over_free_slots() {
-    // The listing does not show an expensive start, and the tests may take any time.
+    // The listing does not show an expensive start, and the durations are unknown.
     for start in [60, 300] {
         assert_eq!(simulate(start, &[440; 20], false, 2), (vec![10, 10], start + 4400));
     }
@@ -141,7 +141,7 @@ fn slots_end_an_expensive_program_together() {
     // Tests over one second, which a cheap program would run in isolation.
     let (sizes, end) = simulate(4000, &[1100; 8], true, 2);
     assert_eq!((sizes, end), (vec![4, 4], 8400));
-    // One long test among short ones: the other slot takes the short ones.
+    // One long test among short ones: the other slot runs the short ones.
     let mut durations = [200; 41];
     durations[20] = 8000;
     let (sizes, end) = simulate(4000, &durations, true, 2);
@@ -493,7 +493,7 @@ fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
     };
     let first =
         |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(Slots(slots))).unwrap().tests.len();
-    // Without data, a few tests serve as a sample, and the running process takes the others next.
+    // Without data, a few tests serve as a sample, and the running process runs the others next.
     assert_eq!(first(&mut queue(4000, None), 2), 4);
     // Two seconds: the rest is distributed when it is known which slot is slower.
     assert_eq!(first(&mut queue(4000, Some(10)), 2), 200);

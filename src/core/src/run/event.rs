@@ -96,13 +96,14 @@ pub enum RunEvent {
     ProcessWaiting { worker: WorkerId, program: ProgramId },
     /// A requested worker could not be started.
     WorkerNotStarted,
-    /// Slots that the run's leases may take from now on; existing leases continue. May be 0 for a while.
+    /// Maximum number of slots for the run's leases from now on; existing leases continue. May be 0 for a
+    /// while.
     SlotShare(Slots),
     /// Slots that no run can use at the moment. Tests may be taken back for them.
     SpareSlots(Slots),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
-    /// A test has ended. The result is held until the test's process has proven it.
+    /// A test has ended. Its result is held back until further output or the exit of the process confirms it.
     Held { lease: LeaseId, test: TestId },
     /// The worker has put the result of a test on its stream.
     Settled {
@@ -203,8 +204,8 @@ pub enum RunAction {
     /// Delay the retry of a failed test, without holding a slot; [`RunEvent::RetryDue`] follows after the
     /// delay.
     DelayRetry { test: TestId, delay: Duration },
-    /// Delay further processes of the program while a running process takes its tests.
-    /// [`RunEvent::StartsDue`] follows after the delay, which replaces an earlier delay of the program.
+    /// Delay further processes of the program while a running process runs its tests. [`RunEvent::StartsDue`]
+    /// follows after the delay, which replaces an earlier delay of the program.
     DelayStarts { program: ProgramId, delay: Duration },
     /// Limit the current set-up of a lease. [`RunEvent::SetUpDue`] follows after the startup limit of the
     /// program, which replaces an earlier limit of the lease.
@@ -216,7 +217,7 @@ pub enum RunAction {
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease that waits for its running tests
     /// may be cancelled again with [`CancelMode::Now`].
     CancelLease { worker: WorkerId, mode: CancelMode },
-    /// Let a worker prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
+    /// Ask a worker to prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
     Drain(WorkerId),
     /// Let the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
     Finish(DueResults),

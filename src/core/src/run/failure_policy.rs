@@ -1,5 +1,5 @@
-//! Failure policy: decides about the remaining tests when a process or worker dies. This module neither looks
-//! at test results nor assigns work.
+//! Failure policy: decides about the remaining tests when a process or worker dies. This module does not look
+//! at test results or assign work.
 
 use super::{
     active_lease::ActiveLease,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Minimum expected duration of a test; smaller estimates would give meaningless ratios.
+/// Minimum expected duration of a test; smaller estimates would produce meaningless ratios.
 const LEAST_EXPECTED: Duration = Duration::from_micros(10);
 
 /// Pace of a lease: the actual duration of its tests relative to the expected duration.

@@ -55,7 +55,7 @@ impl RunLifecycle {
         self.cancel_mode = self.cancel_mode.max(mode);
     }
 
-    /// Lets these workers prove their streams.
+    /// Asks these workers to prove their streams.
     pub(super) fn begin_drain(&mut self, workers: Vec<WorkerId>, actions: &mut Vec<RunAction>) {
         self.stage = RunStage::Draining;
         actions.extend(workers.iter().map(|worker| RunAction::Drain(*worker)));
@@ -72,7 +72,7 @@ impl RunLifecycle {
         place.map(|place| self.draining.remove(place)).is_some()
     }
 
-    /// Lets the finisher send what is due, once all workers are drained and the ledger balances.
+    /// Starts the finisher, which sends what is due, once all workers are drained and the ledger balances.
     pub(super) fn begin_finish(&mut self, ledger: &Ledger) -> Option<RunAction> {
         if self.stage != RunStage::Draining || !self.draining.is_empty() || !ledger.is_balanced() {
             return None;

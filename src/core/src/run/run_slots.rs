@@ -31,12 +31,12 @@ impl RunSlots {
         self.limit
     }
 
-    /// Returns the number of slots that the run's leases may take.
+    /// Returns the number of slots that the run's leases may occupy.
     pub(super) fn usable(&self) -> Slots {
         self.share.min(self.limit)
     }
 
-    /// Returns the number of usable slots that are not taken.
+    /// Returns the number of usable slots that are not occupied.
     pub(super) fn free(&self, taken: Slots) -> Slots {
         self.usable().saturating_sub(taken)
     }

@@ -26,7 +26,7 @@ pub(super) enum TestSituation {
     Leased(LeaseId),
     /// Leased to a worker, and running.
     InFlight(LeaseId),
-    /// Leased to a worker, and ended; the result is not proven yet.
+    /// Leased to a worker, and ended; the result is not confirmed yet.
     Held(LeaseId),
     /// In the ledger.
     Settled,

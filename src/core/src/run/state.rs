@@ -167,7 +167,7 @@ impl RunState {
         self.leases.count()
     }
 
-    /// Returns the number of slots that the leases take.
+    /// Returns the number of slots that the leases occupy.
     #[must_use]
     pub fn slots_taken(&self) -> Slots {
         self.leases.slots_taken()

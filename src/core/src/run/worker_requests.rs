@@ -10,7 +10,7 @@ const UNPRODUCTIVE_WORKERS_PER_SLOT: usize = 4;
 /// Workers that a run has requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct WorkerRequests {
-    /// Requested workers that were neither granted nor reported as failed.
+    /// Requested workers that have not been granted or reported as failed.
     requested: usize,
     /// Workers that failed to start since the last successful start.
     failed_starts: usize,

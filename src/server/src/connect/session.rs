@@ -102,7 +102,7 @@ impl ConnectSession {
         let end = match end {
             Some(end) => end,
             None => {
-                // Closing the output tells the suite that nothing follows.
+                // Closing the output shows the suite that nothing follows.
                 let is_answered = self.link.finish(LAST_ANSWERS_LIMIT).await;
                 if is_answered && !self.is_input_cut { SessionEnd::Exit } else { SessionEnd::Disconnected }
             }
@@ -249,7 +249,7 @@ impl ConnectSession {
         }
     }
 
-    /// If no more cases follow, tells the scheduler that the open run is complete.
+    /// Closes the open run if no more cases follow.
     async fn close_run_at_end(&mut self) {
         if let Some(run) = self.cases.close_run_at_end() {
             // If the scheduler is gone, the next event ends the session.

@@ -1,5 +1,5 @@
-//! Tests as stored in the catalogue. A session may hold hundreds of thousands of them, so entries are small:
-//! the name is a range of the uid, and text shared by many tests (such as the file) is stored once.
+//! Tests as stored in the catalogue. A session may contain hundreds of thousands of them, so entries are
+//! small: the name is a range of the uid, and text shared by many tests (such as the file) is stored once.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -36,7 +36,7 @@ const DIAL_DEADLINE: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent sessions. All of them share the workers, so more sessions would only wait for
 /// each other.
 const MAX_SESSIONS: usize = 16;
-/// How long a new client waits for the previous client's session to notice that its client is gone. A client
+/// How long a new client waits until the previous client's session detects that its client is gone. A client
 /// that reconnects may be accepted before the end of its earlier connection is read.
 const REPLACEMENT_WAIT: Duration = Duration::from_millis(500);
 

@@ -33,7 +33,7 @@ impl SessionOutput {
             return self.unsent.push_back(frame);
         }
         match self.outbox.try_send(frame) {
-            // The reader notices a client that is gone.
+            // The session's reader detects a client that is gone.
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(frame)) => self.unsent.push_back(frame),
         }

@@ -425,7 +425,7 @@ fn log_at_once(outbox: &Outbox, form: LogForm, message: String) {
 /// Cancel safe: yes, because the frame is removed only after it is sent.
 async fn send_first(outbox: &Outbox, outgoing: &mut VecDeque<Outgoing>) {
     if let Some(Outgoing::Frame(frame)) = outgoing.front() {
-        // The session's reader notices a client that is gone.
+        // The session's reader detects a client that is gone.
         let _closed = outbox.send(frame.clone()).await;
         outgoing.pop_front();
     }

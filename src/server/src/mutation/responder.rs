@@ -131,7 +131,7 @@ impl Responder {
     /// Announces notifications.
     pub(super) async fn started(&self) {
         if self.channel.delivery == ResultDelivery::Notifications {
-            // The session notices elsewhere that a client is gone.
+            // The session detects a client that is gone.
             let (Ok(()) | Err(_)) = self.channel.sender.send(Reply::Started).await;
         }
     }

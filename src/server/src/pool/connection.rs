@@ -100,7 +100,7 @@ async fn serve_connection(stream: local::LocalStream, clients: ClientSinks, raw:
     };
     match join {
         JoinMessage::Worker { worker, pid } => {
-            // The reader notices if the peer has left again.
+            // If the peer has left again, the reader detects that.
             let _closed = sender.send(&ToWorker::Accepted).await;
             let forwarder = FrameForwarder {
                 worker,

@@ -1,5 +1,5 @@
 //! Frames that the watchdog sends to clients through the coordinator. Each client has its own task, so a slow
-//! client delays neither the watchdog's messages nor other clients' frames.
+//! client does not delay the watchdog's messages or other clients' frames.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -153,7 +153,7 @@ impl ClientRelay {
             match item {
                 RelayItem::Frame(frame) => {
                     self.send(held.hold(frame)).await;
-                    // The watchdog notices by itself if the coordinator is gone.
+                    // The watchdog detects by itself that the coordinator is gone.
                     let _closed =
                         self.watchdog.send(&ToWatchdog::FrameForwarded { client: self.client }).await;
                 }
@@ -182,7 +182,7 @@ impl ClientRelay {
 
     async fn send(&self, frame: Option<RelayedFrame>) {
         if let (Some(RelayedFrame { position, bytes, run }), Some(sink)) = (frame, self.clients.get(self.client))
-            // The session notices a client that is gone.
+            // The session detects a client that is gone.
             && sink.send(bytes).await.is_ok()
             && let Some(run) = run
         {

@@ -25,7 +25,7 @@ use super::{
 };
 
 /// Capacity of the event queue. Large enough that a burst of small reports does not stall workers, and small
-/// enough to bound memory: a packet holds the results of one read of a test's output.
+/// enough to bound memory: a packet contains the results of one read of a test's output.
 const EVENT_QUEUE_CAPACITY: usize = 64;
 
 /// Parameters of a pool.

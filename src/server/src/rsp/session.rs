@@ -26,8 +26,8 @@ use crate::{
     scheduler::{SchedulerGone, SchedulerHandle},
 };
 
-/// While this many frames are queued, the session reads neither client nor scheduler events. A client that
-/// does not read slows its runs down but loses nothing.
+/// While this many frames are queued, the session reads no client messages and no scheduler events. A client
+/// that does not read slows its runs down but loses nothing.
 const MAX_QUEUED_FRAMES: usize = 256;
 /// Time limit for receiving a message's headers. Short, because the next client waits for this one to leave.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(10);

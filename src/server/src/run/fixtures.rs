@@ -19,7 +19,7 @@ struct FixtureTests {
 }
 
 /// Adds the prerequisites that follow from the fixtures of these tests. `listed` and `scheduled` have the
-/// same order. Set-ups that are not part of the run are not waited for.
+/// same order. Tests do not wait for set-ups outside the run.
 pub(super) fn add_prerequisites<'a>(
     listed: impl Iterator<Item = &'a ListedTest>,
     scheduled: &mut [ScheduledTest],

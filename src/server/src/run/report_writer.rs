@@ -1,5 +1,5 @@
 //! Writes the report files of completed runs from each run's files. Writing happens outside the scheduler, so
-//! neither the completion nor another run waits for it.
+//! the completion and other runs do not wait for it.
 
 use std::{sync::Arc, time::Duration};
 

@@ -24,7 +24,6 @@ pub(super) struct ClientEntry {
     /// Index of the catalogue of the client's programs.
     pub(super) catalogue: usize,
     pub(super) commands: mpsc::Receiver<ClientCommand>,
-    /// Dropped with the entry, which tells the client's session that none of its work is in progress any
     /// Dropped with the entry, which shows the client's session that all of its work has ended.
     pub(super) _left: oneshot::Sender<()>,
 }

@@ -24,7 +24,7 @@ use super::{
 use crate::pool::{DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool, WorkerUser};
 
 /// Maximum number of queued pool events that are handled before an expired deadline, because an event that
-/// has already arrived may still meet the deadline. The queue holds fewer events than this.
+/// has already arrived may still meet the deadline. The queue's capacity is smaller.
 const EVENTS_BEFORE_DEADLINE: u32 = 1024;
 /// Maximum number of workers to start while programs are being listed. A run of few tests on many slots needs
 /// no more.

@@ -26,8 +26,8 @@ use crate::run::{PlannedTests, RunPlan};
 /// Capacity of a client's command queue. When it is full, the client waits until the scheduler has handled a
 /// command.
 const COMMAND_QUEUE_CAPACITY: usize = 64;
-/// Capacity of a client's update queue, the same as a connection's queue. An entry holds up to a quarter of a
-/// megabyte, or a single larger result.
+/// Capacity of a client's update queue, the same as a connection's queue. An entry contains up to a quarter
+/// of a megabyte, or a single larger result.
 const UPDATE_QUEUE_CAPACITY: usize = 4;
 /// Capacity of the queue of new clients.
 const REGISTRATION_QUEUE_CAPACITY: usize = 16;

@@ -67,7 +67,7 @@ impl VariantClient {
     /// # Errors
     /// The scheduler is gone.
     ///
-    /// Cancel safe: yes, because a client that is dropped leaves.
+    /// Cancel safe: yes, because dropping the client makes it leave.
     pub async fn register(
         scheduler: &SchedulerHandle,
         settings: &ResolvedSettings,

@@ -84,7 +84,7 @@ pub struct CallbackConnection {
     pub(super) limits: DeliveryLimits,
     broken: Option<CallbackBroken>,
     pub(super) window: AckWindow,
-    /// Run of the latest frame, which barriers name.
+    /// Run id of the latest frame, which barriers contain.
     pub(super) run: String,
     pub(super) barrier: BarrierMethod,
     /// Time of the latest answer.

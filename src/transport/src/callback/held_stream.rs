@@ -41,7 +41,7 @@ use super::{
 
 /// Timeout of handing a duplicate over. The holder uses its socket only to receive duplicates.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
-/// Maximum number of held streams; each takes two descriptors. The oldest are dropped first, because their
+/// Maximum number of held streams; each uses two descriptors. The oldest are dropped first, because their
 /// workers have probably been dead for a long time.
 const MAX_HELD_STREAMS: usize = 192;
 /// Maximum size of the message that accompanies a duplicate.

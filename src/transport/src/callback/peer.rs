@@ -34,8 +34,8 @@ pub(super) enum PeerEnd {
     Closed,
     /// The connection was reset, or received damaged data.
     Failed,
-    /// The peer has sent a message that only clients receive, such as our own request. It is not a client,
-    /// but perhaps an echo server, and its answers prove nothing.
+    /// The peer has sent a message that only clients receive, such as our own request. The peer is not a
+    /// client (perhaps an echo server), so its answers prove nothing.
     NoClient,
 }
 

@@ -105,7 +105,7 @@ fn iterations_are_rounds_over_all_tests() {
         seen.sort_unstable();
         assert_eq!(seen, [TestId(0), TestId(1), TestId(2)], "each once");
     }
-    // The last iteration gives results. Tests that wait for the next round are then not run.
+    // The last iteration produces results. Tests that wait for the next round are then not run.
     let first = lease.batch.tests[0];
     let _none = settle(&mut run, first, 1);
     let others: Vec<_> = (0..3).map(TestId).filter(|test| *test != first).collect();

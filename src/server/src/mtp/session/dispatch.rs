@@ -278,7 +278,8 @@ fn response_kind<T>(outcome: &Result<T, RpcError>) -> ResponseKind {
     if outcome.is_ok() { ResponseKind::Result } else { ResponseKind::Error }
 }
 
-/// Returns whether a method requires a response. Without an id, its sender would wait forever.
+/// Returns whether a method requires a response. The sender of such a message without an id would wait
+/// forever.
 fn requires_response(method: &str) -> bool {
     [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
 }

@@ -321,7 +321,7 @@ impl SuiteRuns {
         while leaving.join_next().await.is_some() {}
     }
 
-    /// Waits for the next event. Scheduler events are taken only if there is room for their notifications.
+    /// Waits for the next event. Scheduler events are received only if there is room for their notifications.
     ///
     /// Cancel safe: yes, because an event is either still in its queue or returned.
     pub(super) async fn next_event(&mut self, has_room: bool) -> SuiteRunEvent {

@@ -129,7 +129,7 @@ impl RunDriver {
             let settled = settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us)));
             LostStream { proven: journals.proven(worker), settled: settled.collect() }
         });
-        // Send whatever the watchdog would have sent.
+        // Send what the watchdog would have sent.
         match task {
             FinisherTask::Finish(due) => {
                 let finish = self.finish_request(&due);
