@@ -185,7 +185,8 @@ fn shown(body: &[u8]) -> String {
 
 impl HttpPeer {
     fn lock_handshake(&self) -> std::sync::MutexGuard<'_, Handshake> {
-        // The handshake is only ever replaced as a whole, so a panicking holder leaves it valid.
+        // The handshake is always replaced as a whole, so it stays valid if a thread panics while holding the
+        // lock.
         self.handshake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -30,7 +30,7 @@ use super::{
 use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_report::{TestReport, shown_name};
 
-/// Interval of debugger checks, which is also the longest delay of handing a test to a debugger.
+/// Interval of debugger checks. Also the longest delay before a test is handed to a debugger.
 const DEBUGGER_TICK: Duration = Duration::from_millis(5);
 
 /// How a request ended.

@@ -28,8 +28,8 @@ pub(super) struct RunSelection {
 }
 
 impl RunSelection {
-    /// Returns the head of a run of these tests. Notes about the selection come first. Programs that can't be
-    /// listed are not counted as tests.
+    /// Returns the head of a run of these tests. The given `notes` precede the notes about the selection.
+    /// Programs that can't be listed are not counted as tests.
     pub(super) fn run_head(
         &self,
         run_id: &str,

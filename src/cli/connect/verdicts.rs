@@ -33,7 +33,7 @@ pub(super) struct JudgedCase {
 /// each case that was answered.
 ///
 /// # Errors
-/// The report does not match the cases and answers. Nothing is known then about cases without a finding.
+/// The report does not match the cases and answers. Cases without a finding are then undecided.
 pub(super) fn judged_results(
     cases: &[&str],
     mut answered: HashMap<String, TestResult>,

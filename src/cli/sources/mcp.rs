@@ -94,8 +94,8 @@ pub(super) fn command_program(
     })
 }
 
-/// Returns the program that connects to a server at an address, which is Heeler itself. A server on the
-/// command line is named after its host and port.
+/// Returns the program that connects to a server at an address: Heeler itself. A server on the command line
+/// is named after its host and port.
 fn running_server(address: &str, dir: &Path, suite: Option<String>) -> Result<TestProgram, SourcesError> {
     let url = LocalUrl::parse(address)
         .map_err(|source| SourcesError::ServerAddress { address: address.to_owned(), source })?;

@@ -30,8 +30,8 @@ pub struct ClientAnswers {
     pub answers_bound_methods: bool,
     /// Whether the client has answered a log request; `None` if unknown.
     pub answers_log_requests: Option<bool>,
-    /// Whether the client has sent a result for a request with an unknown method. The client then handles
-    /// such requests in order with other messages.
+    /// Whether the client has sent a result for a request with an unknown method. Such a client handles these
+    /// requests in order with other messages.
     pub accepts_unknown_methods: bool,
 }
 
@@ -93,7 +93,7 @@ impl ClientAnswers {
 mod tests {
     use super::*;
 
-    /// Returns when a wait ends that begins at `begin` and checks again whenever `on_overdue` says so.
+    /// Returns the end of a wait that begins at `begin` and is extended by `on_overdue`.
     fn wait_ends(begin: u64, answers: &[u64], limit: u64) -> u64 {
         let mut now = begin + limit;
         loop {

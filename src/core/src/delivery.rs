@@ -11,7 +11,7 @@
 //! The completion is sent only after all updates before it are proven. Otherwise, updates that are resent by
 //! the other route could arrive after it. If the coordinator has died, there is no other route: the
 //! completion follows the unproven updates on the same connection, which keeps their order, and a slow client
-//! receives it when it reads again. The finisher announces the completion to the coordinator before it sends
+//! receives it when it reads again. The finisher announces the completion to the coordinator before sending
 //! it. If the finisher then dies, its replacement sends only the completion.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -189,7 +189,7 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
 }
 
 /// Returns the name of a process's program, given its command line and its name in the system, if known.
-/// Reports leave out the arguments unless the user asks for them, because they often contain secrets.
+/// Reports omit the arguments by default, because arguments often contain secrets.
 #[must_use]
 pub fn program_name(command: &str, name: Option<&str>) -> String {
     let program = command.split(' ').next().unwrap_or_default();

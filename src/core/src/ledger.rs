@@ -54,7 +54,7 @@ pub struct ResultStream {
     pub sent: u64,
     /// Results that the client is proven to have.
     pub proven: u64,
-    /// Whether the stream is closed, so that its state is final.
+    /// Whether the stream is closed; its state is then final.
     pub is_closed: bool,
 }
 

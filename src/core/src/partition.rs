@@ -76,7 +76,7 @@ impl TestPartition {
         let mut loads = vec![(Duration::ZERO, 0_u32); self.count.max(1) as usize];
         let mut out = vec![false; tests.len()];
         for test in order {
-            // Count breaks ties between equal loads, so tests without a duration are spread too.
+            // At equal loads, the number of tests decides, which also spreads tests without a duration.
             let (shard, load) = loads
                 .iter_mut()
                 .enumerate()

@@ -61,8 +61,8 @@ pub struct TestPath<'a> {
 }
 
 impl<'a> TestPath<'a> {
-    /// Splits the name of a test as reported by its framework. No part is empty unless the whole name is: a
-    /// separator at either end, or next to another separator, belongs to the part after it.
+    /// Splits the name of a test as reported by its framework. Only an empty name has an empty part: a
+    /// separator at either end of the name, or after another separator, stays in its part.
     #[must_use]
     pub fn new(nesting: NameNesting, suite: &'a str, name: &'a str) -> Self {
         let (groups, case) = match nesting {

@@ -21,7 +21,7 @@ const START_PER_WORTHWHILE_BATCH: u32 = 4;
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
 /// Tests in the first batches of a program with a cheap start and no data.
 pub(super) const FIRST_TESTS: usize = 4;
-/// The first batch has one test for each such portion of its start cost.
+/// Start cost per test of a first batch: a more expensive start justifies a larger first batch.
 const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 /// While few tests of a program are measured, a batch has at most this multiple of their number: the first
 /// results may not be representative.
@@ -241,7 +241,7 @@ impl ProgramQueue {
             return BatchSize { duration: unlimited, tests: usize::MAX, unmeasured, remainder };
         };
         let start = self.start_cost();
-        // Another start for the remainder would also delay other runs.
+        // A remainder of up to one start joins the batch, because another start would also delay other runs.
         let remainder = if limit < unlimited { start } else { remainder };
         if !self.has_data(share.known_median) {
             let duration = unlimited.min(limit).min(start.saturating_mul(MIN_BATCH_PER_START));

@@ -43,7 +43,7 @@ impl ListingSettings {
         Self { timeout: session.run.list_timeout, session: Some(Arc::clone(session)) }
     }
 
-    /// Returns what a process that waits for this run needs to know about it.
+    /// Returns the facts about a run that a process needs to wait for it.
     fn upcoming_run(&self, id: &str) -> Option<UpcomingRun> {
         let has_private_tmpdir = self.session.as_ref()?.run.has_private_tmpdir;
         Some(UpcomingRun { id: id.to_owned(), has_private_tmpdir })

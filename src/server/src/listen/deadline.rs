@@ -16,7 +16,7 @@ pub(crate) async fn wait_for_deadline(until: Option<Instant>) {
 
 /// Waits for part of a session to end. Logs `what` if that takes too long.
 ///
-/// Cancel safe: as `end` is.
+/// Cancel safe: yes, if `end` is.
 pub(crate) async fn await_end<T>(what: &str, limit: Duration, end: impl Future<Output = T>) -> Option<T> {
     let ended = timeout(limit, end).await.ok();
     if ended.is_none() {

@@ -49,7 +49,7 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Serves a client until its session ends.
 ///
-/// Cancel safe: no, because runs would be left to be ended by the scheduler.
+/// Cancel safe: no, because the scheduler would have to end the runs.
 pub(super) async fn serve(
     stream: ClientStream,
     options: SessionOptions,

@@ -45,7 +45,7 @@ impl MutationEndpoint {
         *self.inputs.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Answers a request. If it opens a WebSocket, the socket is left in `socket`.
+    /// Answers a request. If it opens a WebSocket, the socket is stored in `socket`.
     pub(super) async fn respond(
         &self,
         request: Request<Incoming>,

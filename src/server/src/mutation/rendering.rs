@@ -44,7 +44,7 @@ pub(super) fn tested(results: &[MutantResult]) -> MutationTestResult {
     MutationTestResult { files }
 }
 
-/// Mutants that a client asked for and that have no result yet.
+/// Requested mutants without a result.
 #[derive(Debug)]
 pub(super) struct AwaitedMutants(DiscoveredFiles);
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// Maximum number of clients that receive all notifications.
 const MAX_WATCHERS: usize = 16;
-/// Notification queue length of such a client.
+/// Capacity of such a client's notification queue.
 const WATCHER_QUEUE: usize = 1024;
 
 /// A reply to a client's message.
@@ -98,7 +98,7 @@ struct Batch(Mutex<BatchState>);
 #[derive(Debug)]
 struct BatchState {
     responses: Vec<Option<Vec<u8>>>,
-    /// Number of messages that still need to be ended.
+    /// Number of messages that have not ended.
     open: usize,
 }
 
@@ -158,7 +158,8 @@ impl Responder {
 }
 
 impl Batch {
-    /// Ends a message. Returns all responses if it was the last one.
+    /// Records the end of a message, with its response if it has one. Returns all responses after the last
+    /// message.
     fn close(&self, index: usize, response: Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         // A panic can't leave the list inconsistent.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

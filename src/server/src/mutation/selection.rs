@@ -20,7 +20,7 @@ pub struct InvalidGlob {
     pub reason: String,
 }
 
-/// A selection of mutants. Paths are relative to the project's directory, like those in mutants.
+/// A selection of mutants. Paths are relative to the project's directory, like the paths of mutants.
 #[derive(Debug, Clone)]
 pub struct MutantSelection(Selected);
 

@@ -74,7 +74,7 @@ where
             _ = session.join_next() => break SessionEnd::Disconnected,
         }
     };
-    // Cancels the client's operations, which are still answered.
+    // Dropping these cancels the client's operations. The answers to them are still sent.
     drop((inputs, channel));
     while let Some(reply) = replies.recv().await {
         send(&mut link, reply);

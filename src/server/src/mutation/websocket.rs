@@ -59,7 +59,7 @@ pub(super) async fn serve_websocket(
         _ = session.join_next() => Some(WebSocketEnd::Refused),
         () = stopped.stopped() => Some(WebSocketEnd::GoingAway),
     };
-    // Cancels the client's operations, which are still answered.
+    // Dropping these cancels the client's operations. The answers to them are still sent.
     drop((inputs, channel));
     match reason {
         // Do not wait for the writes: the client is gone.

@@ -30,7 +30,8 @@ pub(super) fn unregister_watchdog(watchdog: Pid) {
     WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).remove(&watchdog.0);
 }
 
-/// Kills and reaps every child except watchdogs, and the orphans reparented by that, until none is left.
+/// Kills and reaps every child except watchdogs. Repeats this for orphans that become our children as a
+/// result, until none is left.
 pub(super) fn kill_orphans() {
     let deadline = Instant::now() + KILL_ORPHANS_DEADLINE;
     let mut not_killable = HashSet::new();

@@ -31,7 +31,7 @@ pub(super) struct PooledWorker {
     program: Option<Arc<TestProgram>>,
     /// Run of the last lease.
     assigned_run: Option<RunKey>,
-    /// Last forwarded positions of runs that the worker served earlier and that are not over.
+    /// Last forwarded positions of the worker's earlier runs that have not ended.
     forwarded_before: BTreeMap<RunKey, u64>,
     is_disconnected: bool,
     /// Whether the watchdog has reported the worker's exit, or is dead itself.

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SelectedTests {
     pub(super) uids: Vec<String>,
-    /// The earlier run that is continued, and everything it left to rerun.
+    /// The earlier run that is continued, and its rerun set.
     pub(super) continued: Option<(String, RerunSet)>,
 }
 
@@ -109,7 +109,7 @@ fn filter_tests(
     Ok(tests.into_iter().filter(is_selected).collect())
 }
 
-/// Returns this user's latest run that contains tests of the suite, and what it left to rerun.
+/// Returns this user's latest run that contains tests of the suite, and its rerun set.
 fn latest_rerun_set(settings: &ResolvedSettings, suite: &str) -> Result<(String, RerunSet), String> {
     let is_own = |run: &&EarlierRun| run.ownership == RunOwnership::Own;
     for run in list_runs(&settings.state_dir).iter().rev().filter(is_own) {

@@ -78,7 +78,7 @@ impl RspSession {
         }
     }
 
-    /// Serves the client until the session ends. Nothing of the session is left when this returns.
+    /// Serves the client until the session ends. Returns when all of the session's work has ended.
     ///
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub(super) async fn serve(mut self) -> SessionEnd {

@@ -326,7 +326,7 @@ impl RunDriver {
         self.model.apply(RunEvent::WatchdogDied { worker });
     }
 
-    /// Handles a worker's death. `proven` says how many of its results the client has received.
+    /// Handles a worker's death. `proven` states how many of its results the client has received.
     ///
     /// Cancel safe: no, because the watchdog may or may not have received the request for the worker's
     /// journal.
@@ -396,8 +396,8 @@ impl RunDriver {
         self.model.apply(RunEvent::WorkerLost { worker, proven, settled });
     }
 
-    /// Sends the run's state to a new watchdog. `proven` says what the client has received from the previous
-    /// one.
+    /// Sends the run's state to a new watchdog. `proven` states what the client has received from the
+    /// previous one.
     ///
     /// Cancel safe: no, because only part of the state may be sent.
     pub(crate) async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, proven: &DeadSenderProof) {
@@ -438,8 +438,8 @@ impl RunDriver {
         }
     }
 
-    /// Ends the run because the watchdog, and therefore every worker, is gone. `proven` says what the client
-    /// has received from the last watchdog.
+    /// Ends the run because the watchdog, and therefore every worker, is gone. `proven` states what the
+    /// client has received from the last watchdog.
     pub(crate) fn on_watchdog_lost(&mut self, why: &str, proven: &DeadSenderProof) {
         self.take_finish_proof(proven);
         if self.model.state().stage() != RunStage::Completed {

@@ -7,7 +7,7 @@ use heeler_protocol::control::{LeasedTest, TestGroup};
 use super::RunPlan;
 use crate::discovery::Catalogue;
 
-/// Collects groups so that each follows its parent.
+/// Collects groups. Each group follows its parent.
 #[derive(Debug, Default)]
 pub(super) struct GroupList {
     groups: Vec<TestGroup>,

@@ -88,9 +88,8 @@ impl Clients {
         self.sinks.clone()
     }
 
-    /// Returns the next command of any client, or `None` in its place if the client's session is gone.
-    /// Polling starts after the client served last, so that a client that floods the queue does not starve
-    /// the others.
+    /// Returns the next command of any client, or `None` if that client's session is gone. Polling starts
+    /// after the client served last, so that a client that floods the queue does not starve the others.
     ///
     /// Cancel safe: yes, because a command is taken only when it is returned.
     pub(super) async fn next_command(&mut self) -> (ClientId, Option<ClientCommand>) {

@@ -186,7 +186,7 @@ impl SchedulerHandle {
     /// # Errors
     /// The scheduler is gone.
     ///
-    /// Cancel safe: yes, because a client whose other end is dropped leaves again.
+    /// Cancel safe: yes, because dropping the future makes the client leave again.
     pub async fn register(&self, registration: ClientRegistration) -> Result<RunClient, SchedulerGone> {
         let (commands, command_receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
         let (events, event_receiver) = mpsc::channel(QUEUE_CAPACITY);

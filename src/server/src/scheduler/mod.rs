@@ -1,4 +1,4 @@
-//! The scheduler. It owns the worker pool, the catalogues of tests, the slots and the running runs, for all
+//! The scheduler. It owns the worker pool, the catalogues of tests, the slots and the active runs, for all
 //! clients of all protocols.
 //!
 //! A front end registers its client with [`SchedulerHandle::register`]. The front end requests listings and
@@ -11,7 +11,7 @@
 //! - `builds`: builds before listings.
 //! - `clients`: all clients, and their pauses.
 //! - `listing`: catalogues, shared by all clients of the same programs.
-//! - `runs`: running runs.
+//! - `runs`: active runs.
 //! - `slots`: fair sharing of the slots.
 
 mod builds;

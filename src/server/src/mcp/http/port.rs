@@ -31,7 +31,7 @@ impl PortService for McpEndpoint {
         Box::pin(http::serve_connection(connection.stream, self, stopped))
     }
 
-    /// The session only ends by itself together with the scheduler.
+    /// Unless the session is ended, it ends only with the scheduler.
     fn failed(&self) -> PortFuture<'_> {
         Box::pin(self.session().ended())
     }

@@ -202,7 +202,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends everything of a client whose session is gone. If no other client remains, all processes end.
+    /// Ends all work of a client whose session is gone. If no other client remains, all processes end.
     /// Otherwise its runs are cancelled, and their workers serve other clients.
     async fn begin_leave(&mut self, client: ClientId) {
         self.catalogues.cancel(self.pool.as_mut(), |(waiting, _)| *waiting == client).await;
