@@ -1,5 +1,5 @@
-//! Local sockets. Control connections use socket files in a private directory; callback connections within
-//! one process's session have no file. In both cases, both ends must belong to the same user.
+//! Local sockets, each with a socket file: for control connections, clients of a local server, and the client
+//! that a conformance suite's judge starts. Both ends must belong to the same user.
 
 use std::{
     io,
