@@ -1,4 +1,4 @@
-//! The ledger records the results that a run owes, and the results that are proven delivered.
+//! The ledger records the results that a run has yet to deliver, and the results that are proven delivered.
 //!
 //! The ledger has one entry for each selected test and one for each stream that may carry results. A run may
 //! complete only when the ledger balances: every test has exactly one terminal result, and each result is

@@ -8,14 +8,16 @@
 //! - [`describe`]: English texts for outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
 //! - [`SourceRequest`]: a user's request for a source of test programs.
-//! - [`batching`]: the tests of the next batch.
-//! - [`partition`]: the tests of this shard.
-//! - [`Iteration`]: the repetition of a test; [`RetryPolicy`]: retries of failed ones, and their delays.
-//! - [`ledger`]: results that are owed, and results that are proven delivered.
+//! - [`batching`]: chooses the tests of the next batch.
+//! - [`partition`]: chooses the tests of a shard.
+//! - [`Iteration`]: one repetition of a test; [`RetryPolicy`]: retries of failed tests, and their delays.
+//! - [`ledger`]: results still to be delivered, and results that are proven delivered.
 //! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
 //! - [`ack_window`]: updates of one stream that a client has not acknowledged.
+//! - [`client_progress`]: how long to wait for a client's answer.
 //! - [`delivery`]: delivery of the end of a run, and pending results after the coordinator has died.
+//! - [`redial`]: whether to dial a client again after the coordinator has died.
 //! - [`Slots`]: the unit of leases and shares.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
 //! - [`silence`]: handling of stopped Heeler processes.

@@ -1,6 +1,7 @@
 //! Test discovery: lists programs and their tests.
 //!
 //! - `catalogue`: programs and tests by uid; pure.
+//! - `entries`: merges a listing with the tests that another tool has registered.
 //! - `file_identity`: file metadata that changes when a program is rebuilt.
 //! - `group_locations`: source locations of groups; pure.
 //! - `lister`: lists programs through workers.

@@ -4,6 +4,7 @@
 //! - `front_end`: implements the common front end interface.
 //! - `session`: one client connection; `session/dispatch`: its messages.
 //! - `calls`: tool calls in progress.
+//! - `tasks`: calls that run as tasks.
 //! - `selection`: selects tests by filter or from an earlier run.
 //! - `recorded`: answers about runs, read from their files.
 //! - `http`: clients that connect over HTTP.

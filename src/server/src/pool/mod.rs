@@ -11,6 +11,7 @@
 //! - `orphans`: reaps orphans of a dead watchdog.
 //! - `pooled_workers`: the workers that have joined, and their users.
 //! - `session_dir`: the directory of temporary files.
+//! - `silence`: continues or replaces processes that have stopped sending.
 //! - `watchdog`: the current watchdog.
 //! - `watchdog_process`: starts a watchdog process.
 //! - `watchdog_relay`: forwards the watchdog's frames to clients.

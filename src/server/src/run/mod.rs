@@ -3,7 +3,10 @@
 //! - `prepare`: the plan with its directory, and what front ends record after the run.
 //! - `composed`: the record of a run whose results are decided by its front end.
 //! - `plan`: the tests to run, in the forms needed by the model and the workers.
-//! - `dump_budget`: the dump budget.
+//! - `dump_budget`: limits the dumps of a run, and chooses the crash capture of each lease.
+//! - `fixtures`: the start order of fixtures and their users.
+//! - `neighbours`: tests that ran at the same time in the same program.
+//! - `attachments`: files attached to a run.
 //! - `resource_usage`: resource usage of the run's processes.
 //! - `driver`: passes events to [`heeler_core::run::RunState`] and executes its actions.
 //! - `groups`: groups of the run, of a lease, and of a finish request.
