@@ -168,7 +168,8 @@ async fn await_crash_report(
         is_stopped_at_start: false,
         is_channel_standard_input: false,
         trace: Some(TracePlan {
-            // Heeler itself traces processes, so the default mode would run it untraced.
+            // The aborting program is Heeler itself, which traces processes; the default mode would leave
+            // such a program untraced.
             mode: TraceMode::Tree,
             dumps: DumpKinds { crash: true, hang: false },
             dir: OsText::from(dir),

@@ -69,7 +69,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
 /// Prints the tests that the settings select. Returns whether there are any.
 ///
 /// # Errors
-/// The history for the split can't be read, or the split has another digest than requested.
+/// The history for the split can't be read, or the split's digest differs from the requested one.
 pub(super) fn print_selected(
     catalogue: &Catalogue,
     tests: Vec<TestRef>,

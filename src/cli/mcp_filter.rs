@@ -87,7 +87,7 @@ enum FilterPhase {
     Open,
     /// One side has ended; the server's standard input is closed once everything is written.
     Closing,
-    /// The server got SIGTERM.
+    /// The server received SIGTERM.
     Terminating,
     Killed,
     /// The server has exited; its output is read to the end.
@@ -195,7 +195,7 @@ impl FilterProxy {
             }
         }
         if self.has_client_output {
-            // The last write runs on a thread of its own. A client that is gone does not need it.
+            // The last write runs on a separate thread. A client that is gone does not need it.
             let _unread = tokio::time::timeout(LAST_WRITE_LIMIT, to_client.flush()).await;
         }
         // If the command is a wrapper, the real server may still be running.

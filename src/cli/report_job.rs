@@ -1,4 +1,4 @@
-//! Writes a run's report files on a thread of its own. A report may go to a pipe that nothing reads, and the
+//! Writes a run's report files on a separate thread. A report may go to a pipe that nothing reads, and the
 //! user must still be able to end the command.
 
 use std::{

@@ -99,7 +99,7 @@ impl RerunPlan {
     }
 
     /// Keeps the tests to rerun, and logs tests that no longer exist. A program that could not be listed
-    /// stands for all its tests.
+    /// represents all its tests.
     ///
     /// # Errors
     /// None of the tests exists any more; the text is the complete message.

@@ -65,7 +65,7 @@ struct PartitionedTests {
     warning: Option<&'static str>,
 }
 
-/// Returns whether `test` stands for a program that could not be listed.
+/// Returns whether `test` represents a program that could not be listed.
 pub(super) fn is_unlisted_program(test: &TestRef) -> bool {
     test.test.is_none()
 }
@@ -204,7 +204,7 @@ fn read_shared_durations(
     tests: &[TestRef],
 ) -> Result<HashMap<String, Duration>, CommandError> {
     let failed = |source| CommandError::PartitionHistory { path: path.to_owned(), source };
-    // A missing file is the most likely mistake, so it has an error of its own.
+    // A missing file is the most likely mistake, so it has a separate error.
     let metadata = std::fs::metadata(path);
     metadata.map_err(|source| CommandError::NoPartitionHistory { path: path.to_owned(), source })?;
     let known = HistoryStore::open_read_only(path)

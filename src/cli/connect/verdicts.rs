@@ -102,7 +102,7 @@ fn judged_case(answered: Option<TestResult>, finding: Option<&JudgeFinding>) -> 
 }
 
 /// Returns the results of cases without a verdict, because the judge ended early or its report is rejected.
-/// `stop` contains the outcome and reason for cases without a failure of their own.
+/// `stop` contains the outcome and reason for cases that did not fail themselves.
 pub(super) fn unjudged_results(
     cases: &[&str],
     mut answered: HashMap<String, TestResult>,

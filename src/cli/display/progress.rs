@@ -27,13 +27,14 @@ pub(crate) struct RunHead {
     pub programs: usize,
     /// Number of workers.
     pub workers: usize,
-    /// Durations in earlier runs, by uid; may be empty. A test without a duration counts with the median.
+    /// Durations in earlier runs, by uid; may be empty. A test without one is assumed to take the median
+    /// time.
     pub expected: HashMap<String, Duration>,
     /// Additional notes for the first line, such as a seed or a partition.
     pub notes: Vec<String>,
 }
 
-/// A test that a worker has begun.
+/// A test that a worker has started.
 #[derive(Debug, Clone)]
 pub(crate) struct StartedTest {
     pub(crate) uid: String,

@@ -64,7 +64,7 @@ fn is_plain_failure(record: &TestReport, detail: &FailureDetail) -> bool {
         && detail.isolated_rerun.is_none()
 }
 
-/// Returns whether the failure's place is the test's definition: the test has not begun, so its stack is
+/// Returns whether the failure's place is the test's definition: the test has not started, so its stack is
 /// only that place.
 fn is_own_place(record: &TestReport, definition: Option<&SourcePlace>) -> bool {
     record.failed_place().is_some_and(|place| Some(place) == definition)

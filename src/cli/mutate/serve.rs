@@ -54,8 +54,8 @@ pub(in crate::cli) async fn serve_mutants(
         }
     };
     let options = MutationSessionOptions { first_method, progress_form, begin_within };
-    // Each project has settings of its own. Errors in them appear when a client opens the project, so load
-    // no file here.
+    // Each project has its own settings. Errors in them appear when a client opens the project, so load no
+    // file here.
     let settings =
         ResolvedSettings::resolve(&Config::without_file(&directory), CommandLineSettings::default());
     let options = SessionOptions {

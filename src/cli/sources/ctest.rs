@@ -1,8 +1,8 @@
 //! Tests of a CMake project: `--ctest DIR`, `ctest = "DIR"`, or a build folder among the programs.
 //!
-//! CTest lists the tests but does not run them. CTest would run each test in a process of its own. Tests of
-//! a program with a known framework are instead matched to the program's own tests and run in batches
-//! (`fold`). All other tests are commands with rules from their CTest properties.
+//! CTest lists the tests but does not run them. CTest would run each test in a separate process. Tests of a
+//! program with a known framework are instead matched to the program's own tests and run in batches (`fold`).
+//! All other tests are commands with rules from their CTest properties.
 
 mod environment;
 mod fold;

@@ -28,7 +28,7 @@ use super::{
 /// Maximum number of connections, larger than the number of workers on any machine. Further connections
 /// wait.
 const MAX_CONNECTIONS: usize = 1024;
-/// Maximum bytes read from an unauthenticated peer. A hello with its token takes a few hundred bytes.
+/// Maximum bytes read from an unauthenticated peer. A hello with its token has a few hundred bytes.
 const MAX_HELLO_BYTES: usize = 4 << 10;
 
 /// Number of connections of other users that are reported as events; later ones are rejected silently.
@@ -52,7 +52,7 @@ enum RefusedConnection {
 }
 
 impl CallbackListener {
-    /// Listens on a TCP port of its own.
+    /// Listens on a free TCP port of the loopback interface.
     pub(super) async fn bind() -> io::Result<Self> {
         let socket = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         Ok(Self { socket, token: uuid::Uuid::new_v4().simple().to_string().into() })

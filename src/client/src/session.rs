@@ -41,16 +41,16 @@ pub struct ClientOptions {
     pub name: String,
     /// Version of the client, sent to the server.
     pub version: String,
-    /// Whether the server's processes may report on connections of their own, to a port of this machine.
+    /// Whether the server's processes may report on separate connections, to a port of this machine.
     pub callback: bool,
     /// Whether this client attaches debuggers. If so, it must respond to [`ClientEvent::AttachDebugger`]
     /// with [`Client::respond_to_debugger`].
     pub debuggers: bool,
-    /// Timeout for the server's response to `initialize`; then starting the session fails.
+    /// Timeout for the server's response to `initialize`, after which starting the session fails.
     pub initialize_limit: Duration,
-    /// Timeout from the response to a run until the run's completion; then the run fails.
+    /// Timeout from the response to a run until the run's completion, after which the run fails.
     pub completion_limit: Duration,
-    /// Timeout for a callback connection to send its token; then the connection is rejected.
+    /// Timeout for a callback connection to send its token, after which the connection is rejected.
     pub hello_limit: Duration,
 }
 

@@ -91,7 +91,7 @@ pub struct ProcessTraits {
     /// Whether each further batch costs a running process extra time, because the framework searches for its
     /// tests again.
     pub has_costly_batches: bool,
-    /// Whether each test is a process of its own, like isolated tests.
+    /// Whether each test runs in a separate process, like isolated tests.
     pub is_one_test: bool,
 }
 
@@ -196,7 +196,7 @@ impl TestQueue {
         }
     }
 
-    /// Puts tests that a process did not begin back into the queue, in order, with their new estimates.
+    /// Puts tests that a process did not start back into the queue, in order, with their new estimates.
     pub(crate) fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             self.program(program).push(item);
@@ -211,8 +211,8 @@ impl TestQueue {
         cap
     }
 
-    /// Lets the batches of a program grow again after a batch ended well, unless that batch was smaller than
-    /// the current limit.
+    /// Lets the batches of a program grow again after a batch ended successfully, unless that batch was
+    /// smaller than the current limit.
     pub(crate) fn grow_batches(&mut self, program: ProgramId, ended_with: usize) {
         let cap = &mut self.program(program).cap;
         if cap.is_some_and(|cap| ended_with >= cap) {

@@ -172,8 +172,8 @@ pub fn shown_stderr(result: &TestResult) -> Option<Cow<'_, str>> {
 }
 
 /// Returns the stack trace of a failure if there is one, otherwise the captured stack trace. Without either,
-/// returns the locations of the failures, one per line, if there are several or the test has a location of
-/// its own.
+/// returns the locations of the failures, one per line, if there are several or the test's own location is
+/// known.
 #[must_use]
 pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_, str>> {
     let of_failure = result.failures.iter().find_map(|failure| failure.stack.as_deref());

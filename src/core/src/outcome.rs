@@ -54,8 +54,8 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the test has no result of its own, because it did not run to its end for reasons
-    /// outside the test.
+    /// Returns whether the test did not run to its end, for reasons outside the test. Such an outcome is not
+    /// a result of the test.
     #[must_use]
     pub fn lacks_result(self) -> bool {
         matches!(self, Self::Lost | Self::Interrupted | Self::Cancelled | Self::NotRun(_))

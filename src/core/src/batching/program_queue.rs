@@ -204,7 +204,7 @@ impl ProgramQueue {
         self.costs.start.or(self.costs.listing).unwrap_or(UNKNOWN_START).max(MIN_START)
     }
 
-    /// Returns whether a test of this duration gets a process of its own.
+    /// Returns whether a test of this duration gets a separate process.
     pub(super) fn is_worth_a_process(&self, weight: Duration) -> bool {
         !self.costs.process.is_one_batch
             && weight >= ISOLATE_FROM

@@ -296,7 +296,7 @@ impl RunTests {
     }
 
     /// Queues the tests that have passed an iteration, once no other test waits. If they were queued earlier,
-    /// each would become a batch of its own.
+    /// each would become a separate batch.
     pub(super) fn begin_next_round(&mut self) {
         if self.next_round.is_empty() || !self.queue.is_empty() {
             return;

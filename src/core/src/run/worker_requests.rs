@@ -14,7 +14,7 @@ pub(super) struct WorkerRequests {
     requested: usize,
     /// Workers that failed to start since the last successful start.
     failed_starts: usize,
-    /// Workers that died without settling a test, since a test was last settled.
+    /// Workers that have died without settling a test since the last settled test.
     unproductive: usize,
     /// Worker to be granted next, if a process of this program waits for tests there.
     waiting_process: Option<(WorkerId, ProgramId)>,

@@ -141,7 +141,7 @@ fn lent_workers_that_die_and_come_back_do_not_stop_the_run() {
 }
 
 /// Returns a scenario of one program whose tests take much longer than expected. Tests that one process has
-/// not begun are taken back for the other slot.
+/// not started are taken back for the other slot.
 fn slow_scenario(client: ModelScenario, tests: usize) -> ModelScenario {
     let mut plan = plan(&vec![0; tests], |_, _| {});
     plan.programs[0].process.ends_between_tests = true;

@@ -12,7 +12,7 @@
 //! - `search`: the search of all paths, and random walks.
 //! - `ack_windows`: the windows of one stream, alone.
 //! - `exhaustive`, `handling`, `planted_mistakes`, `random_walks`: the scenarios.
-//! - `cost_bounds`: the number of processes that a run takes, outside the search.
+//! - `cost_bounds`: the number of processes that a run starts, outside the search.
 
 mod client;
 mod coordinator;

@@ -172,7 +172,7 @@ impl RunObserver {
                 worker.is_idle = worker.cancel_mode.is_none();
             }
             RunEvent::TestsAdded(added) => {
-                // A stopped run takes no more tests.
+                // A stopped run accepts no more tests.
                 self.is_open &= !self.is_stopped;
                 let count = if self.is_open { added.len() } else { 0 };
                 self.tests.extend(std::iter::repeat_n(NEW_TEST, count));
@@ -249,7 +249,7 @@ impl RunObserver {
         self.workers.get(&worker).is_some_and(|one| one.lease.is_some())
     }
 
-    /// Returns whether the run has taken back the tests that this worker had not begun.
+    /// Returns whether the run has taken back the tests that this worker had not started.
     fn is_taken_back(&self, worker: WorkerId) -> bool {
         !self.is_stopped && self.workers.get(&worker).is_some_and(|one| one.cancel_mode.is_some())
     }
@@ -288,7 +288,7 @@ impl RunObserver {
         self.workers.remove(&worker);
     }
 
-    /// Records a lost guard: begun tests rerun alone, and the remaining tests may be split.
+    /// Records a lost guard: started tests rerun alone, and the remaining tests may be split.
     fn lose_guard(&mut self, worker: WorkerId) {
         for test in self.put_back(worker) {
             self.tests[test.index()].guard_losses += 1;

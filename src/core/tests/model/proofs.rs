@@ -1,6 +1,6 @@
 //! Proofs over the connections of dead processes, for a client with its own queues. The holder of a
-//! duplicated socket completes the cut message, sends a barrier of its own, and treats everything that the
-//! dead process published as handled once the client answers.
+//! duplicated socket completes the cut message, sends its own barrier, and treats everything that the dead
+//! process published as handled once the client answers.
 
 use heeler_core::{
     WorkerId,

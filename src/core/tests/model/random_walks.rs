@@ -1,6 +1,6 @@
 //! Random paths of larger scenarios, with arbitrary processes: plans of a fixed size, and random ones.
 //!
-//! `HEELER_MODEL_STEPS` is the number of steps. The same `HEELER_MODEL_SEED` gives the same walk.
+//! `HEELER_MODEL_STEPS` is the number of steps. The same `HEELER_MODEL_SEED` produces the same walk.
 
 use std::time::Duration;
 

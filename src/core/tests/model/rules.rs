@@ -196,7 +196,7 @@ impl RunObserver {
     }
 
     /// Checks that tests are taken back only from a process that may be ended between two tests, and only if
-    /// a slot without work can run some tests that the process has not begun.
+    /// a slot without work can run some tests that the process has not started.
     fn check_taken_back(&self, plan: &SchedulingPlan, worker: WorkerId, mode: CancelMode) -> CheckResult {
         let lease = self.workers[&worker].lease.as_ref();
         let is_allowed =

@@ -230,7 +230,7 @@ fn first_violation(checker: &impl Checker<ScenarioModel>) -> Result<(), ModelVio
 }
 
 /// Returns whether some path returns to one of its own states, and therefore may never end. Repeatedly
-/// removes states without a predecessor; only circles and their successors remain.
+/// removes states without a predecessor; only cycles and their successors remain.
 fn has_circle(mut transitions: Vec<(u64, u64)>) -> bool {
     transitions.sort_unstable();
     let mut predecessors: HashMap<u64, usize, BuildHasherDefault<FoldingHasher>> = HashMap::default();

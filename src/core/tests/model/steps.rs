@@ -76,7 +76,7 @@ pub(crate) enum ModelStep {
     GiveUpProof(StreamOwner),
     /// The coordinator dies while writing a barrier on a dead worker's connection.
     DieInBarrier(WorkerId),
-    /// The watchdog dies while writing the next frame of its finish, with part of it written or nothing.
+    /// The watchdog dies while writing the next frame of its finish, which is written in part or not at all.
     KillWatchdogWriting(bool),
 }
 

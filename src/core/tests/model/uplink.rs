@@ -24,7 +24,7 @@ impl SimWorker {
         !self.has_stream() || self.window.as_ref().is_none_or(|window| window.has_room())
     }
 
-    /// Returns whether the client has handled the whole stream, or cannot be waited for.
+    /// Returns whether the client has handled the whole stream, or will not confirm it.
     pub(crate) fn is_all_handled(&self) -> bool {
         let is_handled =
             |window: &AckWindow| window.is_all_handled() || window.answers() == AnswerState::Silent;

@@ -50,7 +50,7 @@ pub(crate) enum WorkerStep {
     OpenedLate,
     /// The client answers nothing until the timeout for opening the connection.
     NeverOpened,
-    /// The worker dies while writing this message of its next write, with part of it written or nothing.
+    /// The worker dies while writing this message of its next write, which is written in part or not at all.
     DieWriting(usize, bool),
 }
 
@@ -89,7 +89,7 @@ impl SimWorker {
         }
         if self.process.is_none() && self.is_to_drain {
             let is_awaited = scenario.has_queues() && self.is_draining && !self.is_all_handled();
-            // The client closes once it has read everything, even if it has more to do.
+            // With this mistake, the worker counts the client's close as proof.
             let is_closed = scenario.mistake == PlantedMistake::CloseAsProof;
             steps.extend((!is_awaited || is_closed).then_some(WorkerStep::Drain));
             let may_be_unanswered = self.route == SimRoute::Open && !scenario.has_queues();

@@ -23,7 +23,7 @@ pub struct LinkLimits {
     pub head: Option<Duration>,
     /// Time limit for a client to read something while output is waiting.
     pub stall: Option<Duration>,
-    /// Time limit for beginning the session, for a client that connected to the server.
+    /// Time limit for beginning the session. Set only for clients that connect to the server.
     pub begin: Option<Duration>,
     /// Log text for a client that has not begun the session in time.
     pub not_begun: &'static str,

@@ -31,7 +31,7 @@ use crate::listen::{PortFuture, PortService, SessionCommand};
 
 /// Time limit for the first bytes of a connection.
 const FIRST_BYTES_LIMIT: Duration = Duration::from_secs(10);
-/// Pause before looking at undecided first bytes again.
+/// Pause before peeking again at undecided first bytes.
 const FIRST_BYTES_RETRY: Duration = Duration::from_millis(5);
 /// Time for all sessions to end once the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(15);

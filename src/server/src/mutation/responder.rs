@@ -128,7 +128,7 @@ impl Responder {
         self.finish(None).await;
     }
 
-    /// Announces notifications.
+    /// Announces that notifications of this request follow, if the client receives any.
     pub(super) async fn started(&self) {
         if self.channel.delivery == ResultDelivery::Notifications {
             // The session detects a client that is gone.

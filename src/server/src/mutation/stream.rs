@@ -53,7 +53,7 @@ where
         tokio::select! {
             event = link.next_event(has_room) => match event {
                 LinkEvent::Message(body) => {
-                    // The queue has room; if the session has ended, that is noticed below.
+                    // The queue has room; if the session has ended, that is detected below.
                     let _ended = inputs.try_send(SessionInput { body, channel: channel.clone() });
                 }
                 LinkEvent::Sent | LinkEvent::Command(SessionCommand::Resume | SessionCommand::Pause(_)) => {}

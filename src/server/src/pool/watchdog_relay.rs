@@ -193,7 +193,7 @@ impl ClientRelay {
     /// Reports to the watchdog that everything sent so far is written. If this process is killed after that,
     /// the watchdog does not send it again. If the client does not read, the report is sent later.
     ///
-    /// Cancel safe: yes, because each report is sent by a task of its own.
+    /// Cancel safe: yes, because each report is sent by a separate task.
     async fn report_written(&self, reports: &mut JoinSet<()>, run: &RunKey, written: RelayedPart) {
         // Without a callback port, no other process can reach the client.
         let Some(ClientSink::Connection(outbox, Some(_))) = self.clients.get(self.client) else { return };

@@ -33,7 +33,7 @@ pub(super) enum SuiteRunEnd {
         /// Number of programs that failed outside their tests.
         failed_programs: usize,
     },
-    /// The run was cancelled before its tests began.
+    /// The run was cancelled before its tests started.
     CancelledBefore,
     /// The run could not begin or continue. The reason is one sentence.
     Failed(String),

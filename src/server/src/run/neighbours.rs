@@ -12,7 +12,7 @@ const KEPT: usize = 3;
 #[derive(Debug, Clone, Default)]
 pub(super) struct LeaseNeighbours {
     open: BTreeMap<LeaseId, OpenLease>,
-    /// The test that each worker began last.
+    /// The test that each worker started last.
     last_tests: BTreeMap<WorkerId, TestId>,
 }
 
@@ -62,7 +62,7 @@ impl LeaseNeighbours {
         self.open.remove(&lease).map(|open| open.program)
     }
 
-    /// Records the end of all leases of a dead worker. Returns the last test it began.
+    /// Records the end of all leases of a dead worker. Returns the last test that it started.
     pub(super) fn close_worker(&mut self, worker: WorkerId) -> Option<TestId> {
         self.open.retain(|_, open| open.worker != worker);
         self.last_tests.remove(&worker)

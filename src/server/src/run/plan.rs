@@ -299,7 +299,7 @@ impl RunPlan {
         self.listings[program].runnable_tests == Some(tests.iter().filter(is_run).count())
     }
 
-    /// Returns how long a process of the program takes to begin its first test, according to earlier runs or
+    /// Returns how long a process of the program takes to start its first test, according to earlier runs or
     /// its listing.
     pub(super) fn known_start(&self, program: usize) -> Option<Duration> {
         self.model.programs[program].start.max(self.listings[program].start)
@@ -536,7 +536,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Shuffles with Fisher-Yates over xorshift. A seed gives the same order on every machine and in every
+/// Shuffles with Fisher-Yates over xorshift. A seed produces the same order on every machine and in every
 /// version.
 fn shuffle(tests: &mut [SelectedTest], planned: &mut [ScheduledTest], seed: u64) {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;

@@ -43,7 +43,7 @@ impl ProvisionalResults {
 pub(super) struct ProgramFailures {
     /// Messages by program and, for failures of a suite's set-up or tear-down, by fixture.
     messages: BTreeMap<(usize, Option<SuiteFixture>), Vec<String>>,
-    /// Processes that began no test within their startup limit. They count as program failures only if no
+    /// Processes that started no test within their startup limit. They count as program failures only if no
     /// test of the program gets a result.
     start_timeouts: BTreeMap<usize, Vec<String>>,
 }
@@ -62,7 +62,7 @@ impl ProgramFailures {
         self.messages.entry((program, Some(fixture))).or_default().push(message);
     }
 
-    /// Adds a process that began no test within its startup limit.
+    /// Adds a process that started no test within its startup limit.
     pub(super) fn add_start_timeout(&mut self, program: usize, message: String) {
         self.start_timeouts.entry(program).or_default().push(message);
     }

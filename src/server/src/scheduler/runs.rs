@@ -56,7 +56,7 @@ impl RunEntry {
 #[derive(Default)]
 pub(super) struct Runs {
     all: BTreeMap<RunNumber, RunEntry>,
-    /// Number of runs begun so far.
+    /// Number of runs started so far.
     begun: u64,
 }
 

@@ -98,7 +98,7 @@ impl VariantClient {
     /// # Errors
     /// The scheduler is gone.
     ///
-    /// Cancel safe: no, because the listing goes on.
+    /// Cancel safe: no, because the listing continues.
     pub async fn list(&mut self) -> Result<VariantListing, SchedulerGone> {
         let own = self.take_number();
         self.client.list(own, BuildRequest::None).await?;
@@ -166,7 +166,7 @@ impl VariantClient {
 
     /// Stops all processes of this client. Returns when they have stopped.
     ///
-    /// Cancel safe: no, because they may be stopped.
+    /// Cancel safe: no, because the processes may be stopped.
     pub async fn pause(&self) {
         self.client.pause_until_stopped().await;
     }

@@ -94,7 +94,7 @@ pub struct CallbackConnection {
     positions: StreamPositions,
     /// Answers of the client on all its connections.
     pub(super) progress: Arc<SharedProgress>,
-    /// Record of the connection, if another process holds duplicates of it.
+    /// Record of the sent frames, if another process holds duplicates of the connection.
     pub(super) record: Option<ConnectionRecord>,
 }
 

@@ -15,7 +15,7 @@ use super::super::program_finder::CurrentPrograms;
 /// and editors need some of them.
 const MAX_DIRECTORIES: usize = 1024;
 
-/// Entries of a watched directory that matter.
+/// Relevant entries of a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct DirectoryInterest {
     /// Names of relevant entries.
