@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(window.on_frame(3, 1), (frame == 0).then_some(2));
         }
         assert_eq!(window.answers(), AnswerState::Silent);
-        // A late answer turns the windows on again: the barrier after the first frame is still open.
+        // A late answer enables the windows again: the barrier after the first frame is still open.
         window.on_answer(1);
         assert_eq!((window.answers(), window.handled_frames()), (AnswerState::Answering, 0));
         assert!(window.has_room());

@@ -59,7 +59,7 @@ impl ScenarioModel {
     }
 
     fn state(&self, world: ModelWorld, steps: usize) -> ModelState {
-        // In a walk, the step count makes each state unique, so a walk in circles does not end early.
+        // In a walk, the step count makes each state unique, so a cyclic walk does not end early.
         let hash = hash(&(&world, self.transitions.is_none().then_some(steps)));
         ModelState { world, steps, hash }
     }

@@ -90,7 +90,7 @@ pub(crate) struct SimWatchdog {
     pub(crate) unproven: BTreeSet<TestId>,
     /// The watchdog has seen the coordinator's death.
     pub(crate) is_alone: bool,
-    /// Number of watchdogs that could be started when this one was.
+    /// Number of watchdogs that could still be started when this one started.
     pub(crate) generation: u8,
     /// Barriers on the watchdog's own connection: number sent, and number of the last one answered.
     pub(crate) barriers: u64,
