@@ -132,10 +132,7 @@ fn exit_status_that_a_plugin_sets_is_a_failure_of_the_program() {
             run.assert_outcome("test_one.py::test_one", "passed", "");
             run.assert_outcome("test_one.py::test_two", "passed", "");
             let [failure, ..] = run.program_failures.as_slice() else { panic!("{}", run.command) };
-            assert!(
-                failure.to_string().contains("exit status of this pytest session to 7"),
-                "{failure:#}"
-            );
+            assert!(failure.to_string().contains("exit status of this pytest session to 7"), "{failure:#}");
             assert_eq!(run.command.code, Some(2), "{}", run.command);
         }
     }

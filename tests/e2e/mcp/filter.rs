@@ -132,9 +132,7 @@ fn too_long_line_ends_the_filter_with_its_limit() {
     let (status, _, stderr) = server.end_with_open_stdin();
     assert_eq!(status.code(), Some(4));
     assert!(
-        stderr.contains(
-            "failed to run the MCP server: read a line of the client: it exceeds 16777216 bytes"
-        ),
+        stderr.contains("failed to run the MCP server: read a line of the client: it exceeds 16777216 bytes"),
         "{stderr}"
     );
 }

@@ -435,7 +435,12 @@ fn wrapped_crash_is_found_by_isolated_rerun() {
     let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
     world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
-    ran.line_with(&["exited with code 139", "SIGSEGV at address 0x8", "in child process", "also in isolation"]);
+    ran.line_with(&[
+        "exited with code 139",
+        "SIGSEGV at address 0x8",
+        "in child process",
+        "also in isolation",
+    ]);
     check_order(&ran.stdout, &["#0 ", "write_to", "#1 ", "follow_a_wild_pointer", "Crash_One_Test"]);
     single_file(&world, "behind.Crash.One-isolated.dmp");
 }
