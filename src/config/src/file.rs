@@ -92,8 +92,8 @@ impl Config {
         start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file())
     }
 
-    /// Returns the nearest configuration file. It must belong to this user, to root, or to the owner of
-    /// `start`, because this user intends to run that owner's tests.
+    /// Returns the nearest configuration file. The file must belong to this user, to root, or to the owner of
+    /// `start`, whose tests this user is about to run.
     ///
     /// # Errors
     /// Another user owns the file.

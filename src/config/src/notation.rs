@@ -142,7 +142,7 @@ pub(super) struct DirectoryPath;
 pub(super) struct SuiteName;
 /// Name of a test framework.
 pub(super) struct FrameworkName;
-/// A filter. Its syntax errors are reported where it is parsed.
+/// A filter. Syntax errors are reported when it is parsed.
 pub(super) struct FilterText;
 /// An array of strings.
 pub(super) struct TextArray;

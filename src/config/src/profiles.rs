@@ -33,7 +33,7 @@ impl Config {
         Self { state_dir: state_dir.to_owned(), ..self }
     }
 
-    /// Returns a profile with all inherited settings. `default` exists without a section.
+    /// Returns a profile with all inherited settings. `default` exists even without a section.
     ///
     /// # Errors
     /// No section defines the profile.

@@ -109,8 +109,8 @@ pub fn suite_name_from_path(base: &Path, program: &Path) -> String {
 }
 
 /// Returns suite names for programs without a configuration: their file names without cargo's hash. Programs
-/// with the same file name get as many parent directories in front as are needed to tell them apart. Names do
-/// not depend on the working directory, because uids of tests begin with them.
+/// with the same file name are prefixed with parent directories until their names differ. Names do not
+/// depend on the working directory, because uids of tests begin with them.
 #[must_use]
 pub fn suite_names_without_base(programs: &[PathBuf]) -> Vec<String> {
     let names = |path: &PathBuf| {

@@ -130,7 +130,7 @@ fn scale_number(number: &str, factor: u64) -> Result<u64, QuantityError> {
     let too_large = || QuantityError::TooLarge { text: number.to_owned() };
     let whole =
         whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(factor)).ok_or_else(too_large)?;
-    // Nine digits are finer than the smallest unit of any factor used here.
+    // Nine digits resolve the largest unit (1 GiB) to about one byte.
     let digits = &fraction[..fraction.len().min(9)];
     let part = u128::from(digits.parse::<u64>().unwrap_or(0)) * u128::from(factor)
         / 10_u128.pow(digits.len() as u32);

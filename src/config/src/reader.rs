@@ -303,7 +303,7 @@ impl<'de> Deserializer<'de> for KeyedValue<'_, 'de, '_> {
     }
 }
 
-/// A value without its key. Errors are left to the caller to report.
+/// A value without its key. The caller reports errors.
 struct UnkeyedValue<'d, 't>(&'d DeValue<'t>);
 
 impl<'de> Deserializer<'de> for UnkeyedValue<'de, '_> {

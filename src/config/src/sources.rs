@@ -28,7 +28,7 @@ const SOURCE_KEYS: [&[&str]; 8] = [
     &["ctest", "ctest-args"],
     &["command", "pattern"],
 ];
-/// A second key that selects its source by itself.
+/// Key that selects its source even without the source's first key.
 const FURTHER_SELECTING_KEY: &str = "pattern";
 
 /// The keys of `[[suite]]` that name its source; exactly one source is named.
@@ -158,7 +158,7 @@ pub(super) fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> SourceRequ
         [key] => report_keys_without_effect(table, key),
         [first, other, ..] => {
             let message = format!("{other:?} and {first:?} can't be combined; split them into two suites");
-            // The other source may be present through its second key only.
+            // The other source may have been selected by its second key alone.
             let key = if table.contains_key(other) { other } else { FURTHER_SELECTING_KEY };
             table.document.report(table.key_span(key), message);
         }

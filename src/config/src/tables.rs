@@ -1,8 +1,8 @@
 //! The tables of `heeler.toml`, one type for each. The docs of the fields are the reference of the keys:
 //! `docs/reference/config.md` and `docs/reference/heeler.schema.json` are generated from these types.
 //!
-//! Each field has its key (its name, unless it is renamed), its type, its notation and, where the table has
-//! one, its default. No reading and no cross-checks here.
+//! Each field declares its key (the field name unless renamed), type, notation and, if the table has
+//! defaults, its default. Reading and cross-checks are elsewhere.
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 

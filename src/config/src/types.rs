@@ -28,7 +28,7 @@ pub struct Config {
     pub dir: PathBuf,
     /// Directory for the history and for journals of runs.
     pub state_dir: PathBuf,
-    /// Directory of the StrykerJS used for JavaScript and TypeScript, if it is not the package's own.
+    /// StrykerJS directory for JavaScript and TypeScript; `None` uses the package's own.
     pub stryker: Option<PathBuf>,
     /// Suites in file order.
     pub suites: Vec<SuiteConfig>,
@@ -231,9 +231,9 @@ pub enum CaptureStrategy {
 /// A time limit or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLimit {
-    /// The test has no time limit.
+    /// No limit.
     Unlimited,
-    /// The test is terminated after this time.
+    /// The test or run is terminated after this time.
     After(Duration),
 }
 
@@ -343,7 +343,7 @@ impl SlowTimeout {
 pub struct SettingsOverride {
     /// Selects the tests.
     pub filter: Filter,
-    /// Settings that differ for these tests.
+    /// Settings of these tests.
     pub tests: TestLayer,
 }
 
@@ -357,7 +357,7 @@ pub struct SuiteConfig {
     pub source: SourceRequest,
     /// Name of the framework; `None` detects it by asking the program.
     pub framework: Option<String>,
-    /// Arguments that precede Heeler's own.
+    /// Arguments passed to the programs before Heeler's own.
     pub args: Vec<String>,
     /// Variables added to Heeler's environment; `None` unsets one.
     pub env: Vec<(String, Option<String>)>,
@@ -365,7 +365,7 @@ pub struct SuiteConfig {
     pub test_arguments: BTreeMap<String, String>,
     /// Working directory of the tests; `None` lets the source decide.
     pub cwd: Option<PathBuf>,
-    /// Command run before programs are searched, in the directory of the file. Not empty.
+    /// Build command, run in the directory of the file before programs are searched. Not empty.
     pub build: Option<Vec<String>>,
     /// Settings of the suite's tests, applied over any profile.
     pub tests: TestLayer,

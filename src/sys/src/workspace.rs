@@ -1,4 +1,4 @@
-//! Finds the workspace of a directory. Its root holds the state of runs, unless `heeler.toml` says otherwise.
+//! Finds the workspace of a directory. Runs are recorded in its root, unless `heeler.toml` says otherwise.
 
 use std::{
     os::unix::fs::MetadataExt as _,
@@ -7,8 +7,9 @@ use std::{
 
 /// Returns the root of the workspace that contains a directory: the nearest ancestor with a `[workspace]` in
 /// `Cargo.toml`, or with a `.git`. A cargo package without a workspace takes precedence over its repository.
-/// A build directory (with a `CMakeCache.txt`) is only a root outside of all these, so that its programs
-/// share their state with runs from the source directory. Returns `None` outside of any workspace.
+/// A build directory (with a `CMakeCache.txt`) counts as a root only outside of all these, so that runs
+/// started there share their state with runs from the source directory. Returns `None` outside of any
+/// workspace.
 ///
 /// The root must belong to this user or to the owner of `start`. The home directory is never a root, even if
 /// it is in git.

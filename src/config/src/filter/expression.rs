@@ -41,7 +41,7 @@ const NEXTEST_FUNCTIONS: [(&str, &str); 6] = [
     ("deps", "options such as -p"),
     ("rdeps", "options such as -p"),
 ];
-/// Characters that a backslash makes literal, besides the escape sequences.
+/// Characters that a backslash makes literal, in addition to the escape sequences.
 const ESCAPED: &str = "\\)(=~/#*?, ";
 /// Memory limit of a compiled regular expression.
 const MAX_REGEX_BYTES: usize = 256 << 10;

@@ -12,7 +12,7 @@
 //! unary(x)  = "!" unary(x) | "(" joined(x) ")" | x
 //! ```
 //! In names, `*` matches any text and a backslash makes the next character literal. Outside of properties,
-//! `%2F` stands for the byte with that hexadecimal value. A lone `/` has no segments and selects nothing.
+//! `%XX` is the byte with that hexadecimal value. A lone `/` has no segments and selects nothing.
 
 use std::str::FromStr;
 

@@ -20,7 +20,7 @@ pub struct FilterSubject<'a> {
     pub program: Cow<'a, str>,
     /// Names and values of traits reported by the framework.
     pub tags: Vec<(&'a str, &'a str)>,
-    /// Recorded outcome of the last run, if there is one.
+    /// Recorded outcome of the last run, if any.
     pub last: Option<Outcome>,
 }
 
@@ -63,8 +63,8 @@ impl FilterPredicate {
 }
 
 impl TextMatcher {
-    /// Returns whether the text matches. An exact text or a glob must match the whole name, or its rest after
-    /// a separator.
+    /// Returns whether the text matches. An exact text or a glob must match the whole name, or its part
+    /// after a separator.
     fn matches_suffix(&self, name: &str, separator: &str) -> bool {
         match self {
             Self::Contains(_) | Self::Regex(_) => self.matches_whole(name),

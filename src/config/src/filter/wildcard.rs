@@ -34,8 +34,7 @@ impl WildcardPattern {
         self.is_match_in(LetterCase::Ignored, text)
     }
 
-    /// Matches in time proportional to the product of the lengths at worst, because after a mismatch only the
-    /// last `*` is extended by one character.
+    /// Worst case O(pattern × text): after a mismatch, only the last `*` is extended by one character.
     fn is_match_in(&self, case: LetterCase, text: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut text = text.chars();
