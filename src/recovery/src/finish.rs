@@ -67,7 +67,7 @@ pub fn resent_results(
     ResentResults { changes, lost }
 }
 
-/// Returns a result that only the worker's report to the coordinator preserves.
+/// Returns the result of a test whose journal entry is lost, from the worker's report to the coordinator.
 fn known_result(known: &KnownResult) -> TestResult {
     if known.outcome.is_failure() {
         let reason = "the message and output are lost, because the journal could not be written";
@@ -144,7 +144,7 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     let updates = parts.iter().flat_map(divide).map(|frame| frame.bytes);
     let completion = encoding.completion(&finish.run.id);
     let due = updates.chain(attachment_frames(finish)).skip(sent).chain([completion]);
-    // Each connection needs the groups of its own.
+    // Groups are sent once on each connection, so skip only the groups relayed on this one.
     groups.into_iter().map(|frame| frame.bytes).skip(count(finish.relayed_frames)).chain(due).collect()
 }
 

@@ -97,7 +97,8 @@ impl JournalFile {
         self.finished().map(settled).collect()
     }
 
-    /// Returns why the journal could not be read to its end, if so, after its path.
+    /// Returns why the journal could not be read completely, after its path; `None` if
+    /// it was.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         let damage = self.content.damage.as_ref().map(|damage| error_chain(damage));

@@ -1,5 +1,5 @@
-//! CTRF report (Common Test Report Format): JSON that several CI tools read. The schema allows members of
-//! our own only in `extra`.
+//! CTRF report (Common Test Report Format): JSON that several CI tools read. The schema allows custom members
+//! only in `extra`.
 
 use std::{io::Write, path::Path};
 
@@ -56,7 +56,7 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
     json!({
         "tests": counts.total() + groups,
         "passed": by_status("passed"),
-        // A program that failed outside its tests has an entry of its own.
+        // A program that failed outside its tests counts as one failed entry.
         "failed": by_status("failed") + groups,
         "skipped": by_status("skipped"),
         "pending": by_status("pending"),
@@ -70,7 +70,7 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
     })
 }
 
-/// Returns the counts per outcome, which the format's statuses do not distinguish.
+/// Returns Heeler's own counts per outcome, which are finer than the format's statuses.
 fn own_counts(counts: &OutcomeCounts, steps: StepCounts) -> Value {
     let numbers = OutcomeCounts::KINDS.into_iter().map(|outcome| (outcome, counts.with_outcome(outcome)));
     let numbers = numbers.map(|(outcome, number)| (raw_status(outcome), number.into()));
@@ -78,8 +78,7 @@ fn own_counts(counts: &OutcomeCounts, steps: StepCounts) -> Value {
     Value::Object(numbers.chain([("leaky".to_owned(), counts.leaky().into())]).chain(steps).collect())
 }
 
-/// Returns the format's status of an outcome. A test that never ran is neither passed nor skipped nor
-/// failed.
+/// Returns the format's status of an outcome. A test without a verdict is `other`.
 fn ctrf_status(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Passed | Outcome::Flaky => "passed",
@@ -156,8 +155,7 @@ const STDERR: &str = "stderr";
 fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     let mut test = Map::new();
     let mut put = |name: &str, value: Value| drop(test.insert(name.to_owned(), value));
-    // The schema requires a name of at least one character.
-    // Members that the format requires, then optional ones.
+    // First the members that the format requires. Its schema rejects an empty name.
     let name = [record.name(), record.uid.as_str(), "(no name)"].into_iter().find(|name| !name.is_empty());
     put("name", name.into());
     put("status", ctrf_status(record.outcome).into());

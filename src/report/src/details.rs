@@ -104,8 +104,8 @@ impl FailureDetail {
             + self.files.iter().map(|(path, description)| path.len() + description.len()).sum::<usize>()
     }
 
-    /// Returns the parts that reports print of a test that passed at its first attempt and left nothing
-    /// behind.
+    /// Returns the parts of the detail that reports print for a test that passed at its first attempt without
+    /// leaking processes.
     pub(super) fn of_pass(self) -> Option<Self> {
         let is_printed = !self.files.is_empty() || !self.parts.is_empty();
         is_printed.then(|| Self { files: self.files, parts: self.parts, ..Self::default() })

@@ -1,6 +1,6 @@
 //! JUnit XML report, in the format that cargo-nextest writes and CI servers read, with one `testsuite` per
-//! suite. `classname` and `name` equal the framework's own reports; without these, they are the suite and
-//! the test's full name. Includes the output of tests that did not pass at their first attempt. Only one
+//! suite. `classname` and `name` are the same as in the framework's own reports or, if it has none, the suite
+//! and the test's full name. Includes the output of tests that did not pass at their first attempt. Only one
 //! test is in memory at a time.
 
 use std::{
@@ -37,7 +37,7 @@ pub(super) static FORMAT_WITH_SUBTESTS: ReportFormat = ReportFormat {
     write: write_report_with_subtests,
 };
 
-/// Whether steps of tests get cases of their own.
+/// Whether each step of a test gets its own case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepCases {
     None,
@@ -371,8 +371,8 @@ fn type_attribute(record: &TestReport) -> Option<String> {
     }
 }
 
-/// Returns the attribute `type` of an outcome. A crash has the name of its signal, which is most specific;
-/// `None` for an outcome that is not a failure.
+/// Returns the attribute `type` of an outcome; `None` if the outcome is not a failure. For a crash, the
+/// signal's name is the most specific type.
 pub(super) fn failure_type(outcome: Outcome, signal: Option<&str>, exit_code: Option<i32>) -> Option<String> {
     Some(match (outcome, signal, exit_code) {
         (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _, _) => return None,

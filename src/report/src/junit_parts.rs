@@ -1,4 +1,4 @@
-//! JUnit elements besides a test's own case: earlier attempts, and cases of steps.
+//! JUnit elements other than a test's own case: earlier attempts, and cases of steps.
 
 use std::{io, time::Duration};
 

@@ -332,7 +332,7 @@ impl<'a> RunEventLine<'a> {
 }
 
 impl RunEnded<'_> {
-    /// Returns the counts of a run with this duration.
+    /// Returns the end of a run with this summary and duration.
     #[must_use]
     pub fn of_summary(summary: &RunSummary, duration: Duration) -> Self {
         let counts = summary.counts();

@@ -44,7 +44,7 @@ fn is_control_or_bidi(char: char) -> bool {
 /// Returns a message as one sanitised line; white space around its lines is dropped.
 #[must_use]
 pub fn headline(message: &str) -> String {
-    // A message may be a megabyte of output, and a longer headline would not be read.
+    // A message may be a megabyte of output, so only its beginning is read.
     let head =
         sanitised_lines(&message[..message.floor_char_boundary(MAX_LINE_CHARS)], ColourPolicy::Dropped);
     let parts: Vec<&str> = head.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
@@ -94,8 +94,8 @@ pub struct SanitisedExcerpt {
     pub last: VecDeque<String>,
 }
 
-/// Returns up to `limit` sanitised lines from the beginning of an output, and as many from its end. Keeps
-/// only these in memory, because an output may be a megabyte of empty lines.
+/// Returns up to `limit` sanitised lines from the beginning of an output, and up to `limit` from its end.
+/// Only these lines are in memory, because an output may be a megabyte of empty lines.
 #[must_use]
 pub fn sanitised_excerpt(text: &str, colours: ColourPolicy, limit: usize) -> SanitisedExcerpt {
     let mut excerpt = SanitisedExcerpt { first: Vec::new(), hidden: 0, last: VecDeque::new() };

@@ -207,8 +207,8 @@ impl RunSummary {
         }
     }
 
-    /// Adds leaked processes from the run's result. Tests in processes of their own have already reported
-    /// theirs.
+    /// Adds leaked processes from the run's result. Tests that ran in their own process have already reported
+    /// their leaks.
     pub fn add_leaks(&mut self, leaks: &[RunLeak]) {
         for leak in leaks {
             let only = match leak.tests.as_slice() {
@@ -255,8 +255,7 @@ impl RunSummary {
     #[must_use]
     pub fn counts(&self) -> OutcomeCounts {
         let mut counts = self.counts;
-        // One of several tests is leaky, but it is unknown which one. Do not count a test twice that may be
-        // counted already.
+        // An ambiguous leak counts as one leaky test, unless one of the candidates is already counted.
         let is_known = |uid: &String| {
             self.indices.get(uid.as_str()).is_some_and(|&place| self.records[place].is_leaky())
         };
@@ -306,8 +305,8 @@ impl RunSummary {
         self.counts.failing() + self.cancelled_before_start() - self.not_run_count()
     }
 
-    /// Returns the number of tests that never started because the run ended earlier. The count of tests not
-    /// run includes them.
+    /// Returns the number of tests that never started because the run ended earlier.
+    /// [`Self::not_run_count`] includes them.
     #[must_use]
     pub fn cancelled_before_start(&self) -> usize {
         let is_stopped =
@@ -345,7 +344,7 @@ impl RunSummary {
         reasons
     }
 
-    /// Returns the `limit` slowest tests of those that took at least `from`, slowest first.
+    /// Returns up to `limit` tests that took at least `from`, slowest first.
     #[must_use]
     pub fn slowest(&self, limit: usize, from: Duration) -> Vec<&TestReport> {
         let mut slow: Vec<&TestReport> =

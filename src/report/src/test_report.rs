@@ -40,7 +40,7 @@ pub struct TestReport {
     pub detail: Option<Box<FailureDetail>>,
 }
 
-/// Data of a result besides outcome and times.
+/// Data of a result other than outcome and times.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FailureDetail {
     /// Name of the signal that killed the process.

@@ -29,7 +29,7 @@ pub struct EarlierRun {
     pub dir: PathBuf,
     /// Head of the manifest, if readable.
     pub head: Option<ManifestHead>,
-    /// Ownership of the run, by its head and mark.
+    /// Ownership of the run, derived from its head and mark.
     pub ownership: RunOwnership,
     pub state: EarlierRunState,
     /// Descriptions of damage to the run's files.

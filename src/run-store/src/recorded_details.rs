@@ -1,4 +1,4 @@
-//! Details of recorded results, loaded one at a time, for reports of summaries that have abridged them.
+//! Loads details of recorded results one at a time, for reports whose summary has abridged them.
 
 use std::{borrow::Cow, collections::HashMap, sync::OnceLock};
 

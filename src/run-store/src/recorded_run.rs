@@ -230,7 +230,7 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
         processes.extend(journal.processes);
         journal_paths.push(journal.file.path);
     }
-    // The sort is stable, so each worker's order stays.
+    // The sort is stable, so it preserves each worker's order.
     results.sort_by_key(|timed| timed.ended_ms);
     let results = results.into_iter().map(|timed| timed.result).chain(missing).collect();
     let ownership = RunOwnership::Copied;

@@ -28,8 +28,8 @@ pub enum ReportFileError {
 
 /// Writes a report, and returns its file. Creates missing parent directories.
 ///
-/// Replaces a regular file as a whole, so that a reader never sees part of a report. Writes directly to
-/// anything else at the path, such as a pipe.
+/// A regular file is replaced atomically, so that a reader never sees part of a report. Anything else at the
+/// path, such as a pipe, is written directly.
 ///
 /// # Errors
 /// The file can't be written.
@@ -83,8 +83,8 @@ fn partial_file(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(format!(".{name}.{}-{number}.partial", std::process::id())))
 }
 
-/// Writes the reports of a run that has just ended, from the files in its directory, whose lock may still be
-/// held. Returns the error of each report that could not be written.
+/// Writes the reports of a run that has just ended, from the files in its directory. The run's lock may still
+/// be held. Returns the error of each report that could not be written.
 pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFileError> {
     let run = match read_run_files(dir) {
         Ok(run) => run,

@@ -89,7 +89,7 @@ pub fn wall_clock() -> jiff::Timestamp {
     jiff::Timestamp::try_from(heeler_sys::fail::now()).unwrap_or_default()
 }
 
-/// Returns the directory that replaces a state directory that can't be written.
+/// Returns the state directory to use if the configured one is not writable.
 #[must_use]
 pub fn fallback_state_dir() -> PathBuf {
     temporary_dir().join(format!("heeler-{}", heeler_sys::process::effective_uid()))
@@ -126,14 +126,14 @@ pub(super) fn lock_holder(dir: &Path) -> io::Result<LockHolder> {
 }
 
 /// Removes the oldest runs until at most `keep` runs of this user and `keep` copies are left, but never a
-/// run whose lock is held. Returns the names of removed runs. Directories that can't be removed stay until
-/// the next time.
+/// run whose lock is held. Returns the names of removed runs. A directory that can't be removed is tried
+/// again the next time.
 pub fn prune_runs(runs: &Path, keep: usize) -> Vec<String> {
     let names = run_names(runs);
     if names.len() <= keep {
         return Vec::new();
     }
-    // Others chose the names of copies. With late dates, copies would displace this user's runs.
+    // Other people chose the names of copies, so a copy with a late date could displace this user's runs.
     let is_own = |name: &String| read_ownership(&runs.join(name)) == RunOwnership::Own;
     let (own, copies): (Vec<_>, Vec<_>) = names.into_iter().partition(is_own);
     let mut removed = remove_surplus(runs, own, keep);

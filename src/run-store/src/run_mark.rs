@@ -15,9 +15,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::user_key::SigningKey;
 
-/// File of the mark, beside the manifest. Each line has the digest of a plan and a signature.
+/// Mark file, in the directory of the manifest. Each line contains a plan's digest and a signature.
 const FILE_NAME: &str = "manifest.mark";
-/// Purpose of these signatures, so that they are not valid elsewhere.
+/// Purpose of these signatures. A signature is valid only for its purpose.
 const PURPOSE: &str = "run";
 /// Maximum size of a mark, which has two lines.
 const MAX_MARK_BYTES: u64 = 1 << 10;
@@ -46,7 +46,7 @@ pub fn write_manifest(dir: &Path, manifest: &Manifest) -> io::Result<()> {
         let earlier = read_mark(dir);
         let earlier = earlier.lines().next_back().map(|line| format!("{line}\n")).unwrap_or_default();
         let mark = format!("{earlier}{}\n", mark_line(key, dir, &bytes)?);
-        // The mark keeps its earlier line. So the earlier manifest stays valid until the new manifest
+        // Keep the earlier line of the mark, so that the earlier manifest stays valid until the new one
         // replaces it.
         write_file_atomically(&path, mark.as_bytes())?;
     }

@@ -28,7 +28,7 @@ pub(super) struct ScannedJournal {
     pub(super) end: Option<Box<RunEnd>>,
     /// Marks of the tests in this journal, in order.
     pub(super) marks: Vec<(TestId, JournalMark)>,
-    /// Last provisional result of each test with one.
+    /// Place of the last provisional result of each test that has one.
     pub(super) last_attempts: HashMap<TestId, RecordPlace>,
 }
 

@@ -29,8 +29,8 @@ impl ShardRun {
     }
 }
 
-/// Returns the reasons why the runs are not the partitions of one selection, with each test in exactly one
-/// run. Empty if they are.
+/// Checks that the runs are the partitions of one selection, with each test in exactly one run. Returns the
+/// problems found.
 #[must_use]
 pub fn check_shards(shards: &[ShardRun]) -> Vec<String> {
     let mut problems = Vec::new();

@@ -37,8 +37,8 @@ pub(super) struct SigningKey {
 }
 
 impl SigningKey {
-    /// Returns this user's key, and creates it if missing. `None` if no directory of the user can hold the
-    /// key; then nothing can be signed.
+    /// Returns this user's key, and creates it if missing. `None` if the key can't be stored in any of the
+    /// user's directories; then nothing can be signed.
     pub(super) fn of_user() -> Option<&'static Self> {
         static KEY: OnceLock<Option<SigningKey>> = OnceLock::new();
         KEY.get_or_init(|| {

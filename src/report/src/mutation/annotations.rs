@@ -13,9 +13,9 @@ use crate::workflow_command::{escape_message, escape_property};
 /// Maximum number of annotations that GitHub stores for a job.
 pub(crate) const MAX_MUTANT_ANNOTATIONS: usize = 50;
 
-/// Returns workflow commands: one for each survivor that tests ran through, in the order of the results, one
-/// for each function with uncovered mutants, and one for the rest beyond the limit. Mutant paths are
-/// relative to `directory`; `root` is the root of the repository.
+/// Returns workflow commands: one for each covered survivor, in the order of the results, one for each
+/// function with uncovered mutants, and one for the rest beyond the limit. Mutant paths are relative to
+/// `directory`; `root` is the root of the repository.
 #[must_use]
 pub fn mutant_annotations(results: &[MutantResult], directory: &Path, root: &Path) -> Vec<String> {
     let survivors: Vec<_> = results.iter().filter(|result| result.status == MutantStatus::Survived).collect();
@@ -66,7 +66,7 @@ fn of_survivor(survivor: &MutantResult, directory: &Path, root: &Path) -> String
     let path = path_in(mutant, directory, root);
     let (start, end) = (mutant.start(), mutant.end());
     let mut properties = vec![format!("file={path}"), format!("line={}", start.line)];
-    // GitHub rejects columns for a place of several lines.
+    // GitHub rejects columns for a range of several lines.
     if start.line == end.line {
         properties.push(format!("col={},endColumn={}", start.column, end.column));
     } else {

@@ -86,7 +86,7 @@ impl<'a> MutationReport<'a> {
         self.results.iter().map(|result| result.status).collect()
     }
 
-    /// Returns the survivors: first mutants that tests ran through, then uncovered mutants.
+    /// Returns the survivors: covered mutants first, then uncovered mutants.
     pub(super) fn survivors(&self) -> Vec<&'a MutantResult> {
         let files = self.by_file();
         let of = |status| files.values().flatten().copied().filter(move |result| result.status == status);

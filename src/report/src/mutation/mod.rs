@@ -1,5 +1,5 @@
-//! Reports of mutation testing. Separate from the registry of report formats: those reports are written from
-//! test results, these from mutants and their sources.
+//! Reports of mutation testing. Not part of the registry of report formats, because those formats are written
+//! from test results.
 //!
 //! - `content`: input of a report, and short texts about a mutant.
 //! - `uncovered`: mutants that no test reaches, by function.

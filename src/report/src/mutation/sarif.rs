@@ -18,7 +18,7 @@ use crate::ReportError;
 /// Base id of all paths.
 const ROOT: &str = "SRCROOT";
 
-/// Writes the survivors: as warnings if tests ran through them, as notes if no test reaches them.
+/// Writes the survivors: covered ones as warnings, uncovered ones as notes.
 ///
 /// # Errors
 /// The writer fails.

@@ -1,8 +1,8 @@
 //! Durations and outcomes of earlier runs, in one SQLite file that users may query or delete at any time.
 //!
-//! The history tells a run which tests to start first and how large its batches may be; at its end, the run
-//! records its outcomes. A history that is locked, damaged or too new never fails a run. Every error of this
-//! module is soft: it is reported to the user, and the run continues without a history.
+//! A run reads the history to choose the start order of tests and the size of batches, and records its
+//! outcomes at its end. Every error of this module is soft: it is reported to the user, and the run continues
+//! without a history, such as when the file is locked, damaged or too new.
 //!
 //! # Schema
 //! Version 2, in `PRAGMA user_version`. Durations are in microseconds, times in seconds since 1970.

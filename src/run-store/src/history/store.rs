@@ -62,7 +62,7 @@ ALTER TABLE program ADD COLUMN peak_kib INTEGER;
 PRAGMA user_version = 2;
 ";
 
-/// A table outside the versioned schema, which earlier versions of this program ignore.
+/// Table outside the versioned schema. Earlier versions of this program ignore it.
 const CONFLICT_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS conflict (suite TEXT PRIMARY KEY, seen INTEGER NOT NULL) WITHOUT ROWID";
 
@@ -112,7 +112,7 @@ pub enum HistoryError {
         /// The database's error.
         source: rusqlite::Error,
     },
-    /// The file, or a file beside it, was not created by Heeler.
+    /// The file, or a file next to it, was not created by Heeler.
     #[error("open the history {}: {problem}; delete the file to start a new history", path.display())]
     Foreign { path: PathBuf, problem: String },
     /// Another version of Heeler wrote the file.
@@ -166,8 +166,8 @@ impl HistoryStore {
         }
     }
 
-    /// Opens a history from other machines for reading. Changes neither the file nor its directory, whoever
-    /// owns them.
+    /// Opens a history from another machine for reading. The file and its directory may belong to any user,
+    /// and are not modified.
     ///
     /// # Errors
     /// The file is not a history, is damaged, or was written by an earlier or later version.
@@ -323,7 +323,7 @@ fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Rejects a history that is not a regular file, and a journal beside it that names another file, because
+/// Rejects a history that is not a regular file, and a history whose journal names another file, because
 /// SQLite would remove that file. Heeler's own journals never name another file.
 fn check_files(path: &Path) -> Result<(), HistoryError> {
     let foreign = |problem: &str| {
@@ -362,7 +362,7 @@ fn now() -> i64 {
 fn record_tests(connection: &Connection, outcomes: &[RecordedOutcome<'_>], now: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(RECORD_TEST)?;
     for RecordedOutcome { uid, suite, outcome, duration, usage } in outcomes {
-        // With any other outcome, the test was cut short.
+        // With any other outcome, the test did not run to its end, so its duration would mislead.
         let duration =
             matches!(outcome, Outcome::Passed | Outcome::Failed).then(|| to_column(duration.as_micros()));
         let is = |other| i64::from(*outcome == other);

@@ -12,7 +12,7 @@ use super::{
     store::{COLUMNS, classify, read_test},
 };
 
-/// Takes over rows newer than ours, so importing a file twice changes nothing.
+/// Copies rows newer than ours, so importing a file twice changes nothing.
 const MERGE: &str = "
 INSERT INTO test SELECT * FROM imported.test WHERE true
 ON CONFLICT (uid) DO UPDATE SET
@@ -40,8 +40,8 @@ pub enum ExportError {
 }
 
 impl HistoryStore {
-    /// Exports all rows to a history at `path`, replacing the file as a whole. Returns the number of
-    /// exported tests.
+    /// Exports all rows to a history at `path`, replacing the file atomically. Returns the number of exported
+    /// tests.
     ///
     /// # Errors
     /// The file can't be written; an existing file is then unchanged.
