@@ -1,9 +1,9 @@
-//! Control groups of version 2, if this process may divide its own group: one leaf per process tree. In a
-//! leaf, the kernel enforces a memory limit, and one write kills all members. Only files are used. Without
-//! the permission to divide, Heeler runs without control groups.
+//! Control groups (cgroup v2), if this process may create subgroups: one leaf group per process tree. In a
+//! leaf, the kernel enforces a memory limit, and one write kills all members. Without the permission, Heeler
+//! runs without control groups.
 //!
-//! The mount table locates the hierarchy, even if version 1 is mounted too. Leaves are created below our own
-//! group, or else beside it: a group cannot contain both processes and delegated controllers.
+//! The mount table locates the hierarchy, even if version 1 is mounted too. Leaves are children of our own
+//! group, or else its siblings: a group cannot contain both processes and delegated controllers.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ pub enum CgroupError {
     /// The kernel or this container has no hierarchy of version 2, or hides our part of it.
     #[error("find the cgroup (v2) of this process")]
     NotFound,
-    /// The hierarchy exists, but this process may not divide it.
+    /// The hierarchy exists, but this process may not create groups in it.
     #[error("create a cgroup in {}", dir.display())]
     NotDelegated {
         /// Directory where creation was tried.
@@ -43,7 +43,7 @@ impl CgroupParent {
     /// Finds a group by creating and removing a leaf there. Groups that can limit memory are preferred.
     ///
     /// # Errors
-    /// No hierarchy was found, or none can be divided.
+    /// No hierarchy was found, or this process may not create groups.
     pub fn find() -> Result<Self, CgroupError> {
         let mut found: Result<Self, CgroupError> = Err(CgroupError::NotFound);
         for dir in candidate_dirs() {

@@ -1,11 +1,11 @@
-//! Clocks with the same reading in all processes.
+//! The monotonic clock, which reads the same in all processes.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the time of the monotonic clock, which all processes of the machine share and which stops while
-/// the machine sleeps.
+/// Returns the monotonic time. All processes of the machine share this clock, which stops while the machine
+/// sleeps.
 #[must_use]
 pub fn monotonic() -> Duration {
     // The clock is never negative.

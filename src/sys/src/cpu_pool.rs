@@ -20,9 +20,8 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync)
     }
 }
 
-/// Like [`map`], but beside a run whose tests need the cores more. Uses only as many threads as there are
-/// idle cores, and only the calling thread if there is at most one. Items are taken in order, so put the
-/// longest first.
+/// Like [`map`], for work during a run, whose tests need the cores more. Uses only idle cores, or only the
+/// calling thread if at most one core is idle. Items are taken in order, so put the longest first.
 pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
     let threads = idle_cores().min(items.len());
     let Some(pool) = (threads > 1).then(pool).flatten() else { return items.into_iter().map(work).collect() };

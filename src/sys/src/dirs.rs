@@ -265,7 +265,7 @@ fn is_safe_dir(dir: &Path) -> bool {
         .is_ok_and(|found| found.is_dir() && is_own_or_root(found.uid()) && is_protected_from_others(&found))
 }
 
-/// Returns a random number. The keys of hash tables are seeded by the system's random numbers.
+/// Returns a random number, derived from the keys of a [`RandomState`], which are random.
 fn random_u32() -> u32 {
     let bytes = RandomState::new().hash_one(Pid::own().0).to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
@@ -289,7 +289,7 @@ impl Drop for SocketDir {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
-        // Best effort: a directory that cannot be removed is empty or holds dead sockets.
+        // Best effort: a directory that cannot be removed contains at most dead sockets.
         let _removed = (0..REMOVAL_ATTEMPTS).find(is_removed);
     }
 }
@@ -301,7 +301,7 @@ pub fn is_stale_socket(socket: &Path) -> bool {
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes socket directories of processes that were killed before they were removed.
+/// Removes socket directories left by processes that were killed.
 fn remove_stale_socket_dirs(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {

@@ -108,7 +108,8 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// # Errors
 /// The descriptor is not a TCP socket, or the kernel is older than Linux 4.1.
 pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    // The peer may acknowledge bytes between the two counts, which would then miss them both.
+    // Bytes acknowledged between the two reads would be in neither count, so retry until the acknowledged
+    // count is stable.
     let mut acknowledged = tcp_acknowledged_bytes(socket)?;
     loop {
         let unacknowledged = unacknowledged_bytes(socket)? as u64;
@@ -215,7 +216,7 @@ pub fn memory_file(name: &str) -> io::Result<std::fs::File> {
 }
 
 /// Redirects this process's standard output and error to `/dev/null`. Their readers see the end of file once
-/// all other holders are gone.
+/// no other process has them open.
 ///
 /// # Errors
 /// The null device cannot be opened.

@@ -1,6 +1,6 @@
 //! Facts about this machine and its processes, for reports: memory and its pressure, cores, load, users, and
-//! name, command, age and memory of processes. Samples of running tests are not read here: a description
-//! costs several times as much as a counter (`docs/design/performance.md`).
+//! name, command, age and memory of processes. Not for sampling running tests: describing a process costs
+//! several times as much as reading a counter (`docs/design/performance.md`).
 
 use std::{collections::BTreeSet, fs, io, path::Path, time::Duration};
 

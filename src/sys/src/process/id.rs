@@ -15,7 +15,7 @@ impl Pid {
         Self(process::getpid().as_raw_pid())
     }
 
-    /// Converts the id for system calls. Ids that no process can have give `ESRCH`.
+    /// Converts the id for system calls. Fails with `ESRCH` for an id that no process can have.
     pub(crate) fn for_rustix(self) -> io::Result<process::Pid> {
         let pid = if self.0 > 0 { process::Pid::from_raw(self.0) } else { None };
         pid.ok_or_else(|| Errno::SRCH.into())
@@ -73,7 +73,7 @@ impl Signal {
     /// Converts the signal for system calls.
     ///
     /// # Errors
-    /// The signal has no name of its own (`EINVAL`). Heeler never sends such signals.
+    /// The signal has no name (`EINVAL`). Heeler never sends such signals.
     pub(crate) fn for_rustix(self) -> io::Result<process::Signal> {
         process::Signal::from_named_raw(self.0).ok_or_else(|| Errno::INVAL.into())
     }

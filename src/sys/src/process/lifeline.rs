@@ -56,8 +56,7 @@ impl Lifeline {
     pub fn kill_holders(&self) -> Vec<Pid> {
         let mut killed = self.holders();
         killed.retain(|pid| {
-            // The pidfd refers to one process, so the following check is about the process that would be
-            // killed.
+            // The pidfd refers to one process, so the check below applies to the process that is killed.
             let Ok(pidfd) = process_tree::pidfd_open(*pid) else { return false };
             let is_alive = stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
             is_alive && self.is_held_by(*pid) && process_tree::pidfd_signal(&pidfd, Signal::KILL).is_ok()

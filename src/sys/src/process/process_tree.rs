@@ -280,15 +280,14 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Kills a child of this process; returns whether that is permitted. Killing a process that runs with another
-/// user's rights is not, and nothing can be done about it. Only the caller reaps the child, so its process id
-/// cannot have been reused.
+/// Kills a child of this process. Returns `false` if that is not permitted, because the child runs with
+/// another user's rights. Only the caller reaps the child, so its process id cannot have been reused.
 pub fn kill_child(pid: Pid) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
     !kill(pid, Signal::KILL).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Sends a signal to a child of this process; returns whether that is permitted, like [`kill_child`].
+/// Sends a signal to a child of this process; returns `false` if that is not permitted, like [`kill_child`].
 pub fn signal_child(pid: Pid, signal: Signal) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
     !kill(pid, signal).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)

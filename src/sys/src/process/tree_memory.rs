@@ -13,7 +13,7 @@ use super::{Pid, process_tree::descendants};
 
 /// Size of the blocks in a file's `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
-/// Locations of the system's kinds of shared memory, as descriptors refer to them.
+/// How the link targets of shared-memory descriptors begin in procfs.
 const SHARED_MEMORY_PATHS: [&[u8]; 2] = [b"/memfd:", b"/dev/shm/"];
 
 /// A file in memory, identified by device and inode.

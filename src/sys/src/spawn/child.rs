@@ -64,8 +64,8 @@ pub(crate) struct SpawnPlan {
     pub(super) envp: *const *const c_char,
     /// Null keeps the current directory.
     pub(super) cwd: *const c_char,
-    /// Sources of descriptors 0, 1, 2 and 3; -1 inherits. The last is the report channel, which closes on
-    /// exec without a source.
+    /// Sources of descriptors 0, 1, 2 and 3; -1 inherits. Descriptor 3 is the report channel; without a
+    /// source, it closes on exec.
     pub(super) streams: [RawFd; STREAM_COUNT],
     pub(super) parent: libc::pid_t,
     /// Read and write end of a pipe: the child continues after it has read a byte. -1: it continues

@@ -32,7 +32,7 @@ pub enum ForkResult {
 }
 
 impl SingleThreaded {
-    /// Returns the proof; `None` if there are more threads. The holder of the proof must not start any.
+    /// Returns the proof; `None` if there are more threads. The caller must not start a thread afterwards.
     #[must_use]
     pub fn check() -> Option<Self> {
         let count = fs::read_dir("/proc/self/task").ok()?.count();

@@ -84,7 +84,7 @@ impl SpawnOptions {
         }
     }
 
-    /// Gives the process its end of a report channel: as descriptor 0 if the channel carries requests to the
+    /// Passes the process its end of a report channel: as descriptor 0 if the channel carries requests to the
     /// process, otherwise as descriptor 3.
     #[must_use]
     pub fn with_channel(self, channel: Option<OwnedFd>, is_standard_input: bool) -> Self {
@@ -194,9 +194,9 @@ fn clone_child(plan: &SpawnPlan) -> io::Result<(Pid, OwnedFd)> {
     let old_mask = block_all_signals()?;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let argument = std::ptr::from_ref(plan).cast_mut().cast::<c_void>();
-    // SAFETY: the stack is large enough, aligned, and lives until the call returns, which is (CLONE_VFORK)
-    // after the child has left our memory. The same holds for the plan and its pointers. `child::run_child`
-    // keeps its stated rules.
+    // SAFETY: the stack is large enough and aligned. With CLONE_VFORK, the call returns only after the child
+    // has left our memory, so the stack, the plan and the plan's pointers live long enough.
+    // `child::run_child` obeys its stated rules.
     let pid = unsafe { libc::clone(child::run_child, top, flags, argument, &raw mut pidfd) };
     let outcome = check(pid);
     old_mask.thread_set_mask()?;

@@ -2,7 +2,7 @@
 //! that seizes it in between misses no event.
 //!
 //! Unlike with [`crate::spawn::spawn`], the child has its own memory, because its parent continues meanwhile.
-//! Meant for a single-threaded process with little memory.
+//! For a single-threaded process with little memory.
 
 use std::{
     fs::File,

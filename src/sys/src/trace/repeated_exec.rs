@@ -22,7 +22,8 @@ use crate::process::Pid;
 
 /// A program's path for itself, with its terminator. The program's name does not matter.
 const OWN_PROGRAM: &[u8; 16] = b"/proc/self/exe\0\0";
-/// Distance below the stack pointer where the path is written. The kernel has mapped more of a new stack.
+/// Distance below the stack pointer where the path is written. The kernel maps at least this much of a new
+/// stack.
 const PATH_BELOW_STACK: u64 = 256;
 /// `AT_EXECFN`: address of the executed path.
 const EXECUTED_PATH_ENTRY: u64 = 31;

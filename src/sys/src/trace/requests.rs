@@ -19,7 +19,7 @@ const FLOATING_REGISTER_SET: usize = 2;
 /// Number of the system call that ends a process with all its threads.
 pub const EXIT_OF_PROCESS: u64 = libc::SYS_exit_group.cast_unsigned();
 
-/// Ptrace options: events that a traced thread reports besides its signals.
+/// Ptrace options: events that a traced thread reports in addition to its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceOptions(ptrace::Options);
 
