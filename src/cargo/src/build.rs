@@ -82,8 +82,8 @@ impl<'a> CargoBuild<'a> {
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let program = find_tool("CARGO", "cargo")?;
         let cargo = ToolProcess::start_with(&program, words.collect(), variables, dir, errors, supervision)?;
-        // Rustc ends before cargo does. Without its result, only programs that load Rust's own shared
-        // libraries fail.
+        // Rustc finishes before cargo does. If it fails, only programs that load Rust's own shared libraries
+        // are affected, so ignore the error.
         let rustc = find_tool("RUSTC", "rustc");
         let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
         let quiet = BuildSupervision { tail: None, scope: BuildScope::Tool, ..supervision };

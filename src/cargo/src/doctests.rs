@@ -1,6 +1,6 @@
-//! Documentation tests of cargo's libraries. Only cargo knows the arguments of rustdoc for a library. So
-//! `cargo test --doc` runs with this program in place of rustdoc, which records its arguments and runs
-//! nothing. The recorded rustdoc command is the test program.
+//! Documentation tests of cargo's libraries. Only cargo knows the rustdoc arguments of a library. So
+//! `cargo test --doc` starts this program instead of rustdoc, and the program only records its arguments.
+//! The recorded rustdoc command is the test program.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,9 +25,9 @@ use crate::{
     tools::find_tool,
 };
 
-/// Called by this name, this program replaces rustdoc.
+/// Started under this name, this program replaces rustdoc.
 const RECORDER: &str = "heeler-rustdoc";
-/// Name of the link to the real rustdoc, beside the recorder.
+/// Name of the link to the real rustdoc, in the recorder's directory.
 const REAL: &str = "rustdoc";
 /// Name of the framework of documentation tests.
 pub const FRAMEWORK: &str = "rustdoc";
@@ -39,7 +39,7 @@ pub fn is_recorder(own_name: &OsStr) -> bool {
     Path::new(own_name).file_name() == Some(OsStr::new(RECORDER))
 }
 
-/// Records the arguments of this process if rustdoc was started for tests; otherwise becomes the real
+/// Records the arguments of this process if rustdoc was started for tests; otherwise executes the real
 /// rustdoc.
 #[must_use]
 pub fn record_start() -> ExitCode {
@@ -105,7 +105,8 @@ impl RecordedStart {
         self.args.iter().any(|word| sources.contains(&self.cwd.join(word)))
     }
 
-    /// Returns the program that runs the library's documentation tests. `variables` were set only for cargo.
+    /// Returns the program that runs the library's documentation tests. Drops `variables`, which were set
+    /// only for cargo.
     fn into_program(self, rustdoc: &Path, variables: &[(OsString, OsString)]) -> CargoProgram {
         let variable = |name: &str| self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value);
         let package = variable("CARGO_PKG_NAME").cloned().unwrap_or_default();
@@ -168,7 +169,7 @@ pub struct DoctestRecording<'a, Word> {
     pub dir: &'a Path,
     /// Arguments for cargo.
     pub args: &'a [Word],
-    /// Variables for cargo that the tests do not get.
+    /// Environment variables for cargo, but not for the tests.
     pub variables: &'a [(OsString, OsString)],
     /// Sources of libraries whose tests are skipped, although `cargo test --doc` would run them.
     pub left_out: &'a [PathBuf],

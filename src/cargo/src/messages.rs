@@ -122,8 +122,8 @@ impl TestArtifact {
         self.artifact.manifest_path.parent().unwrap_or(Utf8Path::new(".")).as_std_path()
     }
 
-    /// Returns whether the tests may start the package's executables. Tests in libraries and executables may
-    /// not.
+    /// Returns whether cargo passes the paths of the package's executables to the tests. Tests in libraries
+    /// and executables do not get them.
     pub(super) fn has_executables(&self) -> bool {
         matches!(self.artifact.target.kind.first(), Some(TargetKind::Test | TargetKind::Bench))
     }

@@ -1,5 +1,5 @@
-//! A guard around a tool. The guard kills everything that the tool has started, such as the compilers of a
-//! shell's `make`, when the tool is cancelled, has ended, or when this process is gone for any reason.
+//! A guard around a tool. When the tool ends or is cancelled, or this process dies, the guard kills
+//! everything that the tool has started, such as the compilers of a shell's `make`.
 
 use std::{
     ffi::OsString,

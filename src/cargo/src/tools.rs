@@ -167,7 +167,7 @@ pub fn run_rustc(args: Vec<OsString>, dir: &Path) -> Result<(), CargoError> {
         .finish(|_line| {})
 }
 
-/// Returns the configuration of the toolchain's own target: `rustc --print cfg`.
+/// Returns the configuration (`cfg`) of the host target: `rustc --print cfg`.
 ///
 /// # Errors
 /// Rustc is not found or fails.

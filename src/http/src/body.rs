@@ -74,7 +74,7 @@ pub trait BodyTransform: Send + Unpin + 'static {
     /// Returns the bytes to pass on for these bytes.
     ///
     /// # Errors
-    /// The body can't continue, so the receiver sees that it broke off.
+    /// The body can't continue, so the receiver sees a truncated body.
     fn on_bytes(&mut self, bytes: Bytes) -> Result<Bytes, BodyError>;
 
     /// Returns the bytes to pass on at the end.
@@ -84,8 +84,8 @@ pub trait BodyTransform: Send + Unpin + 'static {
     fn on_end(&mut self) -> Result<Bytes, BodyError>;
 }
 
-/// The body of a response that is forwarded to another client. Dropping it closes the connection it comes
-/// from.
+/// The body of a response that is forwarded to another client. Dropping it closes the connection to the
+/// server.
 pub(super) struct TransformedBody<T> {
     pub(super) body: Incoming,
     /// `None` after the end.
@@ -148,7 +148,7 @@ pub enum ReadBodyError {
 /// # Errors
 /// See [`ReadBodyError`].
 ///
-/// Cancel safe: no, because what was read is lost.
+/// Cancel safe: no, because bytes already read are lost.
 pub async fn read_body(body: Incoming, limit: usize, deadline: Instant) -> Result<Bytes, ReadBodyError> {
     // A body announced as too long is refused without reading it.
     if body.size_hint().lower() > limit as u64 {

@@ -88,7 +88,7 @@ impl HttpExchange {
     /// # Errors
     /// See [`ReadBodyError`].
     ///
-    /// Cancel safe: no, because what was read is lost.
+    /// Cancel safe: no, because bytes already read are lost.
     pub async fn read(self, limit: usize, deadline: Instant) -> Result<Bytes, ReadBodyError> {
         let Self { response, connection: _connection } = self;
         read_body(response.into_body(), limit, deadline).await

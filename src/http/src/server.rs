@@ -20,7 +20,7 @@ const HEADER_LIMIT: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 32 << 10;
 /// Maximum number of headers in a request.
 const MAX_HEADERS: usize = 100;
-/// Time limit for a client to read something while there is something to read.
+/// Time limit for a client that does not read pending output.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for finishing responses once the server stops.
 pub const FINISH_LIMIT: Duration = Duration::from_secs(1);

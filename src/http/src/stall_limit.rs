@@ -17,7 +17,7 @@ use tokio::{
 pub(crate) struct StallLimited<S> {
     stream: S,
     limit: Duration,
-    /// When the waiting write times out.
+    /// Expires when the waiting write has made no progress for too long.
     stalled: Pin<Box<Sleep>>,
     is_waiting: bool,
 }

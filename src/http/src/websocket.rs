@@ -1,4 +1,4 @@
-//! WebSocket connections, which start as HTTP requests. Messages are texts; the library answers all other
+//! WebSocket connections, which start as HTTP requests. Messages must be text; the library answers control
 //! frames.
 
 use bytes::Bytes;
@@ -93,7 +93,7 @@ pub struct PendingWebSocket {
 /// Returns the handshake response and the connection that it opens.
 ///
 /// # Errors
-/// The request lacks something that the handshake requires.
+/// A header of the handshake is missing or invalid.
 pub fn accept_websocket(
     request: &mut Request<Incoming>,
     message_limit_bytes: usize,
@@ -200,7 +200,7 @@ pub struct WebSocketReceiver(SplitStream<Socket>);
 impl WebSocketReceiver {
     /// Waits for the next message or control frame; `None` at the end of the connection.
     ///
-    /// Cancel safe: yes, because what is read of a message stays in `self`.
+    /// Cancel safe: yes, because a partly read message stays in `self`.
     ///
     /// # Errors
     /// The connection is over.
