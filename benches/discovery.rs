@@ -29,8 +29,8 @@ const TESTS: usize = 100_000;
 /// tests already known.
 struct DiscoveryRound {
     took: Duration,
-    /// CPU time of all server processes, including start and exit, and of this client. Compare this figure on
-    /// a busy machine.
+    /// CPU time of all server processes, including start and exit, and of this client. On a busy machine,
+    /// compare these instead of `took`.
     server: Duration,
     client: Duration,
     /// Growth of the coordinator's resident memory in KiB: after the discovery, and at its peak.

@@ -22,7 +22,7 @@ const TESTS: u32 = 200_000;
 const JOURNALS: u32 = 8;
 const ROUNDS: usize = 5;
 
-/// Names a directory; makes this program measure one configuration there.
+/// Environment variable with a run directory. If it is set, this program measures one configuration there.
 const MEASURE_IN: &str = "HEELER_BENCH_PARALLEL_DIR";
 
 fn main() {

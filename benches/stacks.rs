@@ -29,7 +29,8 @@ const TYPES: usize = 3;
 const PROGRAMS: usize = 4;
 const ROUNDS: usize = 15;
 
-/// Holds the ids of the hung processes; makes this program measure one configuration.
+/// Environment variable with the ids of the hung processes. If it is set, this program measures one
+/// configuration.
 const MEASURED_PIDS: &str = "HEELER_BENCH_STACKS_PIDS";
 
 fn main() {

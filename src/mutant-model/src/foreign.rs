@@ -1,4 +1,4 @@
-//! Converts mutants found by another tool, with byte positions and with ids as stable as Heeler's own.
+//! Converts mutants found by another tool to [`Mutant`]s, with byte positions and stable ids.
 
 use crate::{
     mutant::{ByteRange, Change, Description, Language, Mutant, Mutator, Position, SourceText},

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, ops::Range, str::FromStr, sync::Arc};
 
 /// Id of a mutant. Stays the same as long as the mutated code and the function's name do.
 ///
-/// Displayed as 16 hexadecimal digits, which no client mistakes for a missing value.
+/// Displayed as 16 hexadecimal digits, so that no client mistakes an id for a missing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MutantId(pub u64);
 
@@ -124,7 +124,7 @@ pub enum OperatorLevel {
     /// Changes that the tests of the code should notice.
     #[default]
     Standard,
-    /// Also changes to literals, arguments and strings. Many survivors of these do not matter.
+    /// Also changes to literals, arguments and strings, whose survivors often do not matter.
     All,
 }
 
@@ -187,7 +187,7 @@ impl SourceText {
     }
 }
 
-/// A replacement. Holds only the part that differs; the rest is in the source.
+/// A replacement. Contains only the part that differs; the rest is in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The bytes that differ.
@@ -263,7 +263,7 @@ impl Mutant {
         self.source.position(self.bytes().start)
     }
 
-    /// Returns the position behind the replaced code.
+    /// Returns the position after the replaced code.
     pub fn end(&self) -> Position {
         self.source.position(self.bytes().end)
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// Assigns ids to the mutants of a source, in order.
 #[derive(Debug, Default)]
 pub struct MutantIds {
-    /// Number of earlier mutants with the same hash, which tells equal mutants apart.
+    /// Number of earlier mutants with the same hash, to distinguish equal mutants.
     ordinals: HashMap<u64, u64>,
 }
 

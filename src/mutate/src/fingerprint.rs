@@ -7,7 +7,7 @@ use heeler_protocol::mutation::HexHash;
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// An FNV-1a hash (64 bits) of pieces of text; their order and boundaries count.
+/// An FNV-1a hash (64 bits) of pieces of text; their order and boundaries matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(u64);
 

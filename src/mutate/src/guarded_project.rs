@@ -44,7 +44,7 @@ impl GuardedProject {
     /// Numbers the mutants and writes the guarded sources, without the mutants in `not_tested`.
     #[must_use]
     pub fn new(project: MutatedProject, not_tested: &BTreeSet<MutantId>) -> Self {
-        // Number the mutants. Function calls get the numbers behind the mutants of their source.
+        // Number the mutants. Function calls get the numbers after the mutants of their source.
         let mut first_numbers = Vec::with_capacity(project.sources.len());
         let mut next = 1_u32;
         for source in &project.sources {

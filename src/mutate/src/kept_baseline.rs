@@ -1,7 +1,8 @@
 //! Durations and coverage of tests from an earlier run, and which of them are still valid.
 //!
-//! A test runs again if a function that it calls has changed, or anything outside of functions with mutants.
-//! If not all calls of a changed function are counted, every test may call it, so all tests run again.
+//! A test runs again if a function that it calls has changed, or if any code outside of functions with
+//! mutants has. If not all calls of a changed function are counted, every test may call it, so all tests run
+//! again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +42,7 @@ pub struct KeptTest {
 pub struct KeptBaseline {
     /// By uid.
     tests: BTreeMap<String, KeptTest>,
-    /// Process time besides the tests, by suite.
+    /// Time of a process outside of its tests, by suite.
     starts: BTreeMap<String, Duration>,
     /// Suites whose tests fail in forks.
     unforkable: BTreeSet<String>,
@@ -111,7 +112,7 @@ impl KeptBaseline {
         self.tests.remove(uid)
     }
 
-    /// Returns the time that a process of a suite takes besides its tests.
+    /// Returns the time that a process of a suite spends outside of its tests.
     #[must_use]
     pub fn start(&self, suite: &str) -> Duration {
         self.starts.get(suite).copied().unwrap_or_default()
@@ -173,7 +174,7 @@ fn changed_functions(cached: &CachedBaseline, built: &BuiltProject) -> Option<Ve
     built.written().all(is_known).then_some(changed)
 }
 
-/// Returns the present numbers of the file's mutants and function calls.
+/// Returns the current numbers of the file's mutants and function calls.
 fn numbers(mutants: &[CachedMutant], built: &BuiltProject) -> Vec<Option<MutantNumber>> {
     let written: BTreeMap<MutantId, MutantNumber> =
         built.written().map(|one| (one.found.mutant.id, one.number)).collect();

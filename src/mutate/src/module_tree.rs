@@ -79,7 +79,7 @@ impl ProjectSource {
 struct OpenSource {
     path: PathBuf,
     configuration: Arc<Configuration>,
-    /// Whether submodules are beside the file, rather than in a directory of its name.
+    /// Whether submodules are in the file's directory, rather than in a subdirectory with the file's name.
     owns_directory: bool,
     ignored: Option<Arc<str>>,
 }

@@ -8,12 +8,12 @@
 //!    └──── passed ─────────────────────────────────────────────────┘└── the same again ──► verdict
 //! ```
 //!
-//! A signal that another process may have sent counts only if the mutant ends by one [`CONFIRMED_FAILURES`]
-//! times in a row.
+//! A signal that another process may have sent counts only if such signals end the mutant's process
+//! [`CONFIRMED_FAILURES`] times in a row.
 //!
 //! If one test of a mutant does not end and another fails, the mutant is killed, whichever test runs first.
-//! Therefore, after a test reaches a limit, the remaining tests still run, until eight tests have reached
-//! one.
+//! Therefore, after a test reaches a limit, the remaining tests still run, until eight tests have reached a
+//! limit.
 //!
 //! A test that is flaky without a mutant kills only if it fails [`CONFIRMED_FAILURES`] times in a row, alone
 //! from the second time on. If it passes in between, the other tests decide.
@@ -155,8 +155,8 @@ impl<'a> MutationRun<'a> {
         self.longest
     }
 
-    /// Sorts the waiting mutants by these keys. Call this before any mutant has begun. A run that ends early
-    /// should not cover the first sources only.
+    /// Sorts the waiting mutants by these keys, so that a run that ends early does not cover only the first
+    /// sources. Call this before any mutant has begun.
     pub fn begin_by(&mut self, key: impl Fn(MutantNumber) -> u64) {
         let mutants = &self.mutants;
         self.waiting.make_contiguous().sort_by_key(|&index| key(mutants[index].number));

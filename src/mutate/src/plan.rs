@@ -73,7 +73,7 @@ struct ReachedList {
 struct AddedTest {
     program: usize,
     test: Option<usize>,
-    /// The first list whose head belongs to this test. All lists up to the next test's first one do too.
+    /// The first list whose head belongs to this test, as do all lists before the next test's first list.
     first_list: usize,
 }
 
@@ -204,7 +204,7 @@ pub struct BaselineProgram {
     pub names: Vec<String>,
     /// Test durations; `None` for skipped tests.
     pub durations: Vec<Option<Duration>>,
-    /// Process time besides the tests, if their durations do not include it.
+    /// Time of a process outside of its tests, if the test durations do not include it.
     pub start: Duration,
     /// Share of `selection_budget` that each test name uses.
     pub selection_costs: Vec<usize>,
@@ -214,7 +214,7 @@ pub struct BaselineProgram {
     pub is_one_test: bool,
     /// Whether the tests may run in forks of a process that has loaded the program.
     pub is_forkable: bool,
-    /// Whether the tests were seen to fail in forks.
+    /// Whether the tests have failed in forks.
     pub fails_in_forks: bool,
 }
 
@@ -254,8 +254,8 @@ pub struct PlanStep {
     pub total: Duration,
     /// Expected time without the mutant.
     pub expected: Duration,
-    /// Where a process may fork to run these tests. After loading the program is allowed only if the mutant
-    /// is reached nowhere outside of tests.
+    /// Where a process may fork to run these tests. Forking after the program is loaded is allowed only if no
+    /// code outside of tests reaches the mutant.
     pub fork_point: Option<ForkPoint>,
 }
 

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, str::FromStr};
 
 use heeler_mutant_model::MutantId;
 
-/// One shard of the mutants. A mutant stays in its shard whatever other mutants exist.
+/// One shard of the mutants. A mutant stays in its shard when other mutants are added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutantShard {
     /// From 1.

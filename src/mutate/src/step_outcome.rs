@@ -4,7 +4,7 @@ use heeler_core::{Outcome, TestResult};
 
 use crate::runtime::{HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE};
 
-/// Maximum number of characters of a reason that is kept.
+/// Maximum number of characters kept of a reason.
 const REASON_CHARS: usize = 1000;
 
 /// Signals that end a C program at its limits.

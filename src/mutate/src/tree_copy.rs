@@ -1,4 +1,4 @@
-//! Copies a source tree, with other contents for some files. Unchanged files keep their modification times,
+//! Copies a source tree, replacing the contents of some files. Unchanged files keep their modification times,
 //! so build tools rebuild only what changed.
 
 use std::{

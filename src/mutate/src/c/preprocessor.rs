@@ -1,5 +1,5 @@
-//! Finds the guards that remain after preprocessing. No program contains the other guards, whatever the
-//! tests reach.
+//! Finds the guards that remain after preprocessing. The other guards are in no program, so no test can reach
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

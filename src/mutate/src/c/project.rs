@@ -10,7 +10,7 @@ use crate::{
     source_tree::{find_files, search_sources},
 };
 
-/// Names of directories that hold no product sources, at any depth.
+/// Names of directories that contain no product sources, at any depth.
 const OTHER_DIRECTORIES: [&str; 25] = [
     "3rdparty",
     "bench",
@@ -38,7 +38,7 @@ const OTHER_DIRECTORIES: [&str; 25] = [
     "unittests",
     "vendor",
 ];
-/// Extensions of included files, besides those that begin with `h`.
+/// Extensions of included files, in addition to those that begin with `h`.
 const INCLUDED: [&str; 6] = ["inc", "inl", "ipp", "ixx", "tcc", "tpp"];
 /// Names and extensions of build tool files.
 const BUILD_FILES: [&str; 6] =
@@ -70,7 +70,7 @@ pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<Mutate
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
-/// Returns the files that affect compilation besides the sources, sorted: headers, other included files, and
+/// Returns the files other than sources that affect compilation, sorted: headers, other included files, and
 /// build tool files. Skips unreadable directories.
 #[must_use]
 pub fn find_build_inputs(root: &Path) -> Vec<PathBuf> {

@@ -1,8 +1,8 @@
 //! The keeper, which rustdoc starts instead of a documentation test. It stores the compiled program and
 //! fails, which makes rustdoc print the test's name.
 //!
-//! Since edition 2024, rustdoc compiles most tests into one program, which knows them by number. When asked
-//! to run all of them, that program starts this one once per test.
+//! Since edition 2024, rustdoc compiles most tests into one program, which numbers them. To run all of them,
+//! that program starts this one once per test.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,7 +14,7 @@ use std::{
 
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, spawn};
 
-/// Called by this name, this program stands in for a test.
+/// Started under this name, this program replaces a test.
 pub(super) const KEEPER: &str = "heeler-doctest";
 /// Prefix of the output line with a kept program's name, which rustdoc prints with the failed test.
 pub(super) const KEPT_MARK: &str = "heeler-doctest kept ";
@@ -24,7 +24,7 @@ pub(super) const NUMBER_MARK: &str = "heeler-doctest number ";
 pub(super) const ORDER: &str = "order";
 /// File name of a kept program, inside the program's own directory.
 pub(super) const PROGRAM: &str = "rust_out";
-/// File beside a multi-test program with the listing of its tests.
+/// File in the directory of a multi-test program with the listing of its tests.
 pub(super) const LISTING: &str = "listing";
 
 /// Variable with the number of the test that a multi-test program runs.
@@ -99,7 +99,7 @@ fn create_place(dir: &Path) -> io::Result<(String, PathBuf)> {
     }
 }
 
-/// Returns whether a program contains several tests: rustdoc writes the source beside such a program, and
+/// Returns whether a program contains several tests: rustdoc writes the source next to such a program, and
 /// the binary contains the name of the selecting variable. Other programs must not be started here, because
 /// they are the test itself.
 fn has_several_tests(program: &Path) -> io::Result<bool> {

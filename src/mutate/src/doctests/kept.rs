@@ -30,7 +30,7 @@ const REPLACED_OPTIONS: [(&str, usize); 5] = [
     ("--nocapture", 0),
 ];
 
-/// A directory that holds the kept documentation tests of a library.
+/// Directory of a library's kept documentation tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DoctestDirectory {
     dir: PathBuf,
@@ -95,8 +95,8 @@ impl DoctestDirectory {
     }
 
     /// Turns recorded rustdoc arguments into arguments that keep the tests instead of running them. `words`
-    /// filters tests by name; no words keep all. `search` is the directory of indirect dependencies, which
-    /// the recorded arguments do not name.
+    /// filters tests by name; an empty list keeps all tests. `search` is the directory of indirect
+    /// dependencies, which the recorded arguments do not name.
     #[must_use]
     pub fn rustdoc_arguments(&self, recorded: &[OsString], search: &Path, words: &[String]) -> Vec<OsString> {
         let mut args = Vec::with_capacity(recorded.len() + 8);
@@ -166,7 +166,7 @@ impl DoctestDirectory {
         Ok(Some(kept))
     }
 
-    /// Adds the tests that have a program of their own.
+    /// Adds the tests that have their own program.
     fn add_singles(&self, report: &RustdocReport, order: &[&str], kept: &mut KeptDoctests) {
         let mut marked = BTreeSet::new();
         for (name, programs) in &report.kept {

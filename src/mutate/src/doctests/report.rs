@@ -10,7 +10,7 @@ const NOT_COMPILED: &str = "Couldn't compile the test.";
 /// One `test NAME ... RESULT` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PrintedTest {
-    /// Name without the remark behind it.
+    /// Name without the remark after it.
     pub(super) name: String,
     pub(super) result: PrintedResult,
     /// The test is only compiled, or must not compile.
@@ -90,7 +90,7 @@ fn parse_test(line: &str) -> Option<PrintedTest> {
     })
 }
 
-/// The remark behind a test name.
+/// The remark after a test name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remark {
     CompileFail,

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Extension of the runtime's note files, which are beside the coverage files.
+/// Extension of the runtime's note files, which are in the directory of the coverage files.
 const NOTES: &str = "imports";
 
 /// A project module that was not imported from the copy.

@@ -15,7 +15,7 @@ use crate::{
 
 /// Files that mark a directory as a Python project.
 const PROJECT_FILES: [&str; 4] = ["pyproject.toml", "setup.cfg", "setup.py", "pytest.ini"];
-/// Names of directories that hold no product sources, at any depth.
+/// Names of directories that contain no product sources, at any depth.
 const OTHER_DIRECTORIES: [&str; 15] = [
     "_vendor",
     "bench",
@@ -33,7 +33,7 @@ const OTHER_DIRECTORIES: [&str; 15] = [
     "third_party",
     "vendor",
 ];
-/// Names of directories that hold no product sources if they are at the root.
+/// Names of directories that contain no product sources if they are at the root.
 const OTHER_ROOT_DIRECTORIES: [&str; 6] = ["bin", "ci", "build", "dist", "scripts", "tools"];
 /// Sources that configure, build or test the project.
 const OTHER_FILES: [&str; 4] = ["conftest.py", "noxfile.py", "setup.py", "sitecustomize.py"];

@@ -23,8 +23,8 @@ pub enum GuardMode {
     Original,
     /// Behaves like the original, and counts what it reaches in a file.
     Counting { file: PathBuf },
-    /// Like `Counting`, and each test runs in a child process with a count file of its own: `each`, a hyphen
-    /// and the test's index. The test's duration is in the file with `.time` appended.
+    /// Like `Counting`, but each test runs in a child process with its own count file: `each`, a hyphen and
+    /// the test's index. The test's duration is in the file with `.time` appended.
     CountingEach { file: PathBuf, each: PathBuf },
     /// Turns one mutant on. The process may reach its place `hit_limit` times, and all places together
     /// `step_limit` times.

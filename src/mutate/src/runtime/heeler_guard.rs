@@ -10,7 +10,7 @@
 //!   all places together. A count is written whenever it reaches a power of two, so it survives any end of
 //!   the process.
 //!
-//! A process with neither the first nor the last variable takes the variables of its nearest ancestor that
+//! A process with neither the first nor the last variable uses the variables of its nearest ancestor that
 //! has one.
 
 use std::{

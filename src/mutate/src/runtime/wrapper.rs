@@ -11,9 +11,9 @@ use std::{
 use crate::tree_copy::link_to;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
-/// Called by this name, this program acts as the rustc wrapper.
+/// Started under this name, this program acts as the rustc wrapper.
 const WRAPPER: &str = "heeler-rustc";
-/// File name of the compiled runtime, beside the wrapper.
+/// File name of the compiled runtime, in the wrapper's directory.
 const RLIB: &str = "libheeler_guard.rlib";
 const SOURCE: &str = "heeler_guard.rs";
 const SOURCE_TEXT: &str = include_str!("heeler_guard.rs");
