@@ -1,8 +1,9 @@
 //! The user's configuration: `heeler.toml`, profiles, suites, and how the command line overrides them.
 //!
 //! [`Config::load`] reads the file into plain types and reports all of its errors at once, with positions.
-//! [`ResolvedSettings::resolve`] applies the command line over suites over profiles over defaults. This crate
-//! starts no processes, knows no test framework and parses no command-line arguments.
+//! [`ResolvedSettings::resolve`] resolves each setting: the command line overrides suites, suites override
+//! profiles, and profiles override defaults. This crate starts no processes, knows no test framework and
+//! parses no command-line arguments.
 
 mod closest_match;
 

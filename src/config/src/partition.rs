@@ -45,7 +45,7 @@ pub enum PartitionError {
     /// The kind does not exist.
     #[error("unknown partition kind \"{kind}\" (available: slice, hash, time)")]
     Kind { kind: String },
-    /// The number is not a whole number from 1.
+    /// The number is zero or not a whole number.
     #[error("invalid partition number \"{text}\": expected 1 to 4294967295")]
     Number { text: String },
     /// The partition's number exceeds the number of partitions.

@@ -191,11 +191,11 @@ fn search_depth(glob: &str) -> Option<usize> {
     let rest = glob.trim_start_matches("./");
     let prefix = literal_prefix(glob);
     let rest = rest.strip_prefix(prefix.as_str()).unwrap_or(rest);
-    // Separators in all alternatives are added up, which can only make the search deeper than needed.
+    // This counts the separators of all alternatives, so the search may be deeper than needed.
     (!rest.contains("**")).then(|| rest.matches('/').count())
 }
 
-/// Returns the wanted files matched by a glob. Calls `visit` with each searched directory.
+/// Returns the files that match a glob and satisfy `is_wanted`. Calls `visit` with each searched directory.
 fn find_matching(
     suite: &str,
     dir: &Path,
@@ -342,7 +342,7 @@ mod tests {
             (&["/w/a/unit", "/w/b/unit", "/w/b/net"], &["a::unit", "b::unit", "net"]),
             (&["/w/a/x/unit", "/w/b/x/unit"], &["a::x::unit", "b::x::unit"]),
             (&["/unit", "/w/unit"], &["unit", "w::unit"]),
-            // Repeated programs get numbers elsewhere.
+            // Other code numbers repeated programs.
             (&["/w/unit", "/w/unit"], &["unit", "unit"]),
             (&["/d/herd-0123456789abcdef", "/d/herd-fedcba9876543210"], &["herd", "herd"]),
         ] {

@@ -1,5 +1,5 @@
-//! Deserializes TOML tables. Reports every error with its position and continues after it. The known keys of
-//! a table come from the types it is read as; unknown keys are reported at the end.
+//! Deserializes TOML tables. Reports every error with its position and continues. A table's known keys are
+//! the fields of the types that it is read as; unknown keys are reported at the end.
 
 use std::{cell::RefCell, fmt, ops::Range};
 

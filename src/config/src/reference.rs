@@ -271,7 +271,7 @@ pub(super) fn json_schema() -> Value {
     schema
 }
 
-/// Removes the defaults of optional keys, which are not valid in the file, and line breaks of the source.
+/// Removes defaults, which are not valid in the file, and joins the lines of descriptions.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(object) => {

@@ -21,8 +21,7 @@ pub enum ReportRequestError {
     NoFile { name: String },
 }
 
-/// Parses a report request. Without a file, the format's default file name is used, relative to the directory
-/// of other relative paths.
+/// Parses a report request. Without a file, the format's default file name is used, as a relative path.
 ///
 /// # Errors
 /// The format is unknown, or the file is missing after the equals sign.

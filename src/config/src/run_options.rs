@@ -41,9 +41,9 @@ pub struct ProgramOptions {
     pub is_output_live: bool,
     /// Number of times that each test must pass. `None` uses the command line's value, or once.
     pub repeat: Option<NonZeroU32>,
-    /// How long all tests are repeated, from the command line. Replaces `repeat`.
+    /// How long to repeat all tests, as set on the command line. Replaces `repeat`.
     pub stress_duration: Option<Duration>,
-    /// Whether to run tests that their framework would skip, from the command line.
+    /// Whether to run tests that their framework would skip, as set on the command line.
     pub run_ignored: RunIgnored,
 }
 

@@ -35,7 +35,7 @@ pub struct CommandLineSettings {
     pub state_dir: Option<PathBuf>,
     /// Number of times that each test must pass, if set on the command line.
     pub repeat: Option<NonZeroU32>,
-    /// How long all tests are repeated, if set on the command line. Replaces `repeat`.
+    /// How long to repeat all tests, if set on the command line. Replaces `repeat`.
     pub stress_duration: Option<Duration>,
     /// Whether to run tests that their framework would skip.
     pub run_ignored: RunIgnored,
@@ -69,7 +69,8 @@ pub struct ResolvedSettings {
 }
 
 impl ResolvedSettings {
-    /// Applies the command line over suites over the profile over defaults.
+    /// Resolves the settings: the command line overrides suites, suites override the profile, and the profile
+    /// overrides defaults.
     ///
     /// Live output of parallel tests would be interleaved, so showing it sets the number of jobs to 1, unless
     /// the command line sets another number.

@@ -57,7 +57,7 @@ pub(crate) struct ResolvedProfile {
     pub overrides: Vec<SettingsOverride>,
 }
 
-/// Error for a profile that no section defines.
+/// A profile that no section defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown profile \"{name}\"{known}")]
 pub struct UnknownProfileError {
@@ -85,7 +85,7 @@ impl JobCount {
     }
 }
 
-/// The number of failures after which tests that have not started are not run.
+/// The number of failures after which no further test starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailLimit {
     /// All tests run, regardless of failures.
@@ -300,7 +300,7 @@ impl CrashCapture {
 /// The memory limit of a test process, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// Any amount of memory is allowed.
+    /// No limit.
     Unlimited,
     Bytes(u64),
 }
@@ -326,13 +326,13 @@ pub struct SlowTimeout {
 }
 
 impl SlowTimeout {
-    /// Reports the test at each `period`, without ever terminating it.
+    /// Returns a slow timeout that reports a test at each `period` and never terminates it.
     #[must_use]
     pub const fn every(period: Duration) -> Self {
         Self { period, terminate_after: None }
     }
 
-    /// Returns the time after which the test is terminated.
+    /// Returns the time after which the test is terminated; `None` if it never is.
     pub(super) fn time_limit(self) -> Option<Duration> {
         Some(self.period.saturating_mul(self.terminate_after?.get()))
     }

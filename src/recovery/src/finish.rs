@@ -134,7 +134,7 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
         }
         parts.push(resent_results(finish, resend, &journal).changes);
     }
-    // Skip the frames that were already sent.
+    // Add the synthesized results, and skip the frames that were already sent.
     parts.push(synthesized_changes(finish));
     let encoding = finish.route.encoding;
     let divide = |changes: &Vec<Vec<u8>>| update_frames(encoding, &finish.run.id, changes);
@@ -144,7 +144,7 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     let updates = parts.iter().flat_map(divide).map(|frame| frame.bytes);
     let completion = encoding.completion(&finish.run.id);
     let due = updates.chain(attachment_frames(finish)).skip(sent).chain([completion]);
-    // Groups are sent once on each connection, so skip only the groups relayed on this one.
+    // Groups are sent once on each connection, so skip only those already relayed on the main connection.
     groups.into_iter().map(|frame| frame.bytes).skip(count(finish.relayed_frames)).chain(due).collect()
 }
 

@@ -8,7 +8,7 @@ use heeler_protocol::mtp::FailureInfo;
 
 use super::{FailureDetail, ReportRunInfo, RunSummary, TestReport};
 
-/// Maximum size of a message without its output, enough for a headline.
+/// Maximum size of an abridged message, enough for a headline.
 const ABRIDGED_MESSAGE_BYTES: usize = 1 << 10;
 
 /// Source of the complete results of a run.
@@ -20,7 +20,7 @@ pub trait DetailSource {
     fn load_detail(&self, uid: &str) -> Result<FailureDetail, DetailLoadError>;
 }
 
-/// Error of reading a result again.
+/// Error of loading the detail of a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct DetailLoadError {

@@ -12,7 +12,7 @@ pub static REPORT_FORMATS: &[&ReportFormat] = &[&junit::FORMAT, &junit::FORMAT_W
 pub struct ReportFormat {
     /// Name that selects the format on the command line.
     pub name: &'static str,
-    /// Name of the format for people, such as `JUnit`.
+    /// Display name of the format, such as `JUnit`.
     pub title: &'static str,
     /// Default file name.
     pub default_file: &'static str,

@@ -94,8 +94,8 @@ impl RunSummary {
         Self { passed_outputs, ..self }
     }
 
-    /// Returns the same summary without the outputs of passed tests, if it kept them. Report files have no
-    /// such outputs, whatever is displayed.
+    /// Returns the same summary without the outputs of passed tests, if it kept them. Report files never
+    /// contain such outputs, even if the outputs are displayed.
     #[must_use]
     pub fn without_passed_outputs(&self) -> Cow<'_, Self> {
         if self.passed_outputs == PassedOutputs::Dropped {
@@ -120,7 +120,8 @@ impl RunSummary {
         self.unfinished.contains(uid)
     }
 
-    /// Records that a test has started, unless it has started or ended already. Returns whether this is new.
+    /// Records that a test has started, unless it has started or ended already. Returns whether the start was
+    /// new.
     pub fn start(&mut self, uid: &str) -> bool {
         !self.indices.contains_key(uid) && self.unfinished.insert(uid.into())
     }
@@ -133,8 +134,8 @@ impl RunSummary {
         }
     }
 
-    /// Records a test of a run that the user aborted at once. A test without a result was interrupted, or
-    /// never ran.
+    /// Records a test of a run that the user aborted without waiting for running tests. Without a result, the
+    /// test was interrupted or never ran.
     pub fn interrupt(&mut self, test: &NodeDescription<'_>) {
         if self.indices.contains_key(test.uid) {
             return;
@@ -166,7 +167,7 @@ impl RunSummary {
         self.detail_bytes += detail.text_bytes();
     }
 
-    /// Drops data that no report prints of a test that passed at its first attempt.
+    /// Drops data that no report prints, if the test passed at its first attempt.
     pub(super) fn reduce(&self, record: &mut TestReport) {
         let is_output_kept = self.passed_outputs == PassedOutputs::Kept && record.has_output();
         if record.outcome == Outcome::Passed && !record.is_leaky() && !is_output_kept {
@@ -239,8 +240,8 @@ impl RunSummary {
         all
     }
 
-    /// Returns leaks that cannot be attributed to one test: by one of several tests, or by a program outside
-    /// its tests.
+    /// Returns leaks that cannot be attributed to one test: leaked by one of several tests, or by a program
+    /// outside its tests.
     #[must_use]
     pub fn ambiguous_leaks(&self) -> &[RunLeak] {
         &self.ambiguous_leaks
@@ -255,7 +256,7 @@ impl RunSummary {
     #[must_use]
     pub fn counts(&self) -> OutcomeCounts {
         let mut counts = self.counts;
-        // An ambiguous leak counts as one leaky test, unless one of the candidates is already counted.
+        // A leak with several candidate tests counts as one leaky test, unless a candidate is already known.
         let is_known = |uid: &String| {
             self.indices.get(uid.as_str()).is_some_and(|&place| self.records[place].is_leaky())
         };
@@ -299,7 +300,7 @@ impl RunSummary {
         self.counts.with_outcome(Outcome::NotRun(NotRunReason::Unrunnable))
     }
 
-    /// Returns the number of tests that failed in any way, without tests that never started.
+    /// Returns the number of tests that failed in any way, excluding tests that never started.
     #[must_use]
     pub fn failed_count(&self) -> usize {
         self.counts.failing() + self.cancelled_before_start() - self.not_run_count()

@@ -27,7 +27,7 @@ pub struct TestReport {
     pub duration: Option<Duration>,
     /// CPU time of the test's process in milliseconds, if no other test ran in it.
     pub cpu_ms: Option<f64>,
-    /// Peak memory of this process in KiB, under the same condition.
+    /// Peak memory of the test's process in KiB, if no other test ran in it.
     pub peak_kib: Option<u64>,
     /// Start time, in ISO 8601.
     pub start_utc: Option<String>,
@@ -35,8 +35,8 @@ pub struct TestReport {
     pub steps: StepCounts,
     /// Whether this is a suite or program that died outside its tests.
     pub is_group: bool,
-    /// All other data. A summary drops the detail of a test that passed at its first attempt and left
-    /// nothing behind.
+    /// All other data. For a test that passed at its first attempt without leaking processes, a summary keeps
+    /// only files and steps, and outputs on request.
     pub detail: Option<Box<FailureDetail>>,
 }
 

@@ -15,7 +15,7 @@ pub(super) enum StepEnd {
 }
 
 impl StepEnd {
-    /// Returns the outcome of a node's part.
+    /// Returns the outcome of a step.
     pub(super) fn of(part: &TestPartInfo) -> Self {
         match part.state.as_str() {
             "passed" => Self::Passed,

@@ -10,7 +10,7 @@ use quick_xml::{
 /// Number of spaces per indentation level.
 const INDENT: usize = 4;
 
-/// Start of an element, with its attributes.
+/// Start tag of an element, with its attributes.
 pub(super) struct ElementStart {
     start: BytesStart<'static>,
 }
@@ -42,7 +42,7 @@ impl<'w> XmlWriter<'w> {
         self.writer.write_event(Event::Start(element.start))
     }
 
-    /// Closes the element opened last.
+    /// Closes the innermost open element.
     pub(super) fn close(&mut self, tag: &'static str) -> io::Result<()> {
         self.writer.write_event(Event::End(BytesEnd::new(tag)))
     }

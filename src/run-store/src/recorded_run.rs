@@ -152,8 +152,8 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
     read_run_files(&run.dir)
 }
 
-/// Reads the files of a run without checking its locks. The caller knows that nothing more is written, or
-/// needs only the results of ended tests.
+/// Reads the files of a run without checking its locks. Call this only if nothing more will be written, or
+/// if the results of ended tests suffice.
 ///
 /// # Errors
 /// The manifest can't be read, or a journal has another version.

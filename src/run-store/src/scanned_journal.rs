@@ -1,5 +1,5 @@
-//! A journal of a run as kept in memory. Only small results are kept; for others, only their places, because
-//! a run's outputs may not fit into memory.
+//! A journal of a run in memory. Only small results are kept; for other results, only their places in the
+//! file are kept, because a run's outputs may not fit into memory.
 
 use std::{collections::HashMap, path::PathBuf};
 

@@ -95,7 +95,7 @@ impl SigningKey {
         self.hmac.clone().chain_update(message)
     }
 
-    /// Signs `parts`; `purpose` keeps the signature from being valid elsewhere.
+    /// Signs `parts`. The signature is valid only for `purpose`.
     pub(super) fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
         self.digest(&message(purpose, parts)).finalize().into_bytes().to_vec()
     }

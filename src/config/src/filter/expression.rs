@@ -91,9 +91,8 @@ impl FromStr for Filter {
     }
 }
 
-/// Returns whether a filter is an expression: it begins with a call of any function, or calls a known
-/// function anywhere. Everything else is a name. Names often contain `-`, `|` and spaces, and sometimes
-/// parentheses.
+/// Returns whether a filter is an expression: it begins with a function call, or contains a call of a known
+/// function. Everything else is a name. Names often contain `-`, `|` and spaces, and sometimes parentheses.
 fn calls_a_function(text: &str) -> bool {
     let mut start = text.trim_start_matches(['!', '(', ' ']);
     while let Some(behind) = start.strip_prefix("not ") {
@@ -288,7 +287,7 @@ fn regex(input: &mut ParserInput<'_>) -> ParseResult<CompiledRegex> {
     compile(&source).or_else(|message| fail_at(span, message))
 }
 
-/// Compiles a regular expression within limits. The error is a message.
+/// Compiles a regular expression within the limits. The error is a message for the user.
 pub(super) fn compile(source: &str) -> Result<CompiledRegex, String> {
     if source.is_empty() {
         return Err("empty regular expression".to_owned());

@@ -10,8 +10,8 @@ use super::{
 };
 use heeler_core::Outcome;
 
-/// Properties of a test that filters are evaluated on. A program that can't be listed is represented by its
-/// suite name.
+/// Properties of a test that filters can match. A program that can't be listed is represented by its suite
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterSubject<'a> {
     /// The uid, `<suite>::<name>`.

@@ -17,7 +17,7 @@ const NAMED_TESTS: usize = 3;
 #[derive(Debug, Clone, Copy)]
 pub struct MutationReport<'a> {
     pub results: &'a [MutantResult],
-    /// Texts of the sources when they were mutated, by mutant path.
+    /// Source texts at the time of mutation, by mutant path.
     pub sources: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// Absolute directory that mutant paths are relative to.
     pub directory: &'a Path,

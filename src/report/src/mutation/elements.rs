@@ -47,7 +47,7 @@ pub fn write_elements(report: &MutationReport<'_>, writer: &mut dyn Write) -> Re
     Ok(())
 }
 
-/// Returns a file whose mutants are converted only while they are written.
+/// Returns the report entry of a file. Its mutants are converted one at a time while they are written.
 fn file<'a>(
     source: &'a str,
     results: &'a [&'a MutantResult],

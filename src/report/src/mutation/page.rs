@@ -15,10 +15,10 @@ use crate::ReportError;
 const HEAD: &str = include_str!("page_head.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Maximum number of tests named for a mutant; more would not be read.
+/// Maximum number of tests named for a mutant; a longer list would not be read.
 const MAX_TESTS: usize = 20;
 
-/// Statuses in the page's order, with their names for people.
+/// Statuses in display order, with their display names.
 const SHOWN: [(MutantStatus, &str); 8] = [
     (MutantStatus::Survived, "survived"),
     (MutantStatus::NoCoverage, "not covered"),
@@ -34,7 +34,7 @@ struct FileResults<'a> {
     path: &'a str,
     results: Vec<&'a MutantResult>,
     counts: MutationCounts,
-    /// Id that links to the file use.
+    /// Element id for links to the file.
     anchor: String,
 }
 

@@ -121,7 +121,7 @@ fn elements_follow_the_published_schema() {
     let survived =
         &file["mutants"].as_array().unwrap().iter().find(|one| one["status"] == "Survived").unwrap();
     assert_eq!(survived["duration"], 12.345);
-    // Each id in a mutant is a test of a file.
+    // Each test id in a mutant refers to a listed test.
     let both = report["testFiles"]["tests/unit.rs"]["tests"][0].clone();
     assert_eq!((&both["name"], &both["location"]["start"]["line"]), (&"unit::both".into(), &3.into()));
     assert!(survived["coveredBy"].as_array().unwrap().contains(&both["id"]));

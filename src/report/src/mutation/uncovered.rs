@@ -46,7 +46,7 @@ impl UncoveredFunction<'_> {
     }
 }
 
-/// Returns the functions with uncovered mutants, in the order of their places.
+/// Returns the functions with uncovered mutants, ordered by position in the sources.
 #[must_use]
 pub fn uncovered_functions(results: &[MutantResult]) -> Vec<UncoveredFunction<'_>> {
     let mut functions: BTreeMap<(&str, &str), Vec<&Mutant>> = BTreeMap::new();

@@ -66,7 +66,7 @@ PRAGMA user_version = 2;
 const CONFLICT_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS conflict (suite TEXT PRIMARY KEY, seen INTEGER NOT NULL) WITHOUT ROWID";
 
-/// After 30 days, a conflict is tried again, because the suite may have been repaired.
+/// Conflicts are forgotten after 30 days, because the suite may have been fixed.
 const CONFLICT_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 const RECORD_TEST: &str = "
@@ -214,8 +214,8 @@ impl HistoryStore {
         uids: impl IntoIterator<Item = &'a str>,
     ) -> Result<HashMap<String, TestHistory>, HistoryError> {
         let all = || {
-            // The shared transaction saves locking the file and reading its header for each lookup. It is
-            // never committed.
+            // One transaction for all lookups saves locking the file and reading its header each time. The
+            // transaction is never committed.
             let transaction = self.connection.unchecked_transaction()?;
             let mut statement = transaction.prepare(&format!("SELECT {COLUMNS} FROM test WHERE uid = ?1"))?;
             let mut found = HashMap::new();

@@ -76,7 +76,7 @@ impl HistoryStore {
         let text = path.to_string_lossy();
         let own = self.path.clone();
         let result = self.merge(&text).map_err(|source| classify(&own, source));
-        // No other call needs the attached file. If detaching fails, it ends with the connection.
+        // No other call needs the attached file. If detaching fails, closing the connection detaches it.
         let _attached = self.connection.execute("DETACH imported", []);
         Ok((tests, result?))
     }

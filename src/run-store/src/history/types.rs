@@ -38,7 +38,7 @@ pub(super) fn read_word(word: &str) -> Option<Outcome> {
     STORED.iter().find(|(_, stored)| *stored == word).map(|(outcome, _)| *outcome)
 }
 
-/// Data recorded of one test of a run.
+/// Recorded data of one test of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedOutcome<'a> {
     pub uid: &'a str,
@@ -60,7 +60,7 @@ pub struct RecordedUsage {
     pub peak_kib: u64,
 }
 
-/// Data recorded of one program of a run.
+/// Recorded data of one program of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramCost<'a> {
     /// Suite of the program.
