@@ -160,7 +160,7 @@ fn read_metadata(dir: &Path, manifest: &str) -> Value {
     })
 }
 
-/// Returns the toolchain's real tool, next to its library directory, instead of rustup's proxy.
+/// Returns the path of a tool in the toolchain's own `bin` directory, which bypasses rustup's proxy.
 fn toolchain_tool(libdir: &Path, name: &str) -> Option<PathBuf> {
     let tool = libdir.ancestors().nth(4)?.join("bin").join(name);
     tool.is_file().then_some(tool)

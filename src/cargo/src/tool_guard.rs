@@ -45,7 +45,7 @@ impl ToolGuard {
         Ok((Self { stream: UnixStream::from(own), buffer: BytesMut::new() }, guard, theirs))
     }
 
-    /// Has the guard start a tool with this environment.
+    /// Makes the guard start a tool with this environment.
     ///
     /// # Errors
     /// The guard is gone.
@@ -83,7 +83,7 @@ impl ToolGuard {
                     return Ok(ExitStatus { code: exit.code, signal: exit.signal, ..ExitStatus::default() });
                 }
                 FromGuard::StartFailed { error } => return Err(io::Error::other(error)),
-                // Other messages do not concern the end.
+                // Other messages are irrelevant here.
                 _ => {}
             }
         }

@@ -28,8 +28,8 @@ const TAIL_BYTES: usize = 8 << 10;
 /// Size of one read, equal to a pipe's capacity.
 const READ_BYTES: usize = 64 << 10;
 
-/// How a build is supervised. The default fits a build at the start of a command: its output is only shown,
-/// and the user ends it together with the command.
+/// How a build is supervised. The default suits a build at the start of a command: its output is only shown,
+/// and it is cancelled together with the command.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuildSupervision<'a> {
     /// Becomes readable when the build is no longer needed.
@@ -121,10 +121,10 @@ impl<'a> ToolProcess<'a> {
         let is_stderr_shown = matches!(errors, StderrTarget::Shown);
         let (stderr, their_stderr) = match (errors, supervision.tail) {
             (StderrTarget::Dropped, _) | (StderrTarget::Kept, None) => (None, ChildStdio::Null),
-            // The tool sees a terminal, and a terminal's reader does not wait for the end of the output.
+            // The tool inherits the terminal, whose reader does not wait for the end of the output.
             (StderrTarget::Shown, None) if io::stderr().is_terminal() => (None, ChildStdio::Inherit),
-            // Use a pipe here. Otherwise, a process left behind would keep open an output that someone reads
-            // to its end.
+            // Otherwise use a pipe: a process left behind would keep an inherited output open, although its
+            // reader waits for its end.
             (StderrTarget::Shown, None) | (StderrTarget::Shown | StderrTarget::Kept, Some(_)) => {
                 let (ours, theirs) = pipe().map_err(no_pipe)?;
                 (Some(ours), ChildStdio::Fd(theirs))
@@ -315,7 +315,7 @@ impl<F: FnMut(&[u8])> LineSplitter<F> {
         }
     }
 
-    /// Passes on a last line without a line end.
+    /// Passes on a final line that has no line end.
     fn end(&mut self) {
         if !self.rest.is_empty() {
             (self.take)(&std::mem::take(&mut self.rest));

@@ -28,7 +28,7 @@ pub fn bytes_body(bytes: impl Into<Bytes>) -> HttpBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Bytes sent when nothing else was sent for a while.
+/// Bytes sent after each interval without other data.
 #[derive(Debug, Clone, Copy)]
 pub struct KeepAlive {
     pub interval: Duration,

@@ -11,8 +11,8 @@ use heeler_transport::accept::{
     ConnectionTasks, StopSignal, TcpConnection, TrustedListener, accept_connections,
 };
 
-/// Maximum number of connections. More have to wait until one is closed. Each request in progress uses a
-/// connection.
+/// Maximum number of connections. Further clients wait until a connection is closed. Each request in
+/// progress uses a connection.
 pub const MAX_CONNECTIONS: usize = 64;
 /// Time limit for receiving a request's headers, including further requests on an open connection.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);

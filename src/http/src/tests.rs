@@ -1,4 +1,4 @@
-//! Server and client against each other, and against bytes that are not requests.
+//! Tests the server with the client, and with bytes that are not requests.
 
 use std::{sync::Arc, time::Duration};
 

@@ -29,7 +29,7 @@ type Socket = WebSocketStream<TokioIo<Upgraded>>;
 /// Number of bytes buffered for sending, in addition to one message.
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
-/// A request for a WebSocket connection that is invalid.
+/// Error of a WebSocket handshake request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHandshake {
     #[error("Sec-WebSocket-Version must be 13")]

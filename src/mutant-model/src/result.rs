@@ -18,7 +18,7 @@ pub enum MutantStatus {
     Survived,
     /// A test failed.
     Killed,
-    /// The tests did not end, or reached the mutant many times more often than the original.
+    /// The tests did not end, or reached the mutant's code far more often than without the mutant.
     Timeout,
     /// The test program died before its first test.
     RuntimeError,

@@ -89,7 +89,7 @@ impl GuardedProject {
         guarded
     }
 
-    /// Leaves out mutants that are known not to compile, with the compiler message.
+    /// Leaves out mutants that are known not to compile, given with their compiler messages.
     #[must_use]
     pub fn without(mut self, uncompiled: &BTreeMap<MutantId, String>) -> Self {
         for (source, one) in self.project.sources.iter().enumerate() {
@@ -219,7 +219,7 @@ impl GuardedProject {
         withdrawn.map(|(key, words)| (self.found(*key).mutant.id, words.clone())).collect()
     }
 
-    /// Returns a hash of everything outside of searched functions, such as tests, types and constants.
+    /// Returns a hash of everything outside of functions with mutants, such as tests, types and constants.
     pub fn rest_fingerprint(&self) -> Fingerprint {
         self.project.rest_fingerprint()
     }

@@ -67,7 +67,7 @@ impl KeptBaseline {
         cached.and_then(|cached| Self::of(cached, built)).unwrap_or_default()
     }
 
-    /// Returns the tests that are still valid; `None` if none is.
+    /// Returns the tests whose baseline is still valid; `None` if there are none.
     fn of(cached: CachedBaseline, built: &BuiltProject) -> Option<Self> {
         let changed = changed_functions(&cached, built)?;
         // Whether the function of a mutant, given by its index in the file, has changed.
@@ -106,7 +106,7 @@ impl KeptBaseline {
         Some(Self { tests, starts, unforkable, mutants: cached.mutants.len() })
     }
 
-    /// Takes a test that need not run again.
+    /// Removes and returns the baseline of a test that need not run again.
     #[must_use]
     pub fn take_test(&mut self, uid: &str) -> Option<KeptTest> {
         self.tests.remove(uid)
@@ -345,7 +345,7 @@ mod tests {
         KeptBaseline::default().write(path, fingerprint(built), built, &programs, baseline).unwrap();
     }
 
-    /// Returns the tests that are still valid after a change to the source.
+    /// Returns the tests whose baseline is still valid after a change to the source.
     fn kept_after(change: impl Fn(&str) -> String) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("baseline.json");

@@ -36,7 +36,7 @@ pub struct MutatedProject {
 }
 
 impl MutatedProject {
-    /// Returns a hash of everything outside of searched functions, such as tests, types and constants.
+    /// Returns a hash of everything outside of functions with mutants, such as tests, types and constants.
     pub(crate) fn rest_fingerprint(&self) -> Fingerprint {
         self.sources.iter().fold(Fingerprint::default(), |hash, one| {
             let hash = hash.with(one.source.file().path.as_bytes());

@@ -85,7 +85,7 @@ enum RunMutantState {
 /// The results of a mutant's processes so far.
 #[derive(Debug, Default)]
 struct MutantProgress {
-    /// Made when the first process is ordered, to use what is known about killers by then.
+    /// Created when the first process is ordered, so that it uses all killers known by then.
     plan: MutantPlan,
     next_step: usize,
     completed: u32,
@@ -185,8 +185,7 @@ impl<'a> MutationRun<'a> {
             let ordered = self.order(index);
             tests += ordered.step.tests.len();
             if tests > limit.tests && !steps.is_empty() {
-                // More will be known about killers by the time the mutant is ordered, so its plan is
-                // dropped.
+                // Drop the plan: more killers will be known when the mutant is ordered again.
                 if self.begin_mutant(index).is_new() {
                     self.mutants[index].state = RunMutantState::Waiting;
                 }
@@ -199,7 +198,7 @@ impl<'a> MutationRun<'a> {
         steps
     }
 
-    /// Returns a process that must run while no other does, if none is running or waiting.
+    /// Returns a process that must run alone; `None` while other processes are running or waiting.
     pub fn next_alone(&mut self) -> Option<OrderedStep> {
         if !self.waiting.is_empty() || self.in_progress > 0 {
             return None;
@@ -251,7 +250,7 @@ impl<'a> MutationRun<'a> {
         number: MutantNumber,
         outcome: StepOutcome,
     ) -> NextForMutant {
-        // An end that another process may have caused is confirmed alone first.
+        // If another process may have caused the end, first run the process again alone.
         let step = progress.plan.steps[progress.next_step].clone();
         let names = &self.baseline.programs[step.program].names;
         let was_alone = std::mem::take(&mut progress.is_alone);
@@ -315,7 +314,7 @@ impl<'a> MutationRun<'a> {
         }
     }
 
-    /// Runs the remaining tests after one that reached a limit, unless too many have.
+    /// Continues with the remaining tests after a test has reached a limit, unless too many tests have.
     fn on_limit(
         &self,
         progress: &mut MutantProgress,

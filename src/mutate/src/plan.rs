@@ -16,15 +16,16 @@ use crate::built_project::{FunctionId, MutantNumber};
 /// Counting iterations detects endless loops independently of machine load.
 const HITS_FACTOR: u64 = 100;
 const HITS_BEYOND: u64 = 100;
-/// Minimum hit limit: the hits of all places together without the mutant, up to this maximum. A mutant that
-/// disables lazy initialisation makes it run at every call, which is harmless and must not count as a
-/// timeout.
+/// The hit limit is at least the hits of all places together without the mutant, up to this maximum. A mutant
+/// that disables lazy initialisation makes the initialisation run at every call, which is harmless and must
+/// not count as a timeout.
 const MOST_HITS_OF_REACHED: u64 = 1_000_000;
-/// Allowed hits of all places together, beyond the factor. The mutant is often outside of the loop that it
-/// makes endless. Such a loop exceeds the limit within a tenth of a second.
+/// Constant part of the limit for hits of all places together. The mutant is often outside of the loop that
+/// it makes endless. Such a loop exceeds the limit within a tenth of a second.
 const STEPS_BEYOND: u64 = 1_000_000;
-/// Idle timeout of a mutant's process: a multiple of the slowest covering test's time, and its minimum. For
-/// tests that take minutes, ten times would dominate the run, so a smaller factor plus a constant applies.
+/// Idle timeout of a mutant's process: a multiple of the slowest covering test's time, with a minimum. For
+/// tests that take minutes, a smaller factor plus a constant applies, because ten times would dominate the
+/// run.
 const SILENCE_FACTOR: u32 = 10;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 const LONG_SILENCE_FACTOR: u32 = 2;
@@ -35,8 +36,8 @@ const TOTAL_FACTOR: u32 = 20;
 const TOTAL_BEYOND: Duration = Duration::from_secs(30);
 const LONG_TOTAL_FACTOR: u32 = 3;
 const LONG_TOTAL_BEYOND: Duration = Duration::from_secs(60);
-/// Minimum expected test time for running the likeliest killer alone first. Below, an extra process start of
-/// a few milliseconds does not pay off.
+/// Minimum expected test time for running the likeliest killer alone first. For shorter tests, an extra
+/// process start of a few milliseconds does not pay off.
 const LIKELIEST_ALONE_FROM: Duration = Duration::from_millis(40);
 
 /// A test, by program index and index in the program's listing.
@@ -46,7 +47,7 @@ pub struct TestIndex {
     pub test: usize,
 }
 
-/// Stands for all places together where a mutant number is expected.
+/// Mutant number that stands for all places together.
 pub(crate) const ALL_PLACES: MutantNumber = MutantNumber(0);
 
 /// Hit count of a place, for one test or for a program outside of its tests.
@@ -115,7 +116,7 @@ impl Coverage {
         counts: impl Iterator<Item = (MutantNumber, u32)>,
     ) {
         self.added.push(AddedTest { program, test, first_list: self.lists.len() });
-        // Mutants with equal list and count share the new list, too.
+        // Mutants with the same list and count also share the new list.
         let mut lists: HashMap<(Option<ListIndex>, u32), Option<ListIndex>> = HashMap::new();
         for (number, noted) in counts.filter(|(_, noted)| *noted > 0) {
             let place = number.0 as usize;
@@ -130,7 +131,7 @@ impl Coverage {
         }
     }
 
-    /// Returns what reaches a mutant's place, added last first.
+    /// Returns what reaches a mutant's place, last added first.
     fn of(&self, number: MutantNumber) -> impl Iterator<Item = Reached> + '_ {
         self.of_list(self.by_mutant.get(number.0 as usize).copied().flatten())
     }
@@ -335,8 +336,8 @@ impl Baseline {
         (0..self.programs.len()).map(groups).collect()
     }
 
-    /// Groups the tests of a program by process. Tests that need a process each are ordered by how likely
-    /// they fail.
+    /// Groups the tests of a program by process. If a process can run only one test, the tests are ordered by
+    /// how likely they are to fail.
     fn groups(
         &self,
         program: usize,
@@ -365,7 +366,7 @@ impl Baseline {
                 rest.retain(|&test| test != likeliest);
             }
         }
-        // Fill each process up to the space for names on its command line.
+        // Fill each process until its command line has no space for another name.
         let one = &self.programs[program];
         let budget = one.selection_budget.unwrap_or(usize::MAX);
         let (mut group, mut taken) = (Vec::new(), 0_usize);

@@ -27,7 +27,7 @@ pub enum StepOutcome {
     HitLimit { test: Option<String> },
     /// The process reached too many places, in this test if known.
     StepLimit { test: Option<String> },
-    /// The process was idle for too long, or ran out of its total time.
+    /// The process was idle for too long, or exceeded its total timeout.
     Silent { reason: String },
     /// The process died before its first test.
     DiedEarly { reason: String },

@@ -35,7 +35,7 @@ pub struct TreeCopy<'a> {
     /// Directories not to copy.
     pub left_out: &'a [PathBuf],
     pub left_out_files: &'a [PathBuf],
-    /// Names at the top of the copy that stay although the original lacks them, because build tools create
+    /// Names at the top of the copy that are kept although the original lacks them: build tools create
     /// them.
     pub kept: &'a [&'a str],
     /// Paths copied before, for builds that write into the copy: only these paths are removed when their

@@ -36,8 +36,8 @@ pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R 
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns the number of cores that no other thread is using; 1 if unknown. A number of threads set by the
-/// user takes precedence.
+/// Returns the number of cores that no other thread is using; 1 if unknown. `RAYON_NUM_THREADS` takes
+/// precedence.
 fn idle_cores() -> usize {
     if let Some(threads) = wished_threads() {
         return threads;
@@ -57,8 +57,8 @@ fn thread_count(cores: usize) -> usize {
     cores.div_ceil(2).clamp(2, MAX_THREADS).min(cores)
 }
 
-/// Returns the pool; `None` on a single core, or if no threads can be started. Rayon's usual environment
-/// variable sets the number of threads.
+/// Returns the pool; `None` on a single core, or if no threads can be started. `RAYON_NUM_THREADS` sets the
+/// number of threads.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let build = || {

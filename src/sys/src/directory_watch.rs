@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// Size of a buffer for queued events: a few hundred, and at least one with the longest name.
+/// Size of a buffer for queued events. Fits a few hundred events, and at least one with the longest name.
 pub const EVENT_BUFFER_BYTES: usize = 16 << 10;
 
 /// Size of an event without its name.

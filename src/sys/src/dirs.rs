@@ -28,7 +28,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Mode bit of a directory where users cannot rename or remove each other's files.
 const STICKY_BIT: u32 = 0o1000;
 const ROOT_UID: u32 = 0;
-/// User id that the kernel shows for users without an id in this namespace, by default.
+/// Default user id that the kernel shows for users who are not mapped in this namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
 /// Why a private directory could not be created.
@@ -259,7 +259,7 @@ fn is_protected_from_others(dir: &fs::Metadata) -> bool {
     dir.mode() & WRITABLE_BY_OTHERS == 0 || dir.mode() & STICKY_BIT != 0
 }
 
-/// Returns whether other users cannot replace files that this user creates in a directory.
+/// Returns whether files that this user creates in a directory are safe from replacement by other users.
 fn is_safe_dir(dir: &Path) -> bool {
     fs::metadata(dir)
         .is_ok_and(|found| found.is_dir() && is_own_or_root(found.uid()) && is_protected_from_others(&found))

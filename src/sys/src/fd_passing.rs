@@ -110,7 +110,7 @@ mod tests {
         let (count, fds) = receive(other.as_fd(), &mut bytes).unwrap();
         assert_eq!((&bytes[..count], fds.iter().flatten().count()), (&b"none"[..], 0));
         assert_eq!(receive(other.as_fd(), &mut bytes).unwrap().0, 0);
-        // No process holds the pipe any more, so it is at its end.
+        // All write ends are closed, so the pipe is at its end.
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "xx");

@@ -207,7 +207,7 @@ pub fn acknowledge_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
 }
 
-/// Returns a new file in memory that closes on exec. The file lives while any process has a descriptor of it.
+/// Returns a new file in memory that closes on exec. The file exists as long as any process has it open.
 ///
 /// # Errors
 /// The system has no free descriptors.

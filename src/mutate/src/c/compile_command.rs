@@ -26,7 +26,7 @@ const WITH_VALUE: [&str; 16] = [
     "-Xlinker",
     "-T",
 ];
-/// Options that stop the compiler before it compiles.
+/// Options that make the compiler stop before compilation.
 const WITHOUT_COMPILATION: [&str; 4] = ["-E", "-M", "-MM", "-###"];
 /// Dependency and output options, and whether each takes a value. Preprocessing drops them.
 const OUTPUTS: [(&str, bool); 9] = [
@@ -40,7 +40,7 @@ const OUTPUTS: [(&str, bool); 9] = [
     ("-MQ", true),
     ("-o", true),
 ];
-/// Mutants may violate what the project's own warnings forbid.
+/// Mutants may trigger warnings that the project turns into errors.
 const PERMISSIONS: [&str; 4] = ["-w", "-Wno-error", "-Wno-fatal-errors", "-fmax-errors=0"];
 /// Text diagnostics for C++: JSON diagnostics do not say which template instantiation they concern.
 const CPP_DIAGNOSTICS: [&str; 6] = [
@@ -51,8 +51,8 @@ const CPP_DIAGNOSTICS: [&str; 6] = [
     "-fdiagnostics-column-unit=byte",
     "-ftemplate-backtrace-limit=0",
 ];
-/// Without its last statement, a mutated function can end without returning a value. The trap ends the
-/// process then; an optimising compiler could otherwise remove the branch that turns the mutant on.
+/// A mutated function without its last statement can end without returning a value. The trap then ends the
+/// process; without the trap, an optimising compiler could remove the branch that turns the mutant on.
 const TRAPS: [&str; 2] = ["-fsanitize=return", "-fsanitize-undefined-trap-on-error"];
 
 /// Returns the language that a command compiles; `None` if it compiles no C or C++ source.

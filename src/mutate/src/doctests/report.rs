@@ -34,7 +34,7 @@ pub(super) struct RustdocReport {
     pub(super) kept: BTreeMap<String, Vec<String>>,
     /// Test numbers by test name.
     pub(super) numbers: BTreeMap<String, Vec<usize>>,
-    /// First compiler error by test that does not compile.
+    /// First compiler error of each test that does not compile.
     pub(super) uncompiled: BTreeMap<String, String>,
     /// Whether rustdoc got as far as running tests, even if there were none.
     pub(super) has_run: bool,

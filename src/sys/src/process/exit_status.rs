@@ -17,7 +17,7 @@ pub struct ExitStatus {
     pub code: Option<i32>,
     /// Number of the signal that killed the process.
     pub signal: Option<i32>,
-    /// Whether the system wrote a core file, or would have written one if it had a place.
+    /// Whether the kernel reports a core dump (`WCOREDUMP`), even if no core file was kept.
     pub has_core: bool,
     /// User and system time of the process and the children that it waited for.
     pub cpu: Duration,
@@ -83,7 +83,7 @@ pub(crate) fn wait_for(pid: Pid, options: libc::c_int) -> io::Result<Option<Exit
     Ok(wait4(pid.0, options)?.map(|waited| waited.exit()))
 }
 
-/// Waits for any child. Returns `None` also without children.
+/// Waits for any child. Also returns `None` if there are no children.
 pub(crate) fn wait_for_any(options: libc::c_int) -> io::Result<Option<WaitResult>> {
     match wait4(-1, options) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),

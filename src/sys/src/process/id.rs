@@ -66,7 +66,7 @@ impl Signal {
     /// A forbidden system call.
     pub const SYS: Self = Self(libc::SIGSYS);
 
-    /// Signals that end a program because of its own fault.
+    /// Signals raised by a crash of the program itself.
     pub const CRASHES: [Self; 7] =
         [Self::SEGV, Self::BUS, Self::ILL, Self::FPE, Self::ABRT, Self::TRAP, Self::SYS];
 

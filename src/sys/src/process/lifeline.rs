@@ -31,7 +31,7 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// Returns a new lifeline and the end for the process to bind.
+    /// Returns a new lifeline, and the pipe end for the bound process.
     ///
     /// # Errors
     /// The system has no free descriptors.

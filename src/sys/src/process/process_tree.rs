@@ -184,7 +184,8 @@ pub fn is_older_descendant(one: Pid, other: Pid, root: Pid) -> bool {
 }
 
 /// Processes of a tree at one moment. If two snapshots are equal, no process of the tree started, ended or
-/// executed another program in between, except one that was reaped without being waited for.
+/// executed another program in between, except a process that the kernel reaped because its parent ignores
+/// SIGCHLD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeSnapshot {
     processes: BTreeMap<Pid, ProcessSnapshot>,

@@ -130,9 +130,9 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Exits of children, including adopted ones, as a descriptor to poll. For single-threaded processes.
+/// A pollable descriptor for exits of children, including adopted ones. For single-threaded processes.
 ///
-/// One wake-up may stand for several exits. After [`Self::clear`], reap until no exited child is left.
+/// One wake-up may report several exits. After [`Self::clear`], reap until no exited child is left.
 #[derive(Debug)]
 pub struct ChildExits(SignalFd);
 

@@ -13,7 +13,7 @@ use super::{Pid, process_tree::descendants};
 
 /// Size of the blocks in a file's `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
-/// How the link targets of shared-memory descriptors begin in procfs.
+/// Prefixes of the link targets of shared-memory descriptors in procfs.
 const SHARED_MEMORY_PATHS: [&[u8]; 2] = [b"/memfd:", b"/dev/shm/"];
 
 /// A file in memory, identified by device and inode.
@@ -26,8 +26,8 @@ struct MemoryFileId {
 /// Returns the memory of a process and all its descendants if it exceeds this number of bytes. Exited
 /// processes use none.
 ///
-/// First, resident pages and files in memory are added up, which is fast and never too low. Only if the sum
-/// exceeds the limit, pages shared by several processes are counted once.
+/// The sum of resident pages and files in memory is fast and never too low. Only if this sum exceeds the
+/// limit, pages shared by several processes are counted once.
 #[must_use]
 pub fn memory_above(root: Pid, limit_bytes: u64) -> Option<u64> {
     let processes: Vec<Pid> = descendants(root).into_iter().chain([root]).collect();
@@ -95,7 +95,8 @@ fn proportional_bytes(pid: Pid, files: &HashMap<MemoryFileId, u64>) -> Option<u6
     }
 }
 
-/// Returns the file of a mapping if this line is the mapping's first; device and inode are 0 without a file.
+/// Parses the first line of a mapping and returns the mapped file (device and inode are 0 without one).
+/// Returns `None` for other lines.
 fn mapped_file(line: &str) -> Option<MemoryFileId> {
     // "start-end rwxs offset major:minor inode path"
     let mut words = line.split_ascii_whitespace();

@@ -54,7 +54,7 @@ pub(super) const STREAM_COUNT: usize = 4;
 
 /// Gate byte: continue.
 pub(crate) const GATE_CONTINUE: u8 = 1;
-/// Gate byte: continue, then stop as the last step before the program.
+/// Gate byte: continue, then stop as the last step before executing the program.
 pub(crate) const GATE_CONTINUE_STOPPED: u8 = 2;
 
 /// Input of the child, and space for its failure report. On the stack of the parent, which is suspended.

@@ -8,7 +8,7 @@ use crate::{
     process::{self, Pid, Signal, exit_immediately},
 };
 
-/// Proof that this process has one thread, so a forked child lacks nothing that its parent had.
+/// Proof that this process is single-threaded, so that a forked child is a complete copy of it.
 #[derive(Debug)]
 pub struct SingleThreaded(());
 

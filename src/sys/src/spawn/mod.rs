@@ -3,7 +3,7 @@
 //!
 //! The child is created like in `posix_spawn`: it shares this process's memory, on its own stack, while the
 //! calling thread is suspended until the child executes the program or fails. So the cost does not grow with
-//! this process's memory, and the child reports a failure by plain stores.
+//! this process's memory, and the child reports a failure by writing to this memory.
 
 mod child;
 mod error;

@@ -1,5 +1,5 @@
-//! Process start in two steps: the child waits before it executes its program until it is released. A tracer
-//! that seizes it in between misses no event.
+//! Starts a process in two steps: before it executes its program, the child waits until it is released. A
+//! tracer that seizes the child in between misses no event.
 //!
 //! Unlike with [`crate::spawn::spawn`], the child has its own memory, because its parent continues meanwhile.
 //! For a single-threaded process with little memory.
@@ -43,10 +43,10 @@ pub struct ReleasedProcess {
     failure_report: OwnedFd,
 }
 
-/// Starts a process like [`crate::spawn::spawn`], except for the last step.
+/// Starts a process like [`crate::spawn::spawn`], except that it waits before it executes its program.
 ///
 /// # Errors
-/// Names the failed step, as far as known at this point.
+/// Names the failed step, if the failure is already known.
 pub fn spawn_held(spawn: SpawnOptions) -> Result<HeldProcess, SpawnError> {
     let prepared = PreparedSpawn::new(spawn)?;
     match crate::fail::at("guard.fork").and_then(|()| fork_child(&prepared)) {
@@ -70,8 +70,8 @@ impl HeldProcess {
         self.open_gate(GATE_CONTINUE)
     }
 
-    /// Lets the process stop itself just before its program. SIGCONT is blocked, so no debugger reports it as
-    /// a signal.
+    /// Lets the process stop itself just before it executes its program. SIGCONT is blocked, so no debugger
+    /// reports it as a signal.
     #[must_use]
     pub fn release_stopped(self) -> ReleasedProcess {
         self.open_gate(GATE_CONTINUE_STOPPED)

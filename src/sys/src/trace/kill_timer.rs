@@ -1,5 +1,5 @@
-//! Timeout for uninterruptible calls that wait for a process: when the time is over, the process is killed,
-//! which ends the wait.
+//! Timeout for uninterruptible calls that wait for a process. The timer kills the process, which ends the
+//! wait.
 
 use std::{
     io,
@@ -47,7 +47,7 @@ impl KillTimer {
 impl Drop for KillTimer {
     fn drop(&mut self) {
         TARGET.store(-1, SeqCst);
-        // A timer that was set can be unset. If that fails, it has no target to kill.
+        // Disarming should not fail. If it does, the timer has no target to kill.
         drop(set_timer(Duration::ZERO));
     }
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::process::Pid;
 
-/// A program's path for itself, with its terminator. The program's name does not matter.
+/// Path by which any program executes itself again, with its terminator.
 const OWN_PROGRAM: &[u8; 16] = b"/proc/self/exe\0\0";
 /// Distance below the stack pointer where the path is written. The kernel maps at least this much of a new
 /// stack.

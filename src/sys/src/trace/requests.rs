@@ -24,7 +24,7 @@ pub const EXIT_OF_PROCESS: u64 = libc::SYS_exit_group.cast_unsigned();
 pub struct TraceOptions(ptrace::Options);
 
 impl TraceOptions {
-    /// No other events; the thread survives its tracer.
+    /// No additional events; the thread survives its tracer.
     pub const VISIT: Self = Self(ptrace::Options::empty());
     /// New threads and executed programs; the thread is killed when its tracer exits.
     pub const PROCESS: Self = Self(
@@ -63,7 +63,8 @@ impl TraceOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalInfo {
     pub signal: Signal,
-    /// Above 0, the kernel raised the signal because of the thread's own action. Otherwise a program sent it.
+    /// Positive if the kernel raised the signal because of the thread's own action. Otherwise, a program sent
+    /// the signal.
     pub code: i32,
     /// Fault address, if the kernel raised the signal.
     pub address: Option<u64>,
@@ -118,7 +119,7 @@ pub fn detach(tid: Pid, signal: Option<Signal>) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, number(signal))
 }
 
-/// Returns the number of the event that stopped the thread: a new thread's id, or an exit status.
+/// Returns the value of the event that stopped the thread: a new thread's id, or an exit status.
 ///
 /// # Errors
 /// The thread is not stopped, or no longer exists.
@@ -227,7 +228,7 @@ pub fn unblock_signal(tid: Pid, signal: Signal) -> io::Result<()> {
 
 fn change_mask(tid: Pid, change: impl Fn(u64) -> u64) -> io::Result<()> {
     let mut mask = 0_u64;
-    // The kernel reads and writes as many bytes as this call passes.
+    // The kernel reads and writes exactly the number of bytes passed here.
     request(libc::PTRACE_GETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())?;
     mask = change(mask);
     request(libc::PTRACE_SETSIGMASK, tid, size_of_val(&mask), (&raw mut mask).expose_provenance())

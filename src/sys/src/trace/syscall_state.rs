@@ -20,7 +20,7 @@ pub struct SyscallState {
     pub waiting_ns: u64,
     /// Voluntary context switches: how often the thread went to sleep by itself.
     pub voluntary_switches: u64,
-    /// Current system call: its name, or its number if it is rare.
+    /// Current system call: its name if it is known to wait, otherwise its number.
     pub syscall: Option<String>,
 }
 
