@@ -75,7 +75,7 @@ impl CargoMessages {
         self.programs.iter().any(|program| program.artifact.target.doctest)
     }
 
-    /// Takes the sources of the libraries without documentation tests.
+    /// Removes and returns the sources of the libraries without documentation tests.
     pub(super) fn take_without_doctests(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.without_doctests)
     }

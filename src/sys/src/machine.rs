@@ -15,7 +15,7 @@ use crate::process::{Pid, shown_command};
 pub struct MachineReading {
     /// Number of logical CPUs of the machine; a process may be limited to fewer.
     pub cores: usize,
-    /// Load average of the last minute (processes that ran or wanted to run), if the kernel reports it.
+    /// Load average of the last minute (running and runnable processes), if the kernel reports it.
     pub load: Option<f64>,
     /// Memory that can be used without swapping.
     pub available_bytes: u64,
@@ -49,7 +49,7 @@ pub struct ProcessDescription {
     pub resident_bytes: u64,
 }
 
-/// The processes that have been read.
+/// The processes read so far.
 pub struct ProcessTable {
     system: System,
 }

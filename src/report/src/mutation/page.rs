@@ -11,7 +11,7 @@ use super::{
 };
 use crate::ReportError;
 
-/// HTML up to the title. Its content security policy forbids the page to load anything.
+/// HTML up to the title. Its content security policy keeps the page from loading anything.
 const HEAD: &str = include_str!("page_head.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

@@ -2,7 +2,7 @@
 //!
 //! A run reads the history to choose the start order of tests and the size of batches, and records its
 //! outcomes at its end. Every error of this module is soft: it is reported to the user, and the run continues
-//! without a history, such as when the file is locked, damaged or too new.
+//! without a history, for example when the file is locked, damaged or too new.
 //!
 //! # Schema
 //! Version 2, in `PRAGMA user_version`. Durations are in microseconds, times in seconds since 1970.

@@ -44,8 +44,8 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Reaps one child that has exited, whoever started it, including adopted orphans. `None` if no child has
-/// exited or there is none.
+/// Reaps one exited child, regardless of who started it, including adopted orphans. `None` if no child has
+/// exited or there are no children.
 ///
 /// This also collects exits of every [`crate::spawn::SpawnedChild`] of this process, so callers must not wait
 /// for those elsewhere.

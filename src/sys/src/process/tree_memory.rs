@@ -26,8 +26,8 @@ struct MemoryFileId {
 /// Returns the memory of a process and all its descendants if it exceeds this number of bytes. Exited
 /// processes use none.
 ///
-/// The sum of resident pages and files in memory is fast and never too low. Only if this sum exceeds the
-/// limit, pages shared by several processes are counted once.
+/// First adds up resident pages and files in memory, which is fast and never too low. Only if this sum
+/// exceeds the limit, counts pages shared by several processes once.
 #[must_use]
 pub fn memory_above(root: Pid, limit_bytes: u64) -> Option<u64> {
     let processes: Vec<Pid> = descendants(root).into_iter().chain([root]).collect();
