@@ -1,5 +1,5 @@
-//! End-to-end tests: the real program over the real protocol, with real test programs. One binary; each file
-//! has one topic. `support` holds the shared parts, which use none of Heeler's own wire code.
+//! End-to-end tests: the real program, the real protocols and real test programs, in one test binary with one
+//! file per topic. `support` contains the shared helpers, which don't use Heeler's own protocol code.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 #![expect(
     clippy::disallowed_methods,

@@ -53,7 +53,7 @@ fn cargo_starts_heeler_as_its_subcommand() {
     let ran = cargo(&["heeler", "run", "libtest", "-E", "a_adds", "-E", "c_fails"]).assert_code(2);
     ran.line_with(&["PASS", "a_adds"]);
     ran.line_with(&["FAIL", "c_fails"]);
-    // Without cargo, the arguments are the same.
+    // `cargo-heeler` also works when started directly with the arguments that Cargo passes.
     let words = ["heeler", "run", "libtest", "-E", "a_adds"];
     let direct = world.command(Command::new(world.path("bin/cargo-heeler")), &words);
     run(direct).assert_code(0).line_with(&["PASS", "a_adds"]);
@@ -142,7 +142,7 @@ fn doctests_of_a_package_are_tests() {
         let (label, code) = if edition == "2024" { ("PASS", 0) } else { ("FAIL", 2) };
         ran.line_with(&[label, "1/1", "src/lib.rs - one (line 13)"]);
         ran.assert_code(code);
-        // Select one test by its name. Its line number is also the end of another test's line number.
+        // Another test's line number also ends in 3: the filter must not match it.
         let words = ["run", "--cargo", "documented", "-E", r"test(=src/lib.rs - one \(line 3\))"];
         world.run(&words).assert_code(0).assert_stdout("1 passed");
         let ran =
@@ -253,7 +253,7 @@ fn doctests_are_left_out_on_request() {
     let ran = world.run(&["run", "--cargo", "documented", "--no-doc"]).assert_code(0);
     ran.assert_stdout("1 passed");
     ran.line_with(&["Note", "documentation tests were not run (--no-doc)"]);
-    // As with cargo, the user can select targets instead.
+    // As with Cargo, selecting a target also leaves out the doctests.
     let ran = world.run(&["run", "--cargo", "documented", "--lib"]).assert_code(0);
     ran.assert_stdout("1 passed");
     assert!(!ran.stdout.contains("not run"), "{ran}");

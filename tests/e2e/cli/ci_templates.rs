@@ -1,5 +1,5 @@
-//! Runs the scripts of the GitHub action and the GitLab template the way these services run them. Features of
-//! the services themselves (caches, artifacts) are not tested.
+//! Runs the scripts of the GitHub action and the GitLab template as these services run them. Service features
+//! such as caches and artifacts are not tested.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 

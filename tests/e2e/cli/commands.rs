@@ -13,7 +13,7 @@ use crate::{
 pub(super) const SHORT: &str =
     "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\nslow-timeout = \"50s\"\n";
 
-/// Replaces everything that differs between runs and machines. No other code redacts snapshots.
+/// Replaces everything that differs between runs and machines. All snapshots use this one redaction.
 fn redact(world: &TestWorld, text: &str) -> String {
     let dir = world.dir().to_str().unwrap();
     let manifest = env!("CARGO_MANIFEST_DIR");
@@ -34,7 +34,7 @@ fn redact_word(word: &str) -> String {
     let is_time = digits.contains('.') && digits.chars().all(|char| char.is_ascii_digit() || char == '.');
     let run = word.trim_end_matches(')');
     let is_run = run.len() == 8 && run.chars().all(|char| char.is_ascii_hexdigit());
-    // Test executables have a hash in their names, run directories a time.
+    // Test executable names contain a hash, run directory names a time.
     let is_offset = word.contains("+0x");
     let evidence = word.strip_prefix(".heeler/runs/").and_then(|rest| rest.split_once('/'));
     match () {
@@ -51,7 +51,7 @@ fn check_printed(ran: &FinishedCommand, expected: &[ExpectedResult]) {
     for one in expected {
         let found = ran.stdout.lines().any(|line| {
             let mut words = line.split_whitespace();
-            // The leak may be known before the result is sent.
+            // The leak may be found before the result is sent; the line then begins with LEAK.
             let is_leak = one.name == "Leak.Child" && line.trim_start().starts_with("LEAK");
             (is_leak || line.trim_start().starts_with(one.label)) && words.any(|word| word == one.name)
         });
@@ -193,7 +193,7 @@ fn passed(ran: &FinishedCommand) -> Vec<&str> {
 fn partition_shares_cover_every_test_once() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "50");
-    // Partitions by time agree only if their history is the same.
+    // Each partition gets a copy of the same history, because `time` partitions are complete only then.
     world.run(&["run", "big"]).assert_code(0);
     for way in ["slice", "hash", "time"] {
         let mut all = Vec::new();
@@ -204,7 +204,7 @@ fn partition_shares_cover_every_test_once() {
             let share = format!("{way}:{share}/3");
             let ran = world.run(&["run", "big", "--partition", &share, "--state-dir", &state]);
             assert!([Some(0), Some(8)].contains(&ran.code), "{ran}");
-            // Display names carry the parameter: "N/Big.Case/7 (7)".
+            // Display names include the parameter: "N/Big.Case/7 (7)".
             all.extend(passed(&ran).into_iter().map(str::to_owned));
         }
         let distinct: BTreeSet<_> = all.iter().collect();
@@ -217,7 +217,7 @@ fn isolated_tests_get_own_processes() {
     let world = TestWorld::with_gtest("deaths");
     world.note_starts();
     world.env("HEELER_FIXTURE_DIE_AT", "order");
-    // With `--isolate`, a corrupted process does not affect the next test.
+    // Some tests corrupt their process. With `--isolate`, the next test is not affected.
     world.run(&["run", "deaths", "--isolate"]).assert_code(0);
     assert_eq!(world.starts().len(), 7);
 }
@@ -429,7 +429,7 @@ fn help_and_version_are_printed() {
 #[test]
 fn daemon_that_a_build_leaves_behind_does_not_hold_the_output() {
     let world = TestWorld::new();
-    // The daemon keeps both outputs open and outlives every wait for output.
+    // The daemon keeps both output pipes open and outlives the time for which Heeler waits for output.
     world.write_program("build.sh", "#!/bin/sh\nsetsid sleep 1000 &\necho $! > daemon\necho is built >&2\n");
     world.write("heeler.toml", "[[suite]]\nname = \"s\"\ncommand = \"true\"\nbuild = [\"./build.sh\"]\n");
     let ran = world.run_with_separate_outputs(&["run"]);

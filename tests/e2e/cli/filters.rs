@@ -225,7 +225,7 @@ fn run_intersects_selection_and_filter() {
     server.finish(&both, &typed[1..]).assert_all("passed");
     let none = run(&mut server, 3, json!({"filter": "/kinds/Typed*/Nothing"}));
     server.finish(&none, &[]);
-    // As on the Microsoft platform: `/` selects nothing, and case does not matter.
+    // As on Microsoft Testing Platform, `/` selects nothing and matching ignores case.
     let lone = run(&mut server, 4, json!({"filter": "/"}));
     server.finish(&lone, &[]);
     let any_case = run(&mut server, 5, json!({"filter": "/KINDS/typed*/default"}));

@@ -47,9 +47,9 @@ fn crash_among_registered_tests_costs_two_processes() {
     let ran = world.run(&["run", "last_words", "-j", "1", "-E", "Registered.*"]).assert_code(2);
     ran.assert_stdout("199 passed, 1 crashed");
     assert!(!ran.stdout.contains("contradicts"), "{}", ran.stdout);
-    // The processes are the batch, its remaining tests and the check of the crash. On a busy machine the
-    // first process is so slow that the remaining tests need several batches. Without the rule, there were 41
-    // to 97 processes.
+    // Three processes are needed: the batch, the remaining tests, and the isolated rerun that confirms the
+    // crash. More are allowed because a slow first process on a busy machine splits the remaining tests into
+    // several batches.
     assert!((3..=6).contains(&world.starts().len()), "{:#?}", world.starts());
 }
 
@@ -92,7 +92,7 @@ fn directory_is_searched_for_test_programs_and_starts_no_other() {
     fs::copy(world.path("kinds"), world.path("build/library.so.1")).unwrap();
     let ran = world.run(&["list", "build", "--format", "names"]).assert_code(0);
     assert!(ran.stdout.lines().all(|uid| uid.starts_with("unit::")), "{}", ran.stdout);
-    // A script named on the command line is not started to find out what it is.
+    // Heeler does not start a script to find out whether it is a test program.
     let ran = world.run(&["list", "build/script"]).assert_code(4);
     ran.assert_stderr("is a script and is not run to detect its framework");
     assert!(!world.path("executed").exists());
@@ -135,7 +135,7 @@ fn word_that_names_no_program_runs_nothing_and_gets_a_hint() {
     ran.assert_stderr("did you mean ./kinds?");
     let ran = world.run(&["run", "./build/kinds"]).assert_code(4);
     ran.assert_stderr("error: ./build/kinds: no such file; is it built?");
-    // If other programs exist, they run. The missing program is reported once in each part of the log.
+    // The other program still runs, and each part of the log reports the missing program once.
     let ran = world.run(&["run", "kinds", "./build/kinds", "-E", "test(=Math.Add)"]);
     ran.line_with(&["NOT RUN", "does not exist"]);
     let errors = ran.stdout.lines().filter(|line| line.contains("does not exist")).count();

@@ -1,5 +1,5 @@
-//! Failures whose outputs together do not fit into memory. They are displayed and reported one at a time, and
-//! recorded up to a limit.
+//! Failures whose combined output does not fit into memory: they are displayed and reported one at a time,
+//! and recorded up to a limit.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -10,8 +10,8 @@ use crate::support::{
 
 /// Number of failures, each with about 3 MiB of text.
 const CASES: usize = 30;
-/// Upper limit of a command's memory, which is two thirds of all texts. On a busy machine, where more
-/// failures wait in its queues, a command still needs less, however many tests fail.
+/// Maximum memory of a command: two thirds of the combined output. Memory must not depend on the number of
+/// failures, even on a busy machine, where more of them wait in queues.
 const PEAK_KIB: u64 = 60 << 10;
 
 /// Returns a world with a program whose tests fail with large outputs.
@@ -40,13 +40,13 @@ fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     peak
 }
 
-/// Checks that a report has the texts of each test. Of an output, it has at least the half MiB at the
-/// beginning and the half MiB at the end that the limit leaves.
+/// Checks that a report has the output and message of each test. Truncated output keeps at least its first
+/// and last half MiB.
 #[track_caller]
 fn check_texts(report: &str, name: &str) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, _) in report.match_indices(" of case ") {
-        // Each word is six bytes long; `message` is cut to its last six.
+        // The words are `output`, `errors` and `message`; six bytes cut `message` to `essage`.
         let what = &report[place - 6..];
         let end = what.match_indices(' ').nth(3).unwrap().0;
         *lines.entry(&what[..end]).or_default() += 1;
@@ -88,7 +88,7 @@ fn full_journals_keep_every_result_and_say_what_is_missing() {
     let ran = world.run(&["run", "loud", "-j2", "--junit", "live.xml"]).assert_code(2);
     let warnings = ran.stdout.matches("the journals of this run have reached journal-limit");
     assert_eq!(warnings.count(), 1, "{ran}");
-    // The command line has received every output.
+    // The live report has every output, because the command line received all of them.
     assert_eq!(world.read("live.xml").matches("<system-out>output of case").count(), RECORDED_CASES);
     world.run(&["report", "latest", "--junit", "again.xml"]).assert_code(0);
     let again = world.read("again.xml");

@@ -1,4 +1,4 @@
-//! `heeler mutate` on unusual projects: processes that they start, names of their files, and obstacles.
+//! `heeler mutate` on unusual projects: tests that start processes, odd file names, and other obstacles.
 
 use std::{
     collections::BTreeMap,
@@ -63,7 +63,7 @@ fn manifest(edition: u32) -> String {
     )
 }
 
-/// Operands that begin with blocks.
+/// Source whose operands begin with blocks.
 const BLOCKS: &str = "pub unsafe fn get(n: u8) -> u8 {\n    n\n}\npub fn guard(n: u8) -> bool {\n    match n { 0 => false, _ if unsafe { get(n) } == 3 => true, _ => false }\n}\npub fn tail(n: u8) -> bool {\n    let r = unsafe { get(n) } == 3 && n > 1;\n    r\n}\npub fn matched(n: u8) -> bool {\n    if match n { 3 => 1, _ => 0 } > 0 { return true; }\n    false\n}\npub fn value(n: i32) -> i32 {\n    let a = if n > 2 { 1 } else { 2 } + 3;\n    loop { break -a; }\n}\n#[test]\nfn all() {\n    for f in [guard, tail, matched] {\n        assert!(f(3) && !f(4) && !f(0));\n    }\n    assert_eq!((value(3), value(2)), (-4, -5));\n}\n";
 
 #[test]
@@ -99,7 +99,7 @@ fn constant_functions_are_tested_unless_the_compiler_calls_them() {
 
 #[test]
 fn signal_of_another_process_kills_no_mutant() {
-    // Under the mutant, another process kills the test process twice, then stops doing so.
+    // Under the mutant, another process kills the test process in the first two runs, but not in the third.
     let source = "pub fn is_low(a: u8) -> bool {\n    a < 2\n}\n#[test]\nfn low() {\n    let count = std::path::Path::new(\"COUNT\");\n    if is_low(2) {\n        let before = std::fs::read_to_string(count).unwrap_or_default();\n        if before.len() < 2 {\n            std::fs::write(count, format!(\"{before}x\")).unwrap();\n            std::process::Command::new(\"sh\").args([\"-c\", \"kill -9 $PPID\"]).status().unwrap();\n        }\n    }\n}\n";
     let project = Project::new(&[]);
     let count = project.world.path("count");
@@ -119,7 +119,7 @@ fn report_in_the_project_leaves_verdicts_as_they_are() {
     for words in [vec!["--html", "page.html", "--sarif", "s.sarif"], vec![]] {
         project.mutate(&words).assert_code(0).assert_stderr("6 verdicts of earlier runs");
     }
-    // Tests may read files that do not belong to Heeler.
+    // Tests may read a file that Heeler did not write, so the new file invalidates the verdicts.
     project.write("page.html", "mine");
     let ran = project.mutate(&[]).assert_code(0);
     assert!(!ran.stderr.contains("of earlier runs"), "{ran}");

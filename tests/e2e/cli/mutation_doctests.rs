@@ -1,5 +1,4 @@
-//! `heeler mutate` runs the documentation tests of libraries: every kind of test, including those that can't
-//! run.
+//! `heeler mutate` runs the doctests of libraries: every kind of doctest, including those that can't run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::world::{FinishedCommand, TestWorld, run_with_separate_outputs};
 
-/// Functions that only documentation tests call.
+/// Functions that only doctests call.
 const SOURCE: &str = include_str!("../../fixtures/mutation/doctests.rs");
 const README: &str = "# Documented\n\n```\nassert_eq!(documented::greet(\"a\"), \"hello a\");\n```\n";
 
@@ -50,7 +49,7 @@ impl Package {
         MutantReport(serde_json::from_str(&text).unwrap())
     }
 
-    /// Returns Cargo's names of the documentation tests, with lines of the user's sources.
+    /// Returns Cargo's names of the doctests, with the lines of the user's sources.
     fn names_of_cargo(&self) -> BTreeSet<String> {
         let mut command = Command::new("cargo");
         command.args(["test", "--doc", "--quiet", "--target-dir"]).arg(self.world.path("target"));
@@ -135,7 +134,7 @@ fn assert_every_kind(edition: &str) {
         })
         .collect();
     assert!(names.is_subset(&known), "{names:#?}\n{known:#?}");
-    // One test must not compile, one does not run and one is ignored.
+    // Three doctests never run: one is `compile_fail`, one `no_run` and one `ignore`.
     assert_eq!(names.len(), known.len() - 3, "{names:#?}\n{known:#?}");
     // The test that kills a mutant belongs to the mutated function.
     for (mutant, function) in [
@@ -152,12 +151,12 @@ fn assert_every_kind(edition: &str) {
     assert!(reason.contains("assertion failed: !documented::is_low(LIMIT)"), "{reason}");
     assert_eq!(report.mutants()["weak: a - 1"]["coveredBy"].as_array().unwrap().len(), 1);
 
-    // Verdicts are kept for the next run.
+    // The next run reuses the verdicts.
     let again = package.mutate(&[]).assert_code(0);
     assert!(again.stderr.contains("verdicts of earlier runs"), "{again}");
     assert_eq!(package.report().statuses(), statuses, "{again}");
 
-    // Tests below a change have new lines, but are not run again.
+    // Doctests below a changed line have new line numbers, but their verdicts are reused.
     let changed = SOURCE.replace("    a < limit()", "    let limit = limit();\n    a < limit");
     fs::write(package.path("src/lib.rs"), changed).unwrap();
     let changed = package.mutate(&[]).assert_code(0);
@@ -231,7 +230,7 @@ fn rustdoc_that_keeps_no_tests_is_named_and_the_other_tests_run() {
     let source = format!("{SOURCE}\n#[test]\nfn answers() {{\n    assert!(answer(2));\n}}\n");
     let package = Package::new("2021", &source);
     let rustdoc = package.world.path("rustdoc");
-    // This rustdoc does not know the option.
+    // This fake rustdoc does not support the option.
     fs::write(&rustdoc, "#!/bin/sh\necho \"error: Unrecognized option: 'test-runtool'\" >&2\nexit 1\n")
         .unwrap();
     fs::set_permissions(&rustdoc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

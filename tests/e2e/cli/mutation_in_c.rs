@@ -1,4 +1,4 @@
-//! `heeler mutate --build` on a small C project with a makefile. Its test programs report with their exit
+//! `heeler mutate --build` on a small C project with a makefile. Its test programs report only by their exit
 //! codes.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -93,7 +93,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     let statuses = project.statuses("../report.json", "calc.c");
     for (name, status) in [
         ("3: a - b", "Killed"),
-        // No test uses the number 10.
+        // No test calls the function with 10.
         ("6: a <= 10", "Survived"),
         ("6: a >= 10", "Killed"),
         ("11: a += 1", "Timeout"),
@@ -119,7 +119,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
         "the project is only read"
     );
 
-    // A change in one function leaves the verdicts of the others.
+    // Changing one function keeps the verdicts of the others.
     fs::write(project.path("calc.c"), SOURCE.replace("a * 2", "a * 3")).unwrap();
     let again = project.mutate(&words).assert_code(0);
     assert!(

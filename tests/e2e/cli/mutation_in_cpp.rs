@@ -1,5 +1,5 @@
-//! `heeler mutate --build` on a small C++ library with a header. Its tests are a GoogleTest program and a
-//! program that reports with its exit code; make and CMake build them.
+//! `heeler mutate --build` on a small C++ library with a header, built with make and CMake. One test program
+//! uses GoogleTest, the other reports by its exit code.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ macro_rules! fixture {
     };
 }
 
-/// The library, its tests and two build files. The makefile does not know which headers a source includes.
+/// The library, its tests and two build files. The makefile does not track header dependencies.
 const FILES: [(&str, &str); 7] = [
     fixture!("Makefile"),
     fixture!("CMakeLists.txt"),
@@ -25,15 +25,15 @@ const FILES: [(&str, &str); 7] = [
 ];
 
 const EXPECTED: [(&str, &str); 30] = [
-    // One of the types does not support subtraction.
+    // One of the template's types does not support subtraction.
     ("calc.hpp a + b → a - b", "CompileError"),
     ("calc.hpp a - b → a + b", "Killed"),
     ("calc.hpp is_small → { return true; }", "Killed"),
     ("calc.hpp is_small → { return false; }", "Killed"),
-    // No test uses the number 10.
+    // No test calls the function with 10.
     ("calc.hpp a < 10 → a <= 10", "Survived"),
     ("calc.hpp a < 10 → a >= 10", "Killed"),
-    // The first line is not compiled; the next one is.
+    // The preprocessor removes the first line and keeps the second.
     ("calc.hpp a * 2 → a / 2", "Ignored"),
     ("calc.hpp a * 3 → a / 3", "Killed"),
     ("calc.hpp a % 4 → a * 4", "NoCoverage"),
@@ -88,7 +88,7 @@ impl Project {
         run_with_separate_outputs(command)
     }
 
-    /// Returns the report's mutants by what they change.
+    /// Returns the report's mutants, keyed by their [`change`].
     fn mutants(&self) -> BTreeMap<String, Value> {
         let text = fs::read_to_string(self.world.path("report.json")).unwrap();
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -124,7 +124,8 @@ impl Project {
     }
 }
 
-/// Returns what a mutant changes, as source text. The name of a function stands for its body.
+/// Describes a mutant's change as source text. For a replaced function body, the original is the function's
+/// name.
 fn change(mutant: &Value, lines: &[&str]) -> String {
     let place =
         |end: &str, part: &str| usize::try_from(mutant["location"][end][part].as_u64().unwrap()).unwrap() - 1;
@@ -154,12 +155,13 @@ fn mutants_of_a_project_in_cpp_end_in_every_possible_way() {
     assert!(words_of_compiler.contains("operator-"), "{words_of_compiler}");
     assert!(!project.path("calc_test").exists(), "the project is only read");
 
-    // The next build leaves out mutants that did not compile.
+    // The next build omits mutants that did not compile.
     let again = project.mutate(&words).assert_code(0);
     project.assert_statuses(&again);
     assert!(!again.stderr.contains("round 2"), "{}", again.stderr);
 
-    // New mutants before the others renumber all of them, and make would keep the old objects.
+    // New mutants above the others renumber all of them. Without header dependencies, make would keep the old
+    // objects.
     let header = fs::read_to_string(project.path("src/calc.hpp")).unwrap();
     let more = "namespace calc {\n\ninline int more(int a) { return a + a * 8; }\n";
     fs::write(project.path("src/calc.hpp"), header.replacen("namespace calc {\n", more, 1)).unwrap();
@@ -199,7 +201,7 @@ fn tests_of_several_frameworks_kill_mutants_of_one_header() {
     ] {
         let found = &project.mutants()[mutant];
         assert_eq!(found["coveredBy"].as_array().unwrap().len(), 2, "{found:#}");
-        // Both tests notice the last mutant.
+        // Either test may kill the last mutant.
         let is_either = mutant.ends_with(">= 10");
         assert!(is_either || project.killer(mutant) == killer, "{mutant}: {}", project.killer(mutant));
         assert_eq!(found["status"], "Killed");
@@ -216,7 +218,8 @@ fn errors_of_the_sources_themselves_are_shown() {
     assert!(broken.stderr.contains("'missing' was not declared"), "{}", broken.stderr);
 }
 
-/// Code that the compiler evaluates: some of it must be constant, the rest may be evaluated at run time.
+/// Code that the compiler evaluates: some of it must be constant, the rest might also be evaluated at run
+/// time.
 const EVALUATED: &str = r#"
 constexpr int doubled(int a) { return a + a; }
 constexpr int product(int n) {
@@ -289,7 +292,7 @@ fn what_the_compiler_evaluates_breaks_no_build_and_survives_nowhere() {
     let ran = project.mutate(&["--build", "make", "--test", "check"]).assert_code(0);
     assert!(!ran.stderr.contains("round 2"), "{}", ran.stderr);
     let mutants = project.mutants();
-    // No test reaches a mutant in code that is evaluated before any test runs.
+    // Mutants in code that is evaluated before any test runs are never tested.
     for (name, status) in [
         ("code.cc product(3) + 2 → product(3) - 2", "Ignored"),
         ("code.cc 2 + 5 → 2 - 5", "Killed"),

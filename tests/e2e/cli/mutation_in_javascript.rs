@@ -1,5 +1,6 @@
 //! `heeler mutate` and its servers on JavaScript and TypeScript packages: with the real StrykerJS, which
-//! `scripts/test` installs with a suitable Node, and with a fake server that breaks every rule.
+//! `scripts/test` installs with a suitable Node, and with a fake server that breaks every rule of the
+//! protocol.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +27,10 @@ use crate::support::{
 const MANIFEST: &str =
     "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 const RUST_SOURCE: &str = "pub fn low(a: u8) -> bool {\n    a < 2\n}\n\n#[test]\nfn checks() {\n    assert!(low(1) && !low(2));\n}\n";
-/// Mutants of the condition loop forever and reach no other mutant.
+/// Mutants of the condition loop forever without reaching another mutant.
 const SLOW_SOURCE: &str = "export function waits(gate) {\n  if (gate === 1) return 0;\n  for (;;);\n}\n";
 const SLOW_TEST: &str = "import { waits } from \"../src/slow.js\";\ndescribe(\"slow\", () => void it(\"waits\", () => void waits(1)));\n";
-/// With this timeout, no test ends by itself.
+/// A timeout too long to end any test.
 const SLOW_CONFIG: &str = "{\n  \"timeoutMS\": 3000000,\n";
 
 /// Returns the directory of StrykerJS and its Node, if they are installed.
@@ -184,9 +185,9 @@ fn stryker_tests_mutants_of_javascript_and_typescript() {
     assert_eq!(killed["killedBy"].as_array().unwrap().len(), 1, "{killed}");
     assert!(killed["statusReason"].is_string() && killed["testsCompleted"].is_number(), "{killed}");
     assert_eq!(mutants["src/calc.js:6: a <= 7"]["coveredBy"].as_array().unwrap().len(), 1);
-    // StrykerJS does the same in its own reports if the runner does not name the file of a test.
+    // StrykerJS's own reports also use an empty file name if the runner does not report a test's file.
     assert_eq!(report["testFiles"][""]["tests"].as_array().unwrap().len(), 3, "{}", report["testFiles"]);
-    // The column follows a character of two UTF-16 units.
+    // The line contains a character of two UTF-16 units before this column.
     let template = &mutants["src/[text].ts:2: ``"]["location"];
     assert_eq!(template["start"]["column"], 74, "{template}");
     ran.assert_stderr(
@@ -352,12 +353,12 @@ fn verdicts_before_the_death_of_the_server_are_kept_and_none_is_invented() {
 
 /// Waits until mutants are being tested; returns all processes below the command.
 fn wait_for_busy_tests(command: &Child) -> Vec<StartedProcess> {
-    // A test runner works in a copy of the package and has used more CPU time than its start needs.
+    // Matches a test runner in a copy of the package that has used more CPU time than startup needs.
     let is_busy = |(pid, _): &StartedProcess| {
         let directory = working_directory(*pid).unwrap_or_default();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit(')').next().unwrap_or_default();
-        // User time is in hundredths of a second.
+        // User time, in hundredths of a second.
         let time = fields.split_whitespace().nth(11).and_then(|time| time.parse::<u32>().ok());
         directory.to_string_lossy().contains("/.stryker-tmp/sandbox-") && time > Some(200)
     };
@@ -466,7 +467,7 @@ fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
     assert_eq!(heeler, stryker);
     assert_eq!(heeler[0].as_object().unwrap().len(), 15, "{}", heeler[0]);
 
-    // Members of Rust mutants have the same types.
+    // The members of Rust mutants have the same types as StrykerJS's.
     let types = |shapes: &Value| {
         let members =
             shapes.as_object().unwrap().values().flat_map(|shape| shape.as_object().unwrap().clone());
@@ -475,7 +476,7 @@ fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
     let rust = shapes(&Project::in_rust(), &own);
     for (rust, stryker) in rust.iter().zip(&stryker).take(2) {
         let (mut rust, stryker) = (types(rust), types(stryker));
-        // StrykerJS measures no duration and has no descriptions of its mutators.
+        // StrykerJS reports neither durations nor mutator descriptions.
         for only_here in ["duration", "description"] {
             rust.remove(only_here);
         }

@@ -1,5 +1,5 @@
-//! `heeler mutate` on Python: a project with a source directory, and a project with modules beside their
-//! tests. Skipped if `scripts/test` could not install pytest.
+//! `heeler mutate` on Python: a project with a `src` directory, and a flat project whose modules are next to
+//! their tests. Skipped if `scripts/test` could not install pytest.
 
 use std::{
     collections::BTreeMap,
@@ -21,9 +21,9 @@ use crate::{
 
 const CALC: &str = include_str!("../../fixtures/mutation/calc.py");
 const CALC_TEST: &str = include_str!("../../fixtures/mutation/test_calc.py");
-/// A command; the only test of it runs it in a separate process.
+/// A script that its only test runs in a separate process.
 const MAIN: &str = "from calc import label\n\nprint(label(\"hello\"))\n";
-/// A source that this Python cannot parse.
+/// A source that this version of Python cannot parse.
 const TEMPLATE: &str = "def f(a): return a + 1\n\n\nx = f(**)\n";
 
 pub(super) struct Project {
@@ -135,7 +135,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
     let Some(project) = source_project() else { return };
     let state = project.world.path("state");
     let words = ["--state-dir", state.to_str().unwrap(), "--json", "../report.json"];
-    // An editable installation sets the same path.
+    // `PYTHONPATH` simulates an editable install.
     project.world.env("PYTHONPATH", project.path("src").to_str().unwrap());
     let before = files(&project.path(""));
     let ran = project.mutate(&words).assert_code(0);
@@ -161,7 +161,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         ("is_low: a < 2 → a >= 2", "Killed"),
         ("is_low: return False", "Killed"),
         ("is_low: return True", "Killed"),
-        // Only a process that a test starts reaches this function.
+        // Only a process that a test starts calls this function.
         ("label: return \"\"", "Killed"),
         ("leave: code > 5 → False", "Survived"),
         ("leave: code > 5 → True", "Killed"),
@@ -171,7 +171,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         ("leave: return None", "Survived"),
         ("left_alone: a - 1 → a + 1", "Ignored"),
         ("left_alone: return None", "Ignored"),
-        // The second test that uses the value kills this mutant; a fixture computes the value once.
+        // A fixture computes the value once, and only the second test that uses the value kills this mutant.
         ("table: n + 1 → n - 1", "Killed"),
         ("table: return []", "Killed"),
         ("unused: a * 3 → a / 3", "NoCoverage"),
@@ -196,7 +196,7 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         "not the skipped one"
     );
     assert_eq!(mutants[": 5 + 1 → 5 - 1"]["static"], true);
-    // All mutants of a source that Python rejects are compile errors; no others are.
+    // In a source that Python rejects, every mutant is a compile error.
     let template = project.mutants("../report.json", "src/calc/template.py");
     assert!(!template.is_empty());
     for mutant in template.values() {
@@ -207,13 +207,13 @@ fn mutants_end_in_every_possible_way_and_the_project_is_only_read() {
         "SURVIVED src/calc/__init__.py:17:12  ArithmeticOperator  a + 1 → a - 1   (in weak, 2 tests cover it and none failed: ",
     );
 
-    // Known verdicts are not tested again, except timeouts.
+    // Verdicts are reused, except timeouts.
     let again = project.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
     again.assert_stderr("verdicts of earlier runs");
     assert_eq!(project.statuses("../report.json", "src/calc/__init__.py"), expected, "{again}");
 }
 
-/// Returns a project with modules beside their tests. Each mutant takes a while.
+/// Returns a project whose modules are next to their tests. Testing a mutant takes a while.
 fn flat_project() -> Option<Project> {
     let functions = (1..10).map(|n| format!("def f{n}(a):\n    return a < {n}\n\n\n"));
     let checks = (1..10).map(|n| format!("    assert low.f{n}({n} - 1) and not low.f{n}({n})\n"));
@@ -259,7 +259,7 @@ fn sources_parts_and_changes_select_mutants() {
     project.write(".gitignore", "made.py\n");
     let ran = project.mutate(&["--in-diff", "HEAD", "--json", "../report.json"]).assert_code(0);
     let statuses = project.statuses("../report.json", "low.py");
-    // The rest of the source keeps its code; its guards only count the rounds of loops.
+    // Only the changed line is mutated.
     assert_eq!(statuses.len(), 3, "{statuses:?}\n{ran}");
     assert!(statuses.values().all(|status| status == "Killed"), "{statuses:?}\n{ran}");
     project.mutate(&["no.py"]).assert_code(5).assert_stderr("no source of the project matches \"no.py\"");

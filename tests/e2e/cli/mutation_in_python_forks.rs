@@ -1,5 +1,5 @@
-//! Python mutants that run in forks of a process that has collected the tests. Skipped if `scripts/test`
-//! could not install pytest.
+//! Python mutants that run in forks of a process that has already collected the tests. Skipped if
+//! `scripts/test` could not install pytest.
 
 use std::{
     collections::BTreeSet,
@@ -39,7 +39,7 @@ def count(n):
     return n
 ";
 
-/// Code outside functions has a mutant, too.
+/// Module-level code, which also has a mutant.
 const STATIC: &str = "SIZE = 5 + 1\n";
 
 /// Tests that record which processes import them and which processes run a test.
@@ -83,7 +83,7 @@ def test_count():
     assert low.count(3) == 0
 "#;
 
-/// A project whose tests leave notes about their processes.
+/// A project whose tests write notes: which processes imported them and which ran a test.
 struct ForkedProject {
     project: Project,
 }
@@ -102,7 +102,7 @@ impl ForkedProject {
         Some(Self { project })
     }
 
-    /// Returns the numbers of each note.
+    /// Returns the numbers on each line of a notes file.
     fn notes(&self, name: &str) -> Vec<Vec<u32>> {
         let text = fs::read_to_string(self.project.world.path("notes").join(name)).unwrap_or_default();
         let numbers = |line: &str| line.split(' ').map(|word| word.parse().unwrap()).collect();
@@ -114,7 +114,7 @@ impl ForkedProject {
         self.notes("imports").into_iter().map(|words| words[0]).collect()
     }
 
-    /// Returns how many processes ran the first test without having imported it themselves.
+    /// Counts the processes that ran the first test without importing it themselves.
     fn forks(&self) -> usize {
         let runs: BTreeSet<Vec<u32>> = self.notes("runs").into_iter().collect();
         runs.iter().filter(|run| run[0] != run[1]).count()
@@ -152,10 +152,10 @@ impl ForkedProject {
     }
 }
 
-/// Processes that import the tests before the first mutant: the listing, and one in each of two slots to find
-/// out what each test reaches.
+/// Processes that import the tests before the first mutant: one for the listing, and one per slot (two slots)
+/// to measure coverage.
 const BEFORE: usize = 3;
-/// Mutants that run forever; each is confirmed in a separate process.
+/// Mutants that run forever; each timeout is confirmed in a separate process.
 const CONFIRMED: usize = 2;
 
 #[test]
@@ -166,19 +166,19 @@ fn mutants_of_a_module_run_in_forks_of_one_process_in_each_slot() {
     let mutants = forked.project.mutants("../report.json", "low.py");
     let of_module = &mutants[": 5 + 1 → 5 - 1"];
     assert_eq!((&of_module["static"], &of_module["status"]), (&true.into(), &"Survived".into()), "{ran}");
-    // The static mutant's fork imports the module itself.
+    // The fork for the static mutant imports the module again.
     let of_forks = forked.notes("imports").iter().filter(|note| note[1] == 1).count();
     assert_eq!(of_forks, 1, "{:?}\n{ran}", forked.notes("imports"));
     let imports = forked.imports().len();
     assert!(imports <= BEFORE + 2 + CONFIRMED + 1, "{imports} processes imported the tests\n{ran}");
-    // The first test runs once without a mutant and once for each of its mutants; the other mutants belong to
-    // other tests.
+    // The first test runs once without a mutant and once for each mutant that it covers. Other tests cover
+    // the remaining mutants.
     assert!(forked.forks() >= 3, "{:?}\n{ran}", forked.notes("runs"));
 }
 
 #[test]
 fn failure_that_kills_a_mutant_has_no_traceback() {
-    // Writing a traceback parses each file in it, which takes longer than most tests.
+    // Formatting a traceback parses each file in it, which takes longer than most tests.
     let conftest = r#"
 import os
 
@@ -231,7 +231,7 @@ fn start_until_forked(forked: &ForkedProject) -> (Child, [u32; 2]) {
     let mut running = None;
     wait_until("a fork runs a test", || {
         let runs = forked.notes("runs");
-        // Before there is a mutant, the fork has no guard: its parent is the forked process.
+        // While no mutant runs, a fork has no guard: its parent is the process that forked it.
         let is_guarded = |run: &&Vec<u32>| {
             run[0] != run[1] && state(run[1]).is_some() && parent(run[1]).is_some_and(|guard| guard != run[0])
         };

@@ -1,5 +1,6 @@
-//! Clients on third-party libraries (`tests/clients`) against `heeler serve mutation`, `stdio` and `socket`,
-//! with a Rust package and a C project: what the clients see, and what remains after one side is killed.
+//! Clients built on third-party libraries (`tests/clients`) against `heeler serve mutation`, `stdio` and
+//! `socket`, with a Rust package and a C project: what the clients receive, and what is left after one side
+//! is killed.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +23,14 @@ use crate::support::{
 const MANIFEST: &str =
     "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 const SOURCE: &str = "pub fn low(a: u8) -> bool {\n    a < 2\n}\n\npub fn weak(a: u8) -> bool {\n    a > 7\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn checks() {\n        assert!(super::low(1) && !super::low(2));\n        super::weak(1);\n    }\n}\n";
-/// A function whose mutants keep a test busy for seconds, until the test counts as hung.
+/// A function whose mutants keep a test busy for seconds, until it times out.
 const SLOW: &str = "pub fn is_open(gate: u8) -> bool {\n    gate == 1\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn waits() {\n        while !super::is_open(1) {\n            std::thread::park_timeout(std::time::Duration::from_millis(20));\n        }\n    }\n}\n";
 
 const MAKEFILE: &str =
     "calc_test: calc_test.c calc.o\n\t$(CC) -o $@ $^\ncalc.o: calc.c\n\t$(CC) -c -o $@ $<\n";
 const C_SOURCE: &str =
     "int add(int a, int b) {\n    return a + b;\n}\nint is_small(int a) {\n    return a < 10;\n}\n";
-/// If `<` becomes `>=`, the test does not end.
+/// A test that does not end if `<` becomes `>=`.
 const C_TEST: &str = "#include <unistd.h>\nint add(int a, int b);\nint is_small(int a);\nint main(void) {\n    while (!is_small(3)) usleep(20000);\n    return add(2, 3) == 5 ? 0 : 1;\n}\n";
 
 /// How a client reaches the server.
@@ -62,7 +63,7 @@ impl Peer {
 /// A project in the directory `project` of a world.
 pub(super) struct Project {
     pub(super) world: TestWorld,
-    /// Options of the server.
+    /// Command-line options of the server.
     pub(super) words: &'static [&'static str],
     /// A source whose mutants are tested early.
     pub(super) quick_source: &'static str,
@@ -117,7 +118,8 @@ impl Project {
         (child, port.parse().unwrap())
     }
 
-    /// Returns the command of a client for a server on a port. Without a port, the client starts the server.
+    /// Returns a client's command for a server on a port. Without a port, the client starts the server
+    /// itself.
     fn client(&self, peer: Peer, scenario: &str, port: Option<u16>) -> Command {
         let target: Vec<String> = match port {
             Some(port) => vec!["port".to_owned(), port.to_string()],
@@ -129,7 +131,7 @@ impl Project {
         self.client_of(peer.version(), scenario, &target)
     }
 
-    /// Returns the command of a client for this target.
+    /// Returns a client's command for this target.
     pub(super) fn client_of(&self, version: &str, scenario: &str, target: &[String]) -> Command {
         assert!(
             client("node_modules").is_dir(),
@@ -143,13 +145,12 @@ impl Project {
         command
     }
 
-    /// Plays a scenario; returns the lines that the client printed.
+    /// Runs a scenario; returns the lines that the client printed.
     pub(super) fn play(&self, peer: Peer, scenario: &str) -> Vec<Value> {
         let server = (peer != Peer::Stdio).then(|| self.start_on_port(peer));
         let port = server.as_ref().map(|(_, port)| *port);
         let ran = run_with_separate_outputs(self.client(peer, scenario, port));
-        // End the server before the client's result is checked, because a failed check would leave it
-        // running.
+        // Stop the server before checking the client's result: a failed check would leave it running.
         if let Some((mut server, _)) = server {
             signal(server.id(), "TERM");
             wait_until("the server has ended", || server.try_wait().unwrap().is_some());
@@ -315,11 +316,11 @@ fn killed_server_leaves_nothing_and_invents_no_verdict() {
             .map(|mutant| (mutant["id"].to_string(), mutant["status"].to_string()))
             .collect::<BTreeMap<_, _>>()
     };
-    // Compare a run on the killed server's state with a run from nothing.
+    // A run that resumes from the killed server's state equals a run from scratch.
     assert_eq!(report("after.json", ".heeler"), report("anew.json", "../other-state"));
 }
 
-/// Waits until a build that does not end is running; returns the processes below the server.
+/// Waits until a build that never ends is running; returns the processes below the server.
 fn wait_for_build(project: &Project, root: u32) -> Vec<StartedProcess> {
     let mut running = Vec::new();
     wait_until("the build runs", || {

@@ -18,7 +18,7 @@ use crate::support::{
 
 const MANIFEST: &str = "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[lib]\ndoctest = false\n";
 
-/// Functions whose mutants are killed, survive, are not reached, run forever, do not compile, end the program
+/// Functions whose mutants are killed, survive, are not covered, run forever, do not compile, end the program
 /// before its tests, or are ignored.
 const SOURCE: &str = include_str!("../../fixtures/mutation/package.rs");
 
@@ -113,7 +113,7 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     let words =
         ["--state-dir", state.to_str().unwrap(), "--json", "../report.json", "--html", "../page.html"];
     let before = files(&package.path(""));
-    // A run reads the user's files and changes none.
+    // A run leaves the user's files unchanged.
     let ran = package.mutate(&words).assert_code(0);
     assert_eq!(files(&package.path("")), before, "the user's files are only read");
     let mutants = package.mutants("../report.json");
@@ -198,7 +198,7 @@ fn assert_killed_by(mutant: &Value, uid: &str, reason: &str) {
     assert_eq!(killers.len(), 1, "{mutant}");
     let text = mutant["statusReason"].as_str().unwrap();
     assert!(text.contains(reason), "{text}");
-    // Ids in reports are as short as uniqueness allows.
+    // Reports shorten ids as far as they stay unique.
     assert!(!killers[0].is_empty() && uid.contains("::"), "{killers:?}");
 }
 
@@ -211,7 +211,7 @@ fn endless_loop_beside_its_mutant_is_noticed_without_waiting() {
     );
     let ran = package.mutate(&["src/lib.rs:3", "--json", "../report.json"]).assert_code(0);
     let mutants = package.mutants("../report.json");
-    // Two mutants have the replacement `false`; the map keeps one of them.
+    // Two mutants have the replacement `false`; the map contains one of them.
     let expected = [("drain: ", "Timeout"), ("drain: false", "Timeout"), ("drain: true", "Survived")];
     assert_eq!(
         statuses(&mutants),
@@ -306,13 +306,13 @@ fn tests_that_fail_without_a_mutant_and_sources_that_do_not_compile_are_errors()
     package.mutate(&[]).assert_code(4).assert_stderr("not a version");
 }
 
-/// A test that fails at every fifth start; no other test reaches `weak` and `kept`.
+/// A test that fails in every fifth process. No other test covers `weak` and `kept`.
 const FLAKY: &str = "pub fn weak(a: u8) -> bool {\n    a > 2\n}\n\npub fn kept(a: u8) -> bool {\n    a < 2\n}\n\npub fn greet(name: &str) -> String {\n    format!(\"hello {name}\")\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn sometimes() {\n        let path = concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/count\");\n        let count = std::fs::read_to_string(path).map_or(0, |text| text.len());\n        std::fs::write(path, \"x\".repeat(count + 1)).unwrap();\n        super::weak(7);\n        assert!(super::kept(1) && !super::kept(2));\n        assert!(count % 5 != 0, \"now and then\");\n    }\n\n    #[test]\n    fn steady() {}\n}\n";
 
 #[test]
 fn flaky_test_kills_only_mutants_under_which_it_fails_again_and_again() {
     let package = Package::new(FLAKY);
-    // One process at a time, so the count of its starts is exact.
+    // `-j1` runs one process at a time, so the count is exact.
     let ran = package.mutate(&["-j1", "--json", "m.json"]).assert_code(0);
     ran.assert_stderr("flaky without a mutant").assert_stderr("in a row: package::tests::sometimes");
     let mutants = package.mutants("m.json");
@@ -350,7 +350,7 @@ fn survivors_are_annotated_and_written_for_code_scanning() {
     assert!(!sarif["runs"][0]["results"].as_array().unwrap().is_empty());
 }
 
-/// Returns a package whose mutants take a while each: its test sleeps before it checks anything.
+/// Returns a package whose mutants each take a while: its test sleeps before it checks anything.
 fn slow_package() -> Package {
     let conditions = (0..12).map(|n| format!("pub fn f{n}(a: u8) -> bool {{\n    a < {n}\n}}\n\n"));
     let checks = (1..12).map(|n| format!("        assert!(super::f{n}(0) && !super::f{n}({n}));\n"));
@@ -458,7 +458,7 @@ fn dead_watchdogs_leave_no_mutant_open() {
 fn both_signals_of_timeout_are_one_request() {
     let package = slow_package();
     let mut command = std::process::Command::new("timeout");
-    // The command does not end by itself.
+    // `timeout` forwards SIGTERM to its child and to its process group, so Heeler receives the signal twice.
     command.args(["3600", env!("CARGO_BIN_EXE_heeler"), "mutate", "-j1", "--json", "../partial.json"]);
     let mut command = package.world.command(command, &[]);
     command.current_dir(package.path("")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -559,7 +559,7 @@ fn features_and_packages_are_those_of_cargo() {
         };
         found.into_iter().map(|(name, statuses)| format!("{name}: {}", only(statuses))).collect::<Vec<_>>()
     };
-    // Packages and features select mutants as in Cargo.
+    // `--package` and `--features` select mutants as in Cargo.
     assert_eq!(
         statuses(&[]),
         ["one extra: Ignored", "one usual: Killed", "two extra: Ignored", "two usual: Killed"]
@@ -578,7 +578,7 @@ fn features_and_packages_are_those_of_cargo() {
         run_with_separate_outputs(command)
     };
     unknown(&["-p", "three"]).assert_code(5).assert_stderr("no package \"three\" in the workspace");
-    // Cargo names the missing feature.
+    // Cargo's error names the missing feature.
     unknown(&["--features", "nothing"]).assert_code(4).assert_stderr("nothing");
 }
 

@@ -41,7 +41,7 @@ fn start(world: &TestWorld, words: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Returns the statuses of the mutants in an answer of version 0.4, by line and replacement.
+/// Returns the mutant statuses in a response of version 0.4, by line and replacement.
 fn statuses(files: &Value) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (path, file) in files.as_object().unwrap() {
@@ -77,7 +77,7 @@ impl StreamClient {
         write_message(self.to.as_mut().unwrap(), message).unwrap();
     }
 
-    /// Sends a request; returns the notifications before the answer, and the answer.
+    /// Sends a request; returns the notifications that precede the response, and the response.
     fn ask(&mut self, id: u64, method: &str, params: Value) -> (Vec<Value>, Value) {
         self.send(&request(id, method, params));
         let mut before = Vec::new();

@@ -1,7 +1,7 @@
-//! Executes the commands of the documentation and compares their outputs with what the page shows below them.
+//! Executes the commands in the documentation and compares each output with the output shown on the page.
 //!
-//! A block of commands runs in a directory with the files that its page writes. A comment above the block can
-//! change this:
+//! A command block runs in a directory with the files that the page tells the reader to create. A comment
+//! above the block can change this:
 //!
 //! - `<!-- executed in: PROJECT, … -->`: runs the block in a separate directory, which all blocks of the page
 //!   with the same comment share. A project is either a directory of this repository, which is copied, or a
@@ -47,8 +47,8 @@ fn commands(block: &Block<'_>) -> Vec<(String, String)> {
     commands.into_iter().map(|(command, shown)| (command, shown.join("\n"))).collect()
 }
 
-/// Returns whether an output matches what a page shows. `…` matches any text; on a line of its own it matches
-/// any lines.
+/// Returns whether an output matches the shown output. `…` matches any text; on a separate line it matches
+/// any number of lines.
 fn is_shown(shown: &str, output: &str) -> bool {
     let mut rest = output;
     let mut parts = shown.split('…');
@@ -69,7 +69,7 @@ struct Project {
 }
 
 impl Project {
-    /// Creates a directory with these projects; `None` if the machine lacks something that they need.
+    /// Creates a directory with these projects; `None` if the machine lacks a required tool.
     fn new(world: &TestWorld, name: &str, projects: &str) -> Option<Self> {
         let dir = world.path(name);
         fs::create_dir(&dir).unwrap();
@@ -87,7 +87,7 @@ impl Project {
         match word {
             "programs" => {
                 fs::create_dir(self.dir.join("build")).unwrap();
-                // A search in a directory does not follow links, so the programs are copies.
+                // Directory searches do not follow symbolic links, so the programs are copied.
                 for name in ["unit_tests", "net_tests", "slow_test"] {
                     copy_program(&fixtures::gtest("suites"), &self.dir.join("build").join(name));
                 }
@@ -101,7 +101,7 @@ impl Project {
                 copy_sources("samples", &self.dir.join("samples"));
             }
             "CMake project" => link(&fixtures::ctest_project(), "build"),
-            // The branch `main` lacks the sources with `net` in their names.
+            // The `main` branch lacks the sources that have `net` in their names.
             "git" => {
                 let commit = "git init -q -b main && git add . ':!*net*' && \
                               git -c user.name=a -c user.email=a@example.org commit -q -m first";
@@ -151,8 +151,9 @@ impl Project {
     }
 }
 
-/// Copies a directory of this repository without build products. Other processes do the copying: if this
-/// process wrote a program, a process started by another test could inherit the open file.
+/// Copies a directory of this repository without build products. A child process does the copying: if this
+/// process wrote a program, a process started by another test could inherit the open file and make its
+/// execution fail.
 fn copy_sources(name: &str, to: &Path) {
     fs::create_dir_all(to).unwrap();
     let copy = r#"set -o pipefail; tar --exclude=target -C "$0" -c . | tar -C "$1" -x"#;
@@ -165,8 +166,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Follows a page's instructions: writes the files named after the language of a block, and executes the
-/// commands in terminal blocks.
+/// Follows a page's instructions: creates the files that it shows and executes its terminal blocks.
 #[track_caller]
 fn follow(page: &str) {
     let text = fs::read_to_string(repository().join(page)).unwrap();
@@ -180,7 +180,7 @@ fn follow(page: &str) {
         };
         let name = format!("page{}", projects.len());
         let made = projects.entry(named).or_insert_with(|| Project::new(&world, &name, named));
-        // Blocks count even if the machine cannot run them.
+        // Count blocks even if the machine cannot run them.
         count += block.lines.len();
         let Some(project) = made else { continue };
         if let Some(file) = file {

@@ -1,5 +1,5 @@
-//! Runs split over several machines: each test is in exactly one partition, whatever history each machine
-//! has.
+//! Runs split over several machines: each test is in exactly one partition, even if the machines' histories
+//! differ.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn passed(ran: &FinishedCommand) -> impl Iterator<Item = String> {
     lines.map(|line| line.split_whitespace().last().unwrap().to_owned())
 }
 
-/// Asserts that these runs together executed each test once.
+/// Asserts that together these runs executed each test once.
 #[track_caller]
 fn assert_complete(runs: &[FinishedCommand]) {
     let all: Vec<_> = runs.iter().flat_map(passed).collect();
@@ -79,7 +79,7 @@ fn partitions_by_a_given_history_are_equal_on_all_machines() {
     let second = with("two", "time:2/2", &["--partition-digest", &digest]);
     assert!(!second.stdout.contains("split by a hash"), "{second}");
     assert_complete(&[first, second]);
-    // Heeler rejects other durations or tests before anything runs.
+    // A digest that does not match the durations or the tests is rejected before anything runs.
     let elsewhere =
         ["run", "big", "--partition", "time:2/2", "--state-dir", "three", "--partition-digest", &digest];
     let refused = world.run(&elsewhere).assert_code(4);
@@ -110,7 +110,7 @@ fn report_over_partitions_checks_that_they_are_disjoint_and_complete() {
     incomplete.assert_stderr("of 50 tests are not in any partition");
     let twice = report(&[one, two, two, three]).assert_code(4);
     twice.assert_stderr("are both slice:2/3").assert_stderr("error: tests in more than one partition: big::");
-    // This partition was split from other tests.
+    // This partition was computed from a different set of tests.
     run_on(&world, "m4", &["--partition", "slice:3/3", "-E", "not test(=N/Big.Case/7)"]);
     let other = run_dir(&world, "m4");
     let differs = report(&[one, two, &other]).assert_code(4);

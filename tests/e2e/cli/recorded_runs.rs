@@ -1,4 +1,4 @@
-//! Recorded runs: their state after any process death, their report from the journals, and reruns.
+//! Recorded runs: their state after the death of any process, reports from journals, and reruns.
 
 use std::{
     collections::BTreeSet,
@@ -23,8 +23,7 @@ fn world_with_waiting_tests() -> TestWorld {
     world
 }
 
-/// Runs `heeler` while another one is running or after it was killed, so its socket may remain. Tests do not
-/// wait for commands.
+/// Runs `heeler` during another run, or after that run was killed. Tests do not wait for commands.
 fn run_heeler_beside(world: &TestWorld, words: &[&str]) -> FinishedCommand {
     let mut command = world.heeler(words);
     command.env_remove("HEELER_FIXTURE_MEET");
@@ -45,8 +44,7 @@ fn dir_of(run: &Value) -> PathBuf {
     run["directory"].as_str().unwrap().into()
 }
 
-/// Returns a JUnit document without the times of the run, because the command line includes the listing in
-/// them.
+/// Removes the run's times from a JUnit document: on the command line they include the listing.
 fn without_times(junit: &str) -> String {
     let (first, rest) = junit.split_once("<testsuite ").unwrap_or((junit, ""));
     let words = first.split(' ').filter(|word| !word.starts_with("timestamp=") && !word.starts_with("time="));
@@ -68,7 +66,7 @@ fn report_from_journals_equals_report_of_run() {
             if program == "kinds" { TestWorld::with_gtest(program) } else { TestWorld::with_libtest() };
         world.write("heeler.toml", SHORT);
         // One slot keeps the order of tests fixed. The options cover crashes, hangs, retries, and outputs of
-        // passed tests, which are displayed and in no report file.
+        // passed tests, which are displayed but are not in report files.
         for more in [
             &["-j1"][..],
             &["-j1", "--retries", "1"],
@@ -79,7 +77,7 @@ fn report_from_journals_equals_report_of_run() {
             check_same_report(&world);
             let report = world.run(&["report"]).assert_code(0);
             assert_eq!(report.line_with(&["Summary"]), ran.line_with(&["Summary"]), "{more:?}");
-            // The table of runs agrees with the report.
+            // `heeler runs` agrees with the report.
             let run = latest(&world);
             let junit = world.read("live.xml");
             for (kind, label) in
@@ -116,14 +114,14 @@ fn report_covers_run_with_several_workers() {
         text.split("<testcase ").skip(1).map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let ends = |all: BTreeSet<String>| -> BTreeSet<String> {
-        // The last element also contains the end of the document.
+        // Cut off the end of the document, which follows the last test case.
         all.iter().filter_map(|one| Some(one.rsplit_once("</testcase>")?.0.to_owned())).collect()
     };
     assert_eq!(ends(cases("live.xml")), ends(cases("again.xml")));
 }
 
-/// Returns a run whose first test passed, the second failed, and the third was running when everything was
-/// killed.
+/// Returns a run that was killed when its first test had passed, its second had failed and its third was
+/// running.
 fn killed_run(world: &TestWorld) -> Value {
     let meet = world.open_rendezvous();
     let mut child = start(world, &["run", "meet", "-j1", "-E", "N/Meet.Case/*"]);
@@ -146,8 +144,8 @@ fn start(world: &TestWorld, words: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Kills the command line, which is the coordinator. First stops its watchdog and workers, so none of them
-/// can react.
+/// Kills the command line, which is the coordinator. Its watchdog and workers are stopped first so that they
+/// cannot react.
 fn kill_all(child: &mut Child) {
     let coordinator = child.id();
     let all: Vec<u32> =
@@ -161,7 +159,7 @@ fn kill_all(child: &mut Child) {
     }
     child.kill().unwrap();
     for pid in all {
-        // The process may have died with its parent already.
+        // The process may have exited with its parent.
         drop(std::process::Command::new("kill").arg("-KILL").arg(pid.to_string()).output());
     }
     child.wait().unwrap();
@@ -188,7 +186,7 @@ fn completely_killed_run_is_listed_and_rerun() {
     assert!(junit.contains("tests=\"6\"") && junit.contains("failures=\"1\" errors=\"4\""), "{junit}");
     let running = junit_case(&junit, "N/Meet.Case/2");
     assert!(running.contains("the test was running when the run was interrupted"), "{running}");
-    // The running test has no result: `--rerun not-run` selects it below.
+    // The test was running, so it has no result, and `--rerun not-run` selects it below.
     assert!(running.contains("type=\"interrupted\""), "{running}");
     let waiting = junit_case(&junit, "N/Meet.Case/5");
     assert!(waiting.contains("type=\"not-run\"") && waiting.contains("not run: the run was interrupted"));
@@ -196,7 +194,8 @@ fn completely_killed_run_is_listed_and_rerun() {
     report.line_with(&["Results", "6 tests", "interrupted"]);
     report.line_with(&["FAIL", "N/Meet.Case/1"]);
 
-    // Rerun all but one of the tests without a result. That one and the failed test stay in the rerun set.
+    // Rerun all tests without a result except one. The excluded test and the failed test stay in the rerun
+    // set.
     let ran = run_heeler_beside(
         &world,
         &["run", "--rerun", "not-run", "-E", "!test(Case/5)", "--status-level", "all"],
@@ -316,7 +315,7 @@ fn unknown_runs_are_refused_by_name() {
     assert_eq!(names.lines().collect::<Vec<_>>(), ids);
     world.run(&["report", &ids[0][..8]]).assert_code(0).line_with(&["PASSED", "1 test"]);
     world.run(&["run", "--rerun", &ids[0][..8]]).assert_code(8).assert_stderr("passed or was skipped");
-    // Give two runs the same id, which a client may request.
+    // Give two runs the same id. Clients choose run ids, so this can happen.
     let (one, other) = (dir_of(&all[0]), dir_of(&all[1]));
     fs::copy(one.join("manifest.jsonl"), other.join("manifest.jsonl")).unwrap();
     let ran = world.run(&["report", &ids[0][..8]]).assert_code(5);
@@ -330,9 +329,9 @@ fn rerun_names_missing_tests_and_runs_rest() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "4");
     world.run(&["run", "big", "-j1"]).assert_code(0);
-    // Pretend that tests which no longer exist had failed before.
+    // Record earlier failures of tests that no longer exist.
     let dir = dir_of(&latest(&world));
-    // An edited manifest turns the run into a copy: usable only by its id, and only with programs.
+    // Editing the manifest turns the run into a copy, which needs an explicit run id and explicit programs.
     let name = dir.file_name().unwrap().to_str().unwrap();
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();
@@ -365,7 +364,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     let journal = dir.join("worker-1.journal");
     let whole = fs::read(&journal).unwrap();
 
-    // Torn: neither the complete last result nor the end reached the disk.
+    // Truncated journal: the last result is incomplete and the end is missing.
     fs::remove_file(dir.join("finish.journal")).unwrap();
     let cut = whole.windows(9).rposition(|bytes| bytes == b"\"outcome\"").unwrap();
     fs::write(&journal, [&whole[..cut], &[0; 300]].concat()).unwrap();
@@ -375,7 +374,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     world.run(&["report", "--junit", "torn.xml"]).assert_code(0);
     assert!(world.read("torn.xml").contains(&format!("tests=\"{tests}\"")));
 
-    // Damaged in the middle.
+    // Damage in the middle of the journal.
     let mut bytes = whole.clone();
     let middle = whole.len() / 2;
     bytes[middle] ^= 0x55;
@@ -387,7 +386,7 @@ fn torn_journals_are_read_damaged_ones_located() {
     assert!(junit.contains("result unknown: the journals of the run are damaged"), "{junit}");
     world.run(&["report"]).assert_code(4).assert_stdout("damaged record at byte");
 
-    // Written by another version.
+    // Journal of another version.
     fs::write(&journal, b"heeler-journal 99\nand so on").unwrap();
     let ran = world.run(&["report"]).assert_code(4);
     ran.assert_stderr("worker-1.journal").assert_stderr("version 99").assert_stderr("reads version 5");
@@ -421,7 +420,7 @@ fn keep_runs_removes_oldest_runs() {
     world.run(&["runs"]).assert_code(0).line_with(&["3 runs", "the newest 3 are kept"]);
     world.run(&["runs", "--prune"]).assert_code(0).assert_stderr("nothing to remove");
     world.write("heeler.toml", "[profile.default]\nkeep-runs = 1\n");
-    // Foreign directories among the runs are kept.
+    // Directories that Heeler did not create are kept.
     fs::create_dir(world.path(".heeler/runs/mine")).unwrap();
     world.run(&["runs", "--prune"]).assert_code(0).assert_stderr("removed 2");
     assert_eq!(ids(&world), began[4..]);

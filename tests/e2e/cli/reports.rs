@@ -1,4 +1,4 @@
-//! Report files: formats, options that request them, and runs of editors.
+//! Report files: formats, options that request them, and runs in editors.
 
 use quick_xml::events::Event;
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ fn report_in_an_unwritable_place_fails_after_the_others() {
     assert_eq!(ctrf(&world.read("b.json")).len(), 1);
 }
 
-/// Runs two tests as an editor does, with a configuration that requests reports; returns the run's id.
+/// Runs two tests as an editor does, with a configuration that requests reports; returns the run id.
 fn serve_run(world: &TestWorld, reports: &str, transport: ServerTransport) -> String {
     world.write("heeler.toml", &format!("[profile.default]\nreports = {reports}\n"));
     let mut server = TestServer::start_over(transport, world, &["deaths"]);
@@ -218,13 +218,13 @@ fn failed_report_of_an_editors_run_is_logged_to_its_client() {
 
 #[test]
 fn report_that_finds_no_room_is_an_error() {
-    // Heeler writes to a device directly; this one is always full.
+    // Heeler writes to a device directly; `/dev/full` fails every write.
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "100");
     let full = ["run", "big", "--junit", "/dev/full", "--report", "ctrf=/dev/full"];
     let ran = world.run(&full).assert_code(4);
     ran.assert_stderr("write the CTRF report /dev/full").assert_stdout("write the JUnit report /dev/full");
-    // On a full disk, neither a partial report nor an empty one remains, and an old report is kept.
+    // On a full disk, Heeler leaves neither a partial nor an empty report and keeps an old report.
     let user = if heeler_sys::process::effective_uid() == 0 { "-m" } else { "-rm" };
     let script = format!(
         "mkdir out; mount -t tmpfs -o size=8k none out || exit 77; echo old > out/a.xml; \

@@ -14,8 +14,8 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, read_all, run},
 };
 
-/// Returns the events after checking each of them. The first and the last must be suite events, and each of
-/// the counted tests must end exactly once.
+/// Returns the events after checking each. The first and last are suite events, and every counted test ends
+/// exactly once.
 #[track_caller]
 fn events(stdout: &str) -> Vec<Value> {
     let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -86,7 +86,7 @@ fn each_test_has_one_end_and_the_last_line_has_the_exit_code() {
     assert_eq!(event(&live, "Math.Skip")["event"], "ignored");
     let loud = event(&live, "Noise.Errors");
     assert_eq!((&loud["event"], &loud["stderr"]), (&"ok".into(), &"written to standard error\n".into()));
-    // The run's report has the same ends.
+    // The report of the recorded run has the same test ends.
     let ran = run_json(&world, &["report"]).assert_code(0);
     let recorded = events(&ran.stdout);
     assert_eq!(ran.stderr, "");
@@ -97,7 +97,7 @@ fn each_test_has_one_end_and_the_last_line_has_the_exit_code() {
         };
         let (mut live, mut recorded) = (of(&live), of(&recorded));
         for event in [&mut live, &mut recorded] {
-            // Leaked processes are attributed to tests at the end of the run.
+            // Live events lack leaked processes, which are attributed to tests when the run ends.
             event.as_object_mut().unwrap().remove("leaked_processes");
         }
         assert_eq!(live, recorded);

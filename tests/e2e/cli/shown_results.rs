@@ -1,4 +1,4 @@
-//! The output of a run: its contents, its order and its stream.
+//! A run's output: what is shown, in which order and on which stream.
 
 use super::commands::SHORT;
 use crate::support::{terminal::TerminalCommand, world::TestWorld};
@@ -22,8 +22,8 @@ fn results_go_to_standard_error_and_the_product_of_a_command_to_standard_output(
 
 const WRITTEN: &str = "written to standard error";
 
-/// Runs three tests and returns the results: a passing test that writes, a silent passing test and a failing
-/// test.
+/// Runs three tests and returns the results: a passing test that writes to its output, one that does not, and
+/// a failing test.
 fn run_with(options: &[&str]) -> String {
     let world = TestWorld::with_gtest("kinds");
     let filters = ["-E", "Noise.Errors", "-E", "Math.Add", "-E", "Noise.ForgesItsOwnEnd"];
@@ -44,7 +44,7 @@ fn output_of_passed_tests_is_printed_when_success_output_says() {
     let with = |when| run_with(&["--success-output", when, "--status-level", "fail"]);
     assert!(!with("never").contains(WRITTEN));
     assert!(!run_with(&[]).contains(WRITTEN));
-    // The output comes with the test's line, whatever the status level is.
+    // Output of passed tests is shown with the test's line, at any status level.
     let immediate = with("immediate");
     check_order(&immediate, &["PASS", "Noise.Errors", "stderr", WRITTEN, "────────────\n", "Summary"]);
     assert!(!immediate.contains("Math.Add"), "{immediate}");
@@ -61,7 +61,7 @@ fn output_of_failed_tests_is_printed_when_failure_output_says() {
         run_with(&[&["-E", LAST, "--shuffle", "1", "--success-output", "immediate"], options].concat())
     };
     let count = |text: &str| text.matches("stdout ────────").count();
-    // One passing test writes to standard output, and so does the failing test.
+    // One passing test and the failing test write to standard output.
     assert_eq!(count(&with(&[])), 2);
     assert_eq!(count(&with(&["--failure-output", "immediate-final"])), 3);
     let never = with(&["--failure-output", "never"]);
@@ -146,7 +146,7 @@ fn enter_prints_the_state_and_leaves_no_copy_of_the_progress_bar() {
     terminal.type_in("\n");
     terminal.wait_for("Running 0/2 (0%)");
     let text = terminal.text();
-    // The status replaces the progress bar. It starts one row higher, because the echo added a row.
+    // The status replaces the progress bar. The cursor moves up one row more because of the echoed newline.
     let (before, _) = text.split_once("Running 0/2 (0%)").unwrap();
     let (_, moves) = before.rsplit_once("\u{1b}[?2026h").unwrap();
     assert!(moves.starts_with("\u{1b}[3A\r\u{1b}[J"), "{moves:?}");
@@ -172,7 +172,7 @@ fn lines_of_prose_are_wrapped_at_blanks_of_a_narrow_terminal() {
     let mut terminal = TerminalCommand::start(&world, &line);
     terminal.wait_for("PASSED");
     let text = terminal.text();
-    // The head's second line is aligned with the text of the first.
+    // The second line of the header is aligned with the text of the first.
     let is_second = |line: &str| line.starts_with(&" ".repeat(13)) && line.contains("filtered");
     assert!(text.lines().any(is_second), "{text}");
     assert!(terminal.ends_well());

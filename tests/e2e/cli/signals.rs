@@ -107,14 +107,14 @@ fn ctrl_c_twice_kills_deaf_tests() {
     let child = start(&world, &args);
     let guest = meet.next_test();
     signal(child.id(), "INT");
-    // The first signal must have been received; otherwise, the kernel merges both.
+    // Wait until the first signal was delivered: the kernel would merge two pending signals.
     wait_until("the first is taken", || !is_pending(child.id(), 2));
     signal(child.id(), "INT");
     let gone = guest.wait_gone();
     assert!(gone.as_secs() < 3, "{gone:?}");
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(3), "{text}");
-    // The start of the first test may not have been read yet.
+    // The output of the first test's start may not have been read yet.
     assert!(text.contains("1 interrupted") || text.contains("2 not run"), "{text}");
     let report = world.read("r.xml");
     assert!(report.contains("the run was interrupted"), "{report}");

@@ -19,13 +19,13 @@ fn state_is_at_the_root_of_the_workspace() {
     first.assert_stdout("1 failed");
     assert!(world.path("build/.heeler/history.sqlite").exists());
     assert!(!world.path("build/tests/.heeler").exists());
-    // Another directory of the same workspace has the same runs and tests.
+    // Another directory of the same workspace shares the runs and tests.
     below("build", &["report"]).assert_code(0).assert_stdout("1 failed");
     let rerun = below("build", &["run", "../kinds", "--rerun", "failed"]).assert_code(2);
     rerun.assert_stdout("FAILED 1 of 1 test");
     // Outside the workspace, these runs do not exist.
     below(".", &["report"]).assert_code(4);
-    // A build directory inside a repository shares the state of the source directory.
+    // In a Git repository, a build directory shares the state of the source directory.
     fs::create_dir(world.path(".git")).unwrap();
     below(".", &["run", "kinds", "-E", "Math.Fail"]).assert_code(2);
     let rerun = below("build/tests", &["run", "../../kinds", "-E", "state(failed)"]).assert_code(2);
@@ -49,7 +49,7 @@ fn program_named_by_two_paths_is_one_program() {
         run(command).assert_code(0).stdout
     };
     assert_eq!(list(".", "kinds"), list("sub", "../kinds"));
-    // A link with another name is another program, because a program can ask for its name.
+    // A symbolic link with another name is a different program, because a program can read its own name.
     std::os::unix::fs::symlink("kinds", world.path("other")).unwrap();
     world.run(&["run", "kinds", "other", "-E", "Math.Add"]).assert_code(0).assert_stdout("2 passed");
 }
@@ -66,7 +66,7 @@ fn history_goes_to_another_machine_as_a_file() {
     fs::copy(here.path("h.sqlite"), there.path("h.sqlite")).unwrap();
     let ran = there.run(&["history", "import", "h.sqlite"]).assert_code(0);
     ran.assert_stderr("of them that are new or newer");
-    // A filter that needs the history finds the results of the other machine.
+    // A filter that uses the history finds the results from the other machine.
     there.run(&["run", "kinds", "-E", "state(failed)"]).assert_code(2).assert_stdout("FAILED 1 of 1 test");
     there.write("no.sqlite", "this is no database, but it is there");
     there.run(&["history", "import", "no.sqlite"]).assert_code(4).assert_stderr("damaged");
