@@ -1,5 +1,5 @@
-//! Files that tests attach, in every framework that supports it. The attachments stream, the nodes, the
-//! response and every report name the same files, each once and with its test, whichever process sends them.
+//! Files that tests attach, in every framework that supports attachments. The attachments stream, the nodes,
+//! the response and every report name each file once, with its test, whichever process sent it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::support::{
 const STREAM: &str = "testing/testUpdates/attachments";
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// Paths of each test's files, by the name of the test. Tests without files are absent.
+/// Paths of each test's files, by test name. Tests without files are absent.
 type FilesByTest = BTreeMap<String, Vec<PathBuf>>;
 
 fn path_of(uri: &str) -> PathBuf {
@@ -47,7 +47,7 @@ fn without_suite(uid: &str) -> String {
     uid.split_once("::").map_or(uid, |(_, name)| name).to_owned()
 }
 
-/// Returns the files that the nodes of tests name. Each must have a description.
+/// Returns the files named in the nodes of tests. Each file must have a description.
 fn of_nodes(books: &CheckedRun) -> FilesByTest {
     let mut files = FilesByTest::new();
     for (uid, node) in &books.tests {
@@ -94,7 +94,7 @@ fn all_of(files: &FilesByTest) -> Vec<PathBuf> {
     each_once(files.values().flatten().cloned().collect())
 }
 
-/// Returns the files that a run's events name.
+/// Returns the files named in a run's events.
 fn of_json(output: &FinishedCommand) -> FilesByTest {
     let mut files = FilesByTest::new();
     for line in output.stdout.lines().filter(|line| line.starts_with('{')) {
@@ -128,7 +128,7 @@ fn of_ctrf(text: &str) -> FilesByTest {
     files
 }
 
-/// Returns the files in a JUnit report, by the class and name of the case.
+/// Returns the files named in a JUnit report, by class and name of the test case.
 fn of_junit(text: &str) -> FilesByTest {
     let mut files = FilesByTest::new();
     let mut reader = Reader::from_str(text);
@@ -156,7 +156,7 @@ fn of_junit(text: &str) -> FilesByTest {
 
 const REPORTS: [&str; 4] = ["--report", "junit=junit.xml", "--report", "ctrf=ctrf.json"];
 
-/// Returns the files that each kind of report names. `words` selects the run.
+/// Returns the files named in each kind of report. `words` selects the run.
 fn of_reports(world: &TestWorld, words: &[&str]) -> Vec<(&'static str, FilesByTest)> {
     let words = [words, &["--format", "json"], &REPORTS].concat();
     let output = world.run_with_separate_outputs(&words);
@@ -174,7 +174,7 @@ fn contents(files: &FilesByTest, test: &str) -> Vec<String> {
 /// A program whose tests attach files.
 struct AttachingProgram {
     world: TestWorld,
-    /// Contents of the files of each test that must have files.
+    /// Expected file contents of each test that must have files.
     expected: Vec<(&'static str, Vec<&'static str>)>,
 }
 
@@ -259,7 +259,7 @@ fn real_application(name: &str) -> Option<AttachingProgram> {
     Some(AttachingProgram { world, expected: vec![("Attach", Vec::new())] })
 }
 
-/// Runs all tests for a client; checks that stream, nodes, response and reports agree.
+/// Runs all tests for a client; checks that the stream, nodes, response and reports agree.
 fn check_client(program: &AttachingProgram, has_callback: bool) -> FilesByTest {
     let mut server = if has_callback {
         TestServer::with_callback(&program.world, &[], |_| ListenerBehaviour::Normal)
@@ -284,7 +284,8 @@ fn check_client(program: &AttachingProgram, has_callback: bool) -> FilesByTest {
     nodes
 }
 
-/// Checks that each report of the last run names each test's files. Test names in JUnit differ.
+/// Checks that each report of the last run names each test's files. JUnit reports spell test names
+/// differently.
 #[track_caller]
 fn check_reports(world: &TestWorld, nodes: &FilesByTest) {
     for (format, files) in of_reports(world, &["report"]) {
@@ -305,7 +306,7 @@ fn discovered(events: &[RecordedEvent]) -> Vec<String> {
     tests.map(|node| node["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Runs all tests for each client, with a callback port if the entry is true, and then for the command line.
+/// Runs all tests once for each client (`true`: with a callback port), and once on the command line.
 fn check_program(program: &AttachingProgram, clients: &[bool]) {
     let mut checked = Vec::new();
     for has_callback in clients {
@@ -342,8 +343,8 @@ fn attached_files_of_ctest_are_named_by_stream_nodes_response_and_reports() {
     check_program(&ctest(), &[true, false]);
 }
 
-/// Checks a built application. The gate checks it only on the command line, because for clients it does not
-/// differ from other applications.
+/// Checks a built application. The gate checks it only on the command line: for clients, it does not differ
+/// from other applications.
 fn check_real_application(name: &str) {
     let Some(program) = real_application(name) else { return };
     check_program(&program, if has_long_forms() { &[true, false] } else { &[] });
@@ -368,7 +369,7 @@ fn attached_files_of_xunit_are_named_by_reports() {
 fn file_of_a_test_that_dies_or_hangs_is_named() {
     let program = json_lines();
     let files = check_client(&program, true);
-    // The files of the crash itself come in addition.
+    // The crash adds its own files.
     assert!(contents(&files, "dies").contains(&"dies".to_owned()), "{files:#?}");
     let program = ctest();
     let files = check_client(&program, true);

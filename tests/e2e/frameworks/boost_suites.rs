@@ -1,5 +1,5 @@
-//! Suite fixtures and test dependencies of Boost.Test: a failing fixture is reported for its suite and
-//! affects no other tests.
+//! Suite fixtures and test dependencies of Boost.Test: a failing fixture is reported for its suite and does
+//! not affect other tests.
 
 use std::os::unix::fs::symlink;
 
@@ -21,12 +21,13 @@ const ALL: [&str; 10] = [
     "needs_suite",
 ];
 
-/// Runs all tests in batches, then each in its own process, with the failure `what`; `check` gets both runs.
+/// Runs all tests in batches, then each in a separate process, with the failure `what`; `check` gets each
+/// run.
 fn run_failing(what: &str, check: impl Fn(&CheckedRun)) {
     run_failing_with("", what, check);
 }
 
-/// Like [`run_failing`], with further settings.
+/// Like [`run_failing`], with additional settings.
 fn run_failing_with(further: &str, what: &str, check: impl Fn(&CheckedRun)) {
     let world = TestWorld::new();
     symlink(fixtures::boost("suites"), world.path("suites")).unwrap();
@@ -81,7 +82,7 @@ fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
     let outer = ["outer/first", "outer/inner/a", "outer/inner/b"];
     for (what, suite, bad) in [("inner", "outer/inner", &outer[1..]), ("outer", "outer", &outer[..])] {
         run_failing_with(limit, &format!("{what}-set-up:hang"), |books| {
-            // The limit grows on a slow machine, so the exact time is not checked.
+            // Heeler extends the limit on a slow machine, so the exact time is not checked.
             check_bad(books, bad, &format!(" s in the set-up of suite {suite}"));
             check_bad(books, bad, "timed out after ");
             books.assert_no_program_failures();
@@ -97,7 +98,7 @@ fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
 #[test]
 fn boost_tear_down_that_hangs_has_a_limit_without_a_time_limit() {
     let limit = "startup-timeout = \"500ms\"\ngrace-period = \"100ms\"\n";
-    // The hang comes after the last test of a suite, after its last inner suite, and after all tests.
+    // The hang comes after the last test of a suite, after its last nested suite, or after all tests.
     for (what, suite) in [("inner", "outer/inner"), ("outer", "outer"), ("module", "module")] {
         run_failing_with(limit, &format!("{what}-tear-down:hang"), |books| {
             check_bad(books, &[], "");
@@ -158,7 +159,7 @@ fn boost_suite_whose_set_up_fails_has_its_message() {
             "the set-up of the module failed: std::runtime_error: thrown in module-set-up",
         );
     });
-    // The suite's tests still run.
+    // The failed set-up does not prevent the suite's tests from running.
     run_failing("inner-set-up:error", |books| {
         check_bad(books, &[], "");
         let message = program_message(books);

@@ -1,4 +1,4 @@
-//! Catch2 programs of both versions over the protocol: every way a test case can end, and names that are hard
+//! Programs of both Catch2 versions over the protocol: every way a test case can end, and names that are hard
 //! to select.
 
 use serde_json::json;
@@ -38,8 +38,8 @@ const KINDS: &[ExpectedResult] = &[
     expected("fails", FAILED, "CHECK( 1 + 1 == 3 )\n  values: 2 == 3", "printed by fails\n"),
     expected("off", SKIPPED, "hidden by its tag", ""),
     expected("segfaults", ("error", "crashed", "SIGSEGV"), "also crashes in isolation", "out of segfaults\n"),
-    // In a batch, Catch2 redirects the streams and a destructor of the library crashes. This loses the test's
-    // output, which only the isolated rerun has.
+    // In a batch, Catch2 redirects the streams, and at `exit` a destructor in Catch2 crashes. The test's
+    // output is lost; the isolated rerun has it.
     expected(
         "exits with 0",
         ("error", "crashed", "SIGSEGV"),
@@ -88,7 +88,7 @@ fn check_every_outcome(version: Catch2Version) {
     assert_eq!(fails["assert.expected"], "3", "{fails:#}");
     assert_eq!(fails["assert.actual"], "2", "{fails:#}");
     assert!(books.message("kinds::fails").contains("the reason is arithmetic"), "{fails:#}");
-    // If the test runs alone, only its innermost sections are known.
+    // Catch2 reports only the innermost sections of a test that runs alone.
     let parts = &books.test("kinds::has parts")["heeler.parts"];
     let state_of = |name: &str| {
         let part = parts.as_array().unwrap().iter().find(|part| part["name"] == name);
@@ -139,7 +139,7 @@ fn lone_catch2_test_has_its_verdict_and_details() {
     }
 }
 
-/// Names of `tests/fixtures/catch2/names.cc`, in the order of their listing.
+/// Names in `tests/fixtures/catch2/names.cc`, in the order of their listing.
 const NAMES: [&str; 48] = [
     "plain",
     "two words",
@@ -191,8 +191,8 @@ const NAMES: [&str; 48] = [
     "last",
 ];
 
-/// Numbers of names that Catch2 2 rejects because it allows no two tests of the same name. Numbers begin at
-/// 1.
+/// Numbers, counted from 1, of names that Catch2 2 rejects because it does not allow two tests with the same
+/// name.
 const ONLY_VERSION_3: [usize; 2] = [45, 46];
 
 #[test]

@@ -28,12 +28,12 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
 }
 
-/// Returns a request for a case over HTTP/2 with the gRPC protocol.
+/// Returns the request of a case that uses HTTP/2 and the gRPC protocol.
 fn request(name: &str) -> Vec<u8> {
     framed(&[&[0x0a][..], &varint(name.len()), name.as_bytes(), &[0x10, 2, 0x18, 2]].concat())
 }
 
-/// A client's answer to a case.
+/// A client's answer to the request of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
     Response,
@@ -59,7 +59,7 @@ fn answers(mut output: &[u8]) -> BTreeMap<String, Answer> {
     answers
 }
 
-/// Takes a length-delimited field: its number, its bytes and the rest.
+/// Splits off a length-delimited field; returns its number, its bytes and the rest.
 fn field(message: &[u8]) -> (u8, &[u8], &[u8]) {
     assert_eq!(message[0] & 7, 2, "a field with a length");
     let end = message[1..].iter().position(|byte| *byte < 0x80).unwrap() + 2;
@@ -97,7 +97,7 @@ impl Suite {
         self.relay.stdin.as_mut().unwrap().write_all(&requests).unwrap();
     }
 
-    /// Ends the requests and waits until the relay exits.
+    /// Closes standard input, which ends the requests, and waits until the relay exits.
     fn finish(mut self) -> Finished {
         drop(self.relay.stdin.take());
         let output = self.relay.wait_with_output().unwrap();
@@ -115,7 +115,8 @@ struct Finished {
     starts: usize,
 }
 
-/// Each behaviour, the beginning of its case's error, and a part of that error.
+/// Behaviours that fail only the current case: the behaviour, the beginning of the error, and another part of
+/// it.
 const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
     ("aborts", "the client under test: crashed: ", "SIGABRT"),
     ("exits", "the client under test: exited early: ", "exited with code 0 before the test ended"),
@@ -137,13 +138,13 @@ const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
 
 #[test]
 fn cases_behind_slow_ones_are_taken_back_for_an_idle_process() {
-    // With the assumed duration of a case, these cases are worth one process.
+    // Heeler's estimated case duration assigns all these cases to one process.
     let names: Vec<_> = (0..10).map(|number| format!("Slow/{number}/takes-200ms")).collect();
     let mut suite = Suite::start(world(), &["-j", "2"]);
     suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let Finished { answers, stderr, starts } = suite.finish();
     assert_eq!(answers.into_values().collect::<Vec<_>>(), vec![Answer::Response; names.len()], "{stderr}");
-    // One process, and others that take over the rest of its cases.
+    // One process starts, and others take over part of its cases.
     assert!(starts >= 2, "{starts} process");
 }
 
@@ -180,8 +181,7 @@ fn client_that_writes_garbage_and_stays_costs_one_case_and_no_time() {
             _ => format!("Suite/{place}/passes"),
         };
         let names: Vec<_> = (0..80).map(name).collect();
-        // With this timeout, no process is killed for being slow: a case that waited for one would get no
-        // answer.
+        // No process is killed for being slow: a test that relied on the timeout would get no answer.
         let mut suite = Suite::start(world(), &["-j", "2", "--timeout", "1h"]);
         suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let Finished { answers, stderr, .. } = suite.finish();
@@ -189,7 +189,7 @@ fn client_that_writes_garbage_and_stays_costs_one_case_and_no_time() {
         let failed: Vec<_> = answers.iter().filter(|(_, answer)| **answer != Answer::Response).collect();
         let [(name, Answer::Error(error))] = failed[..] else { panic!("{failed:#?}\n{stderr}") };
         assert!(error.contains("output"), "{behaviour}: {error}");
-        // Garbage after an answer counts for that case or for the current case, depending on when it is read.
+        // Garbage after an answer fails that case or the current case, depending on when Heeler reads it.
         assert!(behaviour == "prints-after-answer" || *name == names[20], "{behaviour}: {name}: {error}");
     }
 }
@@ -229,7 +229,7 @@ fn one_process_answers_what_the_suite_hands_out_one_after_the_other() {
         suite.relay.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
         assert_eq!(answers(&answer), BTreeMap::from([(name.clone(), Answer::Response)]));
         if number == 20 {
-            // The client dies between two requests of the suite; only the current case fails.
+            // The client dies between two requests of the suite. Only the current case fails.
             suite.ask(&["Suite/20/aborts"]);
             let mut length = [0; 4];
             let output = suite.relay.stdout.as_mut().unwrap();
@@ -246,7 +246,7 @@ fn one_process_answers_what_the_suite_hands_out_one_after_the_other() {
 
 #[test]
 fn client_that_exits_after_an_answer_costs_no_case() {
-    // By then the next request is already written, and no process reads it.
+    // When the client exits, the next request is already in its pipe and is lost.
     let names: Vec<_> = (0..8)
         .map(|number| {
             format!("Suite/{number}/{}", if number % 2 == 0 { "exits-after-answer" } else { "passes" })
@@ -330,7 +330,8 @@ fn killed_suite_leaves_nothing() {
     let client = world.starts()[0].pid;
     let relay = children(suite.id())[0];
     signal(suite.id(), "KILL");
-    // The relay's standard input stays open: only the suite's death shows that no one waits for answers.
+    // The relay's standard input stays open, so the relay notices only by the suite's death that no answers
+    // are needed.
     wait_until("nothing is left", || {
         state(client).is_none() && state(relay.as_u32()).is_none_or(|state| state == 'Z')
     });

@@ -1,5 +1,5 @@
-//! A recording of the real conformance suite: its requests for some cases and the answers of its reference
-//! client. `heeler connect relay` must pass both on unchanged. This needs no installed Go.
+//! A recording of the real conformance suite: its requests for some cases, and the answers of its reference
+//! client. `heeler connect relay` must pass on both unchanged. Go is not needed.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 use super::connect::{name_of, real_suite, world};
 use crate::support::world::{FinishedCommand, TestWorld, run_with_separate_outputs};
 
-/// One in this number of cases is recorded, in the order of their names.
+/// One case in this many is recorded, in the order of their names.
 const RECORDED_SHARE: usize = 40;
 /// Cases with longer messages are not recorded.
 const MESSAGE_LIMIT_BYTES: usize = 4 << 10;
@@ -23,7 +23,7 @@ fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/frameworks/connect_recording.bin")
 }
 
-/// Lets the real suite judge a client that `play` plays on a connection.
+/// Lets the real suite judge a client that `play` simulates on a connection.
 fn judge_played_client(suite: &Path, play: impl FnOnce(UnixStream) + Send) -> FinishedCommand {
     let world = TestWorld::with_fake("connect-bridge");
     let socket = world.path("client.socket");
@@ -34,7 +34,7 @@ fn judge_played_client(suite: &Path, play: impl FnOnce(UnixStream) + Send) -> Fi
     thread::scope(|scope| {
         scope.spawn(move || play(listener.accept().unwrap().0));
         let ran = run_with_separate_outputs(suite);
-        // If the suite started no client, the player still waits; otherwise, this connection is refused.
+        // If the suite did not start a client, this connection ends `accept`. Otherwise it is refused.
         drop(UnixStream::connect(&socket));
         ran
     })

@@ -1,6 +1,6 @@
-//! `heeler connect run` and `heeler connect list`. Heeler starts the real judge. A fake starts the judge's
-//! own client once for each of its processes and misbehaves at one case. If the judge is not installed,
-//! programs that are not judges take its place.
+//! `heeler connect run` and `heeler connect list` with the real judge. A fake wraps the judge's reference
+//! client and misbehaves at one case. If the judge is not installed, only tests with programs that are not
+//! judges run.
 
 use std::{
     fs,
@@ -51,7 +51,7 @@ impl JudgedWorld {
         heeler.spawn().unwrap()
     }
 
-    /// Waits until the case was requested; returns the judge's process.
+    /// Waits until the case has been requested; returns the judge's process.
     fn judge_of(&self, heeler: &Child) -> u32 {
         wait_until("the client runs", || !self.world.starts().is_empty());
         let is_judge = |pid: &u32| {
@@ -121,7 +121,7 @@ fn dead_client_costs_its_own_case_by_name() {
         let other = judged.world.run_with_separate_outputs(&["run", "--rerun", "failed"]);
         assert_eq!(other.code, Some(8), "{other:?}");
         assert!(other.stderr.contains("was recorded by heeler connect run"), "{other:?}");
-        // The rerun runs only this case, and the client behaves.
+        // The rerun runs only this case. This time, the client behaves well.
         judged.world.env("HEELER_FIXTURE_BEHAVIOUR", "passes");
         let rerun = judged.run(&["--rerun", "failed"]);
         assert_eq!(rerun.code, Some(0), "{rerun:?}");
@@ -185,7 +185,7 @@ fn death_of_the_judge_is_one_error_and_leaves_nothing() {
 #[test]
 fn judge_that_hangs_is_ended() {
     let Some(judged) = JudgedWorld::new("hangs") else { return };
-    // The only running case is killed soon; from then on, the judge sends nothing.
+    // Only one case is running and it is killed soon. After that, the stopped judge sends nothing.
     let heeler = judged.start(&["-E", CASES, "--timeout", "3s", "--judge-timeout", "15s"]);
     let judge = judged.judge_of(&heeler);
     signal(judge, "STOP");
@@ -212,7 +212,7 @@ fn cancelled_run_leaves_nothing() {
 #[test]
 fn killed_run_leaves_nothing() {
     let Some(judged) = JudgedWorld::new("hangs") else { return };
-    // The judge's reference servers run inside its process or below it.
+    // The judge's reference servers run in its own process or in its child processes.
     let mut heeler = judged.start(&["-E", CASES, "--timeout", "60s"]);
     let judge = judged.judge_of(&heeler);
     let below = |pid| children(pid).into_iter().map(|child| child.as_u32());
@@ -295,8 +295,8 @@ fn sample_client_passes_what_its_library_passes() {
     let judge = programs.join("connectconformance");
     let known = concat!("@", env!("CARGO_MANIFEST_DIR"), "/samples/connect-client/known-failing.txt");
     let judge = ["--judge", judge.to_str().unwrap(), "--known-failing", known];
-    // A debug build needs minutes for all cases on a busy machine. docs/guide/connect.md has the command for
-    // all.
+    // On a busy machine, a debug build needs minutes for all cases. docs/guide/connect.md shows the command
+    // for all cases.
     let selected = ["-E", "test(Basic) | test(unexpected-compressed-message)"];
     let words = [&["connect", "run"], &judge[..], &selected, &["--retries", "2", "--"]].concat();
     let world = world();

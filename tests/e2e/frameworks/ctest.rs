@@ -13,14 +13,14 @@ use crate::support::{
 /// Results that both CTest and Heeler report, under the same names: `passed`, `failed` or `skipped`.
 type Results = BTreeMap<String, String>;
 
-/// Results of Heeler that differ on purpose: the test's name and Heeler's result.
+/// Intended differences: the test's name and Heeler's result.
 const DIFFERENT: [(&str, &str); 0] = [];
 
 fn of_ctest(world: &TestWorld, folder: &str) -> Results {
     let report = world.path("ctest.xml");
     let report = report.to_str().unwrap();
     let words = ["--test-dir", folder, "-j4", "--output-junit", report];
-    // CTest's exit code only says that tests have failed.
+    // CTest's exit code says only whether tests failed; the report has the details.
     let ran = world.command(std::process::Command::new("ctest"), &words).output().unwrap();
     let text = std::fs::read_to_string(report).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     let mut reader = Reader::from_str(&text);
@@ -57,7 +57,7 @@ fn of_ctest(world: &TestWorld, folder: &str) -> Results {
     }
 }
 
-/// Returns the tests of a folder as clients see them, by uid.
+/// Returns the listed tests of a directory, by uid.
 fn listed(world: &TestWorld, words: &[&str]) -> BTreeMap<String, Value> {
     let ran = world.run_with_separate_outputs(&[&["list"], words, &["--format", "json"]].concat());
     let nodes: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
@@ -129,7 +129,7 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
     ] {
         assert!(of(uid).contains(text), "{}", of(uid));
     }
-    // Tests of one framework share a process. An argument that selects two tests makes each a separate
+    // Tests of one framework share a process. A CTest argument that selects two tests makes each a separate
     // command.
     let folded = ["unit::Math.Adds", "cases::adds", "cases::adds, twice", "catches_v2::a, b and c"];
     for uid in folded {
@@ -144,7 +144,7 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
         let coded = nodes.keys().find(|uid| uid.ends_with("::skips with a code")).unwrap();
         assert_eq!(ends[coded]["event"], "ignored", "{}", of(coded));
     }
-    // Attached files are reported, those for failures only if the test fails.
+    // Attached files are reported; `ATTACHED_FILES_ON_FAIL` only if the test fails.
     let attached = ["attached", "attached_on_fail"].map(|name| of(&format!("ctest::{name}")));
     assert!(attached[0].contains("attached.txt") && attached[1].contains("of_failure.txt"), "{attached:?}");
     assert!(!of("ctest::attached_on_fail_passes").contains("CMakeCache.txt"));
@@ -180,7 +180,7 @@ fn test_that_the_program_has_no_more_is_an_error() {
     std::fs::copy(&program, world.path("unknown")).unwrap();
     let ran = world.run(&["run", ".", "-E", "Math.Add"]).assert_code(0);
     ran.line_with(&["Skipping", "1 test program that no CTest test runs (name it to run it): unknown"]);
-    // CTest runs the same program and passes a test that does not exist.
+    // CTest passes a test whose filter matches nothing in the same program.
     let ctest = succeed(&mut world.command(std::process::Command::new("ctest"), &[]), "ctest");
     assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));
 }

@@ -88,7 +88,7 @@ fn every_doctest_outcome_is_reported() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Names of `tests/fixtures/doctest/names.cc`, spelled as in uids, in the order of their listing.
+/// Names in `tests/fixtures/doctest/names.cc` as in uids, in the order of their listing.
 const NAMES: [&str; 37] = [
     "plain",
     "PLAIN",
@@ -133,7 +133,8 @@ const NAMES: [&str; 37] = [
 fn nasty_doctest_names_are_selected_exactly() {
     let world = world_with("names");
     let mut server = TestServer::initialized(&world, &["names"]);
-    // Every second name leaves gaps, so no range covers them. The second round runs the other half.
+    // Selecting every second name prevents a range from covering the selection. The second round runs the
+    // other half.
     for first in [0, 1] {
         let selected = uids("names", NAMES.iter().skip(first).step_by(2).copied());
         let wanted: Vec<&str> = selected.iter().map(String::as_str).collect();

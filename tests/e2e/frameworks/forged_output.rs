@@ -1,5 +1,5 @@
-//! Output that imitates GoogleTest's, written by a test, by its forked copy or by another thread. Results are
-//! exactly as good as the process and the framework's report prove.
+//! Output that imitates GoogleTest's, written by a test, by its forked copy or by another thread. Heeler
+//! reports only results that the process and the framework's own report prove.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn bad(books: &CheckedRun) -> BTreeMap<&str, &str> {
     tests.filter(|(_, state)| *state != "passed").collect()
 }
 
-/// Each attack with the test to blame and its state.
+/// Each attack, with the test that must be blamed and its state.
 const CHARGED: [(&str, &str, &str); 12] = [
     ("fork, crash", "Fork.ChildReturnsParentCrashes", "error"),
     ("fork, fail", "Fork.ChildReturnsParentFails", "failed"),
@@ -73,7 +73,8 @@ fn attacking_test_is_charged_in_a_process_of_its_own() {
 
 #[test]
 fn test_that_hangs_while_its_copy_goes_on_is_charged() {
-    // The copy ends all other tests or hangs in the next one. For the framework, the first test never ends.
+    // The forked copy finishes the other tests, or hangs in the next one. In GoogleTest's report, the first
+    // test never ends.
     for attack in ["fork, hang", "fork, hang both"] {
         for isolation in ["", "isolate = true\n"] {
             let limits = format!("timeout = \"3s\"\nstartup-timeout = \"3s\"\n{isolation}");
@@ -86,7 +87,7 @@ fn test_that_hangs_while_its_copy_goes_on_is_charged() {
 
 #[test]
 fn forking_test_is_charged_without_tracing() {
-    // The child has written the framework's report, and the exit has no stack trace.
+    // The child has written GoogleTest's report, and without tracing there is no stack trace of the exit.
     for attack in ["fork, exit 0", "fork, exit 1"] {
         for isolation in ["", "isolate = true\n"] {
             let books = attacked_with(attack, &format!("crash-capture = \"off\"\n{isolation}"));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{fixtures, has_long_forms, world::TestWorld};
 
-/// Ways that the second test can end, with its state in reports.
+/// Ways in which the second test can end, with its state in reports.
 const ENDS: [(&str, &str); 8] = [
     ("pass", "passed"),
     ("fail", "failed"),
@@ -19,10 +19,10 @@ const ENDS: [(&str, &str); 8] = [
     ("hang", "timed-out"),
 ];
 
-/// Kinds of processes: one for all tests, and one for each test.
+/// One process for all tests, and one process per test.
 const PROCESSES: [&[&str]; 2] = [&["-j1", "--no-history"], &["--isolate", "--no-history"]];
 
-/// Other kinds of runs. The second run with a history uses that history to plan.
+/// Other run options. The second run with a history is planned from that history.
 const RUNS: [&[&str]; 5] =
     [&["-j2", "--no-history"], &["-j1"], &["-j1"], &["-j1", "--retries", "1"], &["-j2", "--shuffle=7"]];
 
@@ -72,8 +72,8 @@ fn check(world: &TestWorld, name: &str, options: &[&str], state: &str, what: &st
     assert_eq!(states(world, name, options), expected, "{name}, {what}, {options:?}");
 }
 
-/// Checks every end. The worker handles kinds of processes and runs for all frameworks, so the gate checks
-/// all of them with only one framework for each way to report.
+/// Checks every end. Processes and runs are handled by the worker, independently of the framework. The gate
+/// therefore checks all of their variants with one framework per reporting mechanism only.
 fn check_ends(name: &str) {
     let has_all_runs = has_long_forms() || ["gtest", "json-lines"].contains(&name);
     let processes = if has_all_runs { &PROCESSES[..] } else { &PROCESSES[..1] };
@@ -81,7 +81,7 @@ fn check_ends(name: &str) {
     let world = world_of(name);
     world.env("HEELER_FIXTURE_CHILD", "returns");
     for (end, state) in ENDS {
-        // In Catch2 2, destructors crash.
+        // In Catch2 2, a destructor crashes at `exit`.
         if end == "exit-0" && name == "catch2-v2" {
             continue;
         }
@@ -140,14 +140,14 @@ fn copy_decides_nothing_in_json_lines_stdio() {
     check_ends("json-lines-stdio");
 }
 
-/// Every kind of copy, by its relation to the process and by how it ends.
+/// Kinds of forked or executed children.
 const CHILDREN: [&str; 8] =
     ["double", "detached", "concurrent", "crashes", "leaves", "static", "exec", "silent"];
 
 #[test]
 fn every_kind_of_child_decides_nothing() {
-    // One process for all tests shows most defects. One process for each test is checked in the long form
-    // only, with one framework.
+    // One process for all tests finds most defects. One process per test is checked only in the long form,
+    // with one framework.
     let long: &[_] = if has_long_forms() { &[("doctest", &PROCESSES[..])] } else { &[] };
     for (name, runs) in [("gtest", &PROCESSES[..1])].iter().chain(long) {
         let world = world_of(name);

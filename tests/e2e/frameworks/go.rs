@@ -1,5 +1,5 @@
-//! Go: the fixture packages with every kind of end, parallel tests, and packages as a source. They run with
-//! the current Go and with 1.19, the last version without frames in its reports. A missing version is
+//! Go: fixture packages with every way a test can end, parallel tests, and packages as a source. The tests
+//! run with the current Go and with 1.19, the last version whose reports have no frames. A missing version is
 //! skipped.
 
 use std::{
@@ -77,7 +77,7 @@ fn copy(from: &Path, to: &Path) {
 
 struct GoRun {
     command: FinishedCommand,
-    /// Last event of each test, by its name without its package.
+    /// Last event of each test, by its name without the package.
     ends: BTreeMap<String, Value>,
     program_failures: Vec<Value>,
 }
@@ -145,8 +145,8 @@ const KINDS: [(&str, &str, &str); 31] = [
     ("ExampleAdd", "passed", ""),
     ("ExampleDeref", "failed", "\"expected\":\"5\""),
     ("Example_panics", "exited-early", "panic: in an example, at "),
-    // If reports have no frames, a test can forge reports of other tests. It fails anyway, in one way or
-    // another.
+    // Without frames, a test can forge reports of other tests. The forging test still fails, but the outcome
+    // varies.
     ("TestForges", "failed", "forged"),
 ];
 
@@ -158,8 +158,8 @@ fn every_go_test_has_its_outcome_whatever_ends_its_process() {
         let names: BTreeSet<&str> = run.ends.keys().map(String::as_str).collect();
         assert_eq!(names, KINDS.iter().map(|(name, ..)| *name).collect(), "{}", run.command);
         for (name, outcome, said) in KINDS {
-            // Before Go 1.20, standard error is a separate stream. If several tests end within one read, it
-            // goes to those that did not pass.
+            // Before Go 1.20, standard error is a separate stream. If several tests end within one read, the
+            // text goes to the tests that did not pass.
             let is_shared = !toolchain.is_framed && name == "TestStderr";
             let said = if is_shared { "" } else { said };
             if toolchain.is_framed || name != "TestForges" {
@@ -258,7 +258,7 @@ fn programs_are_built_in_the_state_directory_that_is_named_and_git_ignores_it() 
     let found = run(&world, &words);
     found.assert_outcome("TestReadsBeside", "passed", "");
     assert!(!world.path(".heeler").exists());
-    // A listing and a run share build products; a build with coverage has its own.
+    // Listings and runs share build products; a build with coverage has a separate directory.
     assert_eq!(build_directories(&world.path("state")), listed);
     let has_debug_data = |directory: &Path| {
         let program = fs::read(directory.join("0/unit.test")).unwrap();
@@ -279,7 +279,7 @@ fn programs_are_built_where_nobody_else_could_put_them() {
     let own = build_directories(&world.path(".heeler"));
     list();
     assert_eq!(build_directories(&world.path(".heeler")), own);
-    // Simulates another user, or the same user on another machine, who shares the directory.
+    // Simulates another user who shares the directory, or the same user on another machine.
     fs::create_dir(world.path("home2")).unwrap();
     world.env("HOME", world.path("home2").to_str().unwrap());
     list();
@@ -311,7 +311,7 @@ fn package_that_does_not_compile_is_one_error_and_the_others_run() {
         }
         ran.assert_stdout("2 passed");
         ran.assert_stdout("3 programs outside any test");
-        // No package that can be built remains.
+        // No package is left that can be built.
         let alone = world.run(&["run", "--go", "./broken"]).assert_code(4);
         alone.assert_stdout("undefined: undefinedFunction");
         alone.assert_stdout("heeler.test/fixtures/broken could not be built");

@@ -19,7 +19,7 @@ pub(crate) fn check_expected(books: &CheckedRun, suite: &str, expected: &[Expect
         let uid = format!("{suite}::{}", one.name);
         let node = books.test(&uid);
         assert_eq!(books.state(&uid), one.state, "{node:#}");
-        // A leaked process is attributed to its test only if the batch happens to contain no other test.
+        // A leaked process can be attributed to its test only if that test was alone in its batch.
         let kind = node["outcome-kind"].as_str().unwrap_or_default();
         assert!(kind == one.kind || (kind == "leaky" && one.name == "Leak.Child"), "{node:#}");
         assert!(books.message(&uid).contains(one.message), "{node:#}");

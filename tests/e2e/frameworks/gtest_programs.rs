@@ -1,5 +1,5 @@
-//! Unusual GoogleTest programs: several tests of the same name, a check that all tests run, and output before
-//! the listing.
+//! Unusual GoogleTest programs: several tests with the same name, a program that checks that all its tests
+//! ran, and output before the listing.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
 
@@ -58,7 +58,7 @@ fn whole_program_runs_without_filter() {
 
 #[test]
 fn program_that_reads_flags_by_abseil_and_crashes_after_its_listing_is_listed() {
-    // The first listing writes no file, because Abseil does not know `--gtest_flagfile`.
+    // The first listing does not write the file, because Abseil does not support `--gtest_flagfile`.
     let script = r#"#!/bin/sh
 for word; do
     case $word in --gtest_output=xml:*) file=${word#--gtest_output=xml:} ;; esac

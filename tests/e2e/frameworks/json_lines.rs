@@ -1,4 +1,4 @@
-//! Programs that report as JSON lines, in a dialogue of several batches. The fake plays them, both on a
+//! Programs that report as JSON lines and run several batches in one process. The fake simulates them, on a
 //! separate channel and on standard input and output.
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +23,7 @@ struct FakeRun {
     log: Vec<String>,
 }
 
-/// Runs all tests of a fake with these names and these settings of the default profile.
+/// Runs all tests of a fake with these test names and these settings of the default profile.
 fn run_named(role: &str, settings: &str, names: &[String]) -> FakeRun {
     let world = TestWorld::new();
     world.note_starts();
@@ -51,7 +51,7 @@ fn run_fake(role: &str) -> FakeRun {
     run_named(role, "", &all_names())
 }
 
-/// Returns the batch number and the process of each test that reported them.
+/// Returns the batch number and the process id that each test reported.
 fn batches(run: &FakeRun) -> HashMap<String, (u32, u32)> {
     let read = |name: String| {
         let part = run.books.test(&format!("fake::{name}"))["heeler.parts"][0]["name"].as_str()?.to_owned();
@@ -76,7 +76,7 @@ fn assert_states(run: &FakeRun, of_t20: &str) {
 #[test]
 fn one_process_runs_several_requested_batches() {
     for role in ["json-lines", "json-lines-stdio"] {
-        // With one worker, each process gets many tests, however busy the machine is.
+        // With one worker, each process gets many tests even on a busy machine.
         let run = run_named(role, "jobs = 1", &all_names());
         assert_states(&run, "passed");
         let batches = batches(&run);
@@ -120,7 +120,7 @@ fn death_in_a_dialogue_is_named_and_the_rest_runs_on() {
         let crashed = run.books.test("fake::t20");
         assert_eq!(crashed["heeler.signal"], "SIGABRT", "{crashed:#}");
         let batches = batches(&run);
-        // The tests after it in its batch ran in another process.
+        // Later tests of the same batch ran in another process.
         assert_ne!(batches["t19"].1, batches["t21"].1, "{batches:?}");
         run.books.assert_no_program_failures();
     }
@@ -159,7 +159,7 @@ fn garbage_between_reports_is_output_and_a_wrong_report_fails_the_program() {
 fn process_that_closes_its_input_is_replaced() {
     let run = run_fake("json-lines-stdio-closes-input");
     assert_states(&run, "passed");
-    // No process of this program runs a second batch.
+    // A process of this program runs only one batch.
     let batches = batches(&run);
     assert!(batches.values().all(|(batch, _)| *batch == 1) && run.pids.len() >= 4, "{batches:?}");
 }
@@ -183,8 +183,7 @@ fn process_that_does_not_read_its_request_is_ended() {
     let said = "the process did not read its next request within ";
     assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);
     let states: Vec<_> = names.iter().map(|name| run.books.state(&format!("fake::{name}"))).collect();
-    // Each process has exactly one test without its own result: the one that began before its request was
-    // read.
+    // In each process, exactly one test times out: the test that began before its request was read.
     assert!(states.iter().all(|state| ["passed", "timed-out"].contains(state)), "{states:?}");
     let unread = states.iter().filter(|state| **state == "timed-out").count();
     assert!((1..=4).contains(&unread), "{states:?}");
@@ -212,7 +211,7 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
             let expected = if name == "t20" { of_t20 } else { "passed" };
             assert_eq!(run.books.state(&uid), expected, "{:#}", run.books.test(&uid));
         }
-        // The process died, whichever test killed it.
+        // The death of the process is a program failure, whichever test caused it.
         let message = run.books.programs["fake"]["error.message"].as_str().unwrap();
         assert!(
             message.contains("the process died of SIGABRT while ")
@@ -222,7 +221,7 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
     }
 }
 
-/// Returns a shell program that reports to `reports` and whose only test runs a command.
+/// Returns a shell program that writes reports to `reports`. Its only test passes if `test` succeeds.
 fn shell_adapter(reports: &str, test: &str) -> String {
     format!(
         "#!/bin/sh\nreport() {{ printf '\\036%s\\n' \"$1\"{reports}; }}\n\

@@ -1,5 +1,5 @@
-//! `heeler check-adapter`: the example adapters keep every rule. For each of many broken adapters, the check
-//! names exactly the broken rule.
+//! `heeler check-adapter`: the example adapters follow every rule, and for each of many broken adapters, the
+//! check names exactly the broken rule.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{fixtures::fixtures, has_long_forms, world::TestWorld};
 
-/// Faults of the fixture, with the rule that each breaks.
+/// Faults of the fixture, each with the rule that it breaks.
 const FAULTS: [(&str, &str); 25] = [
     ("exits-at-once", "start"),
     ("works-alone", "two-processes"),
@@ -35,7 +35,7 @@ const FAULTS: [(&str, &str); 25] = [
     ("fences-one-output", "fence"),
     ("exits-with-3", "stop"),
 ];
-/// Faults, with their rules, that make the check wait until its timeout.
+/// Faults that make the check wait until its timeout, each with the rule that it breaks.
 const SILENT_FAULTS: [(&str, &str); 8] = [
     ("writes-elsewhere", "carrier"),
     ("writes-late", "at-once"),
@@ -46,9 +46,9 @@ const SILENT_FAULTS: [(&str, &str); 8] = [
     ("no-done", "done"),
     ("outlives-its-requests", "end-of-input"),
 ];
-/// A timeout that no answer reaches, even on a busy machine.
+/// A timeout that is never reached, even on a busy machine.
 const LONG_LIMIT: &str = "300s";
-/// A timeout that the check reaches; long enough for the answers that do arrive.
+/// A timeout that the check reaches, but long enough for the messages that do arrive.
 const SHORT_LIMIT: &str = "30s";
 
 /// Results of a check, by rule, and its output.
@@ -87,7 +87,7 @@ fn check_fault(framework: &str, limit: &str, (fault, rule): (&str, &str)) {
     assert!(section.starts_with("docs/frameworks/json-lines.md#"), "{section}");
 }
 
-/// Checks faults in parallel, because a check mostly waits.
+/// Checks faults in parallel, because each check mostly waits.
 fn check_faults(
     framework: &str,
     limit: &str,
@@ -107,8 +107,8 @@ fn check_adapter_names_exactly_the_rule_that_is_broken_on_the_channel() {
 
 #[test]
 fn check_adapter_names_exactly_the_rule_that_is_broken_on_standard_streams() {
-    // Only the channel has fences. The same code judges both carriers, so a third of the faults is enough in
-    // the gate.
+    // Only the channel has fences. The same code checks both transports, so a third of the faults is enough
+    // in the gate.
     let faults = FAULTS.into_iter().filter(|(_, rule)| *rule != "fence");
     let faults = faults.step_by(if has_long_forms() { 1 } else { 3 });
     check_faults("json-lines-stdio", LONG_LIMIT, faults);

@@ -1,4 +1,4 @@
-//! The example adapters, run as a user would: one test kills its process, and one exits.
+//! The example adapters, run as a user would run them: one test kills its process, and one exits.
 
 use std::collections::BTreeSet;
 

@@ -32,7 +32,7 @@ fn case_names(report: &str) -> CaseNames {
     }
 }
 
-/// Returns the names that the framework's own tool writes. Its exit code does not matter.
+/// Returns the names in the report of the framework's own tool, whose exit code is ignored.
 #[track_caller]
 fn names_of_tool(world: &TestWorld, program: &Path, words: &[&str]) -> CaseNames {
     let ran = world.command(Command::new(program), words).output().unwrap();
@@ -40,7 +40,8 @@ fn names_of_tool(world: &TestWorld, program: &Path, words: &[&str]) -> CaseNames
     case_names(&text.unwrap_or_else(|error| panic!("{error}: {ran:?}")))
 }
 
-/// Returns the names in Heeler's report, both live and from the record of the run.
+/// Returns the names in Heeler's report, after checking that the live report and the recorded run's report
+/// agree.
 #[track_caller]
 fn names_of_heeler(world: &TestWorld, format: &str, words: &[&str]) -> CaseNames {
     let report = format!("{format}=ours.xml");
@@ -93,7 +94,7 @@ fn catch2_cases_have_its_names() {
     }
 }
 
-/// Checks a framework whose report has only the parts of a test that has parts.
+/// Checks a framework whose report lists a test's parts instead of the test.
 #[track_caller]
 fn check_with_parts(world: &TestWorld, theirs: &CaseNames) {
     let ours = names_of_heeler(world, "junit", &["reports"]);

@@ -1,5 +1,5 @@
-//! Programs that crash while they list their tests. A complete listing is valid, and the crash is a failure
-//! of the program.
+//! Programs that crash while they list their tests. A complete listing is still used, and the crash is a
+//! program failure.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Servers of the Model Context Protocol: a hostile server for both eras, and servers built on real
+//! Servers of the Model Context Protocol: a hostile server for both protocol eras, and servers built on real
 //! libraries.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
@@ -19,10 +19,10 @@ pub(super) fn server(words: &str) -> String {
     format!("python3 {} {words}", mcp_server().display())
 }
 
-/// A finished run of servers.
+/// A finished run of MCP servers.
 struct ServerRun {
     command: FinishedCommand,
-    /// Uids of the tests, in the order of their ends.
+    /// Uids of the tests, in the order in which they ended.
     order: Vec<String>,
     /// Last event of each test, by its uid.
     ends: BTreeMap<String, Value>,
@@ -126,11 +126,11 @@ fn tool_that_ends_badly_costs_itself_alone() {
     let wrong_id = run.end("hostile.k-wrong-id")["stdout"].as_str().unwrap();
     assert!(wrong_id.contains("unexpected response to request \"2\""), "{wrong_id}");
     let junit = world.read("junit.xml");
-    // The server's second answer contradicts its first, which is a failure of the server.
+    // The server's second listing contradicts its first, which is a failure of the server.
     assert_eq!(junit.matches("<testcase").count(), 16, "{junit}");
     run.command.assert_code(2);
 
-    // The history contains the results. A rerun runs the failed tests on the same server.
+    // Results are in the history. A rerun runs the failed tests on the same server.
     let rerun = ServerRun::read(world.run(&["run", "--rerun", "failed", "--format", "json"]).assert_code(2));
     let failed: Vec<_> = run.ends.values().filter(|end| end["outcome"] != "passed").collect();
     assert_eq!((rerun.ends.len(), failed.len()), (9, 9), "{}", rerun.command);
@@ -168,7 +168,7 @@ fn tool_that_times_out_is_cancelled_and_its_answer_dropped() {
     let world = world();
     let notes = world.path("notes");
     let command = server(&format!("hostile legacy notes={}", notes.display()));
-    // The grace period is longer than the tool needs.
+    // The grace period is longer than the tool needs to finish.
     world.write("heeler.toml", "[profile.default]\ngrace-period = \"10s\"\ncrash-capture = \"off\"\n");
     let run = run_in(&world, &command, &["-E", "test(/g-late|m-last/)"]);
     run.assert_outcome("hostile.g-late", "timed-out", "timed out after 0.3 s");
@@ -249,7 +249,7 @@ fn suite_of_the_configuration_gives_arguments() {
     run.assert_outcome("arguments.given", "passed", "");
     run.assert_outcome("arguments.missing", "failed", "echo is 'no'");
     assert_eq!(run.ends.len(), 3, "{}", run.command);
-    // The same server, configured as a program with arguments.
+    // Configure the same server as a program with arguments.
     let words = server.split(' ').collect::<Vec<_>>();
     let python = world.run_with_separate_outputs(&["list", "--format", "names"]);
     assert!(python.stdout.contains("server::mcp.test.arguments.given"), "{python}");
@@ -282,7 +282,7 @@ fn several_servers_are_several_suites() {
     assert!(listed.stdout.contains("server#2::mcp.test.custom.only"), "{listed}");
 }
 
-/// Runs a library's server. All of these servers have the same tools.
+/// Runs a server built on a library. All these servers have the same tools.
 #[track_caller]
 fn check_library(command: &str, suite: &str, throws: &str) {
     let world = world();
@@ -357,7 +357,7 @@ fn server_of_the_rust_library() {
     check_library(&command, "heeler-rmcp-peer", "answered with error -32603: a bug");
 }
 
-/// Runs the tests of an HTTP server, directly and behind the filter.
+/// Runs the tests of an HTTP server, directly and through the filter.
 #[track_caller]
 fn check_library_over_http(command: &str, throws: &str) {
     let world = world();
@@ -405,7 +405,7 @@ fn server_of_the_rust_library_over_http() {
 
 #[test]
 fn server_over_http_that_is_killed_fails_its_tool_and_those_after_it() {
-    // The timing decides whether the client has already received the response's head.
+    // Any of these errors may occur, depending on whether the client had received the response's head.
     let broken = ["connection closed before message completed", "the event stream broke", "Connection reset"];
     for (generation, script) in [(1, "sdk1.py"), (2, "sdk2.py")] {
         let world = world();
@@ -420,7 +420,7 @@ fn server_over_http_that_is_killed_fails_its_tool_and_those_after_it() {
             ("tools.fails", "failed", "expected 2 templates, got 1"),
             ("tools.throws", "failed", "answered with an error"),
             ("custom.aborts", "failed", ""),
-            // A process that is being killed may still reset connections to its address.
+            // While the killed process exits, connections may be reset instead of refused.
             ("custom.hangs", "failed", "Connection re"),
             ("custom.last", "failed", "Connection re"),
         ];

@@ -1,4 +1,4 @@
-//! Real test programs of each framework.
+//! Real test programs of each supported framework.
 
 mod attached_files;
 mod boost;

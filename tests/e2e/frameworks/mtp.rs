@@ -1,5 +1,5 @@
-//! Applications of Microsoft Testing Platform: a server with a switch for each quirk of real servers, and
-//! Heeler itself.
+//! Applications of Microsoft Testing Platform: a fake server with a switch for each quirk of real servers,
+//! and Heeler itself as the application.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -49,7 +49,7 @@ pub(super) fn run_in(world: &TestWorld, command: &str, more: &[&str]) -> Applica
     ApplicationRun::read(world.run(&words))
 }
 
-/// A server's quirk, and the results that differ because of it.
+/// A server quirk, and the results that differ because of it.
 struct Quirk {
     name: &'static str,
     differences: &'static [(&'static str, &'static str)],
@@ -59,7 +59,7 @@ const fn quirk(name: &'static str, differences: &'static [(&'static str, &'stati
     Quirk { name, differences }
 }
 
-/// Runs a server with each quirk. Without quirks, five of its six tests pass and the last one fails.
+/// Runs a server with each quirk. By default, five of its six tests pass and the last one fails.
 fn check(quirks: &[Quirk]) {
     for Quirk { name, differences } in quirks {
         let world = TestWorld::new();
@@ -134,7 +134,7 @@ fn test_that_the_framework_leaves_out_is_named() {
     check(&[
         quirk("never-run", &[("t1", "not-run")]),
         quirk("explicit", &[("t1", "not-run")]),
-        // Only the process that listed the tests knows its random ids; another process has different ones.
+        // The ids are random in each process, so only the process that listed the tests can run them.
         quirk("random-uid", &[]),
         quirk("refuses-one-name", &[("t2", "not-run")]),
         quirk("error-code-zero", NONE_RUN),
@@ -187,7 +187,7 @@ fn application_that_dies_before_it_connects_is_an_error() {
     ran.assert_code(4);
 }
 
-/// Runs a server that reports its tests one by one, with these variables. Every test must have an end.
+/// Runs a server that reports its tests one by one, with these variables set. Every test must end.
 fn run_with_kill(variables: &[(&str, &str)]) -> ApplicationRun {
     let world = TestWorld::new();
     for (name, value) in variables {
@@ -208,7 +208,7 @@ fn run_with_kill(variables: &[(&str, &str)]) -> ApplicationRun {
 
 #[test]
 fn application_that_is_killed_at_any_message_costs_one_test_at_most() {
-    // Nine messages: one for each of six tests, the telemetry, the completion and the response.
+    // Nine messages: six tests, the telemetry, the completion and the response.
     for message in 0..9 {
         let number = message.to_string();
         let mut variables = vec![("APPLICATION_DIES_AFTER", number.as_str())];
@@ -258,7 +258,7 @@ fn successes(run: &ApplicationRun) -> BTreeMap<String, bool> {
     of.collect()
 }
 
-// The inner Heeler sets no timeout for its hanging test.
+// Excludes the hanging test, because the inner Heeler does not set a timeout.
 const ENDING: [&str; 2] = ["-E", "not test(Hang)"];
 
 #[test]
@@ -281,14 +281,15 @@ fn heeler_below_heeler_gives_the_same_results_whatever_is_killed_in_it() {
     {
         let points = world.path(&format!("points-{}", fault.replace([':', '.'], "-")));
         std::fs::create_dir(&points).unwrap();
-        // The outer Heeler's variables do not reach its test processes.
+        // Test processes do not inherit the outer Heeler's fault variables, so the command sets them for the
+        // inner one.
         let heeler = crate::support::heeler();
         let variables = format!("HEELER_FAIL={fault}:kill HEELER_FAIL_ONCE={}", points.display());
         let below = run_in(&world, &format!("env {variables} {} ./kinds", heeler.display()), &ENDING);
         assert!(std::fs::read_dir(&points).unwrap().next().is_some(), "{fault} was not reached");
         let (found, expected) = (successes(&below), successes(&direct));
         assert_eq!(found.len(), expected.len(), "{fault}\n{}", below.command);
-        // A test whose process the guard has left may be reported as lost. No result may become better.
+        // The inner Heeler may report a test as lost if its guard dies. A failed test must never pass.
         let differ: Vec<_> = expected.iter().filter(|(name, is_good)| found[*name] != **is_good).collect();
         assert!(differ.iter().all(|(_, is_good)| **is_good), "{fault}: {differ:?}\n{}", below.command);
         assert!(differ.len() <= 1, "{fault}: {differ:?}\n{}", below.command);

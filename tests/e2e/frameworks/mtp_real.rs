@@ -13,12 +13,12 @@ use crate::support::{
     world::{TestWorld, run_with_separate_outputs},
 };
 
-/// Returns the directory of the built applications and their runtime, which `scripts/test` sets.
+/// Returns the directory of the built applications and their runtime. `scripts/test` sets the variable.
 fn real_applications() -> Option<PathBuf> {
     requirement::directory_of("HEELER_MTP_APPLICATIONS", "applications of Microsoft Testing Platform")
 }
 
-/// Returns an application's program: for `ms-suite`, it is `apps/ms-suite/MsSuite`.
+/// Returns an application's program: `apps/ms-suite/MsSuite` for `ms-suite`.
 fn program(applications: &Path, name: &str) -> PathBuf {
     let (kind, part) = name.split_once('-').unwrap();
     let capitals = |word: &str| word[..1].to_uppercase() + &word[1..];
@@ -41,7 +41,8 @@ fn run_real(applications: &Path, name: &str, variables: &[(&str, &str)], more: &
 /// Outcomes of tests, by the [`key`] of their display names.
 type Outcomes = BTreeMap<String, Vec<String>>;
 
-/// Returns the letters and digits of a display name, without its type and its number among equal names.
+/// Returns the letters and digits of a display name, without the type and without the number that
+/// distinguishes equal names.
 fn key(name: &str) -> String {
     let name = match name.rsplit_once(" #") {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -60,8 +61,8 @@ fn key(name: &str) -> String {
     shown.chars().filter(|one| one.is_alphanumeric()).collect()
 }
 
-/// Runs an application on its console; returns the printed outcome of each test. The last try of a test
-/// counts. A failing clean-up turns the outcome of a passed test into a failure.
+/// Runs an application on the console; returns the printed outcome of each test's last try. A failing
+/// clean-up turns a passed test into a failed one.
 fn console_run(applications: &Path, name: &str) -> Outcomes {
     let world = world(applications, &[]);
     let command = world.command(
@@ -72,7 +73,7 @@ fn console_run(applications: &Path, name: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     let mut cleaned = Vec::new();
     for line in printed.lines() {
-        // A test that writes past the console may leave an unfinished line.
+        // A test that writes directly to the descriptor may leave an unfinished line before the outcome.
         let begins = ["passed", "failed", "skipped"].map(|outcome| line.find(&format!("{outcome} XuSuite.")));
         let line = &line[begins.into_iter().flatten().min().unwrap_or(0)..];
         let Some((outcome, rest)) = line.split_once(' ') else { continue };
@@ -84,7 +85,7 @@ fn console_run(applications: &Path, name: &str) -> Outcomes {
         if let Some(of) = test.strip_prefix("[Test Class Cleanup Failure (") {
             cleaned.push(key(of.trim_end_matches([')', ']'])));
         } else if test.ends_with(" ClassCleanup]") {
-            // This clean-up belongs to the last test of the class.
+            // The failing clean-up belongs to the last test of the class.
             cleaned.push("Two".to_owned());
         } else if let Some(test) = test.strip_prefix("(try ") {
             outcomes.insert(key(test.split_once(' ').unwrap().1), vec![outcome.to_owned()]);
@@ -100,14 +101,14 @@ fn console_run(applications: &Path, name: &str) -> Outcomes {
     outcomes
 }
 
-/// Returns the outcome of several rows that are one test.
+/// Returns the combined outcome of several data rows that Heeler reports as one test.
 fn fold(ends: &[String]) -> Vec<String> {
     let worst = ["failed", "passed", "skipped"].into_iter().find(|one| ends.iter().any(|end| end == one));
     worst.map(str::to_owned).into_iter().collect()
 }
 
-/// Tests that their frameworks do not run if selected together with others: names with quotation marks or
-/// control characters, ids with random numbers, a row whose id another row shares, and explicit tests.
+/// Tests that their frameworks do not run when selected together with others: names with quotation marks or
+/// control characters, random ids, duplicate row ids, and explicit tests.
 const LOST: [&str; 8] = [
     "NuSuite.Rows.FromData(\"with",
     "NuSuite.Rows.NastyRows(\"with",
@@ -119,7 +120,7 @@ const LOST: [&str; 8] = [
     "XuSuite.Outcomes.ExplicitOne",
 ];
 
-/// Compares a run with the console's results, test by test.
+/// Compares each test's result with its outcome on the console.
 fn assert_equal_to_console(applications: &Path, name: &str) {
     let mut console = console_run(applications, name);
     assert!(console.len() > 80, "{console:?}");
@@ -130,11 +131,11 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         let is_lost = LOST.iter().any(|lost| test.starts_with(lost));
         assert!(outcome != "not-run" || is_lost, "{test} was not run\n{}", run.command);
         let of = key(test);
-        // Random tests have a new name in each run.
+        // These tests have a different name in each run.
         if of.starts_with("Random") {
             continue;
         }
-        // Rows that become known only at run time are one test.
+        // Rows that exist only at run time are one test.
         if !console.contains_key(&of) {
             let rows: Vec<String> = console.keys().filter(|row| row.starts_with(&of)).cloned().collect();
             let ends: Vec<String> = rows.iter().filter_map(|row| console.remove(row)).flatten().collect();
@@ -142,14 +143,15 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         }
         let expected = console.get_mut(&of).unwrap();
         if outcome == "not-run" {
-            // The platform loses this test in a selection. The console runs all tests, so it has an outcome.
+            // The platform drops this test from a selection. The console runs all tests, so it has an outcome
+            // there.
             assert!(expected.pop().is_some(), "{test}");
             continue;
         }
         own.entry(of).or_default().push(outcome.to_owned());
     }
     console.retain(|_, ends| !ends.is_empty());
-    // A clean-up that fails for a class fails the test that ended last, and MSTest runs tests in any order.
+    // A failing class clean-up fails the test that ended last, and MSTest's order is arbitrary.
     if name == "ms-suite" {
         for outcomes in [&mut console, &mut own] {
             let ends = outcomes.remove("Two").unwrap_or_default();
@@ -158,14 +160,14 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
     }
     for (of, ends) in &mut own {
         let Some(expected) = console.remove(of) else {
-            // Output that a test writes past the console may cut the row of a test beside it.
+            // Output written directly to the descriptor may split another test's line.
             assert!(name == "xu-suite" && of.starts_with("Writes"), "the console has no {of}: {ends:?}");
             continue;
         };
         let mut expected = if expected.len() > ends.len() { fold(&expected) } else { expected };
         ends.sort();
         expected.sort();
-        // MSTest's console shows a test as passed if its row is written before the clean-up fails.
+        // MSTest's console shows a test as passed if its line is printed before the clean-up fails.
         let failed = |ends: &[String]| ends.iter().filter(|end| *end == "failed").count();
         if name == "ms-suite" && of == "One" && failed(ends) == failed(&expected) + 1 {
             expected.pop();
@@ -173,8 +175,8 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         }
         assert_eq!(*ends, expected, "{of} of {name}\n{}", run.command);
     }
-    // Two rows that share an id are one test. A clean-up that fails after its test's timeout is a separate
-    // row on the console, if it fails before the process ends.
+    // Rows with the same id are one test. If a clean-up fails after its test timed out, the console prints a
+    // separate line, unless the process ends first.
     let is_row_of_console =
         |of: &str| of == "twin" || of.starts_with("Random") || of.starts_with("TestCleanupFailure");
     console.retain(|of, _| !is_row_of_console(of));
@@ -199,7 +201,7 @@ fn xunit_suite_gives_what_its_console_run_gives() {
     assert_equal_to_console(&applications, "xu-suite");
 }
 
-/// Tests that die, with their outcomes. The runtime turns `Segfault` into an exception.
+/// Tests that kill their process, with their outcomes. The .NET runtime turns `Segfault` into an exception.
 const DEATHS: [(&str, &str); 11] = [
     ("FailFast", "crashed"),
     ("StackOverflow", "crashed"),
@@ -214,7 +216,7 @@ const DEATHS: [(&str, &str); 11] = [
     ("Segfault", "failed"),
 ];
 
-/// Tests that hang, and one that leaves a child process holding the outputs.
+/// Tests that hang, and one that leaves a child process with the outputs open.
 const HANGS: [(&str, &str); 5] = [
     ("Sleeps", "timed-out"),
     ("Spins", "timed-out"),
@@ -223,8 +225,8 @@ const HANGS: [(&str, &str); 5] = [
     ("LeavesChild", "passed"),
 ];
 
-/// Returns an application's dangerous tests. The gate runs one MSTest test for each way to end, and fewer
-/// tests of the others, because all three use the same platform to report tests.
+/// Returns an application's dangerous tests. The gate runs one MSTest test for each way to end and fewer
+/// tests of the other frameworks, because all three report through the same platform.
 fn armed(name: &str, all: &'static [(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
     let is_there = |(test, _): &&(&str, &str)| match name {
         _ if has_long_forms() => true,
@@ -234,10 +236,10 @@ fn armed(name: &str, all: &'static [(&'static str, &'static str)]) -> Vec<(&'sta
     all.iter().filter(is_there).copied().collect()
 }
 
-/// Runs dangerous tests of a class together with ten harmless ones.
+/// Runs the dangerous tests of a class together with ten harmless tests.
 fn run_armed(name: &str, class: &str, outcomes: &[(&str, &str)], limit: &str) -> Option<ApplicationRun> {
     let applications = real_applications()?;
-    // `HugeOutput` is left out, because it takes long on a busy machine.
+    // `HugeOutput` takes too long on a busy machine.
     let tests = outcomes.iter().map(|(test, _)| format!(" | test(Hazards.{class}.{test})"));
     let filter = format!("(test(Batches.T0){}) & not test(HugeOutput)", tests.collect::<String>());
     let run = run_real(&applications, name, &[("SUITE_DANGER", "1")], &["--timeout", limit, "-E", &filter]);
@@ -334,8 +336,8 @@ fn processes_run_one_batch_after_the_other() {
         world.write("start.sh", &text);
         let run = run_in(&world, &format!("sh {}", script.display()), &["-j2"]);
         assert_eq!(run.counts().get("passed"), Some(&2000), "{name}\n{}", run.command);
-        // Each slot has one process, and the first of them has also listed the tests. The second starts only
-        // if the first results are late.
+        // Each slot has one process. The first process also lists the tests; the second starts only if the
+        // first results are late.
         let starts = std::fs::read_to_string(starts).unwrap().lines().count();
         assert!((1..=2).contains(&starts), "{name}: {starts} processes\n{}", run.command);
     }

@@ -1,5 +1,5 @@
-//! Applications of Microsoft Testing Platform whose process lists the tests, waits, and then runs some of
-//! them.
+//! Applications of Microsoft Testing Platform: the process that lists the tests waits and then runs its first
+//! lease.
 
 use super::mtp::{ApplicationRun, run_in};
 use crate::support::{fixtures::fixtures, world::TestWorld};
@@ -11,7 +11,7 @@ struct ApplicationStart {
     directory: String,
 }
 
-/// Writes a script that starts an application with this quirk and records each start; returns the command.
+/// Writes a script that records each start and runs an application with this quirk; returns the command.
 fn noted_application(world: &TestWorld, quirk: &str) -> String {
     let text = format!(
         "#!/bin/sh\necho \"$HEELER_RUN_ID $TEST_TMPDIR\" >> {}\nexec python3 {} {quirk} \"$@\"\n",
@@ -30,7 +30,7 @@ fn starts(world: &TestWorld) -> Vec<ApplicationStart> {
     world.read("starts").lines().map(read).collect()
 }
 
-/// Runs an application with this quirk; checks the results of all six tests.
+/// Runs an application with this quirk; checks the results of all six tests; returns the starts.
 fn run_noted(quirk: &str, configuration: &str, more: &[&str]) -> (Vec<ApplicationStart>, ApplicationRun) {
     let world = TestWorld::new();
     world.write("heeler.toml", configuration);
@@ -55,8 +55,8 @@ fn process_that_has_listed_the_tests_runs_them() {
 #[test]
 fn process_that_ends_while_it_waits_is_replaced() {
     let (starts, run) = run_noted("exits-after-listing", "", &["-j1"]);
-    // If Heeler notices the process's end only after it requested tests, it runs the tests that might have
-    // been running apart from the others.
+    // If Heeler notices the exit only after requesting tests, it reruns the tests that may have been running
+    // separately from the others.
     assert!((2..=3).contains(&starts.len()), "{}", run.command);
     assert_eq!(starts[0].run, starts[1].run, "both know the run");
 }

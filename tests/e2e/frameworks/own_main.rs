@@ -1,4 +1,4 @@
-//! Programs with their own `main`, which sets an order, chooses tests or changes the exit code. Results still
+//! Programs with their own `main` that sets the order, selects tests or changes the exit code. Results still
 //! belong to the right tests, and running an unselected test is an error.
 
 use std::{collections::BTreeMap, os::unix::fs::symlink, path::Path};
@@ -23,7 +23,8 @@ const CATCH2: [(&str, &str); 6] = [
 const DOCTEST: [(&str, &str); 5] =
     [("first", "passed"), ("fails", "failed"), ("off", "skipped"), ("list", "passed"), ("last", "passed")];
 
-/// Random orders differ between processes; one of them may be sorted by chance.
+/// Two processes have different random orders. Several attempts are needed because an order may be sorted by
+/// chance.
 const ATTEMPTS: usize = 3;
 
 fn world_of(program: &Path) -> TestWorld {
@@ -134,7 +135,7 @@ fn program_of_catch2_with_hundreds_of_tests_is_listed() {
             let books = server.finish(&run, &uids("program", all));
             assert!(names.iter().all(|name| books.state(&format!("program::{name}")) == "passed"));
             assert_eq!(books.state("program::fails"), "failed");
-            // Heeler does not believe a `main` that drops the result.
+            // A `main` that discards Catch2's result is a program failure.
             assert_eq!(books.programs.is_empty(), code.is_empty(), "{books:#?}");
             assert_eq!(server.exit(), Some(0));
         }

@@ -1,5 +1,5 @@
-//! Compares the plain runner, a build without default features, with the whole program: each framework's
-//! sample suite ends the same in both. Skipped if `.ci/run` has not built the plain runner (`HEELER_PLAIN`).
+//! Compares the plain runner, a build without default features, with the full program: every sample suite has
+//! the same results in both. Skipped if `.ci/run` has not built the plain runner (`HEELER_PLAIN`).
 
 use std::{collections::BTreeMap, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
-/// One test of most suites hangs. The timeout is long because a busy machine may take seconds to start a
+/// Most suites have a test that hangs. The timeout is long because a busy machine may take seconds to start a
 /// process.
 const SETTINGS: &str = "[profile.default]\ntimeout = \"4s\"\ngrace-period = \"200ms\"\n";
 
@@ -38,7 +38,7 @@ fn compare(world: &TestWorld, words: &[&str]) -> Option<FinishedCommand> {
     Some(ran)
 }
 
-/// Compares both programs' runs of one test program.
+/// Compares the results of both programs for one test program.
 fn compare_program(program: &Path) -> Option<FinishedCommand> {
     let world = TestWorld::new();
     symlink(program, world.path("kinds")).unwrap();

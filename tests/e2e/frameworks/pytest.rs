@@ -1,4 +1,4 @@
-//! pytest: the fixture suite with every kind of end, its output, listings and coverage. Skipped if
+//! pytest: a fixture suite with every way a test can end, its output, listings and coverage. Skipped if
 //! `scripts/test` could not install pytest.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::support::{
 pub(super) const SETTINGS: &str =
     "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
-/// Returns the interpreter in `HEELER_PYTEST`, or else the one with the newest pytest.
+/// Returns the interpreter in `HEELER_PYTEST`, or by default the one with the newest pytest.
 pub(crate) fn python() -> Option<PathBuf> {
     let chosen = std::env::var_os("HEELER_PYTEST").map(PathBuf::from);
     chosen.or_else(|| installed_python("pytest"))
@@ -30,13 +30,13 @@ fn oldest_python() -> Option<PathBuf> {
     std::env::var_os("HEELER_PYTEST").map_or_else(|| installed_python("pytest-oldest"), |_| None)
 }
 
-/// Returns the interpreter of [`python`], and in the long form also the one with the oldest pytest.
+/// Returns the interpreter from [`python`]; in the long form, also the one with the oldest pytest.
 pub(super) fn pythons() -> Vec<PathBuf> {
     let oldest = if has_long_forms() { oldest_python() } else { None };
     oldest.into_iter().chain(python()).collect()
 }
 
-/// Returns the interpreter of an environment that `scripts/test` installs.
+/// Returns the interpreter of an environment that `scripts/test` has installed.
 fn installed_python(name: &str) -> Option<PathBuf> {
     let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let is_installed = environment.join("installed").exists();
@@ -304,7 +304,7 @@ fn version_that_is_too_old_is_one_error_that_names_the_oldest() {
     ] {
         let version = if module == "pytest" { "7.2.1" } else { "1.0.0" };
         let world = world(&["test_shared.py", "conftest.py"]);
-        // pytest loads this module before Heeler's plugin.
+        // `-p early` makes pytest load this module before Heeler's plugin.
         world.write("early.py", &format!("import {module}\n{module}.__version__ = '{version}'\n"));
         let words = ["run", "--pytest", ".", "--python", python.to_str().unwrap(), "--", "-p", "early"];
         let ran = world.run(&words);

@@ -1,5 +1,5 @@
-//! pytest: fixtures and hooks of conftest files in many directories, while interpreters get one part of the
-//! suite after another. The expected results come from pytest itself.
+//! pytest: fixtures and hooks from conftest files in many directories, while each interpreter runs several
+//! parts of the suite. The expected results come from pytest itself.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -48,7 +48,7 @@ fn fixtures_of_all_conftest_files_stay_in_every_part_of_a_run() {
         assert_eq!(expected.len(), 222, "{expected:?}");
         let runs: [&[&str]; 3] =
             [&["--no-history", "-E", "test(strict) | test(deeper)"], &["--no-history"], &[]];
-        // With a history, the parts have other sizes.
+        // Runs with a history split the suite into parts of other sizes.
         for more in &runs[..if has_long_forms() { 3 } else { 2 }] {
             let run = run(&world, &python, more);
             for (name, end) in &run.ends {

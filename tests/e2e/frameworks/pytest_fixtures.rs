@@ -1,4 +1,4 @@
-//! pytest: session fixtures that only one interpreter can use at a time, several test paths, and equal
+//! pytest: session fixtures that only one process can use at a time, several test paths, and identical
 //! failures. Skipped if `scripts/test` could not install pytest.
 
 use std::fs;
@@ -6,13 +6,13 @@ use std::fs;
 use super::pytest::{python, run, run_with, world};
 
 /// A fixture that only one process can use, like a server with a fixed port. Other processes wait forever,
-/// even after it is free.
+/// even after the fixture becomes free.
 const SERVER: &str = "import os, time, pytest\n\n@pytest.fixture(scope='session', autouse=True)\ndef server():\n    \
     try:\n        os.close(os.open('port', os.O_CREAT | os.O_EXCL))\n    \
     except FileExistsError:\n        open('waiting', 'w').close()\n        open('stood', 'w').close()\n        \
     while True:\n            time.sleep(0.01)\n    yield\n    os.remove('port')\n";
 
-/// Tests that end once a process waits for the fixture.
+/// Tests that end once another process waits for the fixture.
 const TESTS: &str = "import os, time, pytest\n\n@pytest.mark.parametrize('n', range(8))\ndef test(n):\n    \
     while not os.path.exists('waiting'):\n        time.sleep(0.01)\n";
 

@@ -1,4 +1,4 @@
-//! pytest sessions: warm interpreters, and suites, conftest files and interpreters that try to break them.
+//! pytest sessions: reused interpreters, and suites, conftest files and interpreters that try to break them.
 //! Skipped if `scripts/test` could not install pytest.
 
 use std::{
@@ -14,7 +14,7 @@ use crate::support::{
     world::{TestWorld, run as command_run},
 };
 
-/// Counts the lines of a file that tests append to, and removes the file.
+/// Counts the lines that tests appended to a file, and removes the file.
 fn take_lines(world: &TestWorld, name: &str) -> usize {
     let count = fs::read_to_string(world.path(name)).unwrap_or_default().lines().count();
     fs::remove_file(world.path(name)).ok();
@@ -36,7 +36,7 @@ fn interpreter_runs_one_part_after_the_other_in_one_session() {
     world.write("test_one.py", test);
     world.write("test_two.py", test);
     let state = world.path("state").display().to_string();
-    // The second run knows the tests' durations; its batches leave room for slower tests.
+    // The second run uses the tests' durations; its batches leave room for slower tests.
     for number in 0..2 {
         let run = run(&world, &python, &["--state-dir", &state]);
         assert_eq!(run.ends.len(), 300, "{}", run.command);
@@ -65,7 +65,7 @@ fn session_whose_tear_down_ends_the_process_is_a_failure_of_the_program() {
     assert!(failure.to_string().contains("before the end of its session"), "{failure:#}");
 }
 
-/// Returns two fixtures of this scope; the second never finishes its tear-down.
+/// Returns two fixtures of this scope. The tear-down of the second never finishes.
 fn hanging_in_tear_down(scope: &str) -> String {
     format!(
         "import threading, pytest\n@pytest.fixture(scope='{scope}')\ndef inner():\n    yield\n\
@@ -78,7 +78,7 @@ fn hanging_in_tear_down(scope: &str) -> String {
 #[test]
 fn tear_down_of_a_shared_fixture_that_hangs_has_a_limit_without_a_time_limit() {
     for python in &pythons() {
-        // The checks mostly wait, so they run in parallel.
+        // The checks run in parallel because they mostly wait.
         std::thread::scope(|threads| {
             for scope in ["class", "module", "session"] {
                 threads.spawn(move || check_hanging_tear_down(python, scope));
@@ -90,7 +90,8 @@ fn tear_down_of_a_shared_fixture_that_hangs_has_a_limit_without_a_time_limit() {
 fn check_hanging_tear_down(python: &Path, scope: &str) {
     let limit = "(four times startup-timeout) in the tear-down of";
     let tests = ["TestOne::test_one", "TestOne::test_two", "test_three"];
-    // The last test of a class or module includes its tear-down; a session's tear-down comes after all tests.
+    // The tear-down of a class or module belongs to its last test; a session's tear-down does not belong to a
+    // test.
     let late = match scope {
         "class" => Some(tests[1]),
         "module" => Some(tests[2]),
@@ -136,7 +137,7 @@ fn exit_status_that_a_plugin_sets_is_a_failure_of_the_program() {
             assert_eq!(run.command.code, Some(2), "{}", run.command);
         }
     }
-    // This plugin fails the session only after a test has failed, so this session passes.
+    // The plugin fails a session with a failed test or without tests. Neither is the case here.
     let Some(python) = python() else { return };
     let world = world(&[]);
     world.write(
@@ -165,7 +166,7 @@ fn directories_whose_names_are_not_unicode_run() {
         run.assert_outcome("caf\\xe9/\\xff/test_of_bytes.py::test_a", "passed", "");
         run.assert_outcome("caf\\xe9/\\xff/test_of_bytes.py::test_b", "failed", "assert 1 == 2");
         run.assert_outcome("caf\\xe9/\\xff/test_broken.py", "failed", "No module named 'no_such_module'");
-        // Run pytest in this directory itself.
+        // Run Heeler in this directory.
         let words = ["run", "--pytest", ".", "--python", python.to_str().unwrap(), "--format", "json"];
         let mut command = world.heeler(&words);
         command.current_dir(&directory);
@@ -195,12 +196,12 @@ fn second_file_of_one_name_has_the_error_of_pytest_and_costs_no_other() {
     }
 }
 
-/// Writes two passing tests, a failing one and this conftest file, and runs the tests.
+/// Writes two passing tests, a failing test and this conftest file, and runs the tests.
 fn run_under(python: &Path, conftest: &str) -> PytestRun {
     run_under_with("", python, conftest)
 }
 
-/// Like [`run_under`], with further settings.
+/// Like [`run_under`], with additional settings.
 fn run_under_with(settings: &str, python: &Path, conftest: &str) -> PytestRun {
     let world = world(&[]);
     world.write("heeler.toml", &format!("{SETTINGS}{settings}"));
@@ -225,13 +226,13 @@ fn conftest_that_forks_prints_or_exits_late_changes_no_result() {
     let Some(python) = python() else { return };
     for conftest in [
         "import os\nif os.fork() == 0:\n    os._exit(7)\n",
-        // The child returns into pytest.
+        // The child returns to pytest and runs the tests as well.
         "import os\nos.fork()\n",
-        // The child holds all descriptors for a while.
+        // The child keeps all descriptors open for a while.
         "import os, time\nif os.fork() == 0:\n    time.sleep(2)\n    os.write(1, b'late\\n')\n    os._exit(0)\n",
         "import atexit, os\natexit.register(lambda: os.write(1, b'at exit\\n' * 20_000))\n",
         "import atexit, sys\natexit.register(lambda: print('x' * 100_000))\nsys.stdout.write('no end')\n",
-        // The tests' outputs are the ones from the start.
+        // Output at the session start that looks like Heeler's markers.
         "import os\ndef pytest_sessionstart():\n    os.write(1, b'\\x1e\\x1ex 1\\n' * 100)\n",
     ] {
         assert_few(&run_under(&python, conftest));
@@ -245,8 +246,8 @@ fn conftest_that_takes_the_channel_away_is_an_error_that_says_so() {
     assert_eq!(run.ends.len(), 0, "{}", run.command);
     assert!(run.command.stdout.contains("Bad file descriptor"), "{}", run.command);
     assert_ne!(run.command.code, Some(0));
-    // Heeler's plugin writes to these descriptors between tests. Without them, output cannot be assigned to a
-    // test.
+    // Heeler's plugin writes to these descriptors between tests. Without them, Heeler cannot assign output to
+    // tests.
     let replaced = "import os\ndef pytest_collection_finish():\n    null = os.open('/dev/null', os.O_WRONLY)\n    \
                     for descriptor in range(4, 9):\n        os.dup2(null, descriptor)\n";
     let run = run_under_with("startup-timeout = \"10s\"\n", &python, replaced);
@@ -283,7 +284,7 @@ fn items_with_long_and_strange_ids_are_run() {
 fn interpreter_without_pytest_is_an_error_that_says_so() {
     let Some(python) = python() else { return };
     let world = world(&["test_shared.py", "conftest.py"]);
-    // The environment's interpreter, called from outside the environment.
+    // Calls the environment's interpreter through a link outside the environment.
     symlink(fs::canonicalize(python).unwrap(), world.path("python")).unwrap();
     world.env("PYTHONPATH", "/nowhere");
     let ran = world.run(&["run", "--pytest", ".", "--python", "./python"]);

@@ -1,5 +1,5 @@
-//! Heeler recognises what a program is without starting anything that is not a test program: however it is
-//! linked, and with the marks of no framework, of two or of all.
+//! Heeler recognises a program's framework without starting programs that are not test programs, however they
+//! are linked, and whether they have the marks of zero, two or all frameworks.
 
 use std::{
     env,
@@ -24,7 +24,7 @@ fn source(name: &str) -> PathBuf {
     fixtures().join("recognition").join(name)
 }
 
-/// Compiles a source of the fixture.
+/// Compiles a source file of the fixture.
 fn object(name: &str) -> PathBuf {
     let source = source(name);
     built(&format!("recognition-{name}.o"), &[&source], |target| {
@@ -68,7 +68,7 @@ fn recognition_finds_googletest_however_it_is_linked() {
         ("static", &["-static"]),
         ("static-stripped", &["-static", "-s"]),
     ];
-    // Link the program with the static library in five ways.
+    // Link the program with the static library in each of these ways.
     for (name, flags) in variants {
         let flags = flags.iter().map(|flag| flag as &dyn AsRef<std::ffi::OsStr>);
         let words: Vec<_> =
@@ -101,7 +101,7 @@ fn recognition_finds_googletest_however_it_is_linked() {
     for program in programs {
         assert_eq!(frameworks(&world, &[program]), ["gtest"], "{program}");
     }
-    // Heeler searches a directory for such programs and skips the library in it.
+    // A directory search finds these programs and skips the library.
     assert_eq!(frameworks(&world, &["."]), ["gtest"]);
 }
 
@@ -148,7 +148,7 @@ fn recognition_starts_nothing_that_has_no_mark_of_a_framework() {
     ran.assert_stderr("tool contains no known test framework and is not run to detect one");
     ran.assert_stderr("looked for: GoogleTest, Rust test, doctest, Catch2, Catch2 2, Boost.Test, Microsoft Testing Platform");
     ran.assert_stderr("--framework, or framework in heeler.toml: gtest, ");
-    // The same holds for a suite in a configuration. Heeler trusts a configured framework.
+    // A suite without a framework gets the same error. If the framework is configured, Heeler trusts it.
     world.write("heeler.toml", "[[suite]]\nname = \"tools\"\nprograms = [\"tool\"]\n");
     world.run(&["list"]).assert_code(4).assert_stderr("contains no known test framework");
     assert!(!world.path("started").exists());
@@ -197,7 +197,7 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
     place(&world, Path::new(heeler), "build/heeler");
     let ran = world.run(&["list", "build"]).assert_code(4);
     ran.assert_stderr("no executable there contains a known test framework");
-    // Naming it as an application still makes it one.
+    // Heeler can still be named explicitly as an application.
     place(&world, &gtest("kinds"), "kinds");
     assert_eq!(frameworks(&world, &["--mtp", &format!("{heeler} ./kinds"), "-E", "Math"]), ["mtp"]);
 }
@@ -205,7 +205,7 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
 #[test]
 fn recognition_tells_tests_of_a_tool_from_the_tool_by_their_functions() {
     let world = TestWorld::new();
-    // These tests mention all frameworks, but only one framework's functions run them.
+    // This test binary mentions all frameworks, but contains the functions of only one.
     let own = env::current_exe().unwrap();
     let ran = world.run(&["list", own.to_str().unwrap()]).assert_code(0);
     ran.line_with(&["e2e", "tests, libtest"]);
@@ -222,7 +222,7 @@ fn recognition_of_two_frameworks_in_one_program_is_told_and_can_be_overridden() 
     let told = "both contains GoogleTest and doctest, using GoogleTest; to choose another, set --framework";
     assert!(all.contains(told), "{ran}");
     ran.line_with(&["both", "1 test, gtest"]);
-    // Heeler tries only the named framework and does not mention two.
+    // With `--framework`, Heeler tries only that framework and does not report the ambiguity.
     let ran = world.run(&["list", "both", "--framework", "gtest"]).assert_code(0);
     assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("contains GoogleTest"), "{ran}");
 }

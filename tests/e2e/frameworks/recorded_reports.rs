@@ -1,5 +1,5 @@
-//! A run's output at its end equals the later report from its record, byte for byte and including times, in
-//! every report format and for every framework.
+//! The reports at the end of a run equal the later reports from its record byte for byte, including times, in
+//! every format and for every framework.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -12,7 +12,7 @@ use crate::support::{
 
 const FORMATS: [&str; 2] = ["junit", "ctrf"];
 
-/// Runs a suite; compares its reports and its closing line with the output of `heeler report`.
+/// Runs a suite; compares its reports and its summary line with the output of `heeler report`.
 #[track_caller]
 fn check(world: &TestWorld, words: &[&str]) {
     let requests = |prefix: &str| FORMATS.map(|format| format!("{format}={prefix}.{format}"));
@@ -20,7 +20,7 @@ fn check(world: &TestWorld, words: &[&str]) {
     fn options(requests: &[String; 2]) -> Vec<&str> {
         requests.iter().flat_map(|request| ["--report", request.as_str()]).collect()
     }
-    // The second run has a history. A run with a retry covers everything that a run without one does.
+    // The second run has a history. A run with a retry covers everything that a run without retries does.
     let runs: &[&[&str]] =
         if has_long_forms() { &[&[], &["--retries", "1"]] } else { &[&["--retries", "1"]] };
     for more in runs {

@@ -1,11 +1,11 @@
 //! Programs compiled with a relative source path, as by hand or with a makefile. Their reports contain the
-//! relative path, while the tests have the absolute one. All tests of a program pass in one process.
+//! relative path, and Heeler's tests have the absolute path. All tests of a program pass in one process.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use crate::support::{fixtures, server::TestServer, world::TestWorld};
 
-/// Each test case writes its process id to the file that the variable names.
+/// Each test case appends its process id to the file named in this variable.
 const NOTE: &str = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nstatic void note() {\n  \
     FILE *file = fopen(getenv(\"PIDS\"), \"a\");\n  fprintf(file, \"%d\\n\", (int)getpid());\n  fclose(file);\n}\n";
 
@@ -16,7 +16,7 @@ fn check(name: &str, head: &str, case: impl Fn(usize) -> String, arguments: &[&P
     let source = world.path("relative.cc");
     fs::write(&source, format!("{head}\n{NOTE}{cases}")).unwrap();
     let program = fixtures::built(&format!("relative-{name}"), &[&source], |target| {
-        // The source must stay in this directory.
+        // The source must remain in the directory in which it was compiled.
         let directory = target.with_extension("source");
         fs::create_dir_all(&directory).unwrap();
         fs::copy(&source, directory.join("relative.cc")).unwrap();
@@ -99,7 +99,7 @@ fn places_of_all_failures_are_as_absolute_as_that_of_their_test() {
     let files: Vec<_> = failures.iter().map(|failure| failure["file"].as_str().unwrap()).collect();
     assert_eq!(files, [file; 2], "{node:#}");
     assert_eq!(node["error.stacktrace"], format!("{file}:3\n{file}:4"));
-    // The first failure has no comparison.
+    // The first failure is not a comparison.
     assert!(node.get("assert.actual").is_none() && node.get("assert.expected").is_none(), "{node:#}");
     assert_eq!(server.exit(), Some(0));
 }

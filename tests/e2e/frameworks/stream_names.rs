@@ -1,5 +1,5 @@
-//! Tests that open standard streams by name, and tests that fork correctly. Heeler's streams break neither,
-//! and the forking tests need no additional process.
+//! Tests that open standard streams by name, and tests that fork correctly. Heeler's redirection breaks
+//! neither, and the forking tests do not need an additional process.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ fn libtest() -> PathBuf {
     })
 }
 
-/// Runs the tests whose names contain a word; returns each test's state and message, by name.
+/// Runs the tests whose names contain `word`; returns each test's state and message, by name.
 fn run(
     world: &TestWorld,
     program: &Path,

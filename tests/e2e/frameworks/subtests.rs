@@ -1,5 +1,6 @@
-//! Subtests, sections and points in reports: steps of their test in JSON and CTRF, cases in JUnit on request,
-//! and a count in the summary. Reports include steps of passed tests, and more steps than memory keeps.
+//! Subtests, sections and TAP points in reports: steps of their test in JSON and CTRF, test cases in JUnit on
+//! request, and a count in the summary. Reports include the steps of passed tests, and more steps than fit in
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -125,7 +126,7 @@ fn subtests_of_pytest_are_steps_also_with_equal_names() {
 
 #[test]
 fn steps_are_read_again_where_they_are_more_than_a_summary_keeps() {
-    // The texts exceed the 8 MiB that a summary keeps.
+    // The messages exceed the 8 MiB that a summary keeps.
     let world = TestWorld::new();
     let long = "x".repeat(150);
     world.write_program(
