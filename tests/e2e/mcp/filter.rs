@@ -1,4 +1,4 @@
-//! `heeler mcp filter` in front of servers and clients that end in every way.
+//! `heeler mcp filter` with servers and clients that exit in every way.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -61,7 +61,7 @@ fn server_that_dies_in_the_middle_ends_the_filter_with_its_signal() {
 fn server_that_reads_nothing_still_writes() {
     let world = TestWorld::new();
     let mut server = filtered(&world, "exec 0<&-; for i in {1..200}; do echo \"line $i\"; done; exit 3");
-    // More than a pipe buffer holds.
+    // Write more than a pipe buffer's capacity.
     for _ in 0..40 {
         server.write(&[vec![b'x'; 10_000], b"\n".to_vec()].concat());
     }
@@ -82,8 +82,8 @@ fn process_that_the_server_leaves_behind_does_not_keep_the_filter() {
 #[test]
 fn output_of_a_server_that_has_exited_is_passed_on_to_a_slow_client() {
     let world = TestWorld::new();
-    // As much as fits into the buffers between server and client: the client reads only after the server has
-    // exited.
+    // The output must fit in the buffers between server and client, because the client reads only after the
+    // server has exited.
     let script = "for i in {1..7000}; do echo \"line $i of many\"; done; echo done >gone; exit 6";
     world.write_program("server", &format!("#!/bin/bash\n{script}"));
     let client = "until [ -e gone ]; do :; done; cat";

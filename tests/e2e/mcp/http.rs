@@ -43,7 +43,7 @@ fn both_eras_are_served() {
     };
     let listed = call(json!("l"), "tools/list", json!({})).answer();
     assert_eq!((&listed["id"], listed["result"]["tools"].as_array().unwrap().len()), (&json!("l"), 7));
-    // The response to a call is an event stream, whose last event is the answer.
+    // The response to a call is an event stream whose last event is the result.
     let called =
         call(json!(7), "tools/call", json!({ "name": "list_tests", "_meta": { "progressToken": "t" } }));
     assert_eq!(called.header("content-type"), Some("text/event-stream"));
@@ -53,7 +53,7 @@ fn both_eras_are_served() {
     let (answer, progress) = messages.split_last().unwrap();
     assert_eq!(answer["id"], 7, "{called:?}");
     assert!(progress.iter().all(|one| one["method"] == "notifications/progress"), "{called:?}");
-    // A session can be ended only once.
+    // A session can be deleted only once.
     assert_eq!(server.send("DELETE /mcp", &of_session, "").status, 200);
     assert_eq!(server.send("DELETE /mcp", &of_session, "").status, 404);
     assert_eq!(call(json!(8), "ping", json!({})).status, 404);
@@ -80,7 +80,7 @@ fn requests_that_break_the_rules_are_refused() {
         (server.post(&[("Origin", "https://example.com"), own], &list), 403, -32600),
         (server.post(&[("Host", "example.com"), own], &list), 403, -32600),
         (server.send("POST /other", &[], "{}"), 404, -32600),
-        // The protocol has a single endpoint.
+        // `/mcp` is the only endpoint.
         (server.send("POST /", &[own], list.to_string()), 404, -32600),
         (server.send("POST /mcp", &[own], list.to_string().replace("\"id\":1", "\"id\":null")), 400, -32600),
         (server.send("GET /mcp", &[("Accept", "text/event-stream")], ""), 405, -32600),
@@ -104,7 +104,7 @@ fn requests_that_break_the_rules_are_refused() {
     assert_eq!(server.post(&[own, ("X-Long", &long)], &list).status, 431);
     let unknown = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": "x" } });
     assert_eq!(server.post(&[own], &unknown).answer()["error"]["code"], -32602);
-    // A page on this machine may send requests, and the session continues.
+    // A page served from this machine may send requests, and the session still works.
     assert_eq!(server.post(&[("Origin", "http://localhost:6274"), own], &list).status, 200);
 }
 
@@ -142,7 +142,7 @@ fn headers_of_a_modern_request_equal_its_body() {
     assert_eq!((other.status, &other.answer()["error"]["code"]), (400, &json!(-32022)), "{other:?}");
 }
 
-/// Starts a run that does not end by itself; returns its unfinished response and the run's id.
+/// Starts a run that never ends; returns its unfinished response and the run's id.
 pub(super) fn begin_endless_run(server: &HttpServer, headers: &[(&str, &str)]) -> (TcpStream, String) {
     let arguments = json!({ "filter": "test(Hang.Forever)" });
     let params = json!({ "name": "run_tests", "arguments": arguments, "_meta": { "progressToken": 1 } });
@@ -185,7 +185,7 @@ fn run_is_cancelled_when_its_client_closes_cancels_or_ends_the_session() {
     ends_cancelled(&run);
     drop(stream);
 
-    // The same holds before any part of the response was sent.
+    // Closing the connection cancels the call even before the server has sent any part of the response.
     let starts = world.starts().len();
     let params = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" } });
     let call = json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params });
@@ -196,16 +196,16 @@ fn run_is_cancelled_when_its_client_closes_cancels_or_ends_the_session() {
         world.starts().iter().all(|start| crate::support::process::state(start.pid).is_none())
     });
 
-    // Another client cancels the run by its id: the call is answered.
+    // If another client cancels the run by its id, the call still gets a response.
     let (mut stream, run) = begin_endless_run(&server, &[own]);
     server.request(3, "tools/call", json!({ "name": "cancel_run", "arguments": { "run": run } }));
     read_until(&mut stream, "\\\"state\\\":\\\"cancelled\\\"");
-    // Ending the session ends everything that it does.
+    // Deleting the session cancels its runs.
     let (_stream, run) = begin_endless_run(&server, &[own]);
     assert_eq!(server.send("DELETE /mcp", &[own], "").status, 200);
     ends_cancelled(&run);
 
-    // Ending the server answers the call.
+    // When the server is terminated, the call still gets a response.
     let session = handshake(&server);
     let (mut stream, _) = begin_endless_run(&server, &[("Mcp-Session-Id", &session)]);
     let ended = std::thread::spawn(move || server.end("TERM"));
@@ -229,7 +229,7 @@ fn slow_and_hostile_clients_cost_themselves_alone() {
         assert_eq!(Response::read(stream).status, 400);
     }
     assert_eq!(server.request(1, "server/discover", json!({})).status, 200);
-    // The server does not wait forever for a body.
+    // The server times out if a request's body does not arrive.
     read_until(&mut slow, "408");
     drop(silent);
 }
@@ -252,7 +252,7 @@ pub(super) fn json_response(status: &str, body: &str) -> String {
 fn what_goes_wrong_on_the_way_is_an_error_of_the_tool() {
     let world = TestWorld::new();
     world.write("heeler.toml", "[profile.default]\ndumps = \"off\"\n");
-    // Each tool but the last gets a response that breaks the protocol.
+    // Every tool except the last gets a response that breaks the protocol.
     let (url, requests) = recording_server(|request| {
         let id = if request.contains("\"id\":") {
             request.split("\"id\":").nth(1).unwrap().split([',', '}']).next().unwrap().to_owned()
@@ -291,7 +291,7 @@ fn what_goes_wrong_on_the_way_is_an_error_of_the_tool() {
         }
     });
     let run = world.run(&["run", "--mcp", &url]);
-    // Every failure is reported with its cause, and the last test passes.
+    // Every failure is reported with its cause. The last test passes.
     for text in [
         "expected status 200 OK, got 500 Internal Server Error: out of order",
         "the event stream ended before the answer",

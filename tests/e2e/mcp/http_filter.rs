@@ -1,4 +1,4 @@
-//! `heeler mcp filter --port`: no client reaches a test, whatever it sends and however the server answers.
+//! `heeler mcp filter --port`: clients can't call tests, whatever they send and however the server responds.
 
 use std::process::Command;
 
@@ -56,9 +56,9 @@ fn filter_hides_the_tests_and_keeps_all_other_bytes() {
     let listed = filter.send("POST /mcp", &[], list.replace("json\"}", "events\"}"));
     assert_eq!(listed.body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
     assert_eq!(listed.header("x-own"), Some("1"));
-    // A separate stream may carry the answer to any request.
+    // A separate event stream may carry the response to any request.
     assert_eq!(filter.send("GET /mcp", &[], "").body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
-    // A server may put the answer to one request into the response to another request with the same id.
+    // A server may put the response to one request into the stream of another request with the same id.
     let call = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"b"}}"#;
     assert!(!filter.send("POST /mcp", &[], call).body.contains("mcp.test.a"));
     assert_eq!(requests.try_iter().count(), 3);
@@ -107,7 +107,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
     let world = TestWorld::new();
     let (url, requests) = page_server();
     let filter = filter_of(&world, &url);
-    // Encodings of a call that a server could decode.
+    // Encodings of a call that a server might decode.
     let utf16le = encoded(CALL, |unit| unit.to_le_bytes().to_vec());
     let utf16be = encoded(CALL, |unit| unit.to_be_bytes().to_vec());
     let utf32 = encoded(CALL, |unit| u32::from(unit).to_le_bytes().to_vec());
@@ -148,7 +148,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
             "{headers:?}: {refused:?}"
         );
     }
-    // Bodies of other methods, and calls that only a lenient parser accepts.
+    // Other methods with a body, and calls that only a lenient parser accepts.
     let comment = CALL.replace("\"id\"", "/**/\"id\"");
     let named = [("Mcp-Name", "a"), ("Mcp-Name", "mcp.test.a")];
     for (line, headers, body) in [
@@ -171,7 +171,7 @@ fn filter_refuses_bodies_that_the_server_could_read_differently() {
         assert!(is_refused, "{line} {headers:?} {body}: {refused:?}");
     }
     assert_eq!(requests.try_iter().count(), 0, "nothing of that has reached the server");
-    // UTF-8 without compression is allowed.
+    // Uncompressed UTF-8 is allowed.
     let allowed = with_charset("Application/JSON; charset=\"UTF-8\"");
     assert_eq!(filter.send("POST /mcp", &[allowed[0], ("Content-Encoding", "identity")], LIST).status, 200);
     let request = requests.recv().unwrap();

@@ -1,4 +1,4 @@
-//! The Model Context Protocol: Heeler as a server for agents, and as a filter in front of servers.
+//! The Model Context Protocol: Heeler as a server for agents, and as a filter between clients and servers.
 
 mod filter;
 mod http;

@@ -1,5 +1,5 @@
-//! The official clients in Node and Python (`tests/clients/mcp`), with the real program. Each scenario runs
-//! in its own process.
+//! The official clients for Node and Python (`tests/clients/mcp`) with the real program. Each scenario runs
+//! in a separate process.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,7 +28,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
     package.join(name)
 }
 
-/// Returns the peer that uses the Rust library (`tests/clients/mcp/rmcp`).
+/// Returns the program that uses the Rust library (`tests/clients/mcp/rmcp`).
 #[track_caller]
 pub(crate) fn rmcp_peer() -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-rmcp/debug/heeler-rmcp-peer");
@@ -141,7 +141,7 @@ fn inspector_calls_a_tool() {
 fn filter_is_invisible_to_the_inspector() {
     let world = world();
     world.write("notes", "");
-    // The inspector takes `--` as its own argument and passes only a few variables on.
+    // The inspector interprets `--` itself and passes on only a few environment variables.
     let (notes, script) = (world.path("notes"), client("server.mjs"));
     let export = format!("export NOTES={}", notes.display());
     let filter = format!("exec {} mcp filter -- node {} v2", env!("CARGO_BIN_EXE_heeler"), script.display());
@@ -154,7 +154,7 @@ fn filter_is_invisible_to_the_inspector() {
     inspector(&world, &call).assert_code(0).assert_stdout("\"5\"");
     let refused =
         inspector(&world, &["./filtered", "--method", "tools/call", "--tool-name", "mcp.test.first"]);
-    // The inspector knows the tools from the list, so it rejects the call itself.
+    // The inspector rejects the call itself, because the tool is not in its list.
     assert_eq!(refused.code, Some(5), "{refused}");
     assert!(!world.read("notes").contains("mcp.test."), "no test has reached the server");
 }
@@ -240,8 +240,8 @@ fn rust_client_uses_each_tool_over_http_in_both_eras() {
     }
 }
 
-/// Runs a client that uses the tools of `server.mjs` behind the filter. `client` returns the client's command
-/// and gets the arguments that name the filter.
+/// Runs a client that uses the tools of `server.mjs` through the filter. `client` receives the arguments that
+/// locate the filter and returns the client's command.
 #[track_caller]
 fn run_behind_filter(transport: Transport, library: &str, client: impl Fn(&TestWorld, &[&str]) -> Command) {
     assert!(
@@ -276,7 +276,8 @@ fn run_behind_filter(transport: Transport, library: &str, client: impl Fn(&TestW
     world.check_tidy();
 }
 
-/// Pairs of a transport and a library of the server. The gate runs the first two; the long form runs all.
+/// Pairs of a transport and the server's library. The gate tests the first two pairs; the long form tests
+/// all.
 const FILTERED: [(Transport, &str); 4] = [
     (Transport::StandardStreams, "v1"),
     (Transport::Http, "v2"),
@@ -301,7 +302,7 @@ fn filter_is_invisible_to_python_clients() {
 #[ignore = "a peer: scripts/test --peers"]
 fn filter_is_invisible_to_the_rust_client_in_both_eras() {
     for (transport, library) in FILTERED {
-        // The server's first library supports only the handshake.
+        // Version 1 of the server's library supports only the legacy era.
         for era in if library == "v1" { &["legacy"][..] } else { &["legacy", "modern"] } {
             run_behind_filter(transport, library, |world, words| {
                 world.command(Command::new(rmcp_peer()), &[&["filtered-client", era], words].concat())

@@ -1,4 +1,4 @@
-//! `heeler serve mcp` with clients that break the rules and clients that leave at any time.
+//! `heeler serve mcp` with clients that break the protocol or disconnect at any time.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn modern(arguments: Value) -> Value {
 fn garbage_is_refused_and_the_session_goes_on() {
     let world = TestWorld::with_fake("json-lines");
     let mut server = served(&world, &["json-lines"]);
-    // Lines that are not requests, and lines in the wrong encoding or too long.
+    // Lines that are not requests, are wrongly encoded or are too long.
     for (line, code) in [
         ("{", -32700),
         ("\u{1}", -32700),
@@ -69,7 +69,7 @@ fn garbage_is_refused_and_the_session_goes_on() {
             "{method} {params}"
         );
     }
-    // The server ignores responses and notifications that match no open request.
+    // The server ignores notifications, and responses that do not match a request.
     server.send(&json!({ "jsonrpc": "2.0", "id": 9, "result": {} }));
     server.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "none" } }),
@@ -93,7 +93,7 @@ fn ids_of_every_kind_are_echoed() {
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{expected},\"result\":{{}}}}")
         );
     }
-    // A call may have the id 0, but no second open call may use it.
+    // A call may have the id 0, but two open calls must not share an id.
     let call = json!({ "id": 0, "method": "tools/call", "params": { "name": "list_tests" } });
     server.write(format!("{call}\n{call}\n").as_bytes());
     assert_eq!(server.response(&json!(0))["error"]["message"], "request id 0 is already in use");
@@ -117,7 +117,7 @@ fn calls_beyond_the_limit_are_refused() {
     world.check_tidy();
 }
 
-/// Checks the size of both forms of an answer.
+/// Checks the size of the answer's text and of its structured content.
 #[track_caller]
 fn check_size(answer: &Value) {
     for form in ["content", "structuredContent"] {
@@ -163,7 +163,7 @@ fn results_have_the_form_that_their_tools_declare() {
             "run_tests" => json!({ "filter": "Math" }),
             "get_failures" => json!({ "run": run["run"] }),
             "get_output" => json!({ "run": run["run"], "test": failed }),
-            // The run to cancel must be in progress.
+            // `cancel_run` needs a running run.
             "cancel_run" => json!({ "run": begin_endless_run(&mut server) }),
             _ => json!({}),
         };
@@ -200,7 +200,7 @@ fn with_tasks(mut params: Value) -> Value {
     params
 }
 
-/// Polls a task until it has ended.
+/// Polls a task until it ends.
 fn ended_task(server: &mut LineProcess, task: &Value) -> Value {
     let deadline = std::time::Instant::now() + crate::support::recorder::DEADLINE;
     loop {
@@ -222,7 +222,7 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
     let discovered = server.request(json!(0), "server/discover", with_tasks(json!({})));
     let extensions = &discovered["result"]["capabilities"]["extensions"];
     assert_eq!(*extensions, json!({ "io.modelcontextprotocol/tasks": {} }), "{discovered}");
-    // Calls the tool to start a task; returns the task's id.
+    // Starts a task by calling the tool; returns the task's id.
     let call = |server: &mut LineProcess, filter: &str| {
         let call = json!({ "name": "run_tests", "arguments": { "filter": filter } });
         let created = server.request(json!("run"), "tools/call", with_tasks(call))["result"].clone();
@@ -236,13 +236,13 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
         }
         created["taskId"].clone()
     };
-    // Two tasks at the same time whose calls have the same id.
+    // Two tasks run at the same time, and their calls have the same id.
     let (endless, short) = (call(&mut server, "test(Hang.Forever)"), call(&mut server, "Math"));
     let ended = ended_task(&mut server, &short);
     assert_eq!(ended["status"], "completed", "{ended}");
     assert_eq!(ended["result"]["structuredContent"]["state"], "completed", "{ended}");
     assert_eq!(ended_task(&mut server, &short)["result"], ended["result"], "it is kept");
-    // The endless task works until it is cancelled.
+    // The endless task keeps the status `working` until it is cancelled.
     let working =
         server.request(json!(1), "tasks/get", with_tasks(json!({ "taskId": endless })))["result"].clone();
     assert_eq!((&working["status"], &working["result"]), (&json!("working"), &json!(null)), "{working}");
@@ -251,21 +251,21 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
         assert_eq!(server.request(json!(2), method, params)["result"], json!({ "resultType": "complete" }));
     }
     assert_eq!(ended_task(&mut server, &endless)["status"], "cancelled");
-    // Unknown tasks, and clients of the legacy era, get an error.
+    // Unknown tasks and clients of the legacy era get an error.
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         let unknown = server.request(json!(3), method, with_tasks(json!({ "taskId": "none" })));
         assert_eq!(unknown["error"]["code"], -32602, "{method}: {unknown}");
         let legacy = server.request(json!(4), method, json!({ "taskId": short }));
         assert_eq!(legacy["error"]["code"], -32601, "{method}: {legacy}");
     }
-    // Clients without tasks get the result itself.
+    // Clients that do not support tasks get the result itself.
     let plain = json!({ "name": "run_tests", "arguments": { "filter": "Math" } });
     assert_eq!(server.request(json!(5), "tools/call", modern(plain))["result"]["resultType"], "complete");
     assert_eq!(server.end().0.code(), Some(0));
     world.check_tidy();
 }
 
-/// Writes a configuration whose build creates the file `begun` and waits for the file `built`.
+/// Writes a configuration whose build creates the file `begun` and waits until the file `built` exists.
 fn write_waiting_build(world: &TestWorld) {
     let build = "touch begun; until [ -e built ]; do sleep 0.05; done";
     world.write(
@@ -289,7 +289,8 @@ fn session_begins_before_programs_are_built() {
     let tools = server.request(json!(2), "tools/list", json!({}));
     assert!(tools["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 3), "{tools}");
     assert!(!world.path("begun").exists(), "a build is for a call that needs it");
-    // While a call waits for the build, its client gets progress, and other requests are answered.
+    // While a call waits for the build, the client gets progress notifications, and the server answers other
+    // requests.
     let params = json!({ "name": "list_tests", "_meta": { "progressToken": "p" } });
     server.send(&json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params }));
     let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
@@ -379,7 +380,7 @@ fn program_that_cannot_be_listed_is_a_failure_with_its_reason() {
     assert_eq!(server.end().0.code(), Some(0));
 }
 
-/// Starts a run that does not end; returns its id.
+/// Starts a run that never ends; returns its id.
 fn begin_endless_run(server: &mut LineProcess) -> String {
     let call = json!({
         "name": "run_tests",
@@ -439,7 +440,7 @@ fn cancelled_call_gets_no_answer() {
     server.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }),
     );
-    // The cancellation arrives before the programs are listed, so no test has begun.
+    // The cancellation arrives before the programs are listed, so no test has started.
     let call =
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "run_tests" } });
     let cancel =
@@ -470,7 +471,7 @@ fn run_of_the_command_line_is_read_and_rerun() {
         (&again["counts"]["selected"], &again["failures"][0]["test"]),
         (&json!(1), &json!("kinds::Math.Fail"))
     );
-    // Tests that the filter left out remain for a later rerun.
+    // A later rerun still includes the tests that the filter excluded.
     let rest = server.call(3, "run_tests", json!({ "rerun": again["run"] }));
     assert_eq!(rest["counts"]["selected"], 2);
     let state = server.call(4, "list_tests", json!({ "filter": "state(failed)" }));

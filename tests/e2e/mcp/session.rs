@@ -1,4 +1,4 @@
-//! A process that exchanges lines of JSON over its standard streams.
+//! A process that exchanges JSON lines over its standard streams.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -23,11 +23,11 @@ impl LineProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        // No test produces more lines than this.
+        // The capacity exceeds the output of every test, so the reader never blocks.
         let (sender, lines) = sync_channel(10_000);
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).split(b'\n') {
-                // The receiver may have given up.
+                // The receiver may have been dropped.
                 sender.send(String::from_utf8(line.unwrap()).unwrap()).ok();
             }
         });
@@ -35,7 +35,7 @@ impl LineProcess {
         Self { stdin: child.stdin.take(), child, lines, stderr }
     }
 
-    /// Writes bytes. If the process has exited, the next read shows it.
+    /// Writes bytes. Errors are ignored: if the process has exited, the next read shows it.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(bytes).and_then(|()| stdin.flush()).ok();
@@ -59,7 +59,7 @@ impl LineProcess {
         }
     }
 
-    /// Returns the next response with this id and drops all other messages.
+    /// Returns the next response with this id; discards all other messages.
     #[track_caller]
     pub(super) fn response(&mut self, id: &Value) -> Value {
         loop {
@@ -77,7 +77,7 @@ impl LineProcess {
         self.response(&id)
     }
 
-    /// Calls a tool; returns its parsed answer.
+    /// Calls a tool; returns its parsed result.
     #[track_caller]
     pub(super) fn call(&mut self, id: u64, tool: &str, arguments: Value) -> Value {
         let answer = self.request(json!(id), "tools/call", json!({ "name": tool, "arguments": arguments }));
@@ -85,7 +85,7 @@ impl LineProcess {
         serde_json::from_str(text).unwrap_or_else(|_| panic!("{answer}"))
     }
 
-    /// Closes standard input and waits for the exit; returns the exit status, the remaining lines and the
+    /// Closes standard input and waits for the exit; returns the exit status, the remaining lines and
     /// standard error.
     #[track_caller]
     pub(super) fn end(mut self) -> (ExitStatus, Vec<String>, String) {
@@ -93,7 +93,7 @@ impl LineProcess {
         self.end_with_open_stdin()
     }
 
-    /// Like [`LineProcess::end`], but keeps the standard input open.
+    /// Like [`LineProcess::end`], but keeps standard input open.
     #[track_caller]
     pub(super) fn end_with_open_stdin(mut self) -> (ExitStatus, Vec<String>, String) {
         let begun = Instant::now();

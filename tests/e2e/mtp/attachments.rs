@@ -1,5 +1,5 @@
-//! Attachment files in the nodes of tests, the response, the attachments stream and reports, whichever
-//! process sends them.
+//! Attachments in the nodes of tests, the response, the attachments stream and reports, whichever process
+//! sends them.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ fn of_node(node: &Value) -> BTreeSet<PathBuf> {
     (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
 }
 
-/// Returns the files in a response, or in one message of the stream.
+/// Returns the files in a response or in one message of the stream.
 fn of_list(list: &Value) -> BTreeSet<PathBuf> {
     list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
 }
@@ -45,7 +45,7 @@ fn stream<'a>(events: &'a [RecordedEvent], run: &RequestedRun) -> Vec<&'a Value>
         .collect()
 }
 
-/// Returns the files of a run's attachments stream; panics if a file was sent twice.
+/// Returns the files in a run's attachments stream; panics if a file was sent twice.
 #[track_caller]
 fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
@@ -55,7 +55,7 @@ fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<PathBuf> 
     files
 }
 
-/// Panics unless the files exist in the evidence directory of a run and have exactly these names.
+/// Panics unless the files exist in the run's evidence directory and have exactly these names.
 #[track_caller]
 fn check_names(files: &BTreeSet<PathBuf>, names: &[&str]) {
     let found: BTreeSet<&str> =
@@ -86,8 +86,8 @@ fn crash_attachments_have_stable_names() {
             let selected = uids("evidence", ["Speaks.Crashes", "Z.IsLast"]);
             let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
             let books = server.finish(&run, &selected);
-            // The isolated rerun that checks the crash has its own files. The test names the files of the
-            // reported crash.
+            // The isolated rerun that confirms the crash has separate files. The test's node lists the files
+            // of the reported crash.
             let of_test = of_node(books.test("evidence::Speaks.Crashes"));
             check_names(&of_test, &names);
             let of_answer = of_list(&books.response["result"]["attachments"]);
@@ -202,7 +202,7 @@ fn crash_awaiting_isolated_rerun_survives_coordinator_death() {
     let selected = uids("meet", ["N/Meet.Case/0"]);
     let run = server.run(Some(&["meet::N/Meet.Case/0"]));
     meet.next_test().send_command(b's');
-    // The test now runs in isolation.
+    // This is the isolated rerun.
     let guest = meet.next_test();
     signal(server.pid(), "KILL");
     guest.wait_gone();
@@ -249,16 +249,16 @@ fn dead_workers_attachments_are_still_sent() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Process to kill after a run has sent a file and before it ends.
+/// Process to kill after a run has sent a file and before the run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     None,
     Process(ProcessRole),
-    /// During the finish, while the watchdog sends the due results.
+    /// The watchdog, during the finish, while it sends the outstanding results.
     WatchdogInFinish,
 }
 
-/// Crashes the first test; returns when the second test runs.
+/// Crashes the first test; returns when the second test is running.
 fn crash_first(meet: &TestRendezvous, server: &TestServer<'_>) -> ConnectedTest {
     loop {
         let guest = meet.next_test();
@@ -305,7 +305,7 @@ fn check_files_of_crash(victim: Victim, is_listening: bool) {
     let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     let guest = crash_first(&meet, &server);
-    // The first test has crashed: its files come on the same connection as its result.
+    // The first test has crashed: its files arrive on the same connection as its result.
     let is_result = |event: &&RecordedEvent| {
         let changes = event.params(UPDATES).and_then(|params| params["changes"].as_array());
         changes.into_iter().flatten().any(|change| change["node"]["execution-state"] == "error")

@@ -1,5 +1,5 @@
-//! The callback port: the processes that connect to it, and clients that behave well or badly. Whatever the
-//! client does, the run completes correctly, and the log shows the proof level.
+//! The callback port: which processes connect to it, and clients that handle connections well or badly. In
+//! all cases the run completes correctly, and the log contains the proof level.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -34,7 +34,7 @@ fn refused_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Runs all tests for a client with these connection behaviours; ends the session with `exit`.
+/// Runs all tests for a client that treats each connection as `choose` says; ends the session with `exit`.
 fn run(
     cases: usize,
     delivery: ExpectedDelivery,
@@ -59,7 +59,7 @@ fn proof_levels(books: &CheckedRun) -> BTreeSet<&str> {
 fn workers_and_watchdog_each_connect_once() {
     let (world, selected) = world(CASES);
     let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::Normal);
-    // Several runs of a session share its connections.
+    // Runs of the same session share the connections.
     for _ in 0..3 {
         let run = server.run(None);
         let books = server.finish(&run, &selected);
@@ -79,7 +79,7 @@ fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
     let meet = world.open_rendezvous();
-    // This worker sends its updates over the main connection; other workers could have their own connections.
+    // The refused port makes the worker send its updates over the main connection.
     let mut server = TestServer::start(&world, &["meet"]);
     server.initialize(json!({"testing": {"callbackProvider": {"port": refused_port()}}}));
     let selected = uids("meet", ["N/Meet.Case/0"]);
@@ -148,7 +148,7 @@ fn client_that_answers_nothing_receives_everything_once_over_the_main_connection
     assert!((1..=2).contains(&said), "once for each worker that has waited: {:?}", books.log);
 }
 
-/// A service that echoes what it receives.
+/// A TCP server that echoes the bytes it receives.
 struct EchoService {
     port: u16,
 }
@@ -161,7 +161,7 @@ impl EchoService {
             for stream in listener.incoming().map_while(Result::ok) {
                 std::thread::spawn(move || {
                     let (mut from, mut to) = (&stream, &stream);
-                    // The peer resets the connection.
+                    // The peer may reset the connection.
                     std::io::copy(&mut from, &mut to).ok();
                 });
             }
@@ -205,7 +205,7 @@ fn slow_callback_falls_back_to_main_connection() {
 
 #[test]
 fn connection_closed_midway_moves_rest_elsewhere() {
-    // The first connection belongs to a worker.
+    // A worker opens the first connection.
     let books = run(2000, ExpectedDelivery::AtLeastOnce, |number| match number {
         0 => ListenerBehaviour::ClosesAfter(2),
         _ => ListenerBehaviour::Normal,

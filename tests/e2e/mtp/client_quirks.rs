@@ -1,5 +1,5 @@
-//! Behaviour of existing clients that is unexpected or differs from the specification. Each test is named
-//! after what would break.
+//! Behaviour of existing clients that is unexpected or deviates from the specification. Each test's name says
+//! what a change would break.
 
 use std::net::TcpListener;
 
@@ -18,13 +18,13 @@ fn plain() -> Value {
     json!({"testing": {"debuggerProvider": false}})
 }
 
-/// Runs one test to prove that the session works.
+/// Runs one test to check that the session works.
 fn check_works(server: &mut TestServer<'_>) {
     let run = server.run(Some(&[ONE]));
     server.finish(&run, &[ONE.to_owned()]).assert_all("passed");
 }
 
-/// Sends `initialize` in a frame with this header; `LENGTH` stands for the body's length.
+/// Sends `initialize` in a frame with this header, in which `LENGTH` is replaced by the body's length.
 fn initialize_in_frame<'w>(world: &'w TestWorld, head: &str) -> TestServer<'w> {
     let mut server = TestServer::start(world, &["deaths"]);
     let body = request(0, "initialize", json!({"capabilities": {}})).to_string();
@@ -109,8 +109,8 @@ fn localhost_client_is_connected_exactly_once() {
     server.initialize(plain());
     check_works(&mut server);
     assert_eq!(server.exit(), Some(0));
-    // Several clients break if a second connection arrives although they offer no callback port. Every
-    // process that could connect has exited by now.
+    // Several clients break if they offer no callback port and a second connection arrives. Every process
+    // that could connect has exited by now.
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
@@ -135,7 +135,7 @@ fn cancel_distinguishes_string_and_number_ids() {
     server.send(&request("7", "testing/runTests", json!({"runId": run_id(7), "tests": [{"uid": uid}]})));
     let guest = meet.next_test();
     server.notify("$/cancelRequest", json!({"id": 7}));
-    // The server answers this request after the cancellation.
+    // The response to this request shows that the cancellation has been processed.
     assert_eq!(server.request_and_wait("no/such/method", json!({}))["error"]["code"], -32601);
     guest.release();
     assert!(server.wait_response("7").get("error").is_none());
@@ -237,7 +237,7 @@ fn half_closed_client_is_disconnected() {
     let mut server = TestServer::initialized(&world, &["meet"]);
     server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next_test();
-    // This closes standard input only; standard output is still read.
+    // The client can still read standard output after it has closed standard input.
     server.disconnect();
     guest.wait_gone();
     server.wait_gone();

@@ -1,5 +1,5 @@
-//! Several requests at the same time in one session: they share the slots, but each has its own updates,
-//! cancellation and completion.
+//! Several requests at the same time in one session: they share the slots, but have separate updates,
+//! cancellations and completions.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,8 @@ fn run(server: &mut TestServer<'_>, cases: &[&'static str]) -> RequestedRun {
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Waits until all earlier requests have begun: the server answers a discovery at once, but in order.
+/// Waits until all earlier requests have begun: requests are handled in order, and the server answers a
+/// discovery at once.
 fn wait_begun(server: &mut TestServer<'_>, number: u64) {
     let answer = server.request_and_wait("testing/discoverTests", json!({"runId": run_id(number)}));
     assert!(answer.get("error").is_none(), "{answer}");
@@ -56,7 +57,7 @@ fn later_run_gets_next_free_slot() {
         wait_begun(&mut server, 901);
         let [one, other] = guests;
         one.release();
-        // The first run still has Case/2 waiting, ahead of this test.
+        // The second run gets this slot, although Case/2 of the first run was requested earlier.
         let next = meet.next_test();
         assert_eq!(next.test_name, CASES[3], "{is_listening}");
         assert!(server.processes(ProcessRole::Guard).len() <= 2);
@@ -142,7 +143,7 @@ fn run_without_workers_starts_new_ones() {
         for worker in server.processes(ProcessRole::Worker) {
             signal(worker, "KILL");
         }
-        // The watchdog has reaped the worker and reports this at once.
+        // The watchdog reports the reaped worker to the coordinator at once.
         wait_until("the worker is gone", || processes_of_role(server.pid(), ProcessRole::Worker).is_empty());
         wait_begun(&mut server, 920 + number);
         let first = run(&mut server, &CASES[..1]);
@@ -164,7 +165,7 @@ fn run_id_in_use_is_refused() {
     assert!(answer["error"]["message"].as_str().unwrap().contains("in use"), "{answer}");
     guest.release();
     all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
-    // The run id is free again.
+    // The run id can be reused.
     let again = server.request(
         "testing/runTests",
         json!({"runId": first.run_id, "tests": [{"uid": "meet::N/Meet.Case/1"}]}),
@@ -224,7 +225,7 @@ fn coordinator_death_in_two_runs_completes_both() {
     let guest = meet.next_test();
     let second = run(&mut server, &CASES[2..]);
     wait_begun(&mut server, 906);
-    // The first run's other test must end before the second run gets the slot.
+    // The second run gets a slot only after the first run's other test has ended.
     let other = release_until(&meet, &CASES[2..]);
     signal(server.pid(), "KILL");
     guest.wait_gone();
@@ -254,7 +255,7 @@ fn coordinator_death_in_two_runs_completes_both() {
     server.wait_gone();
 }
 
-/// Releases tests until one of these connects; returns that test.
+/// Releases tests until one of `cases` connects; returns that test.
 fn release_until(meet: &TestRendezvous, cases: &[&'static str]) -> crate::support::rendezvous::ConnectedTest {
     loop {
         let guest = meet.next_test();
@@ -289,7 +290,7 @@ fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
     let mut server = start(&world, false);
     let first = run(&mut server, &CASES[..1]);
     let guest = meet.next_test();
-    // All of these runs wait for the only slot.
+    // All these runs wait for the only slot.
     let waiting: Vec<_> = (0..63).map(|_| run(&mut server, &CASES[1..2])).collect();
     let refused = run(&mut server, &CASES[..1]);
     let answer = server.wait_response(refused.request);

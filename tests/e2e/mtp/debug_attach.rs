@@ -1,5 +1,5 @@
-//! Tests that the client attaches a debugger to: they are handed over before their first instruction, and
-//! every response of the client has its effect.
+//! Tests that the client attaches a debugger to: they wait for it before their first instruction, and Heeler
+//! acts on every response of the client.
 
 use std::{
     io::Read as _,
@@ -29,7 +29,7 @@ fn tracer_of(pid: u32) -> u32 {
     line.map_or(0, |line| line.trim().parse().unwrap())
 }
 
-/// A real debugger that has attached and waits before it runs `then`.
+/// A real debugger that has attached and waits before it executes `then`.
 struct DebuggerProcess {
     child: Child,
     go: PathBuf,
@@ -56,7 +56,7 @@ impl DebuggerProcess {
         gdb
     }
 
-    /// Attaches lldb. Its tracer is a separate process.
+    /// Attaches lldb, whose tracer is a separate process.
     fn attach_lldb(world: &TestWorld, pid: u32, then: &[&str]) -> Self {
         let (go, here) = (world.path(&format!("go-{pid}")), world.path(&format!("here-{pid}")));
         let wait = format!(
@@ -65,7 +65,7 @@ impl DebuggerProcess {
             world.dir().display(),
             here.display()
         );
-        // The timeout of lldb's shell command is in seconds.
+        // lldb's shell command has a timeout, in seconds.
         let mut command = Command::new("lldb");
         command.args(["--batch", "--no-lldbinit", "-p", &pid.to_string(), "-o", &wait]);
         command.args(then.iter().flat_map(|line| ["-o", line]));
@@ -83,7 +83,7 @@ impl DebuggerProcess {
     }
 }
 
-/// The debugger of a failed test may loop forever.
+/// Kills the debugger, which may loop forever after a failed test.
 impl Drop for DebuggerProcess {
     fn drop(&mut self) {
         let (Ok(()) | Err(_)) = self.child.kill();
@@ -91,7 +91,8 @@ impl Drop for DebuggerProcess {
     }
 }
 
-/// Waits until a process held for its debugger has been released. The process itself notices this later.
+/// Waits until a held process has been released to its debugger: SIGCONT is pending, although the process is
+/// still stopped.
 fn wait_handed_over(pid: u32) {
     wait_until("the process is handed over", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -109,7 +110,7 @@ fn attached_debugger_sees_no_stop_signal_although_the_response_is_late() {
     let asked = wait_attach_request(&server, 0);
     let then = ["break Math_Fail_Test::TestBody", "continue", "continue"];
     let gdb = DebuggerProcess::attach(&world, asked.pid, &then);
-    // A debugger may continue the test before its client has responded.
+    // The debugger may continue the test before the client has responded.
     wait_handed_over(asked.pid);
     assert_eq!(tracer_of(asked.pid), gdb.child.id());
     assert!(world.starts().is_empty(), "nothing of the program has run");
@@ -145,7 +146,7 @@ fn attached_lldb_sees_no_stop_signal_before_or_after_the_response() {
             lldb.resume()
         };
         assert!(output.contains("stop reason = breakpoint 1.1"), "{is_response_late}: {output}");
-        // The first stop comes from attaching.
+        // lldb reports one stop for attaching.
         let signals = output.matches("stop reason = signal").count();
         assert!(signals <= 1, "{is_response_late}: {output}");
         finish(&server, &run, &tests).assert_all("failed");
@@ -157,7 +158,7 @@ fn attached_lldb_sees_no_stop_signal_before_or_after_the_response() {
 fn attached_debugger_stops_test_and_keeps_result() {
     for is_listening in [false, true] {
         let world = world();
-        // These timeouts are too short for a test under a debugger.
+        // These timeouts would end a test that runs under a debugger.
         world.write("heeler.toml", "[profile.default]\ntimeout = \"100ms\"\nidle-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\nrun-timeout = \"200ms\"\n");
         let mut server = debug_server(&world, is_listening);
         let tests = ["kinds::Math.Fail"];
@@ -187,11 +188,11 @@ fn debug_run_runs_tests_singly_in_turn() {
     let mut pids = Vec::new();
     for number in 0..tests.len() {
         let asked = wait_attach_request(&server, number);
-        // The previous process has exited, and the next one does not exist yet.
+        // The previous process has exited, and the next one has not started.
         assert_eq!(server.processes(ProcessRole::Guard).len(), 1);
         assert_eq!(world.starts().len(), number);
         pids.push(asked.pid);
-        // An absent `success` and null mean true. No debugger has attached, and the test continues anyway.
+        // An absent or null `success` means true. Although no debugger has attached, the test continues.
         let success = [json!({}), json!({"success": null}), Value::Null];
         respond(&mut server, &asked, success[number].clone());
     }
@@ -201,7 +202,7 @@ fn debug_run_runs_tests_singly_in_turn() {
         ("passed", "passed", "error")
     );
     assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
-    // The process was not traced, and no isolated rerun checks the crash.
+    // The process was not traced, and the crash is not confirmed by an isolated rerun.
     assert_eq!(books.response["result"]["attachments"], json!([]), "{}", books.response);
     assert_eq!(log_of(&server, "without a debugger"), Vec::<String>::new());
     assert_eq!(server.exit(), Some(0));
@@ -225,7 +226,7 @@ fn declined_attach_runs_tests_normally() {
         server.send(&message);
         let books = finish(&server, &run, &tests);
         books.assert_all("error");
-        // The same process is traced again: the crash has a stack trace and a dump.
+        // The same process is traced again, so the crash has a stack trace and a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [asked.pid]);
         assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
         let files = books.response["result"]["attachments"].to_string();
@@ -262,7 +263,7 @@ fn unanswered_attach_request_is_not_repeated() {
     let log = log_of(&server, "debugger-timeout");
     assert!(log.len() == 1 && log[0].contains(tests[0]), "{log:?}");
     respond(&mut server, &first, json!({"success": true}));
-    // Unsolicited responses do no harm, not even with ids that the client uses itself.
+    // Unsolicited responses are ignored, even with ids of the client's own requests.
     for id in [json!(run.request), json!("x"), json!(null), json!(1 << 30), json!(1.5)] {
         server.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"success": true}}));
     }
@@ -310,7 +311,7 @@ fn second_exit_during_debug_run_leaves_nothing_behind() {
     let run = begin_debug_run(&mut server, 1, &["kinds::Math.Add"]);
     let asked = wait_attach_request(&server, 0);
     let recorder = server.recorder.clone();
-    // The first test waits for the debugger.
+    // The first test is waiting for the debugger.
     server.notify("exit", json!({}));
     assert_eq!(server.exit(), Some(0));
     assert_eq!(state(asked.pid), None);
@@ -329,7 +330,7 @@ fn worker_death_while_attaching_repeats_attach_request() {
         let first = wait_attach_request(&server, 0);
         signal(server.processes(role)[0], "KILL");
         let books = if role == ProcessRole::Guard {
-            // The process exited with its guard before its test began, so Heeler tries the test once more.
+            // The process exited with its guard before its test began, so Heeler retries the test once.
             let second = wait_attach_request(&server, 1);
             respond(&mut server, &second, json!({"success": true}));
             finish(&server, &run, &tests)
@@ -353,7 +354,7 @@ fn debug_run_does_not_block_normal_run() {
     let tests = ["kinds::Math.Add", "kinds::Noise.Errors"];
     let runs = [begin_debug_run(&mut server, 101, &tests), begin_debug_run(&mut server, 102, &tests)];
     let first = [wait_attach_request(&server, 0), wait_attach_request(&server, 1)];
-    // Both runs wait for a debugger. A run without a debugger does not wait for them.
+    // Both debug runs wait for a debugger. A normal run is not blocked by them.
     let normal = server.run(Some(&tests));
     finish(&server, &normal, &tests).assert_all("passed");
     for asked in first {
@@ -408,7 +409,7 @@ fn cli_debugger_stops_each_test_in_turn() {
 #[test]
 fn cli_debugger_gets_and_returns_terminal() {
     let world = world();
-    // The kernel stops a process that reads from a terminal without being in the foreground.
+    // The kernel stops a background process that reads from a terminal.
     let ask = "shell echo gdb asks; read -r word </dev/tty; echo gdb read $word.";
     let debugger =
         format!("gdb -q -nx -batch -ex '{ask}' -ex 'break Math_Add_Test::TestBody' -ex continue -ex detach");
@@ -433,8 +434,8 @@ fn cli_debugger_gets_and_returns_terminal() {
 #[test]
 fn killed_debugger_leaves_terminal_restored() {
     let world = world();
-    // The debugger turns off line editing, as debuggers do, and never attaches. It must still end with the
-    // run.
+    // This debugger turns off line editing, as debuggers do, and never attaches. It must still be ended with
+    // the run.
     let script = "stty -icanon -echo </dev/tty; echo has the terminal; kill -INT $PPID; exec sleep 1000\n";
     world.write("debug.sh", script);
     let heeler = env!("CARGO_BIN_EXE_heeler");
@@ -455,7 +456,7 @@ fn killed_debugger_leaves_terminal_restored() {
 fn display_is_silent_while_debugger_has_terminal() {
     let world = world();
     world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
-    // While the debugger holds the test, the user cancels the run and the test is killed.
+    // While the test is stopped in the debugger, the user cancels the run, which kills the test.
     let script = "gdb -q -nx -batch -p $1 -ex \"shell kill -INT $PPID\" -ex \"shell until grep -q ') Z' /proc/$1/stat; do sleep 0.01; done\" \
                   -ex 'shell echo the debugger ends'\n";
     world.write("debug.sh", script);

@@ -1,5 +1,5 @@
-//! Tests that a client's debugger launches: the offered command, and the test's result however the launch
-//! goes.
+//! Tests that the client's debugger launches: the command that Heeler offers, and the test's result, whether
+//! the launch succeeds or fails.
 
 use std::{
     io::Read as _,
@@ -62,13 +62,13 @@ impl ReceivedLaunchRequest {
     fn launch(&self, words: &str) -> LaunchedTest {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("exec 2>&1; exec {words} {}", self.line)]).current_dir(&self.cwd);
-        // A test does not inherit the environment of the client's processes.
+        // The test must not inherit the environment of the client's processes.
         command.env("HEELER_IT_CLIENT", "1").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         LaunchedTest(command.spawn().unwrap())
     }
 
-    /// Launches the test under gdb, which executes these lines.
+    /// Launches the test under gdb, which executes these commands.
     fn launch_under_gdb(&self, lines: &[&str]) -> LaunchedTest {
         let lines: String = lines.iter().map(|line| format!(" -ex '{line}'")).collect();
         self.launch(&format!("gdb -q -nx -batch -ex 'set breakpoint pending on'{lines} --args"))
@@ -98,7 +98,7 @@ impl Drop for LaunchedTest {
     }
 }
 
-/// Waits until a world's program runs its endless test; returns the process.
+/// Waits until the endless test of a world's program is running; returns its process id.
 fn running_test_process(world: &TestWorld, server: &TestServer<'_>, uid: &str) -> u32 {
     server.wait_state(uid, "in-progress");
     world.starts().last().unwrap().pid
@@ -112,7 +112,7 @@ fn wait_gone(pid: u32) {
 fn client_without_attach_launches_tests() {
     for is_listening in [false, true] {
         let world = world();
-        // These timeouts are too short for a test under a debugger.
+        // These timeouts would end a test that runs under a debugger.
         world.write(
             "heeler.toml",
             "[profile.default]\ntimeout = \"100ms\"\nidle-timeout = \"100ms\"\nstartup-timeout = \"100ms\"\n",
@@ -127,7 +127,7 @@ fn client_without_attach_launches_tests() {
         assert!(said.contains("Breakpoint 1, ") && said.contains("#0  "), "{said}");
         assert!(said.contains("is executing new program") && !said.contains("received signal"), "{said}");
         answer(&mut server, &first, json!({"success": true}));
-        // The held process has not run, and the client is not asked to attach to the next one.
+        // The held process was never started, and the client is not asked to attach to the next one.
         let second = wait_launch_request(&server, 1);
         wait_gone(held);
         assert_eq!(world.starts().len(), 1);
@@ -154,10 +154,10 @@ fn launch_request_needs_no_response() {
     let (_, offered) = decline_attach(&mut server);
     let launched = offered.launch("");
     finish(&server, &run, &tests).assert_all("passed");
-    // The test's output goes to Heeler, not to the client.
+    // Heeler captures the test's output, so the launched command prints nothing.
     assert_eq!(launched.output(), "");
     assert_eq!((cancelled_requests(&server), log_of(&server, "kinds")), (vec![], vec![]));
-    // A response after the end is ignored.
+    // A response after the run's end is ignored.
     answer(&mut server, &offered, json!({"success": false}));
     server.run(Some(&tests));
     assert_eq!(server.exit(), Some(0));
@@ -189,7 +189,7 @@ fn declined_launch_runs_tests_normally() {
         }
         let books = finish(&server, &run, &tests);
         books.assert_all("error");
-        // The held process ran the test and is traced again: the crash has a dump.
+        // The held process ran the test and is traced again, so the crash has a dump.
         assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), [held]);
         assert!(books.message(tests[0]).contains("SIGSEGV"), "{}", books.message(tests[0]));
         assert!(books.response["result"]["attachments"].to_string().contains(".dmp"), "{}", books.response);
@@ -198,7 +198,7 @@ fn declined_launch_runs_tests_normally() {
         assert_eq!(log[0].contains("debugger-timeout"), comes_to_nothing, "{log:?}");
         let expected = if is_silent { vec![offered.id.clone()] } else { vec![] };
         assert_eq!(cancelled_requests(&server), expected);
-        // A late launch finds no server.
+        // A late launch does not find a server.
         let late = offered.launch("").output();
         assert!(late.contains("the run no longer waits for this process"), "{late}");
         assert_eq!(world.starts().len(), 1);
@@ -213,7 +213,8 @@ fn crash_in_launched_test_is_reported() {
     let tests = ["kinds::Math.Add", "kinds::Crash.Segv"];
     let run = begin_debug_run(&mut server, 1, &tests);
     let (_, first) = decline_attach(&mut server);
-    // A process that ends before its test has begun is not offered again.
+    // A process that exits before its test begins is not offered again: the next request is for the other
+    // test.
     let said = first.launch_under_gdb(&["catch exec", "run", "kill"]).output();
     assert!(said.contains("Catchpoint 1 "), "{said}");
     let said = wait_launch_request(&server, 1).launch_under_gdb(&["run", "bt 1", "kill"]).output();
@@ -242,7 +243,7 @@ fn launched_tests_leaks_are_killed_and_reported() {
     let mut launched = offered.launch("");
     finish(&server, &run, &tests).assert_all("passed");
     assert_eq!(log_of(&server, "kinds::Leak.Child").len(), 1);
-    // The launched process leads its own process group, which contains the child.
+    // The launched process is the leader of its process group, which also contains the child.
     launched.0.wait().unwrap();
     let group = format!("-{}", launched.pid());
     let is_there = || Command::new("kill").args(["-0", "--", &group]).stderr(Stdio::null()).status().unwrap();
@@ -279,7 +280,7 @@ fn launched_test_dies_with_its_supervisors() {
         let tests = ["kinds::Hang.Forever"];
         begin_debug_run(&mut server, 1, &tests);
         let (_, offered) = decline_attach(&mut server);
-        // The parent of the test process is a debugger, except where the coordinator is killed.
+        // A debugger is the parent of the test process, except when the coordinator is killed.
         let launched = if role.is_none() { offered.launch("") } else { offered.launch_under_gdb(&["run"]) };
         let pid = running_test_process(&world, &server, tests[0]);
         match role {

@@ -1,4 +1,4 @@
-//! `exit` and signals: Heeler completes or cancels running work and waits for nothing else.
+//! `exit` and signals: Heeler completes or cancels running work and does not wait for anything else.
 
 use std::io::Write as _;
 
@@ -37,7 +37,7 @@ impl<'w> DrainingServer<'w> {
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
         let guest = meet.next_test();
         server.send(exit);
-        // This request is answered, so the server has processed `exit`.
+        // The response to this request shows that the server has processed `exit`.
         server.send(&request("late", "testing/discoverTests", json!({"runId": run_id(99)})));
         assert_eq!(server.wait_response("late")["error"]["code"], -32600, "it came after exit");
         Self { server, run, guest: Some(guest) }
@@ -74,7 +74,7 @@ fn exit_drains_running_run() {
         let (world, meet) = world();
         let mut draining = DrainingServer::new(&world, &meet, &exit);
         draining.release_first();
-        // The second test began after `exit`.
+        // The second test started after `exit`.
         meet.next_test().release();
         draining.server.wait_gone();
         let books = draining.books();
@@ -194,7 +194,7 @@ fn exit_with_absent_or_null_params_ends_session() {
     }
 }
 
-/// How a session ends that was never initialized.
+/// Ways in which a session ends that was never initialized.
 #[derive(Debug, Clone, Copy)]
 enum EarlyEnd {
     Exit,
@@ -203,8 +203,8 @@ enum EarlyEnd {
     Signal,
 }
 
-/// At a session's end, Heeler waits only for what exists. Each wait logs its expired deadline, so the log
-/// stays empty.
+/// At the end of a session, Heeler waits only for processes that exist. Every expired wait is logged, so the
+/// log must stay empty.
 #[test]
 fn end_before_initialize_waits_for_nothing() {
     for end in [EarlyEnd::Exit, EarlyEnd::ExitAfterRefusal, EarlyEnd::Disconnect, EarlyEnd::Signal] {
@@ -221,7 +221,7 @@ fn end_before_initialize_waits_for_nothing() {
             }
             EarlyEnd::Disconnect => server.disconnect(),
             EarlyEnd::Signal => {
-                // This request is answered, so the signal handlers are installed.
+                // The response to this request shows that the signal handlers are installed.
                 assert_eq!(server.request_and_wait("no/such/method", json!({}))["error"]["code"], -32002);
                 signal(server.pid(), "TERM");
             }
@@ -238,7 +238,7 @@ fn silent_client_does_not_delay_end_of_listening_server() {
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER_LOG", "warn");
     let mut server = TestServer::start_over(ServerTransport::Listen, &world, &["deaths"]);
-    // This request is answered, so the second session has begun.
+    // The response to this request shows that the second session has begun.
     let mut second = server.connect();
     framing::write_message(&mut second, &request(1, "no/such/method", json!({}))).unwrap();
     second.flush().unwrap();

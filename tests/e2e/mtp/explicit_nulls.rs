@@ -1,4 +1,4 @@
-//! Explicit nulls: .NET serializers write `null` for unset members. For an optional member, null means
+//! Explicit nulls: .NET serializers write `null` for unset members. An optional member that is null counts as
 //! absent.
 
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn null_members_of_initialize_are_absent() {
             "debuggerProvider": false,
             "batchLoggingSupport": false,
             "attachmentsSupport": true,
-            // A null port means: no provider.
+            // A null port means that there is no callback provider.
             "callbackProvider": {"port": null, "token": null},
         }},
         "protocolVersions": ["1.0.0"],
@@ -102,7 +102,7 @@ fn null_members_of_requests_are_absent() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// A cancel that names no request does nothing, and the next cancel still works.
+/// A cancel without an id does nothing, and a later cancel still works.
 #[test]
 fn null_members_of_cancels_name_nothing() {
     let world = TestWorld::with_gtest("meet");
@@ -120,7 +120,7 @@ fn null_members_of_cancels_name_nothing() {
     ] {
         server.notify(method, params);
     }
-    // The server answers this request after the cancels.
+    // The response to this request shows that the cancels have been processed.
     server.send(&request("behind", "no/such/method", Value::Null));
     assert_eq!(server.wait_response("behind")["error"]["code"], -32601);
     guest.release();

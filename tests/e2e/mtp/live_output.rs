@@ -1,4 +1,4 @@
-//! Output of running tests: the run option `liveOutput`.
+//! The run option `liveOutput`, which sends the output of running tests.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{recorder::RecordedEvent, server::TestServer, uids, world::T
 
 const LINE: &str = "a line before the end – with ünïcode";
 
-/// Returns the nodes that carry output of running tests, in order.
+/// Returns the nodes that contain output of running tests, in order.
 fn outputs(events: &[RecordedEvent]) -> Vec<Value> {
     let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
     let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();

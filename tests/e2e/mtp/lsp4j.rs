@@ -1,4 +1,4 @@
-//! A Java client on Eclipse lsp4j (`tests/clients/lsp4j`), in its own process.
+//! A Java client built on Eclipse lsp4j (`tests/clients/lsp4j`), in a separate process.
 
 use std::{path::PathBuf, process::Command};
 
@@ -8,7 +8,7 @@ use crate::support::{
     world::{TestWorld, run},
 };
 
-/// Returns the library's directory; reports a skip and returns `None` if it is missing.
+/// Returns the library's directory. If it is missing, reports a skip and returns `None`.
 fn library() -> Option<PathBuf> {
     requirement::directory_of("HEELER_LSP4J", "Eclipse lsp4j")
 }

@@ -14,14 +14,14 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Starts a server for a client that accepts batched log messages.
+/// Starts a server with a client that accepts batched log messages.
 fn batching<'w>(world: &'w TestWorld, program: &str) -> TestServer<'w> {
     let mut server = TestServer::start(world, &[program]);
     server.initialize(json!({"testing": {"debuggerProvider": false, "batchLoggingSupport": true}}));
     server
 }
 
-/// Returns the parameters of all notifications of a method so far.
+/// Returns the parameters of all notifications of this method so far.
 fn received_notifications(server: &TestServer<'_>, method: &str) -> Vec<Value> {
     server.recorder.events().iter().filter_map(|event| event.params(method).cloned()).collect()
 }
@@ -30,7 +30,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// Runs a test and kills its worker, which the log reports.
+/// Runs a test and kills its worker, which produces log messages.
 fn lose_a_worker(meet: &TestRendezvous, server: &mut TestServer<'_>) -> RequestedRun {
     let run = server.run(Some(&["meet::Away.Family"]));
     let guest = meet.next_test();
@@ -80,7 +80,7 @@ fn shown_output_does_not_enter_the_stream() {
     let selected = uids("kinds", ["Noise.NoNewline", "Noise.Errors", "Math.Add"]);
     for _ in 0..2 {
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-        // A single byte between two messages would have ended the session.
+        // A single byte of output between two messages would break the session.
         server.finish(&run, &selected).assert_all("passed");
     }
     wait_until("both outputs are on standard error", || {
@@ -90,7 +90,7 @@ fn shown_output_does_not_enter_the_stream() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Returns the positions of a run's completion, telemetry and response on the main connection.
+/// Returns the positions of a run's completion, telemetry event and response on the main connection.
 fn places(server: &TestServer<'_>, run: &RequestedRun, event_name: &str) -> [usize; 3] {
     let events = server.recorder.events();
     let place = |is: &dyn Fn(&Value) -> bool| {
@@ -274,10 +274,10 @@ fn rust_modules_are_nested_groups() {
     assert!(known.iter().any(|uid| uid.matches("::").count() == 3), "{known:?}");
 }
 
-/// Unknown members, as a framework may add them. Heeler must return them unchanged.
+/// Unknown members, such as a framework may add. Heeler must return them unchanged.
 const KEPT: &str = r#""x.id":12345678901234567890123,"x.raw":{ "a" : [1.0, "]}"] },"vendor \"q\"":null"#;
 
-/// Requests a run of nodes with unknown members, and with members of Heeler's that a client sends back.
+/// Requests a run of nodes with unknown members, and with Heeler's own members that a client sends back.
 fn run_with_members(server: &mut TestServer<'_>, uids: &[&str]) -> RequestedRun {
     let nodes: Vec<_> = uids
         .iter()
@@ -322,7 +322,7 @@ fn unknown_test_members_return_on_every_node() {
             seen.insert(node["execution-state"].as_str().unwrap().to_owned());
         }
     }
-    // A test is seen in progress only if its start and its end arrive in different notifications.
+    // A test may start and end in the same notification; `in-progress` is then never sent.
     seen.remove("in-progress");
     let expected = ["error", "failed", "passed", "skipped"];
     assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -338,7 +338,7 @@ fn unknown_group_members_return_on_every_node() {
     );
     for behaviour in [ListenerBehaviour::Normal, ListenerBehaviour::NeverReads] {
         let mut server = TestServer::with_callback(&world, &["kinds"], move |_| behaviour);
-        // The group contains one test.
+        // The group contains a single test.
         let run = run_with_members(&mut server, &["kinds::Slow."]);
         server.wait_response(run.request);
         let updates = changes(&server, &run.run_id);
@@ -358,7 +358,7 @@ fn resent_results_keep_members_and_groups() {
         "heeler.toml",
         "[profile.default]\ndrain-timeout = \"300ms\"\nclient-stall-timeout = \"1s\"\n",
     );
-    // A client that never reads proves nothing, so everything is sent again.
+    // Nothing is proven delivered to a client that never reads, so everything is sent again.
     let mut server = TestServer::with_callback(&world, &["kinds"], |_| ListenerBehaviour::NeverReads);
     let asked = ["kinds::Math.Add", "kinds::Math.Fail"];
     let run = run_with_members(&mut server, &asked);

@@ -35,7 +35,7 @@ fn uids_do_not_depend_on_the_working_directory() {
     }
 }
 
-/// Returns the uid and display name of every test in updates.
+/// Returns the uid and display name of every test in the updates.
 fn named_tests(server: &TestServer<'_>) -> Vec<(String, String)> {
     let events = server.recorder.events();
     let updates =
@@ -64,7 +64,7 @@ fn parameterised_test_is_a_group() {
     let node = &instance["node"];
     assert_eq!(node["display-name"], "1 (1)");
     assert_eq!((&node["location.type"], &node["location.method"]), (&json!("N/Big"), &json!("Case/1")));
-    // The group selects its instances. In a path, the group and an instance are one segment.
+    // Requesting the group selects its instances. In the path, group and instance are one segment.
     let selected = uids("big", ["N/Big.Case/0", "N/Big.Case/1", "N/Big.Case/2"]);
     let run = server.run(Some(&[group]));
     server.finish(&run, &selected).assert_all("passed");
@@ -92,7 +92,7 @@ fn leaf_names_leave_out_their_groups() {
     let selected = uids("kinds", ["Math.Add", "Typed/0.Default"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
     server.finish(&run, &selected).assert_all("passed");
-    // A run uses the same names.
+    // A run reports the same names.
     assert!(
         named_tests(&server).iter().all(|named| discovered.contains(named)),
         "{:?}",

@@ -1,5 +1,5 @@
-//! Third-party clients: scenarios in Node (`tests/clients`) that use the editors' JSON-RPC library against
-//! the real server. Each scenario runs in its own process.
+//! Third-party clients: Node scenarios (`tests/clients`) that use the editors' JSON-RPC library against the
+//! real server. Each scenario runs in a separate process.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -15,7 +15,7 @@ fn run_scenario(name: &str, world: &TestWorld) {
     run_scenario_with(name, world, "");
 }
 
-/// Runs one scenario with further settings.
+/// Runs one scenario with additional settings.
 #[track_caller]
 fn run_scenario_with(name: &str, world: &TestWorld, settings: &str) {
     world.env("HEELER_FIXTURE_MEET", world.path("meeting-point").to_str().unwrap());
@@ -43,8 +43,8 @@ fn run_on_callback_connections_is_in_order() {
 fn slow_handler_has_handled_everything_before_completion() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", "2000");
-    // This timeout is shorter than the handlers take. Bytes in the client's kernel or library do not count as
-    // progress.
+    // This timeout is shorter than the handlers take. Data that waits in the client's kernel or library does
+    // not count as progress.
     run_scenario_with(
         "slow_handler_has_handled_everything_before_completion",
         &world,
@@ -52,7 +52,7 @@ fn slow_handler_has_handled_everything_before_completion() {
     );
 }
 
-/// Runs a scenario with 2,000 tests and a client that is busy once.
+/// Runs a scenario with 2,000 tests and a client that blocks once.
 #[track_caller]
 fn run_busy_scenario(name: &str) {
     let world = TestWorld::with_gtest("big");
@@ -182,7 +182,7 @@ fn documented_client_works() {
     ran.assert_stderr("heeler left with code");
 }
 
-/// Keeps the example short: the page's reader must see at a glance what a client with callback connections
+/// Keeps the example short: readers of the page must see at a glance what a client with callback connections
 /// does.
 const CALLBACK_CLIENT_LINES: usize = 40;
 
@@ -220,7 +220,7 @@ fn documented_rust_client_works() {
     assert_eq!(text, block_of_page("rust"), "docs/editors/clients.md and examples/editor.rs differ");
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
-    // `cargo test` builds the examples before the tests, in the same directory as the programs.
+    // `cargo test` builds the examples before the tests, into the same target directory.
     let heeler = Path::new(env!("CARGO_BIN_EXE_heeler"));
     let example = heeler.with_file_name("examples").join("editor");
     assert!(example.exists(), "with --test alone, build it first: cargo build --example editor");

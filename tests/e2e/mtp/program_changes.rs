@@ -14,8 +14,8 @@ use crate::support::{
 
 const CHANGED: &str = "$/heeler/programsChanged";
 
-/// Builds `bin/a_test`. The file `more` makes it build `bin/b_test`, too, and the file `broken` makes it
-/// fail. With the file `slow`, it waits for the file `go`.
+/// Builds `bin/a_test`. If the file `more` exists, also builds `bin/b_test`; if `broken` exists, fails; if
+/// `slow` exists, waits for the file `go`.
 const BUILD: &str = r#"#!/bin/sh
 echo $$ >> builds
 if [ -e slow ]; then until [ -e go ]; do sleep 0.02; done; fi
@@ -26,7 +26,7 @@ if [ -e more ]; then cp "$FIXTURE" bin/b_test; fi
 exit 0
 "#;
 
-/// Returns a world with a suite whose programs a glob finds and a command builds.
+/// Returns a world with a suite that finds programs with a glob and builds them with a command.
 fn world_with_build(settings: &str) -> TestWorld {
     let world = TestWorld::new();
     world.env("FIXTURE", fixtures::gtest("deaths").to_str().unwrap());
@@ -91,12 +91,12 @@ fn changed_program_is_reported_to_client_that_requests_it() {
         let mut server = TestServer::start_over(transport, &world, &[]);
         initialize(&mut server);
         let program = world.path("bin/a_test");
-        // No discovery came before, and the test does not wait until the watch has begun.
+        // There was no discovery before, and the test does not wait until the file watch is active.
         copy_program(&world, "bin/a_test");
         assert_eq!(wait_change(&server, &program, "changed"), "s");
         fs::remove_dir_all(world.path("bin")).unwrap();
         assert_eq!(wait_change(&server, &program, "removed"), "s");
-        // The directory is a new one. Programs may appear in it by a copy or by a hard link.
+        // The directory was recreated. New programs can be copied or hard-linked into it.
         fs::create_dir(world.path("bin")).unwrap();
         copy_program(&world, "bin/a_test");
         assert_eq!(wait_change(&server, &program, "appeared"), "s");
@@ -146,12 +146,12 @@ fn discovery_builds_before_it_lists_where_it_is_told_to() {
     let (_, before) = discover(&mut server, 901, false);
     assert_eq!(build_count(&world), 1, "at the start only");
     assert!(before.contains(&"s::First.One".to_owned()), "{before:?}");
-    // After the build, the glob's new program belongs to the session.
+    // After the build, the session includes the new program that the glob finds.
     world.write("more", "");
     let (_, after) = discover(&mut server, 902, true);
     assert_eq!((build_count(&world), after.len()), (2, 2 * before.len()));
     assert!(after.contains(&"s::b_test::First.One".to_owned()), "{after:?}");
-    // The response reports the failed build instead of the old listing.
+    // The response reports the failed build; it does not list the old programs.
     world.write("broken", "");
     let (response, tests) = discover(&mut server, 903, true);
     assert_eq!((response["error"]["code"].as_i64(), tests.len()), (Some(-32603), 0), "{response}");
@@ -159,7 +159,7 @@ fn discovery_builds_before_it_lists_where_it_is_told_to() {
     assert!(message.starts_with("failed to build the suite \"s\": `build.sh` failed in "), "{message}");
     assert!(message.ends_with(" (exit code 2)\nsrc/a.cc:7: error: oh"), "{message}");
     wait_until("the build's own words", || server.errors_so_far().contains("src/a.cc:7: error: oh"));
-    // Programs of the earlier build can still be listed, and a run works after a successful build.
+    // The programs of the earlier build can still be listed. Once a build succeeds, runs work again.
     assert_eq!(discover(&mut server, 904, false).1, after);
     fs::remove_file(world.path("broken")).unwrap();
     let tests = json!([{"uid": "s::b_test::First.One"}]);
@@ -194,7 +194,7 @@ fn concurrent_discoveries_share_a_build() {
     wait_until("the build runs", || build_count(&world) == 2);
     let second = server.request("testing/discoverTests", params(902));
     let third = other.request("testing/discoverTests", params(903));
-    // A listing does not wait for a build that runs at the same time.
+    // A listing does not wait for a concurrent build.
     other.wait_begun(904);
     world.write("go", "");
     for id in [first, second] {

@@ -1,4 +1,4 @@
-//! Replays recorded exchanges of other servers and clients: their clients' messages to our server, and their
+//! Replays recorded exchanges between other clients and servers: the clients' messages to our server, and the
 //! servers' messages to our client library.
 
 use std::{io::BufRead, path::PathBuf, time::Duration};
@@ -33,7 +33,7 @@ fn transcript(name: &str) -> Vec<TranscriptMessage> {
     file.lines().map(|text| line(text.unwrap())).collect()
 }
 
-/// Returns the parts of a message that its reader depends on, without values.
+/// Returns the parts of a message that its receiver depends on, without values.
 fn shape(message: &Value) -> String {
     let is = |name: &str| message.get(name).is_some();
     match (message["method"].as_str(), &message["params"]) {
@@ -46,12 +46,12 @@ fn shape(message: &Value) -> String {
     }
 }
 
-/// Replays the client of one connection: each request waits for its response, as in the transcript. Returns
-/// the shapes of the received messages, without log messages and with consecutive updates merged.
+/// Replays the client of one connection, waiting for the response to each request. Returns the shapes of our
+/// messages and of the recorded ones, without log messages and with consecutive updates merged.
 fn replay_client(name: &str, connection: &str) -> (Vec<String>, Vec<String>) {
     let lines: Vec<_> = transcript(name).into_iter().filter(|line| line.connection == connection).collect();
     let world = TestWorld::with_gtest("deaths");
-    // The recorded clients' processes no longer exist.
+    // The processes of the recorded clients no longer exist.
     world.write("heeler.toml", "[profile.default]\nwatch-client = false\n");
     let mut server = TestServer::start(&world, &["deaths"]);
     if name == "errors.jsonl" {
@@ -90,7 +90,7 @@ fn recorded_discovery_and_run_get_same_messages() {
 #[test]
 fn recorded_mistakes_get_same_error_codes() {
     let (ours, theirs) = replay_client("errors.jsonl", "A");
-    // A bad filter is the client's error here; the recorded server reports a failure inside the run.
+    // We reject a bad filter as the client's error; the recorded server fails the run.
     let theirs: Vec<_> =
         theirs.into_iter().map(|shape| shape.replace("error -32603 of 7", "error -32602 of 7")).collect();
     assert_eq!(ours, theirs);
@@ -112,8 +112,8 @@ fn recorded_client_of_two_servers_is_served() {
     }
 }
 
-/// Replays a server: after each message of our client, it sends what followed in the transcript, with our
-/// ids.
+/// Replays a server: after each message of our client, sends the messages that followed in the transcript,
+/// with our ids.
 async fn replay_server_side(mut stream: DuplexStream, lines: Vec<TranscriptMessage>) {
     let mut ids = std::collections::HashMap::new();
     for line in lines {
@@ -147,7 +147,7 @@ async fn read(stream: &mut DuplexStream) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// Results of our client library with a replayed server.
+/// What our client library received from a replayed server.
 struct ReplayedSession {
     /// Result of each request, in order.
     request_results: Vec<String>,
@@ -166,9 +166,9 @@ fn replay_server(name: &str, connection: &str) -> ReplayedSession {
             completion_limit: Duration::from_millis(300),
             ..ClientOptions::default()
         };
-        // Play the server on one end of a pipe.
+        // The server is replayed at one end of a pipe.
         let play = replay_server_side(far, lines);
-        // Repeat the recorded client's requests with our library on the other end.
+        // Our library sends the recorded client's requests at the other end.
         let ask = async {
             let (client, mut events) = Client::connect(near, options).await.unwrap();
             let mut answers = Vec::new();

@@ -17,7 +17,7 @@ const CASES: [&str; 2] = ["N/Meet.Case/0", "N/Meet.Case/1"];
 const FIRST: &str = "meet::N/Meet.Case/0";
 const SECOND: &str = "meet::N/Meet.Case/1";
 
-/// Passes this number of executions, but sends `command` to the given execution of the named test.
+/// Lets tests pass for this number of executions, but sends `command` to one execution of the named test.
 fn pass_except(meet: &TestRendezvous, executions: usize, (name, time): (&str, usize), command: u8) {
     let mut times = HashMap::<String, usize>::new();
     for _ in 0..executions {
@@ -32,7 +32,7 @@ fn pass_except(meet: &TestRendezvous, executions: usize, (name, time): (&str, us
     }
 }
 
-/// Returns how often the client was told that a test runs.
+/// Returns how many times the client was notified that a test started.
 fn starts_of(events: &[RecordedEvent], uid: &str) -> usize {
     let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
     let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
@@ -72,7 +72,7 @@ fn crash_in_an_iteration_is_that_of_the_test() {
         let selected = uids("meet", CASES);
         let options = json!({"repeat": 3, "jobs": 1, "isolate": is_isolated});
         let run = server.run_with_options(901, &selected, &options);
-        // If a test crashes in a process with another test, it runs again in isolation.
+        // A crash in a process that ran other tests is confirmed in isolation, which adds an execution.
         let before = if is_isolated { 5 } else { 3 };
         let name = if is_isolated { "Case/0" } else { "Case/1" };
         if is_isolated {

@@ -1,4 +1,4 @@
-//! Retries with delays, and flaky tests that count as failures.
+//! Delayed retries, and flaky tests that count as failures.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ fn delayed_retry_holds_no_slot_and_ends_at_once_when_the_run_is_cancelled() {
     let world = TestWorld::with_gtest("meet");
     world.note_starts();
     let meet = world.open_rendezvous();
-    // The hour never elapses: the run ends because it is cancelled, within its usual deadlines.
+    // The delay of an hour never elapses: the run is cancelled and ends within its usual deadlines.
     let retries = "retries = { count = 3, backoff = \"exponential\", delay = \"1h\", jitter = true }";
     world.write("heeler.toml", &format!("[profile.default]\njobs = 1\nisolate = true\n{retries}\n"));
     let mut server = TestServer::initialized(&world, &["meet"]);
@@ -20,7 +20,7 @@ fn delayed_retry_holds_no_slot_and_ends_at_once_when_the_run_is_cancelled() {
     let first = meet.next_test();
     let failed = format!("meet::{}", first.test_name);
     first.send_command(b'f');
-    // The delayed retry leaves the only slot to the other test.
+    // While the retry is delayed, the other test uses the only slot.
     let second = meet.next_test();
     let other = format!("meet::{}", second.test_name);
     assert_ne!(other, failed);
@@ -64,7 +64,7 @@ fn flaky_test_fails_on_request() {
     ran.assert_stdout("flaky, failed by flaky-result: passed on attempt 2");
     ran.assert_stdout("the first time it fails");
     assert!(world.read("j.xml").contains("failures=\"1\""), "{}", world.read("j.xml"));
-    // Neither a test that fails on all attempts nor one that passes at once is flaky.
+    // A test is not flaky if it fails on every attempt or passes on the first.
     let world = world_with_flaky_test();
     world.write("heeler.toml", "[profile.default]\nflaky-result = \"fail\"\nretries = 1\n");
     world.run(&["run", "deaths", "-E", "Third.Flaky"]).assert_code(2).assert_stdout("1 failed");

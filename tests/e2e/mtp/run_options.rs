@@ -1,4 +1,4 @@
-//! Options of a single run in its request: `heeler.options`.
+//! Options for a single run, in its request: `heeler.options`.
 
 use serde_json::json;
 
@@ -98,7 +98,7 @@ fn wrong_run_option_is_refused_by_name() {
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         assert_eq!(answer["error"]["message"], message, "{answer}");
     }
-    // Null means absent, for the member itself and for its members.
+    // Null means absent, for `heeler.options` itself and for its members.
     let selected = uids("deaths", ["First.One"]);
     for (number, options) in [(902, json!(null)), (903, json!({"jobs": null, "env": null, "timeout": null}))]
     {

@@ -1,4 +1,4 @@
-//! Server mode: ways to connect, rules of the protocol, and errors.
+//! Server mode: transports, protocol rules and errors.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ fn every_transport_serves_the_same_run() {
         if [ServerTransport::Dial, ServerTransport::Stdio].contains(&transport) {
             assert_eq!(server.exit(), Some(0), "{transport:?}");
         } else {
-            // A listening server keeps listening after `exit`.
+            // A listening server continues to listen after `exit`.
             server.notify("exit", json!({}));
             server.wait_closed();
             signal(server.pid(), "TERM");
@@ -147,7 +147,7 @@ fn invalid_requests_get_error_messages() {
     server.finish(&run, &uids("deaths", ["First.One"])).assert_all("passed");
 }
 
-/// Returns the kinds of a run's messages so far, including the response to its request.
+/// Returns the kinds of a run's messages so far, including the response.
 fn messages_of(server: &TestServer<'_>, run: &RequestedRun) -> Vec<&'static str> {
     let kind = |message: &Value| match (message["method"].as_str(), &message["params"]) {
         (None, _) if message["id"] == run.request => Some("response"),
@@ -203,7 +203,7 @@ fn request_refused_for_its_run_id_completes_nothing() {
     let second = server.request("testing/runTests", json!({"runId": run.run_id}));
     assert_eq!(code(&server.wait_response(second)), -32602);
     guest.release();
-    // This checks that there is a single completion, after all updates.
+    // `finish` checks that there is one completion, after all updates.
     server.finish(&run, &selected).assert_all("passed");
     let unreadable = server.request("testing/runTests", json!({"runId": "no GUID"}));
     assert_eq!(code(&server.wait_response(unreadable)), -32602);
@@ -341,7 +341,7 @@ fn cancelled_run_completes_within_a_second() {
         assert_eq!(books.message(uid), "not run: the run was cancelled", "{books:#?}");
     }
     guest.wait_gone();
-    // The session continues after the error.
+    // The session still works after the error.
     let run = server.run(Some(&[]));
     server.finish(&run, &[]);
     assert_eq!(server.exit(), Some(0));
@@ -436,7 +436,7 @@ fn ignored_options_are_named_on_standard_error_and_in_log() {
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Returns the id of a process that has exited and was reaped.
+/// Returns the id of a process that has exited and been reaped.
 fn dead_process() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -462,7 +462,7 @@ fn client_process_that_is_dead_at_the_start_ends_session() {
     server.wait_gone();
     assert_eq!(server.exit_code(), Some(11));
 
-    // In a container, the client's process id has no meaning.
+    // From inside a container, the client's process id is meaningless.
     world.write("heeler.toml", "[profile.default]\nwatch-client = false\n");
     let mut server = TestServer::start_with(ServerTransport::Dial, &world, &["deaths"], &words);
     let answer = server.request_and_wait("initialize", params);
@@ -499,7 +499,7 @@ fn blank_lines_before_headers_are_skipped() {
         server.finish(&run, &uids("deaths", ["First.One"])).assert_all("passed");
     }
     server.send_bytes(b"\r\n");
-    // A blank line at the end is not a broken frame.
+    // A blank line at the end of the input is not a broken frame.
     server.disconnect();
     server.wait_gone();
     assert_eq!(server.errors_so_far(), "");

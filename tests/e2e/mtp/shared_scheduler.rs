@@ -1,5 +1,5 @@
-//! Several clients of one listening server at the same time: they share a watchdog, the workers and the
-//! slots, and each gets only its own results.
+//! Several clients of one listening server at the same time: they share a watchdog, workers and slots, and
+//! each client receives only its own results.
 
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn clients_share_processes_and_get_only_their_own_results() {
         assert_eq!(server.processes(ProcessRole::Watchdog).len(), 1);
         assert_eq!(server.processes(ProcessRole::Worker).len(), 2);
         guests.into_iter().for_each(|guest| guest.release());
-        // The second client gets both slots once the first has no test left to run.
+        // The second client gets both slots once the first has no waiting tests.
         let guests = [meet.next_test(), meet.next_test()];
         guests.into_iter().for_each(|guest| guest.release());
         server.finish(&first_run, &own).assert_all("passed");
@@ -91,7 +91,7 @@ fn later_client_gets_next_free_slot() {
     let second_run = second.run(&other);
     second.wait_begun(901);
     one.release();
-    // The first client still has Case/2 waiting, ahead of this test.
+    // The second client gets this slot, although Case/2 of the first was requested earlier.
     let next = meet.next_test();
     assert_eq!(next.test_name, CASES[3]);
     assert!(server.processes(ProcessRole::Guard).len() <= 2);
@@ -120,7 +120,7 @@ fn dead_client_ends_only_its_own_run() {
         lost.wait_gone();
         kept.release();
         server.finish(&first_run, &own).assert_all("passed");
-        // The slots are free, and no test of the dead client runs.
+        // The slots are free, because the dead client's tests were ended.
         let again = run(&mut server, &own);
         let next = meet.next_test();
         assert_eq!(next.test_name, CASES[0]);

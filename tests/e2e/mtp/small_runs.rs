@@ -1,4 +1,5 @@
-//! A small run beside a large one: it gets the next slot, and slots become free soon.
+//! A small run during a large one: the small run gets the next free slot, and batches are short enough that
+//! one is free soon.
 
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Number of cases of the large run; without a small run, they make two batches for one slot.
+/// Number of cases of the large run: two batches for one slot if there is no small run.
 const CASES: usize = 2000;
 
 fn start<'w>(world: &'w TestWorld, settings: &str) -> TestServer<'w> {
@@ -26,7 +27,8 @@ fn end(server: &TestServer<'_>) {
     server.wait_gone();
 }
 
-/// Waits until all earlier requests have begun: the server answers a discovery at once, but in order.
+/// Waits until all earlier requests have begun: requests are handled in order, and the server answers a
+/// discovery at once.
 fn wait_begun(server: &mut TestServer<'_>) {
     let answer = server.request_and_wait("testing/discoverTests", json!({"runId": run_id(901)}));
     assert!(answer.get("error").is_none(), "{answer}");
@@ -36,7 +38,7 @@ fn case(number: usize) -> String {
     format!("N/Meet.Case/{number}")
 }
 
-/// Releases tests until the one with this name; returns the number of tests before it.
+/// Releases tests until the one with this name connects; returns the number of tests before it.
 fn release_until(meet: &TestRendezvous, name: &str) -> usize {
     let mut before = 0;
     loop {
@@ -56,7 +58,7 @@ fn small_run_of_client_with_many_leases_gets_next_slot() {
     let meet = world.open_rendezvous();
     let mut server = start(&world, "isolate = true\n");
     let mut second = SecondClient::connect(&server, true);
-    // The first client has received more leases than the second, whose run is in progress.
+    // By the time of the measured run, the first client has received more leases than the second.
     let earlier = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"]);
     let run = server.run(Some(&earlier.iter().map(String::as_str).collect::<Vec<_>>()));
     server.release_tests_until_done(&meet, &[&run]);
@@ -69,7 +71,7 @@ fn small_run_of_client_with_many_leases_gets_next_slot() {
     running.release();
     assert_eq!(release_until(&meet, "N/Meet.Case/3"), 0);
     server.finish(&run, &selected).assert_all("passed");
-    // The two other tests follow, ordered by their recorded durations.
+    // The other two tests follow, in the order of their recorded durations.
     (0..2).for_each(|_| meet.next_test().release());
     second.finish(&second_run, &earlier).assert_all("passed");
     end(&server);

@@ -1,4 +1,4 @@
-//! Stress runs: all tests again and again, until a time has elapsed or the run is cancelled.
+//! Stress runs: all tests are repeated until a duration has elapsed or the run is cancelled.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -23,7 +23,7 @@ fn stress_run_goes_round_and_a_failure_names_its_iteration() {
             test.release();
         }
     }
-    // The failed test has its result; the other test continues.
+    // The failed test is reported, and the other test continues.
     assert_eq!(times.into_values().collect::<Vec<_>>(), [3, 4], "in turn");
     let last = meet.next_test();
     assert!(last.test_name.ends_with("Case/1"), "{}", last.test_name);
@@ -42,7 +42,7 @@ fn stress_run_ends_when_its_time_has_elapsed() {
     let ran = world.run(&[&words[..], &["--stress-duration", "300ms"]].concat()).assert_code(0);
     ran.assert_stdout("1 passed");
     assert!(world.starts().len() > 1, "{ran}");
-    // This duration has already elapsed when the first iteration ends.
+    // The duration has elapsed by the end of the first iteration.
     world.write("starts", "");
     world.run(&[&words[..], &["--stress-duration", "1ms"]].concat()).assert_code(0);
     assert_eq!(world.starts().len(), 1, "each test runs at least once");

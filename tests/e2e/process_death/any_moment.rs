@@ -1,4 +1,5 @@
-//! Process deaths at any moment: every test has one result, and the client receives the end of the run.
+//! Processes that die at any moment: every test has exactly one result, and the client receives the end of
+//! the run.
 
 use std::{
     sync::mpsc::{RecvTimeoutError, sync_channel},
@@ -32,7 +33,7 @@ fn world() -> (TestWorld, Vec<String>) {
     (world, uids("big", names.iter().map(String::as_str)))
 }
 
-/// Waits until this number of updates of the run has arrived, or until the run is answered.
+/// Waits until this many updates of the run have arrived, or the run has been answered.
 fn wait_updates(server: &TestServer<'_>, run: &RequestedRun, count: usize) {
     let is_update = |event: &&RecordedEvent| {
         event.params("testing/testUpdates/tests").is_some_and(|params| params["runId"] == run.run_id.as_str())
@@ -44,18 +45,18 @@ fn wait_updates(server: &TestServer<'_>, run: &RequestedRun, count: usize) {
     });
 }
 
-/// Runs all tests once for each moment and kills a process of this role then. Returns the checked records.
+/// Runs all tests once per moment and kills a process of this role at that moment; returns the checked runs.
 fn run_with_deaths(role: ProcessRole, is_listening: bool) -> Vec<CheckedRun> {
     let injure = |moment: &usize| {
         let (world, selected) = world();
         let mut server = TestServer::with_optional_callback(&world, &["big"], is_listening);
-        // A discovery starts the processes before the run.
+        // A discovery starts Heeler's processes before the run.
         let id =
             server.request("testing/discoverTests", json!({"runId": crate::support::server::run_id(77)}));
         server.wait_response(id);
         let run = server.run(None);
         wait_updates(&server, &run, *moment);
-        // The run may have ended by now, and a guard exits with its test process.
+        // The run may have ended by now. A guard exits together with its test process.
         if let Some(victim) = processes_of_role(server.pid(), role).first() {
             signal_if_there(*victim, "KILL");
         }
@@ -168,7 +169,7 @@ fn surviving_worker_is_killed_before_its_results() {
     server.notify("$/cancelRequest", json!({"id": run.request}));
     let books = std::thread::scope(|scope| {
         let (over, is_over) = sync_channel::<()>(1);
-        // If another process continues them, they are stopped again at once.
+        // If another process continues the stopped processes, stop them again at once.
         scope.spawn(move || {
             while is_over.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 signal_if_there(worker, "STOP");
@@ -181,7 +182,8 @@ fn surviving_worker_is_killed_before_its_results() {
     });
     assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
     assert!(matches!(state(worker), None | Some('Z')));
-    // Finding a dead watchdog only at the finish is too late: the worker might have continued before.
+    // Detecting the dead watchdog only at the finish would be too late, because the worker might have
+    // continued earlier.
     assert!(!books.log.iter().any(|line| line.contains("did not finish the run")), "{:#?}", books.log);
     guest.wait_gone();
 }

@@ -1,5 +1,5 @@
-//! Deaths of Heeler's own processes: whichever dies, every test gets one result. When the client is gone, all
-//! of Heeler's processes exit.
+//! Deaths of Heeler's own processes: whichever process dies, every test gets one result. When the client is
+//! gone, all of Heeler's processes exit.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn run_cases(server: &mut TestServer<'_>) -> crate::support::server::RequestedRu
     server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
-/// Heeler guarantees one second; a loaded machine gets two more.
+/// Heeler guarantees one second. The tests allow two more on a busy machine.
 const GONE: Duration = Duration::from_secs(3);
 
 #[test]
@@ -48,7 +48,8 @@ fn client_disconnect_leaves_nothing_behind() {
         server.run(Some(&["meet::Away.Family"]));
         let guest = meet.next_test();
         server.disconnect();
-        // The process tree has seven members in separate sessions; all of them hold the connection.
+        // The test's process tree has seven processes in separate sessions, all of which hold the connection
+        // open.
         assert!(guest.wait_gone() < GONE, "{transport:?}");
         assert!(server.wait_gone() < GONE, "{transport:?}");
         world.check_tidy();
@@ -80,11 +81,12 @@ fn guard_cleans_up_when_all_ancestors_die() {
     let mut above = [ProcessRole::Watchdog, ProcessRole::Worker, ProcessRole::ForkServer]
         .map(|role| server.processes(role))
         .concat();
-    // The coordinator is killed last. The kernel continues an orphaned process group, so the coordinator's
-    // death would continue the stopped watchdog.
+    // Kill the coordinator last. The kernel continues stopped processes of an orphaned process group, so the
+    // coordinator's death would continue the stopped watchdog.
     above.push(server.pid());
     let [guard] = server.processes(ProcessRole::Guard)[..] else { panic!("one guard") };
-    // No stopped process can react to the others' deaths. The guard is notified of them while it is stopped.
+    // Stopped processes cannot react to the deaths of the others. The guard is notified of them while
+    // it is stopped.
     for pid in above.iter().chain([&guard]) {
         signal(*pid, "STOP");
     }
@@ -141,7 +143,7 @@ fn killed_worker_loses_no_result() {
         let worker = server.processes(ProcessRole::Worker)[0];
         signal(worker, "KILL");
         drop(guest);
-        // Later tests are released at once, so every rerun test passes.
+        // Later tests are released at once, so every rerun passes.
         let delivery = ExpectedDelivery::AtLeastOnce;
         let (server, books) = finish_releasing_tests(server, &run, &meet, delivery);
         books.assert_all("passed");
@@ -150,7 +152,7 @@ fn killed_worker_loses_no_result() {
     }
 }
 
-/// Releases every test that connects until the run is answered; checks the run.
+/// Releases every test that connects until the run is answered; returns the checked run.
 fn finish_releasing_tests<'w>(
     server: TestServer<'w>,
     run: &crate::support::server::RequestedRun,
@@ -224,7 +226,7 @@ fn killed_watchdog_is_replaced_without_loss() {
         let guest = meet.next_test();
         let watchdog = server.processes(ProcessRole::Watchdog)[0];
         signal(watchdog, "KILL");
-        // The watchdog's workers and their tests exit with it.
+        // Workers and their tests exit with the watchdog.
         guest.wait_gone();
         let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
         books.assert_all("passed");
@@ -298,7 +300,7 @@ fn watchdog_resends_results_of_dead_worker() {
     let world = world();
     world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
     let meet = world.open_rendezvous();
-    // The worker's connection accepts data and never acknowledges it.
+    // The first worker connection accepts data but never acknowledges updates.
     let mut server = TestServer::with_callback(&world, &["meet"], |number| match number {
         0 => ListenerBehaviour::NeverReads,
         _ => ListenerBehaviour::Normal,
@@ -311,7 +313,7 @@ fn watchdog_resends_results_of_dead_worker() {
     guest.wait_gone();
     let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
     books.assert_all("passed");
-    // The first result went to the connection that is not read.
+    // The first result was sent again elsewhere, because that connection is not read.
     assert_ne!(books.results_on["meet::N/Meet.Case/0"], ClientConnection::Callback(0));
     assert_eq!(server.exit(), Some(0));
 }

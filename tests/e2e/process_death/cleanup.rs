@@ -1,5 +1,5 @@
-//! Clean-up: no process or file of Heeler's outlives a run, whatever its tests do to escape and whichever of
-//! Heeler's processes is killed. Files that tests leave remain.
+//! Clean-up: no process or file of Heeler's outlives a run, however tests try to escape and whichever of
+//! Heeler's processes is killed. Files that tests leave behind remain.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ fn world() -> TestWorld {
     world
 }
 
-/// Returns the control group of a process, if Heeler made it.
+/// Returns the process's control group if Heeler created it.
 fn group_of(pid: u32) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let name = groups.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next())?;
@@ -51,7 +51,7 @@ fn kill_mid_run(victim: KilledProcess, name: &str) {
         KilledProcess::Coordinator => signal(server.pid(), "KILL"),
         KilledProcess::Role(role) => signal(server.processes(role)[0], "KILL"),
     }
-    // All processes of the test's tree hold the connection.
+    // All processes in the test's tree hold the connection open.
     guest.wait_gone();
     match victim {
         KilledProcess::Coordinator => drop(server.wait_gone()),
@@ -116,7 +116,7 @@ fn test_files_stay_and_ours_are_removed() {
     world.env("HEELER_FIXTURE_TEMPORARY_FILE", temporary.to_str().unwrap());
     let mut server = TestServer::with_callback(&world, &["strays"], |_| ListenerBehaviour::Normal);
     let run = server.run(Some(&["strays::Strays.LeaveFiles"]));
-    // While Heeler runs, it has files in this directory.
+    // While Heeler is running, its sockets are in this directory.
     server.finish(&run, &uids("strays", ["Strays.LeaveFiles"])).assert_all("passed");
     let sockets = directory_entries(&world.path("run"));
     assert!(!sockets.is_empty());

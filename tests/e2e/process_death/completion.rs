@@ -1,5 +1,5 @@
-//! The watchdog is killed while it completes a run, and its successor knows how far it got. The client
-//! receives each result and the completion once, and the response after them.
+//! The watchdog is killed while it completes a run, and its successor continues from the same point. The
+//! client receives each result and the completion once, and then the response.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{
     server::TestServer,
 };
 
-/// Points that a watchdog passes, in this order, when it finishes a run on its own connection.
+/// Points that a watchdog passes, in this order, when it finishes a run over its own connection.
 const POINTS: [&str; 5] =
     ["watchdog.finish", "watchdog.due", "watchdog.announced", "watchdog.completed", "watchdog.confirmed"];
 
@@ -43,7 +43,7 @@ fn watchdog_killed_at_any_point_of_a_finish_completes_the_run_once() {
 #[test]
 fn watchdog_killed_while_the_client_handles_its_completion_completes_the_run_once() {
     let (world, selected) = world("");
-    // The client answers the barrier behind the completion long after it has read the completion.
+    // The client responds to the barrier that follows the completion long after it has read the completion.
     let delayed = ListenerBehaviour::RespondsAfter(Duration::from_millis(300));
     let mut server = TestServer::with_callback(&world, &["big"], move |_| delayed);
     let run = server.run(None);
@@ -60,7 +60,7 @@ fn results_that_a_killed_watchdog_has_relayed_are_not_relayed_again() {
         let (world, _) = world(&format!("{point}:1:stop"));
         let mut server = TestServer::initialized(&world, &["big"]);
         // No program lists these tests, so the watchdog sends their results. They need more frames than it
-        // sends without a confirmation.
+        // sends before it waits for an acknowledgement.
         let selected: Vec<String> = (0..3_000).map(|number| format!("big::Unknown.Case{number}")).collect();
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
         signal(wait_stopped_at(&world, point), "KILL");

@@ -1,6 +1,6 @@
-//! The coordinator is killed while a run begins, alone or with the watchdog. Either the watchdog completes
-//! the run, or the client sees its connections end. While the watchdog lives, no results come without a
-//! completion, and no completion ever lacks results.
+//! The coordinator is killed while a run begins, alone or together with the watchdog. Either the watchdog
+//! completes the run, or the client's connections close. If the watchdog is alive, results are always
+//! followed by a completion. A completion never lacks results.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ use crate::support::{
 
 const CASES: usize = 40;
 
-/// Returns a world with these faults injected, and all tests of its program.
+/// Returns a world with these injected faults, and the uids of its program's tests.
 pub(super) fn world(faults: &str) -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
@@ -46,7 +46,7 @@ enum OrphanedEnd {
     Silent,
 }
 
-/// Waits until all processes are gone and all connections have ended; checks what the client received.
+/// Waits until all processes are gone and all connections are closed; checks what the client received.
 #[track_caller]
 fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]) -> OrphanedEnd {
     server.wait_gone();
@@ -55,7 +55,7 @@ fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]
         let is_closed = |event: &&RecordedEvent| matches!(event.what, RecordedEventKind::Closed);
         let (opened, closed) =
             (events.iter().filter(is_opened).count(), events.iter().filter(is_closed).count());
-        // The main connection counts in addition to those that the listener accepted.
+        // The main connection is counted, too, in addition to the connections that the listener accepted.
         (opened == closed && opened > server.callback().connections()).then(|| events.to_vec())
     });
     let is_of_run = |params: &serde_json::Value| params["runId"] == run.run_id.as_str();
@@ -88,8 +88,8 @@ fn run_is_completed_from_its_announcement_on() {
     }
 }
 
-/// If the client answers nothing on other connections, the end of a run goes over the main connection. A
-/// killed coordinator must not lose it with its queue.
+/// The end of a run is sent over the main connection if the client does not respond on others. It must not be
+/// lost in the queue of a killed coordinator.
 #[test]
 fn run_of_a_silent_client_is_completed_if_the_coordinator_dies_before_it_has_written_the_completion() {
     let (world, selected) = world("run.relayed:1:kill");
@@ -122,7 +122,7 @@ fn coordinator_killed_while_another_process_stands_still() {
     }
 }
 
-/// A sign of a run's progress; processes are killed when it appears.
+/// A sign of a run's progress, at which processes are killed.
 type ProgressSign = fn(&TestServer<'_>, &TestWorld) -> bool;
 
 fn has_run_file(world: &TestWorld, name: &str) -> bool {
@@ -175,8 +175,8 @@ fn coordinator_killed_at_any_sign_of_a_beginning_run() {
 fn watchdog_and_then_coordinator_killed_at_any_sign_of_a_beginning_run() {
     for (_, sign) in SIGNS {
         for waits_for_replacement in [false, true] {
-            // With both processes dead, the client may have received a part of the run. Each case checks that
-            // a completion lacks nothing and that no process is left.
+            // With both processes dead, the client may have received part of the run. Each case checks that a
+            // completion is never incomplete and that no process is left.
             kill_at(sign, true, |server| {
                 let watchdog = server.processes(ProcessRole::Watchdog)[0];
                 signal_if_there(watchdog, "KILL");

@@ -1,4 +1,4 @@
-//! Tests that kill or stop Heeler's own processes and check what the client then receives.
+//! Tests that kill or stop Heeler's own processes and check what the client receives.
 
 mod any_moment;
 mod by_role;
@@ -16,7 +16,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Waits until a process is stopped at a point; returns its process id.
+/// Waits until a process has stopped at a fault point; returns its process id.
 fn wait_stopped_at(world: &TestWorld, point: &str) -> u32 {
     let path = world.path("points").join(point);
     let pid = || fs::read_to_string(&path).ok()?.parse().ok();

@@ -1,5 +1,5 @@
-//! The coordinator is dead and the client drops the watchdog's connections. The watchdog dials again and
-//! completes the run, as long as the client's port listens.
+//! The coordinator is dead and the client drops the watchdog's connections. As long as the client's port
+//! listens, the watchdog reconnects and completes the run.
 
 use std::sync::{
     Arc,
@@ -19,10 +19,10 @@ use crate::support::{
 
 const CASES: [&str; 3] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"];
 
-/// Number of further connections that the client drops.
+/// Number of connections that the client will still drop.
 type RemainingDrops = Arc<AtomicUsize>;
 
-/// Starts a server whose client drops as many connections as the returned counter says, each with
+/// Starts a server whose client drops connections while the returned counter is above zero, each with
 /// `behaviour`.
 fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<'w>, RemainingDrops) {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
@@ -36,7 +36,7 @@ fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<
     (server, drops)
 }
 
-/// Runs all tests until the second has begun and the client has handled the first result.
+/// Runs until the second test has begun and the client has handled the first result.
 fn run_to_second_test(meet: &TestRendezvous, server: &mut TestServer<'_>) -> (RequestedRun, ConnectedTest) {
     let selected = uids("meet", CASES);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -46,7 +46,7 @@ fn run_to_second_test(meet: &TestRendezvous, server: &mut TestServer<'_>) -> (Re
     (run, guest)
 }
 
-/// Kills the coordinator during the second test; the client drops this number of the following connections.
+/// Kills the coordinator during the second test; the client drops the next `count` connections.
 fn kill_in_second_test(
     meet: &TestRendezvous,
     server: &mut TestServer<'_>,
@@ -72,8 +72,8 @@ fn check_states(books: &CheckedRun) {
     assert_eq!(kinds, ["passed", "interrupted", "not-run"]);
 }
 
-/// Lets the client drop this number of the watchdog's connections; checks that it gets one completion in the
-/// end.
+/// The client drops this many of the watchdog's connections. Checks that it still receives exactly one
+/// completion.
 fn check_redials(behaviour: ListenerBehaviour, count: usize) {
     let world = TestWorld::with_gtest("meet");
     let meet = world.open_rendezvous();
@@ -124,7 +124,7 @@ fn watchdog_leaves_a_client_that_drops_every_connection() {
     world.check_tidy();
 }
 
-/// Kills a process during the second test, after the client has handled the first result.
+/// Kills a process of this role during the second test, after the client has handled the first result.
 fn kill_role_in_second_test(
     meet: &TestRendezvous,
     server: &mut TestServer<'_>,
@@ -136,7 +136,7 @@ fn kill_role_in_second_test(
     run
 }
 
-/// Returns how often a test was reported in a state.
+/// Returns how many times a test was reported in this state.
 fn reports(server: &TestServer<'_>, uid: &str, state: &str) -> usize {
     let events = server.recorder.events();
     let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
@@ -150,7 +150,7 @@ fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_succe
     let meet = world.open_rendezvous();
     let (mut server, _) = start(&world, ListenerBehaviour::Normal);
     let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Watchdog);
-    // A worker of the new watchdog runs the test again.
+    // A worker of the new watchdog reruns the test.
     let again = meet.next_test();
     signal(server.pid(), "KILL");
     again.wait_gone();
@@ -170,8 +170,8 @@ fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_h
     let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Worker);
     server.release_tests_until_done(&meet, &[&run]);
     server.finish(&run, &uids("meet", CASES)).assert_all("passed");
-    // On the main connection, the completion would be lost if the coordinator were killed with messages in
-    // its queue.
+    // The completion must not go over the main connection: it would be lost if the coordinator were killed
+    // with messages in its queue.
     let events = server.recorder.events();
     let completions = events.iter().filter(|event| event.is_completion_of(&run.run_id));
     let connections: Vec<_> = completions.map(|event| event.on).collect();

@@ -1,5 +1,5 @@
-//! Heeler's processes that are stopped, which any test can do to its ancestors. They are continued or
-//! replaced, and every test gets its result.
+//! Heeler's processes can be stopped, for example by a test that signals its ancestors. Heeler continues or
+//! replaces them, and every test gets its result.
 
 use heeler_sys::process::Pid;
 
@@ -11,7 +11,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Returns a world with a program that has one case for each letter of the script.
+/// Returns a world with a program that has one test case per letter of the script.
 fn world(script: &str) -> TestWorld {
     let world = TestWorld::with_gtest("faults");
     world.env("HEELER_FIXTURE_SCRIPT", script);
@@ -30,7 +30,7 @@ fn test_that_stops_its_guard_passes() {
 
 #[test]
 fn test_that_stops_all_its_ancestors_passes() {
-    // The test stops guard, fork server, worker and watchdog.
+    // The test stops its guard, the fork server, the worker and the watchdog.
     check_run("pZp");
 }
 
@@ -86,7 +86,7 @@ fn stopped_fork_server_holds_no_run_up() {
     stop_one(Some(ProcessRole::ForkServer));
 }
 
-/// Stops the process of a role while a test runs; `None` is the coordinator.
+/// Stops the process of a role (`None`: the coordinator) while a test runs.
 fn stop_one(role: Option<ProcessRole>) {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
@@ -101,8 +101,8 @@ fn stop_one(role: Option<ProcessRole>) {
     };
     let stat = heeler_sys::process::stat(Pid(victim.cast_signed()));
     if role.is_none() && stat.is_some_and(|stat| stat.has_terminal) {
-        // A stopped coordinator at a terminal stays stopped, because its user stopped it. So it is not
-        // stopped here.
+        // A coordinator on a terminal may have been stopped by its user, so it stays stopped. It is therefore
+        // not tested here.
         guest.release();
     } else {
         signal(victim, "STOP");

@@ -1,4 +1,4 @@
-//! System failures, injected at points in the program: what a run loses through them, and what it keeps.
+//! System failures, injected at points in Heeler: which results a run loses, and which it keeps.
 
 use std::fs;
 
@@ -24,13 +24,13 @@ fn world(script: &str, faults: &str) -> TestWorld {
     world
 }
 
-/// Returns the uids of this number of cases.
+/// Returns the uids of the first `count` cases.
 fn cases(count: usize) -> Vec<String> {
     let names: Vec<_> = (0..count).map(|number| format!("N/Fault.Case/{number}")).collect();
     uids("faults", names.iter().map(String::as_str))
 }
 
-/// Runs all cases, with the injected faults, for a client with these connection behaviours.
+/// Runs all cases with the injected faults, for a client with these connection behaviours.
 fn run(
     world: &TestWorld,
     count: usize,
@@ -79,8 +79,8 @@ fn full_disk_loses_journal_but_no_result() {
 #[test]
 fn full_disk_and_broken_connection_lose_nothing() {
     let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
-    // The workers' connection gets no response and ends with an error. Its results are sent again over the
-    // main connection.
+    // The worker's connection gets no response and fails. Its results are sent again over the main
+    // connection.
     let first_is_bad =
         |number| if number == 0 { ListenerBehaviour::ResetsAfter(1) } else { ListenerBehaviour::Normal };
     let books = run(&world, 6, first_is_bad);
@@ -92,8 +92,8 @@ fn full_disk_and_broken_connection_lose_nothing() {
 
 #[test]
 fn unjournalled_result_is_recorded_before_sending() {
-    // The worker dies just after it sent the first result. If the result were not recorded, its test would
-    // run again.
+    // The worker dies just after sending the first result. If the result were not in the journal, the test
+    // would run again.
     let world = world("WWW", "worker.journal.before:1:ENOSPC,worker.sent:2:kill");
     world.write(
         "heeler.toml",

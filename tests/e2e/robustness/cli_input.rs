@@ -1,4 +1,4 @@
-//! Invalid user input: each case yields one clear error or one clear result, and no result is lost.
+//! Invalid user input: each mistake leads to one clear error or one clear result, and no results are lost.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn run_all(world: &TestWorld, program: &str, selected: &[String]) -> CheckedRun 
     books
 }
 
-/// Runs a program that cannot be listed; returns the only error message.
+/// Lists a program that cannot be listed; returns the only error message.
 #[track_caller]
 fn listing_error(world: &TestWorld, program: &str) -> String {
     let books = run_all(world, program, &[program.to_owned()]);
@@ -92,7 +92,7 @@ fn working_listing_gets_the_same_time_once_more() {
         let wait = format!("end=$((SECONDS + {seconds})); while [ $SECONDS -lt $end ]; do :; done");
         world.write_program(name, &format!("#!/bin/bash\n{wait}\nexec ./faults \"$@\"\n"));
     };
-    // `slow` takes more than the timeout, but less than twice as long; `endless` takes far longer.
+    // `slow` takes longer than the timeout, but less than twice as long; `endless` takes much longer.
     program("slow", 4);
     program("endless", 1000);
     world.write(
@@ -193,8 +193,7 @@ fn odd_names_can_be_selected_singly() {
         let books = server.finish(&run, std::slice::from_ref(&uid));
         let short: String = uid.chars().take(60).collect();
         assert_eq!(books.state(&uid), "passed", "{short}");
-        // GoogleTest's patterns have no escapes, so a pattern may also select a neighbour of the intended
-        // test.
+        // GoogleTest filter patterns have no escapes, so the pattern for one test may match another one.
         let output = books.test(&uid)["standardOutput"].as_str().unwrap();
         assert!(output.starts_with(&format!("number {number}\n")), "{short}: {output}");
     }
@@ -234,7 +233,7 @@ fn non_utf8_output_is_kept_lossily() {
     let message = books.message("output::Output.FailsNotUtf8");
     assert!(message.contains("in the message"), "{message}");
     assert_eq!(books.state("output::Output.Last"), "passed");
-    // On the command line, no part of a name may move the cursor.
+    // Names on the command line must not contain escape sequences that move the cursor.
     let ran = world
         .run(&["run", "output", "-E", "FailsNotUtf8", "-E", "Escapes", "--junit", "j.xml"])
         .assert_code(2);

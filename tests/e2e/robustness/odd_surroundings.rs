@@ -1,4 +1,5 @@
-//! Programs that are not files, clocks far in the past or future, and directories removed while in use.
+//! Programs that are not regular files, clocks far in the past or future, and directories removed while in
+//! use.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ use crate::support::{
     world::{TestWorld, run},
 };
 
-/// Asserts that a program which is not a file is an error at once and does not affect other programs.
+/// Asserts that a program that is not a regular file is rejected at once and does not affect other programs.
 #[track_caller]
 fn check_special_program(world: &TestWorld, program: &str, message: &str) {
     let ran = world.run(&["run", program, "deaths", "-E", "First.One", "-E", program]);

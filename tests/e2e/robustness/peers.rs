@@ -1,4 +1,4 @@
-//! Malicious or incorrect peers: any input gets a clear response or ends its own session, takes bounded
+//! Malicious or incorrect peers: any input gets a clear response or ends the peer's own session, uses bounded
 //! memory, and does not disturb other sessions of the same server.
 
 use std::{
@@ -17,11 +17,11 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Memory limit. A coordinator with one or two sessions needs a tenth of it in a debug build.
+/// Memory limit of the coordinator: ten times the memory that one or two sessions need in a debug build.
 const MEMORY_MIB: u64 = 96;
 const CASES: usize = 400;
 
-/// A listening server with a well-behaved session that has a run to do.
+/// A listening server with a well-behaved session that requests runs.
 struct SharedServer<'w> {
     good: TestServer<'w>,
     selected: Vec<String>,
@@ -46,7 +46,7 @@ impl<'w> SharedServer<'w> {
         self.good.run(None)
     }
 
-    /// Waits for the good session's run, completes another one, and ends the server.
+    /// Waits for the well-behaved session's run, completes another run, and stops the server.
     fn finish(mut self, run: &RequestedRun) {
         self.good.finish(run, &self.selected).assert_all("passed");
         let again = self.begin();
@@ -88,11 +88,11 @@ impl MisbehavingSession {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends a body; returns the id and the error code of its only response.
+    /// Sends a message body; returns the id and error code of the only response.
     fn error_code_of(&mut self, body: &str) -> (Value, i64) {
         framing::write_body(&mut self.stream, body.as_bytes()).unwrap();
         let mut messages = self.frames();
-        // Before the response, the streams of a rejected request end.
+        // For a rejected run request, the ends of its streams come before the response.
         let answer = std::iter::from_fn(|| messages.next()).find(|message| message.get("method").is_none());
         let answer = answer.expect("an answer");
         let code = answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"));
@@ -104,13 +104,14 @@ impl MisbehavingSession {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
             Ok(_) => {}
-            // The server closed the connection before it had read everything.
+            // The server closed the connection before reading everything, which resets it.
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
         }
     }
 }
 
-/// Sends all messages while another thread waits for their responses and for one more request.
+/// Sends all messages while another thread waits for their responses and for the response to one more
+/// request.
 fn flood(bad: &MisbehavingSession, messages: impl Iterator<Item = Value>, answers: usize) {
     let mut frames = bad.frames();
     std::thread::scope(|scope| {
@@ -187,7 +188,7 @@ fn cancel_flood_ends_run_once() {
     let cancel = notification("$/cancelRequest", json!({"id": run.request})).to_string();
     let frame = format!("Content-Length: {}\r\n\r\n{cancel}", cancel.len());
     shared.good.send_bytes(frame.repeat(100_000).as_bytes());
-    // The run may have ended before the first cancel.
+    // The run may have ended before the first cancel arrived.
     shared.good.finish(&run, &shared.selected);
     let again = shared.begin();
     shared.finish(&again);
@@ -197,7 +198,7 @@ fn cancel_flood_ends_run_once() {
 fn fill_unread_responses(bad: &mut MisbehavingSession) {
     let body = request(1, "no/such/method", json!({"filling": "x".repeat(200)})).to_string();
     let chunk = format!("Content-Length: {}\r\n\r\n{body}", body.len()).repeat(1000);
-    // If a write blocks longer than this, the server no longer reads, because it cannot send its responses.
+    // If a write blocks for this long, the server has stopped reading, because it cannot send its responses.
     bad.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let is_stopped = (0..4000).any(|_| bad.stream.write_all(chunk.as_bytes()).is_err());
     assert!(is_stopped, "a gigabyte of requests was taken from a peer that reads no answers");
@@ -279,7 +280,7 @@ fn silent_sessions_time_out() {
     let world = world();
     world.write("heeler.toml", "[profile.default]\njobs = 1\nclient-stall-timeout = \"300ms\"\n");
     let mut shared = SharedServer::new(&world);
-    // More sessions than a server allows.
+    // More sessions than the server allows.
     let silent: Vec<_> = (0..40).map(|_| MisbehavingSession::silent(&shared.good)).collect();
     let run = shared.begin();
     for bad in silent {
@@ -295,7 +296,7 @@ fn endless_headers_close_session_without_memory_growth() {
     let run = shared.begin();
     for line in ["a", "X-Filling: y\r\n", "\r", "\r\n", "\u{feff}"] {
         let mut bad = MisbehavingSession::silent(&shared.good);
-        // The server closes the connection before it has read everything.
+        // The server may close the connection before reading everything.
         let _closed = bad.stream.write_all(line.repeat(100_000).as_bytes());
         bad.wait_closed();
     }
@@ -304,7 +305,7 @@ fn endless_headers_close_session_without_memory_growth() {
         bad.send_bytes(format!("Content-Length: {length}\r\n\r\n{{}}").as_bytes());
         bad.wait_closed();
     }
-    // A body that is announced but never sent takes no memory either.
+    // A body that is announced but never sent must not use memory either.
     let mut bad = MisbehavingSession::initialized(&shared.good);
     bad.send_bytes(b"Content-Length: 268435456\r\n\r\n{");
     shared.finish(&run);
@@ -425,7 +426,7 @@ fn malformed_messages_get_matching_error_codes() {
         let answer = bad.frames().next().unwrap();
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{answer}");
     }
-    // Unsolicited responses and lone surrogates do no harm.
+    // Unsolicited responses and lone surrogates are harmless.
     bad.send(&json!({"jsonrpc": "2.0", "id": 99, "result": {}}));
     let (id, code) = bad.error_code_of(r#"{"id":"\ud800","method":"no/such"}"#);
     assert!((id == Value::Null && [-32700, -32600].contains(&code)) || code == -32601, "{id} {code}");

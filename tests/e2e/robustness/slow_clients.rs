@@ -1,5 +1,5 @@
-//! A client that stops reading stalls the run, but loses nothing. Memory stays bounded, and other requests
-//! are processed meanwhile. When the client reads again, every result arrives once.
+//! A client that stops reading stalls its run but does not lose results. Meanwhile, memory stays bounded and
+//! other requests are processed. When the client reads again, every result arrives once.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -15,17 +15,17 @@ use crate::support::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// The results of this many cases are several times larger than all queues and sockets between a test and the
-/// client.
+/// With this many cases, the results are several times larger than all queues and socket buffers between a
+/// test and the client.
 const CASES: usize = 5_000;
-/// Bytes that each case prints.
+/// Bytes of output per case.
 const PRINTS: usize = 12 << 10;
-/// Maximum growth of the coordinator during a run of all cases, for its plan and its queues. All results
-/// together are larger.
+/// Maximum memory growth of the coordinator (plan and queues) during a run of all cases. The results are
+/// larger in total.
 const COORDINATOR_MIB: u64 = 50;
-/// Memory limit of a worker or the watchdog: held outputs (8 MiB) and three update batches, two in the queue
-/// and one in progress. The journal, the changes and the texts of a batch each take that much. The limit does
-/// not grow with the number of cases, whose outputs alone are larger.
+/// Memory limit of a worker or the watchdog: kept outputs (8 MiB) and three update batches, two in the queue
+/// and one in progress. The journal, the changes and the texts of a batch each take about as much. The limit
+/// is independent of the number of cases, whose total output is larger.
 const PROCESS_MIB: u64 = 90;
 
 fn world() -> (TestWorld, Vec<String>) {
@@ -56,7 +56,7 @@ impl ResultRoute {
         }
     }
 
-    /// Stops reading the connections that carry results.
+    /// Stops reading the connections that carry this route's results.
     fn stop_reading(self, recorder: &TrafficRecorder) {
         match self {
             Self::Main => recorder.stop_main(),
@@ -78,8 +78,7 @@ fn journalled(world: &TestWorld) -> u64 {
     below(&world.path(".heeler/runs"))
 }
 
-/// Starts a run of all tests, stops reading after its first results, and waits until it makes no more
-/// progress.
+/// Starts a run of all tests, stops reading after the first results, and waits until the run is stalled.
 fn wait_stalled(way: ResultRoute, server: &mut TestServer<'_>, world: &TestWorld) -> RequestedRun {
     let run = server.run(None);
     server.recorder.wait("its first results", |events| {
@@ -160,14 +159,14 @@ fn cancel_with_unread_callback_connections_ends_tests() {
     check_cancel(ResultRoute::Callback);
 }
 
-/// Ends the server of a client that does not read; checks that nothing is left behind.
+/// Stops the server of a client that does not read; checks that no process or file is left.
 fn check_nothing_left(way: ResultRoute, word: &str) {
     let (world, _) = world();
     let mut server = way.start(&world);
     wait_stalled(way, &mut server, &world);
     match word {
         "exit twice" => {
-            // The first `exit` drains and would wait for the client.
+            // The first `exit` would drain the run and therefore wait for the client.
             server.notify("exit", json!({}));
             server.notify("exit", json!({}));
         }
@@ -185,8 +184,8 @@ fn non_reading_client_disconnect_leaves_nothing_behind() {
     check_nothing_left(ResultRoute::Callback, "hang up");
 }
 
-// Each drain takes ten seconds, so these tests use one route each: after the session, the second `exit` and
-// the signal take the same path.
+// Each drain takes ten seconds, so these tests use one route each. In the server, a second `exit` and the
+// signal run the same code.
 
 #[test]
 fn second_exit_with_non_reading_client_is_quick() {

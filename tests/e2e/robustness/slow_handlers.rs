@@ -1,6 +1,6 @@
-//! Clients that read quickly and handle slowly, on callback connections. At the completion, the client has
-//! *handled* every message of the run, not only read it. `heeler-faults --load` runs the same with larger
-//! numbers.
+//! Clients that read quickly and handle messages slowly, on callback connections. By the completion, the
+//! client must have *handled* every message of the run, not only read it. `heeler-faults --load` does the
+//! same with larger numbers.
 
 use std::time::{Duration, Instant};
 
@@ -18,25 +18,25 @@ use crate::support::{
 
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// A client with StreamJsonRpc's default handling and responses.
+/// A client that handles and responds like StreamJsonRpc with its default settings.
 fn as_stream_json_rpc(duration: HandlerDuration) -> MessageHandling {
     let queues = HandlerQueues::PerConnection;
     MessageHandling { queues, duration, responses: ResponseRule::UnknownAtOnce, busy_once: None }
 }
 
-/// A client with the handling and responses of vscode-jsonrpc.
+/// A client that handles and responds like vscode-jsonrpc.
 fn as_vscode_jsonrpc(duration: HandlerDuration) -> MessageHandling {
     let queues = HandlerQueues::InTurn;
     MessageHandling { queues, duration, responses: ResponseRule::InOrder, busy_once: None }
 }
 
-/// A client with the handling and responses of lsp4j.
+/// A client that handles and responds like lsp4j.
 fn as_lsp4j(duration: HandlerDuration) -> MessageHandling {
     MessageHandling { responses: ResponseRule::UnknownInOrder, ..as_stream_json_rpc(duration) }
 }
 
-/// Returns a world with this number of trivial tests, and their uids. The timeout for clients that answer no
-/// barriers is shorter than the client's handlers take.
+/// Returns a world with this many trivial tests, and their uids. The timeout for unanswered barriers is
+/// shorter than the handlers take.
 fn world(cases: usize) -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &cases.to_string());
@@ -46,7 +46,7 @@ fn world(cases: usize) -> (TestWorld, Vec<String>) {
     (world, selected)
 }
 
-/// Ends the session, waits until the client has handled everything it read, and checks the order.
+/// Ends the session, waits until the client has handled everything it read, and checks the handling order.
 fn finish_handled(
     server: TestServer<'_>,
     run: &RequestedRun,
@@ -55,9 +55,9 @@ fn finish_handled(
 ) -> CheckedRun {
     server.wait_response(run.request);
     let recorder = server.recorder.clone();
-    // The listener is dropped with the server, after its handlers have run.
+    // Dropping the server waits for the listener's handlers.
     assert_eq!(server.exit(), Some(0));
-    // The test harness shows this if a check fails.
+    // The test harness prints this only if a check fails.
     println!("{}", recorder.wire_log());
     let events = recorder.events();
     handling_order::check(&events, run, delivery);
@@ -95,8 +95,8 @@ fn one_queue_for_all_connections_handles_everything_before_completion() {
 
 #[test]
 fn client_that_answers_on_other_connections_is_waited_for() {
-    // Between two answers on one connection, the client handles a window of each of the four connections,
-    // which takes longer than the timeout. Between two answers on any connection, it handles only one window.
+    // One thread handles the messages of all four connections. The time between two responses on one
+    // connection exceeds the timeout, but the time between two responses on any connection does not.
     let duration = HandlerDuration::PerChange(Duration::from_millis(1));
     let handling = MessageHandling { queues: HandlerQueues::Shared, ..as_stream_json_rpc(duration) };
     let (world, selected) = world(7_000);
@@ -108,9 +108,9 @@ fn client_that_answers_on_other_connections_is_waited_for() {
     assert!(!books.log.iter().any(|line| line.contains("has stopped handling")), "{:#?}", books.log);
 }
 
-/// Runs tests with a client that reads one of its connections slowly. Some tests crash and are retried.
+/// Runs tests with a client that reads one connection slowly. Some tests crash and are retried.
 fn check_throttled(throttled: usize, handling: MessageHandling) {
-    // The script is long enough for the slow connection to lag behind when a test crashes.
+    // The script is long enough for the slow connection to fall behind before a test crashes.
     let script = ["p".repeat(90), "cwfpa".to_owned(), "p".repeat(30), "kpc".to_owned()].concat().repeat(3);
     let world = TestWorld::with_gtest("faults");
     world.env("HEELER_FIXTURE_SCRIPT", &script);
@@ -171,10 +171,10 @@ fn death_of_watchdog_repeats_nothing_to_slow_client() {
     check_death(ProcessRole::Watchdog, as_vscode_jsonrpc(duration));
 }
 
-/// Runs trivial tests with a client whose handlers are busy once, at one of its first messages, for longer
-/// than the timeout of a client's first answer.
+/// Runs trivial tests with a client whose handlers block once, at one of the first messages, for longer than
+/// the timeout of the first response.
 fn check_busy_once(handling: MessageHandling) {
-    // The checks mostly wait, so they run in parallel.
+    // The checks run in parallel because they mostly wait.
     std::thread::scope(|scope| {
         for at in [0, 2, 3, 5] {
             let busy_once = Some((at, Duration::from_secs(3)));
@@ -224,8 +224,8 @@ fn client_that_takes_log_requests_for_notifications_costs_no_long_wait() {
 #[test]
 fn client_without_answers_costs_no_long_wait() {
     let (world, selected) = world(200);
-    // With the default timeouts, each run's end would wait, unless Heeler learns early that the client never
-    // answers.
+    // With the default timeouts, the end of each run would take long if Heeler did not learn early that the
+    // client never responds.
     world.write("heeler.toml", "[profile.default]\njobs = 2\n");
     let duration = HandlerDuration::PerNotification(Duration::ZERO);
     let handling = MessageHandling { responses: ResponseRule::Never, ..as_vscode_jsonrpc(duration) };

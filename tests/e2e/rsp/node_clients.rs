@@ -1,4 +1,4 @@
-//! Clients on third-party libraries: `rsp-client`, as editors use it, and `vscode-jsonrpc`.
+//! Clients built on third-party libraries: `rsp-client`, as editors use it, and `vscode-jsonrpc`.
 
 use std::os::unix::fs::symlink;
 
@@ -48,7 +48,7 @@ fn extension_of_the_servers_view_starts_suites() {
     run_scenario("extension_of_the_servers_view_starts_suites", &["kinds"]);
 }
 
-/// The second scenario starts the first one as its client and kills it.
+/// The second scenario starts the first scenario as its client and kills it.
 #[test]
 fn client_killed_in_mid_run_leaves_nothing() {
     assert!(scenarios("rsp_scenarios.mjs").iter().any(|name| name == "client_that_is_killed"));
@@ -87,7 +87,7 @@ fn second_client_is_closed_while_one_is_served() {
     run_scenario("second_client_is_closed_while_one_is_served", &["deaths"]);
 }
 
-/// Returns the first code block in this language from this protocol's page.
+/// Returns the first code block in this language from the protocol's documentation page.
 fn block_of_page(language: &str) -> String {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/editors/rsp.md");
     let page = std::fs::read_to_string(page).unwrap();

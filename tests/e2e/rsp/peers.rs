@@ -1,4 +1,4 @@
-//! Clients that are slow, gone, hostile or one too many.
+//! Clients that are slow, hostile or one too many, or that disconnect.
 
 use std::{
     collections::BTreeSet,
@@ -17,10 +17,10 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// The output of this many cases is several times larger than all queues between a test and the client.
+/// With this many cases, the output is several times larger than all queues between a test and the client.
 const CASES: usize = 5_000;
-/// Maximum growth of the coordinator during a run of all cases, for its plan and its queues. All results
-/// together are 60 MiB.
+/// Maximum memory growth of the coordinator (plan and queues) during a run of all cases. The results are 60
+/// MiB in total.
 const COORDINATOR_MIB: u64 = 50;
 
 /// Returns the total size of all runs' journals.
@@ -41,7 +41,7 @@ fn client_that_does_not_read_pauses_its_run_without_loss() {
     world.env("HEELER_FIXTURE_PRINTS", "12288");
     world.write("heeler.toml", "[profile.default]\njobs = 2\nclient-stall-timeout = \"10m\"\n");
     let (mut server, mut client) = RspServer::start_over_pipes(&world, &["big"]);
-    // This run lists the programs and executes all code once before memory is measured.
+    // This run lists the programs and executes all code paths once before memory is measured.
     client.start("big", json!({"filter": "test(=N/Big.Case/7)"}));
     client.wait_state("big", 4);
     client.heard.clear();
@@ -75,7 +75,7 @@ fn client_that_never_reads_is_disconnected_and_the_next_one_served() {
     world.write("heeler.toml", "[profile.default]\nclient-stall-timeout = \"300ms\"\n");
     let mut server = RspServer::start(&world, &["big"]);
     let mut stream = server.connect_raw();
-    // Each answer has several kilobytes; together they exceed all buffers by far.
+    // Each response has several kilobytes; their total exceeds all buffers by far.
     let body = json!({"jsonrpc": "2.0", "id": "x".repeat(4096), "method": "server/getJobs"}).to_string();
     let frame = format!("Content-Length: {}\r\n\r\n{body}", body.len());
     stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -115,7 +115,7 @@ fn client_gone_in_mid_run_takes_its_processes_with_it() {
     assert_eq!(server.wait_gone(), Some(0));
 }
 
-/// The client sends its last message and leaves while many messages are on their way to it.
+/// The client sends its last message and disconnects while many messages are on their way to it.
 #[test]
 fn shutdown_in_mid_run_of_a_client_that_does_not_wait_ends_the_server() {
     let world = TestWorld::with_gtest("meet");
@@ -161,11 +161,11 @@ fn hostile_bytes_end_one_connection_and_no_server() {
         b"\r\n".repeat(6000),
     ] {
         let mut stream = server.connect_raw();
-        // The server may close the connection before it has read everything.
+        // The server may close the connection before reading everything.
         stream.write_all(&bytes).ok();
         stream.shutdown(Shutdown::Write).ok();
         let mut answers = Vec::new();
-        // The server closes the connection; unread bytes make the close a reset.
+        // If bytes are unread when the server closes the connection, the close is a reset.
         stream.read_to_end(&mut answers).ok();
     }
     // The server still runs tests for the next client.

@@ -1,5 +1,5 @@
-//! Process deaths and cancels at any moment: every job has one end, every test has one line, and the last
-//! message is the suite's last state.
+//! Process deaths and cancels at any moment: every job ends once, every test has one output line, and the
+//! last message is the suite's final state.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::support::{
 };
 
 const CASES: usize = 300;
-/// Number of notifications that the client gets, after the response to its start, before a process is killed.
+/// Numbers of notifications that the client receives, after the response to its start, before a process is
+/// killed.
 const MOMENTS: [usize; 7] = [0, 1, 3, 4, 20, 90, 200];
 
 fn world() -> TestWorld {
@@ -22,7 +23,7 @@ fn world() -> TestWorld {
     world
 }
 
-/// Starts the suite and reads this number of notifications, or all of the run's.
+/// Starts the suite and reads this many notifications, or all if the run has fewer.
 fn start_and_read(client: &mut RspClient, count: usize) {
     client.heard.clear();
     assert_eq!(client.start("big", json!({}))["severity"], 0);
@@ -32,7 +33,7 @@ fn start_and_read(client: &mut RspClient, count: usize) {
     }
 }
 
-/// Reads to the end of the run; returns the status of its only job.
+/// Reads until the end of the run; returns the status of its only job.
 fn check_end(client: &mut RspClient, what: &str) -> Value {
     client.wait_state("big", 4);
     let states = client.states("big");
@@ -42,7 +43,7 @@ fn check_end(client: &mut RspClient, what: &str) -> Value {
     }
     let ends = client.job_ends();
     assert_eq!(ends.len(), 1, "{what}: {ends:?}");
-    // A request after the run is answered after all messages about the run.
+    // The response to this request follows all messages about the run.
     assert_eq!(client.ask("server/getJobs", json!(null)), json!([]), "{what}");
     assert_eq!(client.heard.last().unwrap()["params"]["state"], 4, "{what}");
     let output = client.output(2);
@@ -56,12 +57,12 @@ fn check_end(client: &mut RspClient, what: &str) -> Value {
 fn check_deaths(role: ProcessRole) {
     for moment in MOMENTS {
         let what = format!("{role:?} dies after {moment} messages");
-        // Each case has its own server, because the number of watchdog replacements is limited.
+        // Each case has a separate server, because the number of watchdog replacements is limited.
         let world = world();
         let mut server = RspServer::start(&world, &["big"]);
         let mut client = server.connect();
         start_and_read(&mut client, moment);
-        // The run may have ended already or not begun yet.
+        // The run may already have ended, or may not have begun.
         if let Some(victim) = processes_of_role(server.pid(), role).first() {
             signal_if_there(*victim, "KILL");
         }
@@ -105,7 +106,7 @@ fn cancel_at_any_moment_leaves_one_end() {
             let stop = json!({"id": "big", "force": is_forced});
             assert_eq!(client.ask("server/stopServerAsync", stop)["severity"], 0, "{what}");
             let status = check_end(&mut client, &what);
-            // The run may have ended before the cancel.
+            // The run may have ended before the cancel arrived.
             let is_cancelled = client.states("big").contains(&3);
             let severity = status["severity"].as_u64().unwrap();
             assert!(severity == 8 || severity == 0, "{what}: {status}");
@@ -127,7 +128,7 @@ fn coordinator_death_at_any_moment_ends_the_connection_and_leaves_nothing() {
         client.wait_closed();
         assert!(client.job_ends().len() <= 1);
         assert_eq!(server.wait_processes_gone(), None, "after {moment}");
-        // If a coordinator dies before its watchdog exists, the next start removes what it left.
+        // If a coordinator dies before its watchdog exists, the next start removes the leftover files.
         world.run(&["list", "big"]).assert_code(0);
     }
 }

@@ -1,4 +1,4 @@
-//! The messages that a client gets about a run.
+//! The messages that a client receives about a run.
 
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn suite_that_cannot_be_listed_delays_no_other() {
     assert_eq!(client.start("deaths", json!({}))["severity"], 0);
     client.wait_state("deaths", 4);
     assert_eq!(client.states("hangs-in-listing"), [1]);
-    // The listing can be cancelled; the suite passes through all states without a test.
+    // Listing can be cancelled: the suite passes through all states without running a test.
     assert_eq!(client.ask("server/stopServerAsync", json!({"id": "hangs-in-listing"}))["severity"], 0);
     client.wait_state("hangs-in-listing", 4);
     assert_eq!(client.states("hangs-in-listing"), [1, 2, 3, 4]);
@@ -70,7 +70,7 @@ fn program_that_is_no_test_program_ends_its_job_with_the_reason() {
     assert_eq!(server.wait_gone(), Some(0));
 }
 
-/// A forced stop kills a test that ignores SIGTERM, even after a normal stop that waits for the test.
+/// A forced stop kills a test that ignores SIGTERM, even while a normal stop waits for the test.
 #[test]
 fn forced_stop_waits_for_no_grace_period() {
     let world = TestWorld::with_gtest("meet");

@@ -1,4 +1,5 @@
-//! Runs that were copied, unpacked or edited: Heeler reads them, but never starts a program because of them.
+//! Runs that were copied, unpacked or edited: Heeler reads them, but never starts a program that only they
+//! name.
 
 use std::{
     fs,
@@ -27,21 +28,21 @@ fn copy_all(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// Edits a run's origin in its manifest.
+/// Edits the origin in a run's manifest.
 fn edit_origin(run: &Path, edit: impl FnOnce(&mut Value)) {
     let path = run.join("manifest.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let (head, plan) = text.split_once('\n').unwrap();
     let mut head: Value = serde_json::from_str(head).unwrap();
     edit(&mut head["origin"]);
-    // Heeler writes the format first in the file.
+    // Heeler writes the `format` member first.
     let mut members = head.as_object().unwrap().clone();
     members.remove("format");
     let rest = serde_json::to_string(&members).unwrap();
     fs::write(&path, format!("{{\"format\":\"heeler-manifest\",{}\n{plan}", &rest[1..])).unwrap();
 }
 
-/// Returns a world with a run copied from another machine, and that run.
+/// Returns a world that contains a run copied from another machine, and the run's path.
 fn world_with_copy() -> (TestWorld, PathBuf) {
     let other = TestWorld::with_gtest("kinds");
     other.run(&["run", "kinds", "-E", "Math.*"]).assert_code(2);
@@ -52,7 +53,7 @@ fn world_with_copy() -> (TestWorld, PathBuf) {
     (world, run)
 }
 
-/// Returns sources of every kind that would start a program which leaves a trace.
+/// Returns a source of each kind that would execute a program. The program leaves a file behind.
 fn hostile_sources(world: &TestWorld) -> Vec<(&'static str, Value)> {
     world.write_program("evil", "#!/bin/sh\ntouch \"$(dirname \"$0\")/executed\"\nexit 0\n");
     fs::create_dir_all(world.path("crate/src")).unwrap();
@@ -100,7 +101,7 @@ fn copied_run_decides_nothing_that_is_executed() {
         ran.assert_stderr("the programs that it names are not started").assert_stderr(&name);
         assert!(!executed(), "{kind}");
     }
-    // If the user names the program, it does leave its trace.
+    // The program leaves its file if the user names it, so the check above works.
     world.run(&["run", "--framework", "command", "evil"]).assert_code(0);
     assert!(executed());
 }
@@ -116,11 +117,11 @@ fn copied_run_selects_tests_by_name_and_passes_no_arguments() {
     let ran = world.run(&["run", "kinds", "--rerun", &name_of(&run)]).assert_code(2);
     ran.assert_stdout("(a copy: only its test names are used)").assert_stdout("2 tests");
     assert!(!world.path("written.xml").exists());
-    // The rerun is a run of this user with the given tests; `failed` and `latest` refer to it.
+    // The rerun is this user's own run with the copied run's tests. `failed` and `latest` refer to it.
     let again = world.run(&["run", "--rerun", "failed"]).assert_code(2);
     again.line_with(&["FAIL", "Math.Fail"]);
 
-    // Programs of the user's own configuration need not be named.
+    // Programs in the user's own configuration do not have to be named.
     world.write("heeler.toml", "[[suite]]\nname = \"kinds\"\nprograms = [\"kinds\"]\n");
     world.run(&["run", "--rerun", &name_of(&run)]).assert_code(2).assert_stdout("2 tests");
 }
@@ -131,7 +132,7 @@ fn latest_is_never_a_copy() {
     world.gtest("kinds");
     world.run(&["run", "kinds", "-E", "Math.Add"]).assert_code(0);
     let own = newest_run(&world);
-    // One copy looks newer than any run; the other is unchanged.
+    // One copy is named like the newest run; the other is unchanged.
     let late = run.with_file_name("29991231T235959999Z-ffffffffffff");
     copy_all(&run, &late);
     let listed = world.run(&["runs"]).assert_code(0);
@@ -139,7 +140,7 @@ fn latest_is_never_a_copy() {
     world.run(&["report", "latest"]).assert_code(0).assert_stdout(&name_of(&own)).assert_stdout("PASSED");
     world.run(&["run", "--rerun", "latest"]).assert_code(8).assert_stderr("passed or was skipped");
     world.run(&["report", &name_of(&late)]).assert_code(0).assert_stdout("FAILED");
-    // Copies are counted and removed separately; a copy never displaces the user's own run.
+    // Copies count separately for `keep-runs` and never displace the user's own runs.
     world.write("heeler.toml", "[profile.default]\nkeep-runs = 1\n");
     world.run(&["runs", "--prune"]).assert_code(0);
     assert!(own.exists() && late.exists() && !run.exists());
@@ -166,7 +167,7 @@ fn mark_is_valid_for_its_manifest_and_place_only() {
     };
     assert!(!is_copy(&own) && !is_copy(&other));
     let manifest = fs::read(own.join("manifest.jsonl")).unwrap();
-    // Change a byte of the plan, then a member of the head, use another run's mark, and remove the mark.
+    // Change a byte of the plan, change a member of the head, use another run's mark, and remove the mark.
     let text = String::from_utf8(manifest.clone()).unwrap();
     fs::write(own.join("manifest.jsonl"), text.replace("Math.Fail", "Math.Fall")).unwrap();
     assert!(is_copy(&own));
@@ -180,7 +181,7 @@ fn mark_is_valid_for_its_manifest_and_place_only() {
     assert!(is_copy(&own));
     fs::remove_file(own.join("manifest.mark")).unwrap();
     assert!(is_copy(&own));
-    // Copy the same run into another directory of the same user.
+    // Copy the run into another directory of the same user.
     fs::create_dir(world.path("elsewhere")).unwrap();
     copy_all(&world.path(".heeler"), &world.path("elsewhere/.heeler"));
     symlink(world.path("kinds"), world.path("elsewhere/kinds")).unwrap();
@@ -199,7 +200,7 @@ fn key_is_private_and_outside_of_the_workspace_state() {
         (std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777, found.len()),
         (0o600, 32)
     );
-    // If the home directory cannot be used, the key is in the private directory for temporary files.
+    // If the home directory is unusable, the key is in the private temporary directory.
     fs::remove_file(&key).unwrap();
     fs::remove_dir(key.parent().unwrap()).unwrap();
     fs::write(key.parent().unwrap(), "a file").unwrap();
@@ -245,7 +246,7 @@ fn special_files_in_a_copied_run_neither_block_nor_lead_elsewhere() {
 #[test]
 fn state_directory_of_a_repository_leads_to_no_other_file() {
     let world = TestWorld::with_gtest("kinds");
-    // The history is a link to another database of the user, as in a hostile repository.
+    // The history is a link to another database of the user, as a hostile repository might contain.
     fs::create_dir(world.path(".heeler")).unwrap();
     let other = world.path("other.sqlite");
     let database = rusqlite::Connection::open(&other).unwrap();

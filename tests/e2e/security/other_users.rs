@@ -1,5 +1,5 @@
-//! Another user of the machine tries to read, inject, kill or fill up parts of a running Heeler. Each attack
-//! runs as another user, against a user's Heeler and against root's.
+//! Another user of the machine tries to read from, inject into, kill or overload a running Heeler. Each
+//! attack is tried against Heeler run by an ordinary user and by root.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// The first message that a client of the protocol sends.
+/// The first message of a protocol client.
 const INITIALIZE: &str =
     "Content-Length: 60\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{}   }";
 
@@ -45,7 +45,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn other_user_cannot_read_write_or_kill_run() {
     for user in attacked_users() {
-        // A test is running, and its server belongs to `user`.
+        // A test is running, and the server belongs to `user`.
         let mut world = TestWorld::new();
         world.gtest("meet");
         let meet = world.open_rendezvous();
@@ -56,7 +56,7 @@ fn other_user_cannot_read_write_or_kill_run() {
         let run = server.run(Some(&[&selected[0]]));
         let guest = meet.next_test();
         let mut intruder = OtherUser::new();
-        // The intruder cannot use any file of the run.
+        // The intruder cannot use any of the run's files.
         for dir in [world.path("run"), world.path(".heeler")] {
             let below = all_below(&dir);
             assert!(!below.is_empty(), "{}", dir.display());
@@ -73,7 +73,7 @@ fn other_user_cannot_read_write_or_kill_run() {
                 intruder.assert_denied(&["rename", text(path), text(&path.with_extension("away"))]);
             }
         }
-        // The intruder can neither signal nor inspect any process of the run.
+        // The intruder can neither signal nor inspect any of the run's processes.
         let mut family = vec![server.pid(), guest.pid];
         family.extend(
             heeler_sys::process::descendants(heeler_sys::process::Pid(server.pid().cast_signed()))
@@ -88,7 +88,7 @@ fn other_user_cannot_read_write_or_kill_run() {
                 assert_eq!(tried, Err("PermissionDenied".to_owned()), "{path}");
             }
         }
-        // The run is not disturbed.
+        // The attack does not affect the run.
         guest.release();
         server.finish(&run, &selected).assert_all("passed");
         assert_eq!(server.exit(), Some(0));
@@ -125,13 +125,13 @@ fn listening_server_refuses_other_users() {
         let address = server.connect().peer_addr().unwrap().to_string();
         let mut intruder = OtherUser::new();
         assert_eq!(intruder.perform(&["dial", &address, INITIALIZE]), "");
-        // More connections than the session limit, held open by the attacker.
+        // The attacker holds more connections open than the session limit.
         intruder.perform(&["hold", &address, "100"]);
         server.initialize(json!({"testing": {"debuggerProvider": false}}));
         let selected = uids("meet", ["N/Meet.Case/0"]);
         let run = server.run(Some(&[&selected[0]]));
         server.finish(&run, &selected).assert_all("passed");
-        // The server still accepts one more client of its own user.
+        // The server's own user can still connect another client.
         let mut second = server.connect();
         let hello = INITIALIZE.replace("\\r\\n", "\r\n");
         std::io::Write::write_all(&mut second, hello.as_bytes()).unwrap();
@@ -195,7 +195,7 @@ fn local_socket_is_private_and_taken_name_reported() {
     }
 }
 
-/// Returns a process's sockets, as links in `/proc`.
+/// Returns a process's sockets, as `/proc` link targets.
 fn sockets_of(pid: u32) -> Vec<String> {
     fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -204,7 +204,7 @@ fn sockets_of(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Returns a process's listening addresses.
+/// Returns the addresses on which a process listens.
 fn ports_of(pid: u32) -> Vec<String> {
     let inodes = sockets_of(pid);
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -231,12 +231,12 @@ fn client_library_refuses_other_users_as_workers() {
     let answer = json!({"jsonrpc": "2.0", "id": initialize["id"], "result": {}});
     write_message(&mut &server, &answer).unwrap();
     let mut intruder = OtherUser::new();
-    // The best possible forgery: the client compares the whole token.
+    // The closest possible forgery: only the token is missing, and the client compares all of it.
     let forged = "Content-Length: 2000\\r\\n\\r\\n{\"jsonrpc\":\"2.0\",\"method\":\"$/heeler/hello\"";
     for _ in 0..20 {
         assert_eq!(intruder.perform(&["dial", &address, forged]), "");
     }
-    // More connections than the client accepts at the same time.
+    // Hold more connections open than the client accepts at the same time.
     for _ in 0..11 {
         intruder.perform(&["hold", &address, "100"]);
     }
@@ -247,8 +247,8 @@ fn client_library_refuses_other_users_as_workers() {
     assert!(refusals.iter().all(names_user), "{refusals:?}");
 }
 
-/// Connects a client with a callback port to its server. Returns, once the server has closed the connection,
-/// why the client refused callback connections.
+/// Connects a client with a callback port to its server and waits until the server closes the connection.
+/// Returns the client's reasons for refusing callback connections.
 fn refused_callbacks(server: UnixStream) -> Vec<String> {
     server.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -316,7 +316,7 @@ fn world_readable_process_data_has_no_secret() {
         for secret in ["a-token-nobody-knows", "correct-horse-battery-staple"] {
             assert!(!seen.contains(secret), "{secret}");
         }
-        // The client's token is in neither the environment nor the arguments of a test.
+        // Neither the environment nor the arguments of a test contain the client's token.
         for name in ["environ", "cmdline"] {
             let given = fs::read(format!("/proc/{}/{name}", guest.pid)).unwrap();
             assert!(!String::from_utf8_lossy(&given).contains("a-token-nobody-knows"));
@@ -355,7 +355,7 @@ fn other_users_state_directory_is_refused() {
     for user in attacked_users() {
         let mut intruder = OtherUser::new();
         let world = world_of(user, &["meet"]);
-        // Like `/tmp`: writable for all users, with the sticky bit.
+        // A directory like `/tmp`: writable for all users, with the sticky bit.
         let shared = tempfile::tempdir().unwrap();
         fs::set_permissions(shared.path(), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
         for trap in ["directory", "link to a directory of the victim's"] {
@@ -365,7 +365,7 @@ fn other_users_state_directory_is_refused() {
             } else {
                 intruder.perform(&["link", text(world.dir()), text(&state)]);
             }
-            // Another user owns the fallback directory, too.
+            // The fallback directory belongs to another user, too.
             let taken = world.path("tmp").join(format!("heeler-{user}"));
             fs::create_dir(&taken).unwrap();
             chown(&taken, Some(OTHER_UID), Some(OTHER_UID)).unwrap();

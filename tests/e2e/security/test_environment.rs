@@ -1,5 +1,5 @@
-//! The surroundings of a test process as the kernel reports them: the complete environment, descriptors,
-//! signals, limits, directory and group. A test inherits nothing that belongs to Heeler itself.
+//! The environment of a test process as the kernel reports it: variables, descriptors, signals, limits,
+//! directory and process group. A test does not inherit anything that Heeler uses internally.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,12 @@ use heeler_sys::process::{Pid, stat};
 
 use crate::support::{process::wait_until, rendezvous::ConnectedTest, world::TestWorld};
 
-/// The suite's environment settings and its working directory.
+/// Configuration with the suite's environment variables and working directory.
 const SUITE: &str = "[profile.default]\njobs = 1\n[[suite]]\nname = \"suite\"\nprograms = [\"PROGRAM\"]\ncwd = \"home\"\n\
     [suite.env]\nADDED = \"by the suite\"\nCHANGED = \"by the suite\"\nREMOVED = false\nGTEST_COLOR = \"yes\"\n";
 
-/// Heeler's own environment: some variables change a framework's output, tests inherit the others.
+/// Variables in Heeler's own environment: some would change a framework's output, and tests inherit the
+/// others.
 const OUTER: [(&str, &str); 10] = [
     ("CHANGED", "outside"),
     ("REMOVED", "outside"),
@@ -54,7 +55,7 @@ fn world(framework: &str, settings: &str) -> TestWorld {
     world
 }
 
-/// Runs the one test that connects, calls `ask` with it, and ends the run successfully.
+/// Runs the one test that connects, calls `ask` while it runs, and lets it pass.
 fn with_running_test<T>(
     world: &TestWorld,
     framework: &str,
@@ -88,7 +89,7 @@ fn test_environment_applies_set_and_unset() {
         let world = world(framework, SUITE);
         let mut found = with_running_test(&world, framework, "", |guest| environment(guest.pid));
         let mut expected = heeler_environment(&world.heeler(&[]));
-        // The shell in between counts its level and records its directory.
+        // The shell in between changes these variables.
         for name in ["SHLVL", "_", "PWD", "OLDPWD"] {
             expected.remove(name);
             found.remove(name);
@@ -125,9 +126,9 @@ fn field(pid: u32, file: &str, name: &str) -> String {
 
 #[test]
 fn test_has_clean_descriptors_group_and_signals() {
-    // A careless parent leaves an open file, ignored signals, a umask and a limit.
+    // Start Heeler with an open descriptor, ignored signals, a umask and resource limits.
     let before = "exec 9</dev/null; trap '' USR1 HUP TERM; umask 027; ulimit -S -n 300; ulimit -c 0;";
-    // The Rust runtime ignores SIGPIPE and handles two signals to detect stack overflows.
+    // The Rust runtime ignores SIGPIPE and handles SIGSEGV and SIGBUS to detect stack overflows.
     for (framework, ignored) in [("gtest", 0_u64), ("libtest", 1 << 12)] {
         let world = world(framework, SUITE);
         with_running_test(&world, framework, before, |guest| {
@@ -136,7 +137,7 @@ fn test_has_clean_descriptors_group_and_signals() {
                 |fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap().display().to_string();
             let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
             let fds: BTreeSet<_> = fds.map(|fd| fd.unwrap().file_name().into_string().unwrap()).collect();
-            // The fourth descriptor is the test's own: the rendezvous connection.
+            // The fourth descriptor is the rendezvous connection, which the test itself opened.
             let is_own = |fd: &&String| *fd != "1" && link(fd).starts_with("socket:");
             let own = fds.iter().find(is_own).unwrap().clone();
             let rest: Vec<_> = fds.iter().filter(|fd| **fd != own).map(String::as_str).collect();
@@ -146,7 +147,7 @@ fn test_has_clean_descriptors_group_and_signals() {
             assert!(link("2").starts_with("pipe:"), "{framework}");
             let mask = |name| u64::from_str_radix(&field(pid, "status", name), 16).unwrap();
             assert_eq!(mask("SigIgn:"), ignored, "{framework}");
-            // While a thread starts another, the C library blocks all signals in it.
+            // The C library blocks all signals in a thread while that thread starts another.
             wait_until("no signal is blocked", || mask("SigBlk:") == 0);
             assert_eq!(field(pid, "status", "Umask:"), "0027");
             assert_eq!(field(pid, "limits", "Max open files"), "300");

@@ -1,4 +1,4 @@
-//! The client's callback port, for clients that behave well or badly.
+//! The client's callback port, with correct and incorrect client behaviour.
 
 use std::{
     io::{ErrorKind, Read},
@@ -25,29 +25,29 @@ use super::{
 pub(crate) enum ListenerBehaviour {
     /// Reads everything, responds to unknown requests with an error.
     Normal,
-    /// Responds to unknown requests with a result, which no peer should do.
+    /// Responds to unknown requests with a result, contrary to JSON-RPC.
     RespondsWithResult,
     /// Reads everything and responds to nothing.
     NeverResponds,
     /// Never reads a byte.
     NeverReads,
-    /// Reads one byte a second.
+    /// Reads one byte per second.
     OneByteASecond,
-    /// Reads this number of messages, then closes.
+    /// Reads this number of messages, then closes the connection.
     ClosesAfter(usize),
-    /// Closes the connection instead of responding to the barrier.
+    /// Closes the connection instead of responding to a barrier.
     ClosesAtTheBarrier,
     /// Reads this number of messages, then shuts down its sending side and continues to read.
     HalfClosesAfter(usize),
-    /// Reads this number of messages, then closes with unread data, which resets the connection.
+    /// Reads this number of messages, then closes the connection with unread data, which resets it.
     ResetsAfter(usize),
-    /// Reads one message, then closes once an unread completion is in its kernel buffer.
+    /// Reads one message, then closes the connection once an unread completion is in the kernel's buffer.
     ResetsBehindUnreadCompletion,
-    /// Reads this number of messages, then pauses.
+    /// Reads this number of messages, then pauses for this long.
     PausesAfter(usize, Duration),
     /// Waits this long before each response.
     RespondsAfter(Duration),
-    /// Reads at most this number of bytes at a time and pauses after each read.
+    /// Reads at most this number of bytes at a time and pauses for this long after each read.
     ReadsAtRate(usize, Duration),
 }
 
@@ -69,13 +69,13 @@ pub(crate) struct RecordingListener {
 #[derive(Default)]
 struct ListenerState {
     is_over: std::sync::atomic::AtomicBool,
-    /// The last serving thread of a stream closes it.
+    /// Weak, so that the last thread that serves a stream closes it.
     streams: Mutex<Vec<Weak<TcpStream>>>,
     readers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl RecordingListener {
-    /// Starts to listen. `choose` picks the behaviour of each connection by its number.
+    /// Starts listening. `choose` selects the behaviour of each connection by its number.
     pub(crate) fn new(
         recorder: TrafficRecorder,
         choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
@@ -83,7 +83,7 @@ impl RecordingListener {
         Self::with_handlers(recorder, None, choose)
     }
 
-    /// Listens like [`RecordingListener::new`]; `handlers` handle the messages of reliable connections.
+    /// Like [`RecordingListener::new`], but `handlers` handle the messages of reliable connections.
     pub(crate) fn with_handlers(
         recorder: TrafficRecorder,
         handlers: Option<MessageHandlers>,
@@ -96,8 +96,8 @@ impl RecordingListener {
         let (count, shared) = (Arc::clone(&accepted), Arc::clone(&state));
         let acceptor = std::thread::spawn(move || {
             loop {
-                // Connections that still wait to be accepted are served at the end, too: one of them may
-                // carry the completion.
+                // Pending connections are served even at the end, because one of them may carry the
+                // completion.
                 let is_over = shared.is_over.load(Ordering::SeqCst);
                 listener.set_nonblocking(is_over).unwrap();
                 let stream = match listener.accept() {
@@ -141,14 +141,14 @@ impl RecordingListener {
 impl Drop for RecordingListener {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::SeqCst);
-        // This connection wakes the acceptor.
+        // This connection wakes the accepting thread.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         if let Some(acceptor) = self.acceptor.take() {
             let ended = acceptor.join();
             assert!(ended.is_ok() || std::thread::panicking(), "the acceptor of the callback port failed");
         }
         for stream in self.state.streams.lock().unwrap().drain(..).filter_map(|stream| stream.upgrade()) {
-            // Shutting down a closed connection fails; that is fine.
+            // The peer may have closed the connection already.
             stream.shutdown(Shutdown::Both).ok();
         }
         for reader in std::mem::take(&mut *self.state.readers.lock().unwrap()) {
@@ -169,14 +169,13 @@ impl ListenerState {
 
 fn serve(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, recorder: &TrafficRecorder) {
     read(stream, behaviour, on, recorder);
-    // The close is recorded first, so the peer's reaction is recorded after it. The peer may have closed
-    // already.
+    // Record the close before closing, so that the peer's reaction is recorded after it.
     recorder.record(on, RecordedEventKind::Closed);
-    // The caller drops the last handle. Unread data makes that close a reset, as with real clients.
+    // The caller drops the last handle. Unread data turns this close into a reset, as with real clients.
 }
 
-/// Reads everything into the queue of the client's handlers and closes at the end of the stream. The close
-/// does not wait for the handlers, as in the libraries of real clients.
+/// Reads everything into the handlers' queue and closes the connection at the end of the stream. As in real
+/// client libraries, the close does not wait for the handlers.
 fn read_into(queue: ReadQueue, stream: &TcpStream, behaviour: ListenerBehaviour) {
     let mut frames = frames_of(stream, behaviour);
     while let Some(message) = frames.next() {
@@ -189,7 +188,7 @@ fn read_into(queue: ReadQueue, stream: &TcpStream, behaviour: ListenerBehaviour)
 
 fn frames_of(stream: &TcpStream, behaviour: ListenerBehaviour) -> MessageReader<RateLimitedStream<'_>> {
     let (ahead, pause) = match behaviour {
-        // A connection that must leave data unread may not read ahead.
+        // Connections that must leave data unread must not read ahead.
         ListenerBehaviour::ClosesAfter(_)
         | ListenerBehaviour::ClosesAtTheBarrier
         | ListenerBehaviour::ResetsAfter(_)
@@ -201,7 +200,7 @@ fn frames_of(stream: &TcpStream, behaviour: ListenerBehaviour) -> MessageReader<
     MessageReader::with_buffer_size(ahead, RateLimitedStream { stream, limit, pause })
 }
 
-/// A stream with a pause after each read of at most `limit` bytes.
+/// A stream that reads at most `limit` bytes at a time and pauses after each read.
 struct RateLimitedStream<'a> {
     stream: &'a TcpStream,
     limit: usize,
@@ -217,7 +216,7 @@ impl Read for RateLimitedStream<'_> {
     }
 }
 
-/// Reads one byte a second until the listener is dropped.
+/// Reads one byte per second until the listener is dropped.
 fn read_slowly(mut stream: &TcpStream, state: &ListenerState) {
     let mut byte = [0];
     while !state.is_over.load(Ordering::SeqCst) && stream.read(&mut byte).is_ok_and(|count| count == 1) {
@@ -235,7 +234,7 @@ fn read(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, 
         match behaviour {
             ListenerBehaviour::ClosesAfter(after) if count == after => return,
             ListenerBehaviour::ClosesAtTheBarrier if is_barrier => return,
-            // Unread data makes the close a reset.
+            // Unread data turns the close into a reset.
             ListenerBehaviour::ResetsAfter(after) if count == after => {
                 return stream.peek(&mut [0]).map_or((), drop);
             }
@@ -258,7 +257,7 @@ fn read(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, 
     }
 }
 
-/// Waits until the kernel has received a completion that the client has not read.
+/// Waits until the kernel has received a completion, without reading it.
 fn wait_for_unread_completion(stream: &TcpStream) {
     let mut unread = vec![0; 1 << 20];
     wait_until("the kernel has an unread completion", || {
@@ -268,7 +267,7 @@ fn wait_for_unread_completion(stream: &TcpStream) {
     });
 }
 
-/// Sleeps for `pause`. Dropping the listener wakes the thread early, but does not end the pause.
+/// Sleeps for all of `pause`. Dropping the listener unparks the thread, so it goes back to sleep.
 fn wait(pause: Duration) {
     let until = Instant::now() + pause;
     while Instant::now() < until {
@@ -277,6 +276,6 @@ fn wait(pause: Duration) {
 }
 
 fn response_to(mut stream: &TcpStream, answer: &Value) {
-    // A peer that has closed gets no response.
+    // The peer may have closed the connection.
     framing::write_message(&mut stream, answer).ok();
 }

@@ -1,5 +1,5 @@
-//! Checks the record of a run: every selected test has exactly one terminal state, and all messages arrived
-//! in order.
+//! Checks the recorded messages of a run: every selected test has exactly one terminal state, and all
+//! messages arrived in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ pub(crate) struct RequestedRun {
     pub(crate) request: u64,
 }
 
-/// How often a result may arrive.
+/// How many times a result may arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpectedDelivery {
-    /// Exactly once: no connection broke, so nothing is sent again.
+    /// Exactly once: no connection broke, so nothing was sent again.
     Once,
     /// Results that may have been lost are sent again, unchanged.
     AtLeastOnce,
-    /// Like `AtLeastOnce`, but the coordinator is dead, so the request gets no response.
+    /// Like `AtLeastOnce`, but the coordinator is dead, so there is no response.
     Orphaned,
 }
 
@@ -49,7 +49,7 @@ struct RecordChecker<'a> {
     run: &'a RequestedRun,
     selected: BTreeSet<&'a str>,
     delivery: ExpectedDelivery,
-    /// Groups sent on each connection. Every connection must send its own.
+    /// Groups sent on each connection. Each connection must send the groups that its tests refer to.
     known: BTreeSet<(ClientConnection, String)>,
     completion: Option<ClientConnection>,
     attachments_end: Option<ClientConnection>,
@@ -57,7 +57,7 @@ struct RecordChecker<'a> {
 }
 
 impl CheckedRun {
-    /// Checks the record of a run whose request was answered.
+    /// Checks the recorded events of a run that has been answered.
     #[track_caller]
     pub(crate) fn check(
         events: &[RecordedEvent],
@@ -86,9 +86,8 @@ impl CheckedRun {
         reader.read()
     }
 
-    /// Checks the record of a client with slow handlers. The completion and the response arrive on different
-    /// connections, so such a client may handle the response first. The specification allows this: only the
-    /// completion counts.
+    /// Checks the recorded events of a client with slow handlers. The completion and the response use
+    /// different connections, so the client may handle the response first. The specification allows this.
     #[track_caller]
     pub(crate) fn check_handled(
         events: &[RecordedEvent],
@@ -124,7 +123,7 @@ impl CheckedRun {
         self.test(uid)["execution-state"].as_str().unwrap()
     }
 
-    /// Returns a test's message, or an empty string.
+    /// Returns a test's error message, or an empty string.
     #[track_caller]
     pub(crate) fn message(&self, uid: &str) -> &str {
         self.test(uid)["error.message"].as_str().unwrap_or_default()
@@ -170,8 +169,8 @@ impl RecordChecker<'_> {
         self.check_complete()
     }
 
-    /// Panics if `params` has other members than these. A common client library drops a notification that has
-    /// an unknown member.
+    /// Panics unless `params` has exactly these members. A common client library drops notifications that
+    /// have an unknown member.
     fn check_members(&self, params: &Value, members: &[&str]) {
         let found: BTreeSet<&str> = params.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(found, members.iter().copied().collect(), "{params}");
@@ -187,25 +186,26 @@ impl RecordChecker<'_> {
         self.books.response = message.clone();
     }
 
-    /// Resets the checks after a close. If a client closes the completion's connection instead of proving
+    /// Resets the checks after the connection of the completion was closed. If the client had not proven
     /// receipt, everything may be sent again on another connection.
     fn restart_after_close(&mut self, place: usize) {
         if !self.books.response.is_null() {
-            // A client that closes now is leaving.
+            // The client itself is disconnecting.
             return;
         }
         let Some(on) = self.completion.or(self.attachments_end) else { return };
         let is_closed =
             |event: &RecordedEvent| event.on == on && matches!(event.what, RecordedEventKind::Closed);
-        // The client was also late to respond to the end of attachments, so the completion was not sent on
-        // that connection.
+        // The client's response to the end of the attachments was late, so the completion was sent on another
+        // connection.
         let is_unproven = self.completion.is_none() && self.events[place].on != on;
         let is_again = is_unproven || self.events[..place].iter().any(is_closed);
         if self.delivery == ExpectedDelivery::AtLeastOnce && is_again {
             self.completion = None;
             self.attachments_end = None;
         } else if self.delivery == ExpectedDelivery::Orphaned && is_unproven && is_again {
-            // The watchdog dials again and resends what is not proven, but never the completion.
+            // The watchdog reconnects and resends everything that is not proven delivered, except the
+            // completion.
             self.attachments_end = None;
         }
     }
@@ -213,8 +213,8 @@ impl RecordChecker<'_> {
     fn on_update(&mut self, place: usize, event: &RecordedEvent, params: &Value) {
         self.restart_after_close(place);
         if let Some(on) = self.completion {
-            // A worker that was killed may have left data in the client's buffer, which no process can know
-            // about. This data only repeats what the completion's connection has sent.
+            // A killed worker may have left data in the client's receive buffer, which no other process knows
+            // about. This data can only repeat what the completion's connection has sent.
             let is_leftover = self.delivery != ExpectedDelivery::Once && event.on != on;
             assert!(
                 is_leftover,
@@ -261,7 +261,7 @@ impl RecordChecker<'_> {
         let is_at_the_top = node["outcome-kind"] == "not-run" || node["outcome-kind"] == "program-failure";
         assert!(change["parent"].is_string() || is_at_the_top, "{uid} stands in no group: {change}");
         if !self.selected.contains(uid) {
-            // A program that could not be listed replaces its tests.
+            // If a program could not be listed, the program's node is its only result.
             let is_unlisted = node["outcome-kind"] == "not-run" && node["heeler.suite"] == uid;
             assert!(
                 is_unlisted || node["outcome-kind"] == "program-failure",
@@ -297,7 +297,7 @@ impl RecordChecker<'_> {
         self.restart_after_close(place);
         if self.completion.is_some_and(|completed| self.delivery != ExpectedDelivery::Once && completed != on)
         {
-            // As with updates, a dead worker left this message in the client's buffer.
+            // As with updates, a dead worker may have left this message in the client's receive buffer.
             return;
         }
         assert!(self.completion.is_none(), "attachments after the completion: {params}");
@@ -305,7 +305,7 @@ impl RecordChecker<'_> {
             && self.attachments_end == Some(ClientConnection::Main)
             && on == ClientConnection::Main
         {
-            // If a watchdog dies before the completion, its replacement sends everything again on this
+            // If a watchdog dies before the completion, its successor sends everything again on this
             // connection.
             self.attachments_end = None;
         }

@@ -1,4 +1,4 @@
-//! A client that can attach debuggers: the requests it sends and the requests it receives.
+//! A client that can attach debuggers: the requests that it sends and receives.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(crate) fn debug_server<'w>(world: &'w TestWorld, is_listening: bool) -> Test
     server
 }
 
-/// Starts a run under debuggers.
+/// Starts a debug run.
 pub(crate) fn begin_debug_run(server: &mut TestServer<'_>, number: u64, tests: &[&str]) -> RequestedRun {
     let run_id = run_id(number);
     let nodes: Vec<_> = tests.iter().map(|uid| json!({"uid": uid})).collect();
@@ -41,14 +41,14 @@ pub(crate) fn begin_debug_run(server: &mut TestServer<'_>, number: u64, tests: &
     RequestedRun { run_id, request }
 }
 
-/// A request to attach a debugger, as the client received it.
+/// An attach request, as the client received it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ReceivedAttachRequest {
     pub(crate) id: Value,
     pub(crate) pid: u32,
 }
 
-/// Waits for the n-th request to attach, counted from 0.
+/// Waits for the n-th attach request, counted from 0.
 pub(crate) fn wait_attach_request(server: &TestServer<'_>, number: usize) -> ReceivedAttachRequest {
     let message = wait_request(server, ATTACH, number);
     assert_eq!(message["params"].as_object().unwrap().len(), 1, "{message}");
@@ -65,12 +65,12 @@ pub(crate) fn wait_request(server: &TestServer<'_>, method: &str, number: usize)
     })
 }
 
-/// Answers an attach request with `result`, which says whether a debugger was attached.
+/// Responds to an attach request. `result` says whether a debugger has attached.
 pub(crate) fn respond(server: &mut TestServer<'_>, asked: &ReceivedAttachRequest, result: Value) {
     server.send(&json!({"jsonrpc": "2.0", "id": asked.id, "result": result}));
 }
 
-/// Waits for the end of a run and checks that each result arrived once.
+/// Waits for the end of a run; checks that each result arrived once.
 pub(crate) fn finish(server: &TestServer<'_>, run: &RequestedRun, tests: &[&str]) -> CheckedRun {
     let selected: Vec<_> = tests.iter().map(|uid| (*uid).to_owned()).collect();
     server.finish_as(run, &selected, ExpectedDelivery::Once)
@@ -84,7 +84,7 @@ pub(crate) fn log_of(server: &TestServer<'_>, uid: &str) -> Vec<String> {
     lines.filter(|line| line.contains(uid)).map(str::to_owned).collect()
 }
 
-/// Returns the ids of those requests that the server has cancelled.
+/// Returns the ids of the requests that the server has cancelled.
 pub(crate) fn cancelled_requests(server: &TestServer<'_>) -> Vec<Value> {
     let events = server.recorder.events();
     events.iter().filter_map(|event| event.params(CANCEL)).map(|params| params["id"].clone()).collect()

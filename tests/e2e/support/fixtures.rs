@@ -1,5 +1,5 @@
-//! Test programs. Each is built on first use and kept in the target directory under a hash of its source. A
-//! lock file beside the program prevents two test processes from building it at the same time.
+//! Test programs, each built on first use and cached in the target directory under a hash of its source. A
+//! lock file prevents two test processes from building a program at the same time.
 
 use std::{
     ffi::OsString,
@@ -18,13 +18,13 @@ pub(crate) fn gtest(name: &str) -> PathBuf {
     built(name, &[&source, &header], |target| {
         let mut compiler = Command::new("g++");
         compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).arg(&source);
-        // The linker takes the program's own `main` before the library's.
+        // The linker uses the program's own `main` instead of the library's.
         compiler.args(["-lgtest_main", "-lgtest", "-lpthread"]);
         succeed(&mut compiler, "is g++ there, and libgtest-dev? scripts/test installs them");
     })
 }
 
-/// Returns a program of `tests/fixtures/gtest`, compiled with `-fsanitize=` and this sanitizer.
+/// Returns a program of `tests/fixtures/gtest`, compiled with this sanitizer.
 pub(crate) fn sanitized_gtest(name: &str, sanitizer: &str) -> PathBuf {
     let source = fixtures().join("gtest").join(format!("{name}.cc"));
     built(&format!("{name}-{sanitizer}"), &[&source], |target| {
@@ -45,13 +45,13 @@ pub(crate) fn doctest(name: &str) -> PathBuf {
     })
 }
 
-/// Returns the build folder of the CMake project `tests/fixtures/ctest`.
+/// Returns the build directory of the CMake project `tests/fixtures/ctest`.
 pub(crate) fn ctest_project() -> PathBuf {
     let source = fixtures().join("ctest");
     let files = ["CMakeLists.txt", "unit.cc", "cases.cc", "catches.cc"].map(|name| source.join(name));
     let version_3 = catch2_version_3();
     let name = if version_3.is_some() { "ctest-project-v3" } else { "ctest-project" };
-    // CMake writes the folder's path into its files, so the folder cannot be moved after the build.
+    // CMake writes absolute paths into its files, so the build directory cannot be moved.
     let place = built(name, &files.each_ref().map(PathBuf::as_path), |place| {
         let folder = place.with_extension("build");
         let hint =
@@ -98,9 +98,9 @@ pub(crate) fn go(package: &str) -> Option<PathBuf> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Catch2Version {
-    /// Debian's package.
+    /// The version in Debian's package.
     Two,
-    /// Catch2's own sources, which `scripts/test` unpacks and compiles.
+    /// The version that `scripts/test` unpacks and compiles.
     Three,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn catch2_with_own_main(version: Catch2Version) -> Option<PathBuf> {
             let mut include = OsString::from("-I");
             include.push(&library);
             let object = library.join("catch_amalgamated.o").into_os_string();
-            // The library has a `main`, too; the linker takes the first.
+            // The library has a `main`, too. With `muldefs`, the linker uses the first one.
             let words = ["-DV3".into(), include, source.clone().into(), object, "-Wl,-z,muldefs".into()];
             ("own-main-catch2-v3", words.to_vec())
         }
@@ -160,8 +160,8 @@ pub(crate) fn doctest_with_own_main() -> PathBuf {
     })
 }
 
-/// Returns each framework's program from `tests/fixtures/listing`, with its name. The Catch2 3 program is
-/// left out if that version is not installed.
+/// Returns each framework's program from `tests/fixtures/listing`, with its name. Omits the Catch2 3 program
+/// if that version is not installed.
 pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("listing/dies.cc");
     let build = |name: &'static str, words: Vec<OsString>| {
@@ -187,8 +187,8 @@ pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     all
 }
 
-/// Returns the programs of `tests/fixtures/forks` with their names, one for each framework that reports on
-/// standard output. The Catch2 3 program is left out if that version is not installed.
+/// Returns the programs of `tests/fixtures/forks`, with names: one for each framework that reports on
+/// standard output. Omits the Catch2 3 program if that version is not installed.
 pub(crate) fn forking_programs() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("forks/forks.cc");
     let build = |name: &'static str, before: Vec<OsString>, after: Vec<OsString>| {
@@ -262,7 +262,7 @@ pub(crate) fn libtest() -> PathBuf {
     })
 }
 
-/// Returns the directory of the libtest fixture, a Cargo package.
+/// Returns the package directory of the libtest fixture.
 pub(crate) fn libtest_crate() -> PathBuf {
     fixtures().join("libtest")
 }
@@ -276,12 +276,12 @@ pub(crate) fn mcp(name: &str) -> PathBuf {
     fixtures().join("mcp").join(name)
 }
 
-/// Returns the directory of the fixtures' sources.
+/// Returns the directory that contains the fixtures' sources.
 pub(crate) fn fixtures() -> PathBuf {
     tests().join("fixtures")
 }
 
-/// Returns a program built from these sources, building it only if the sources have changed.
+/// Returns a program built from these sources. Builds it only if a source has changed.
 pub(crate) fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     for source in sources {

@@ -1,5 +1,4 @@
-//! Frames and JSON-RPC, written from the specification. This side of the connection uses none of Heeler's
-//! code.
+//! Framing and JSON-RPC, written from the specification without using Heeler's code.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -30,7 +29,7 @@ impl<R: Read> MessageReader<R> {
         Self(BufReader::with_capacity(bytes, from))
     }
 
-    /// Returns the next message; `None` at the end of the stream, even in the middle of a message.
+    /// Returns the next message; `None` at the end of the stream, even inside a message.
     pub(crate) fn next(&mut self) -> Option<Value> {
         let mut length = None;
         loop {
@@ -59,12 +58,12 @@ pub(crate) fn notification(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-/// Returns the response of a peer that does not know the method.
+/// Returns the response to a request with an unknown method.
 pub(crate) fn method_not_found(id: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "method not found"}})
 }
 
-/// Returns the response of a peer that accepts the request.
+/// Returns a response with an empty result.
 pub(crate) fn empty_result(id: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {}})
 }

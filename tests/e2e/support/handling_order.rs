@@ -1,5 +1,6 @@
-//! Checks the order of a run as its client handled it, over all connections. The checks hold for every client
-//! that answers a barrier after everything before it, whichever of Heeler's processes die.
+//! Checks the order in which a client handled the messages of a run, over all connections. The checks apply
+//! to every client that answers a barrier only after handling everything before it, whichever of Heeler's
+//! processes die.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::{
 
 const UPDATES: &str = "testing/testUpdates/tests";
 
-/// The part of a run that a client has handled.
+/// What a client has handled of a run.
 #[derive(Debug, Default)]
 struct HandledRun<'a> {
     completions: usize,
@@ -53,8 +54,9 @@ fn is_open(state: &str) -> bool {
     ["in-progress", "discovered"].contains(&state)
 }
 
-/// Panics if the completion came twice, a change was handled after it, or a test was still open. Without a
-/// completion, tests may stay open. A test may end more than once only if `delivery` allows it.
+/// Panics if there were two completions, a change was handled after the completion, or a test was open at the
+/// completion. Without a completion, tests may stay open. A test may end more than once only if `delivery`
+/// allows it.
 #[track_caller]
 pub(crate) fn check(events: &[RecordedEvent], run: &RequestedRun, delivery: ExpectedDelivery) {
     let handled = HandledRun::read(events, run);

@@ -19,12 +19,12 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Starts a process and reads its address from either of its outputs.
+    /// Starts a process and reads its address from its standard output or standard error.
     #[track_caller]
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Each output has at most one address; its other lines are only for people.
+        // Each output has at most one line with an address. Its other lines are for humans.
         let (sender, addresses) = sync_channel(16);
         let outputs: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -77,20 +77,20 @@ impl HttpServer {
         text.push_str("\r\n");
         let mut stream = TcpStream::connect(self.authority()).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        // A server that rejects the request may close before it has read everything.
+        // A server that rejects the request may close the connection before reading everything.
         stream.write_all(&[text.as_bytes(), body].concat()).ok();
         stream
     }
 
-    /// Sends a message as clients of the legacy protocol versions do.
+    /// Sends a message like a client of a legacy protocol version.
     #[track_caller]
     pub(crate) fn post(&self, headers: &[(&str, &str)], message: &Value) -> Response {
         let accept = [("Accept", "application/json, text/event-stream")];
         self.send("POST /mcp", &[accept.as_slice(), headers].concat(), message.to_string())
     }
 
-    /// Sends a request as clients of the modern protocol version do, with headers that repeat parts of its
-    /// body.
+    /// Sends a request like a client of the modern protocol version, which repeats parts of the body in
+    /// headers.
     #[track_caller]
     pub(crate) fn request(&self, id: u64, method: &str, mut params: Value) -> Response {
         params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
@@ -131,7 +131,7 @@ impl Response {
     #[track_caller]
     pub(crate) fn read(mut stream: TcpStream) -> Self {
         let mut bytes = Vec::new();
-        // A reset after the response does no harm.
+        // A reset after the response is harmless.
         stream.read_to_end(&mut bytes).ok();
         let text = String::from_utf8(bytes).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
@@ -150,7 +150,7 @@ impl Response {
         self.headers.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the messages of the body: a single one, or one for each event.
+    /// Returns the messages in the body: one, or one per event.
     #[track_caller]
     pub(crate) fn messages(&self) -> Vec<Value> {
         let parse =
@@ -163,7 +163,7 @@ impl Response {
         }
     }
 
-    /// Returns the last message, which is the answer.
+    /// Returns the last message, which is the response.
     #[track_caller]
     pub(crate) fn answer(&self) -> Value {
         self.messages().pop().unwrap_or_else(|| panic!("no message: {self:?}"))
@@ -196,15 +196,15 @@ pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
     }
 }
 
-/// Starts a server that answers each request with a text. Returns its URL and the received requests, in
-/// order.
+/// Starts a server that responds to each request with the text that a function returns. Returns its URL and
+/// the received requests, in order.
 #[track_caller]
 pub(crate) fn recording_server(
     answer: impl Fn(&str) -> String + Send + 'static,
 ) -> (String, Receiver<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    // No test sends more requests than this.
+    // The capacity exceeds the number of requests in every test.
     let (sender, requests) = sync_channel(100);
     std::thread::spawn(move || {
         for stream in listener.incoming() {

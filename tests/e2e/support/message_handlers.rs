@@ -1,6 +1,6 @@
-//! The message handlers of a client. A message that a read loop has read waits in a queue until its handler
-//! has run. The record then has the order of handling over all connections, and the wire log has a line for
-//! each step.
+//! The message handlers of a client. Each message that was read waits in a queue until its handler has run.
+//! The recorder then contains the handling order over all connections, and the wire log has one line per
+//! step.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,28 +21,28 @@ use super::{
 };
 
 const UPDATES: &str = "testing/testUpdates/tests";
-/// Notifications that the client has handlers for. StreamJsonRpc passes requests of these methods to them,
-/// too.
+/// Methods for which the client has notification handlers. StreamJsonRpc also passes requests with these
+/// methods to them.
 const HANDLED: [&str; 4] = [UPDATES, "testing/testUpdates/attachments", "client/log", "telemetry/update"];
 
-/// How a client handles the messages that it has read.
+/// How a client handles messages after reading them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageHandling {
     pub(crate) queues: HandlerQueues,
     pub(crate) duration: HandlerDuration,
     pub(crate) responses: ResponseRule,
-    /// The handlers are busy once for this long, at the message of this number, counted over all connections.
+    /// Block the handlers once for this long, at the message with this number (counted over all connections).
     pub(crate) busy_once: Option<(usize, Duration)>,
 }
 
 pub(crate) type ResponseWriter = Arc<Mutex<Box<dyn Write + Send>>>;
 
-/// The queues between read loops and handlers.
+/// Queues between the read loops and the handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandlerQueues {
-    /// A queue and a thread for each connection, the default of StreamJsonRpc.
+    /// One queue and one thread for each connection, the default of StreamJsonRpc.
     PerConnection,
-    /// A queue for each connection, served in turn by one thread, as in vscode-jsonrpc.
+    /// One queue for each connection, served round-robin by one thread, as in vscode-jsonrpc.
     InTurn,
     /// One queue and one thread for all connections.
     Shared,
@@ -58,13 +58,13 @@ pub(crate) enum HandlerDuration {
 /// How a client responds to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseRule {
-    /// StreamJsonRpc: the read loop rejects an unknown method at once. A request of a known method waits for
-    /// its handler, whose result is null.
+    /// StreamJsonRpc: the read loop rejects an unknown method at once. A request with a known method waits
+    /// for its handler, whose result is null.
     UnknownAtOnce,
     /// vscode-jsonrpc: every request waits in the queue and is then rejected.
     InOrder,
-    /// lsp4j: a request of a method with a notification handler is handled, but never answered. A request of
-    /// an unknown method waits in the queue; its result is null.
+    /// lsp4j: a request whose method has a notification handler is handled but never answered. A request with
+    /// an unknown method waits in the queue and gets the result null.
     UnknownInOrder,
     /// Like `InOrder`, but a log message counts as a notification even if it has an id.
     NoneForLog,
@@ -72,14 +72,14 @@ pub(crate) enum ResponseRule {
     Never,
 }
 
-/// The handlers of one client.
+/// The handlers of a client.
 #[derive(Clone)]
 pub(crate) struct MessageHandlers {
     handling: MessageHandling,
     recorder: TrafficRecorder,
     /// Number of handled messages over all connections.
     handled: Arc<AtomicUsize>,
-    /// The queue of all connections; `None` if each has its own.
+    /// The queue shared by all connections; `None` if each connection has a queue.
     shared: Option<Sender<ReadMessage>>,
 }
 
@@ -107,7 +107,7 @@ impl MessageHandlers {
         Self { handling, recorder, handled, shared }
     }
 
-    /// Reads a main connection on a thread of its own.
+    /// Reads a main connection on a separate thread.
     pub(crate) fn read_main(&self, from: Box<dyn Read + Send>, to: ResponseWriter) {
         self.recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
         let queue = self.connect(ClientConnection::Main, Some(to));
@@ -134,7 +134,7 @@ impl MessageHandlers {
 }
 
 impl ReadQueue {
-    /// Takes a message from the read loop; blocks while the recorder has stopped this connection.
+    /// Queues a message from the read loop. Blocks while the recorder has paused this connection.
     pub(crate) fn push(&self, message: Value) {
         self.recorder.wait_readable(self.on);
         self.recorder.note(self.on, &format!("read {}", summary(&message)));
@@ -152,7 +152,7 @@ impl ReadQueue {
         }
     }
 
-    /// Closes the connection after everything read from it has been handled.
+    /// Closes the connection once everything read from it has been handled.
     pub(crate) fn close(self) {
         self.recorder.note(self.on, "read the end of the stream");
         self.send(RecordedEventKind::Closed, None);
@@ -186,7 +186,7 @@ impl ReadQueue {
     }
 }
 
-/// Starts a handler thread and returns its queue. The thread ends when all senders are dropped.
+/// Starts a handler thread; returns its queue. The thread exits when all senders are dropped.
 fn start_handlers(
     handling: MessageHandling,
     recorder: TrafficRecorder,
@@ -209,7 +209,7 @@ struct Handler {
     handled: Arc<AtomicUsize>,
 }
 
-/// Takes one message from each connection in turn.
+/// Handles one message from each connection in turn.
 fn handle_in_turn(handler: &Handler, read: &Receiver<ReadMessage>) {
     let mut waiting: BTreeMap<ClientConnection, VecDeque<ReadMessage>> = BTreeMap::new();
     let mut last = ClientConnection::Main;
@@ -256,11 +256,11 @@ impl Handler {
 
 fn respond(recorder: &TrafficRecorder, on: ClientConnection, response: &Value, stream: &ResponseWriter) {
     recorder.note(on, &format!("responds to {}", response["id"]));
-    // A peer that has closed gets no response.
+    // The peer may have closed the connection.
     framing::write_message(&mut **stream.lock().unwrap(), response).ok();
 }
 
-/// Keeps a handler busy. This simulates a slow client, so nothing can end it early.
+/// Keeps a handler busy. To simulate a slow client, nothing interrupts it.
 fn work(time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {

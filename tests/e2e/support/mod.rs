@@ -1,4 +1,4 @@
-//! Shared by all tests: fixtures, a world for each test, the real program, and a client written from the
+//! Shared test support: fixtures, a world for each test, the real program, and a client written from the
 //! specification without Heeler's code.
 
 use std::path::{Path, PathBuf};
@@ -29,18 +29,18 @@ pub(crate) fn heeler() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_heeler"))
 }
 
-/// Returns the fake test program.
+/// Returns the fake, which plays test programs and clients.
 fn fake() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_heeler-fake"))
 }
 
-/// Returns whether tests run in their long form (`HEELER_LONG_FORMS`). They do so every week, but not in the
+/// Returns whether tests run in their long form (`HEELER_LONG_FORMS`), as they do weekly, but not in the
 /// gate.
 pub(crate) fn has_long_forms() -> bool {
     std::env::var_os("HEELER_LONG_FORMS").is_some()
 }
 
-/// Returns the directory of this repository's tests.
+/// Returns the repository's `tests` directory.
 fn tests() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
 }
@@ -50,7 +50,7 @@ pub(crate) fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
 }
 
-/// Returns the uids of a suite's tests.
+/// Returns the uids of these tests of a suite.
 pub(crate) fn uids<'a>(suite: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(|name| format!("{suite}::{name}")).collect()
 }

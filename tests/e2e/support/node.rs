@@ -1,4 +1,4 @@
-//! Clients in Node that use third-party libraries (`tests/clients`). Each runs in its own process.
+//! Node clients that use third-party libraries (`tests/clients`). Each client runs in a separate process.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,12 +7,12 @@ use std::{
 
 use super::world::{FinishedCommand, TestWorld, run};
 
-/// Returns the path of a file in the package of Node clients.
+/// Returns the path of a file in the Node clients' package.
 pub(crate) fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-/// Runs a script of the package of Node clients with `node`, in a world.
+/// Runs a script of the Node clients' package in a world.
 pub(crate) fn node(world: &TestWorld, script: &str, words: &[&str]) -> FinishedCommand {
     assert!(client("node_modules").is_dir(), "the clients' library is missing; scripts/test installs it");
     let script = client(script);
@@ -23,7 +23,7 @@ pub(crate) fn node(world: &TestWorld, script: &str, words: &[&str]) -> FinishedC
     ran
 }
 
-/// Returns the names of a file's scenarios.
+/// Returns the names of the scenarios in a file.
 pub(crate) fn scenarios(file: &str) -> Vec<String> {
     let text = std::fs::read_to_string(client(file)).unwrap();
     let names = text.lines().filter_map(|line| line.strip_prefix("export async function "));

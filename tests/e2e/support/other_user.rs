@@ -1,4 +1,4 @@
-//! Another user of the machine, who attacks Heeler: the fake in the role `intruder`, started as this user.
+//! Another user of the machine who attacks Heeler: the fake in its role `intruder`, started as that user.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ pub(crate) const OTHER_UID: u32 = 65_534;
 /// The uid of a user without privileges.
 pub(crate) const UNPRIVILEGED_UID: u32 = 12_345;
 
-/// Returns the uids of the attacked users; empty if the tester cannot switch users.
+/// Returns the uids of the users to attack; empty if the tests cannot switch users.
 pub(crate) fn attacked_users() -> Vec<u32> {
     if heeler_sys::process::effective_uid() == 0 {
         return vec![UNPRIVILEGED_UID, 0];
@@ -52,7 +52,7 @@ impl OtherUser {
         self.dir.path().join(name)
     }
 
-    /// Attempts an action; returns its output or the error.
+    /// Attempts an action; returns its output or its error.
     pub(crate) fn attempt(&mut self, words: &[&str]) -> Result<String, String> {
         writeln!(self.to, "{}", words.join("\t")).unwrap();
         let mut line = String::new();
@@ -71,7 +71,7 @@ impl OtherUser {
         self.attempt(words).unwrap_or_else(|why| panic!("{words:?}: {why}"))
     }
 
-    /// Panics unless the system denies the action.
+    /// Panics unless the kernel denies the action.
     #[track_caller]
     pub(crate) fn assert_denied(&mut self, words: &[&str]) {
         assert_eq!(self.attempt(words), Err("PermissionDenied".to_owned()), "{words:?}");

@@ -1,4 +1,4 @@
-//! Processes as seen from outside: parents, children, states and signals.
+//! Processes as seen from outside: children, roles, states, memory and signals.
 
 use std::{
     process::Command,
@@ -23,8 +23,8 @@ pub(crate) fn processes_of_role(coordinator: u32, role: ProcessRole) -> Vec<u32>
     let is_role = |pid: &Pid| match role {
         ProcessRole::Watchdog => has_word(*pid, "__watchdog"),
         ProcessRole::Worker => has_word(*pid, "__worker"),
-        // A guard is a fork of its fork server: it has the same command line, but its own name. Its test
-        // process has the guard's name until it executes its program.
+        // A guard is a fork of its fork server, with the same command line but a different process name. The
+        // test process has the guard's name until it executes its program.
         ProcessRole::ForkServer => is_named(*pid, "heeler-forksrv"),
         ProcessRole::Guard => {
             let parent = heeler_sys::process::stat(*pid).map(|stat| stat.parent);
@@ -64,8 +64,8 @@ pub(crate) fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Returns a process's peak memory in KiB without the mapped pages of its program file, because their number
-/// depends on the page cache. The value is too small by the pages that were mapped after the peak.
+/// Returns a process's peak memory in KiB without the mapped pages of its program file, whose number depends
+/// on the page cache. Pages that were mapped after the peak make the value too small.
 pub(crate) fn peak_kib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let read = |name: &str| -> Option<u64> {

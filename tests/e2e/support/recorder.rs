@@ -1,4 +1,4 @@
-//! Records all events on all connections of one client, in the order that the client sees.
+//! Records all events on all connections of one client, in the order in which the client sees them.
 
 use std::{
     sync::{Arc, Condvar, Mutex},
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::schema::server_schema_violation;
 
-/// Deadline of every wait. A slow machine does not exceed it, only a hang does.
+/// Timeout of every wait: not even a slow machine needs this long, so exceeding it means a hang.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
 const UPDATES: &str = "testing/testUpdates/tests";
@@ -26,7 +26,7 @@ pub(crate) enum ClientConnection {
 pub(crate) enum RecordedEventKind {
     Opened,
     Message(Value),
-    /// The next message violates the schema.
+    /// The message recorded next violates the schema.
     SchemaViolation(String),
     Closed,
 }
@@ -53,8 +53,8 @@ impl RecordedEvent {
         }
     }
 
-    /// Returns the parameters of a message of this method. A barrier is a request of the method of updates;
-    /// it returns `None`.
+    /// Returns the parameters if the event is a message with this method. Returns `None` for a barrier, which
+    /// is a request with the method of updates.
     pub(crate) fn params(&self, method: &str) -> Option<&Value> {
         let message = self.message()?;
         let is_barrier = method == UPDATES && message.get("id").is_some();
@@ -62,7 +62,7 @@ impl RecordedEvent {
     }
 }
 
-/// The record; all threads that read a connection share it.
+/// The recorded events, shared by all threads that read a connection.
 #[derive(Clone, Default)]
 pub(crate) struct TrafficRecorder(
     Arc<(Mutex<Vec<RecordedEvent>>, Condvar)>,
@@ -70,7 +70,7 @@ pub(crate) struct TrafficRecorder(
     Arc<WireLog>,
 );
 
-/// Wire log: what a client with handlers has read, handled and answered, with times.
+/// Wire log: what a client with handlers has read, handled and answered, with timestamps.
 struct WireLog {
     start: Instant,
     lines: Mutex<Vec<String>>,
@@ -82,7 +82,7 @@ impl Default for WireLog {
     }
 }
 
-/// Connections that the client does not read at the moment.
+/// Connections that the client currently does not read.
 #[derive(Default, Clone, Copy)]
 struct PausedConnections {
     main: bool,
@@ -99,7 +99,7 @@ impl PausedConnections {
 }
 
 impl TrafficRecorder {
-    /// Records an event; blocks while its connection is stopped.
+    /// Records an event. Blocks while its connection is paused.
     pub(crate) fn record(&self, on: ClientConnection, what: RecordedEventKind) {
         self.wait_readable(on);
         let (events, changed) = &*self.0;
@@ -121,7 +121,7 @@ impl TrafficRecorder {
         changed.notify_all();
     }
 
-    /// Waits until a connection may be read.
+    /// Waits until a connection is not paused.
     pub(crate) fn wait_readable(&self, on: ClientConnection) {
         let (stopped, changed) = &*self.1;
         drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
@@ -165,10 +165,12 @@ impl TrafficRecorder {
         events
     }
 
-    /// Waits until `find` returns something.
+    /// Waits until `find` returns a value.
     ///
-    /// # Panics If `find` returns nothing and no event arrives before the deadline. Each event extends the
-    /// deadline, because a run may be slow on a loaded machine.
+    /// # Panics
+    ///
+    /// If `find` returns `None` and no event arrives before the deadline. Each event extends the deadline,
+    /// because a run may be slow on a busy machine.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[RecordedEvent]) -> Option<T>) -> T {
         let (events, changed) = &*self.0;
         let mut until = Instant::now() + DEADLINE;
@@ -185,7 +187,8 @@ impl TrafficRecorder {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let last = tail(&events);
-                // Other threads still need the record; a panic with the lock held would poison it.
+                // Release the lock before panicking: other threads still need the record, and the panic would
+                // poison it.
                 drop(events);
                 panic!("waited in vain for {what}; the last of it:\n{last}");
             }

@@ -1,5 +1,5 @@
-//! Rendezvous socket: running tests of the fixtures connect to it and wait for a command. The connection ends
-//! when the last process that holds it has exited, which proves that all of them are dead.
+//! Rendezvous socket: running fixture tests connect to it and wait for a command. A connection ends when the
+//! last process that has it open exits, which proves that all these processes are dead.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -46,8 +46,8 @@ impl TestRendezvous {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                // A buffer of one byte keeps what follows the line unread. A test that dies before it writes
-                // sends nothing.
+                // A buffer of one byte does not read beyond the line. A test that dies before writing sends
+                // nothing.
                 let mut line = String::new();
                 if BufReader::with_capacity(1, &stream).read_line(&mut line).is_ok()
                     && let Some((who, pid)) = line.trim_end().rsplit_once(' ')
@@ -90,7 +90,7 @@ impl ConnectedTest {
         (&self.stream).write_all(&[word]).unwrap();
     }
 
-    /// Waits until no process holds the connection; returns how long this took.
+    /// Waits until no process has the connection open; returns how long this took.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         self.stream.set_read_timeout(Some(DEADLINE)).unwrap();

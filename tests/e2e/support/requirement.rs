@@ -1,18 +1,20 @@
-//! Requirements of some tests: tools that `scripts/test` installs, and privileges. If something is missing,
-//! the test, or a part of it, is skipped and counted. With `HEELER_TESTS_REQUIRE=all` it fails instead.
+//! Requirements of some tests: tools that `scripts/test` installs, and privileges. If one is missing, the
+//! test, or part of it, is skipped and counted. With `HEELER_TESTS_REQUIRE=all`, it fails instead.
 
 use std::{backtrace::Backtrace, fs::OpenOptions, io::Write as _, path::PathBuf};
 
-/// Reports that the calling test, or a part of it, is skipped because the machine lacks `what`. `hint` says
-/// how to get it. The caller must return.
+/// Reports that the calling test, or part of it, is skipped because the machine lacks `what`. `hint` says how
+/// to install it. The caller must return.
 ///
-/// # Panics If nothing may be skipped (`HEELER_TESTS_REQUIRE=all`).
+/// # Panics
+///
+/// If nothing may be skipped (`HEELER_TESTS_REQUIRE=all`).
 #[track_caller]
 pub(crate) fn leave_out(what: &str, hint: &str) {
     let is_required = std::env::var_os("HEELER_TESTS_REQUIRE").is_some_and(|required| required == "all");
     assert!(!is_required, "{what} is missing, and HEELER_TESTS_REQUIRE is all: {hint}");
     let test = calling_test();
-    // The harness would capture `eprintln!`.
+    // Written directly, because the test harness would capture `eprintln!`.
     let note = format!("{test}, or a part of it, is left out: {what} is missing: {hint}\n");
     std::io::stderr().write_all(note.as_bytes()).expect("standard error is open");
     if let Some(list) = std::env::var_os("HEELER_TESTS_LEFT_OUT") {
@@ -21,8 +23,8 @@ pub(crate) fn leave_out(what: &str, hint: &str) {
     }
 }
 
-/// Returns the name of the calling test: the outermost function of this program on the stack. The thread's
-/// name is not enough, because a thread is named after its test only if several tests run at the same time.
+/// Returns the name of the calling test: the outermost function of this crate in the backtrace. The thread
+/// name is not reliable, because libtest names threads after tests only if several tests run in parallel.
 fn calling_test() -> String {
     let stack = Backtrace::force_capture().to_string();
     let own = |line: &str| {
@@ -34,7 +36,7 @@ fn calling_test() -> String {
     outermost.trim_end_matches("::{{closure}}").to_owned()
 }
 
-/// Returns the directory that this variable of `scripts/test` names, or `None` if the test must be skipped.
+/// Returns the directory in this variable, which `scripts/test` sets, or `None` if the test must be skipped.
 #[track_caller]
 pub(crate) fn directory_of(variable: &str, what: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from);

@@ -1,6 +1,6 @@
 //! The real server of the Runtime Server Protocol, and a client written from the specification. The client
-//! reads only while a test waits for something, like a busy client. Every message of both sides is validated
-//! against the schema.
+//! reads only while a test waits for a message, like a busy client. Every message in both directions is
+//! validated against the schema.
 
 use std::{
     io::{Read, Write},
@@ -73,7 +73,7 @@ impl<'w> RspServer<'w> {
         self.child.id()
     }
 
-    /// Opens a connection and sends nothing.
+    /// Opens a connection without sending anything.
     pub(crate) fn connect_raw(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -92,15 +92,15 @@ impl<'w> RspServer<'w> {
         self.errors.lock().unwrap().clone()
     }
 
-    /// Waits until no process and no file of Heeler is left; returns the server's exit code.
+    /// Waits until no Heeler process or file is left; returns the server's exit code.
     pub(crate) fn wait_gone(&mut self) -> Option<i32> {
         let code = self.wait_processes_gone();
         self.world.check_tidy();
         code
     }
 
-    /// Waits until no process of Heeler is left; returns the server's exit code. A killed server may leave
-    /// its directory, which the next start removes.
+    /// Waits until no Heeler process is left; returns the server's exit code. A killed server may leave its
+    /// directory behind, which the next start removes.
     pub(crate) fn wait_processes_gone(&mut self) -> Option<i32> {
         let gone = self.all_gone.recv_timeout(DEADLINE);
         assert!(gone.is_ok(), "processes are left\n{}", self.errors_so_far());
@@ -121,7 +121,7 @@ impl Drop for RspServer<'_> {
 
 impl RspClient {
     fn new(to: Box<dyn Write + Send>, from: Box<dyn Read + Send>, stream: Option<TcpStream>) -> Self {
-        // Without capacity, the reader takes no message before the test asks for it.
+        // With capacity 0, the reader blocks until the test asks for a message.
         let (sender, messages) = sync_channel(0);
         std::thread::spawn(move || {
             let mut frames = MessageReader::new(from);
@@ -134,7 +134,7 @@ impl RspClient {
         Self { to, messages, stream, next_id: 0, heard: Vec::new() }
     }
 
-    /// Returns the next message, `None` at the end of the connection.
+    /// Returns the next message; `None` at the end of the connection.
     pub(crate) fn next(&mut self) -> Option<Value> {
         match self.messages.recv_timeout(DEADLINE) {
             Ok(message) => {
@@ -177,7 +177,7 @@ impl RspClient {
         }
     }
 
-    /// Starts a suite; returns the response's status.
+    /// Starts a suite; returns the status in the response.
     pub(crate) fn start(&mut self, suite: &str, attributes: Value) -> Value {
         let params = json!({"serverType": "heeler.suite", "id": suite, "attributes": attributes});
         self.ask("server/startServerAsync", json!({"mode": "run", "params": params}))["status"].clone()
@@ -203,7 +203,7 @@ impl RspClient {
         }
     }
 
-    /// Returns the states that a suite has had, in order.
+    /// Returns the states that a suite has had so far, in order.
     pub(crate) fn states(&self, suite: &str) -> Vec<u64> {
         let params = self.params_of("client/serverStateChanged");
         params
@@ -212,7 +212,7 @@ impl RspClient {
             .collect()
     }
 
-    /// Returns the parameters of all notifications of a method so far.
+    /// Returns the parameters of all notifications of this method so far.
     pub(crate) fn params_of(&self, method: &str) -> impl Iterator<Item = &Value> {
         self.heard.iter().filter(move |message| message["method"] == method).map(|message| &message["params"])
     }
@@ -222,13 +222,13 @@ impl RspClient {
         self.params_of("client/jobRemoved").map(|end| end["status"].clone()).collect()
     }
 
-    /// Returns the output on a stream so far.
+    /// Returns the output received on a stream so far.
     pub(crate) fn output(&self, stream: u64) -> String {
         let texts = self.params_of("client/serverProcessOutputAppended");
         texts.filter(|one| one["streamType"] == stream).filter_map(|one| one["text"].as_str()).collect()
     }
 
-    /// Closes the connection without a message, as if the client had died.
+    /// Closes the connection without a shutdown message, as if the client had died.
     pub(crate) fn disconnect(self) {
         if let Some(stream) = &self.stream {
             stream.shutdown(Shutdown::Both).unwrap();

@@ -1,4 +1,4 @@
-//! Validates every test's traffic against the schemas of Heeler's protocols.
+//! Validates the traffic of every test against the schemas of Heeler's protocols.
 
 use std::sync::LazyLock;
 
@@ -33,7 +33,7 @@ fn build_part(text: &str, definition: &str) -> Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// Returns how a line to a JSON Lines program violates the schema.
+/// Returns how a line sent to a JSON Lines program violates the schema.
 pub(crate) fn json_lines_request_violation(line: &Value) -> Option<String> {
     schema_violation(&JSON_LINES_REQUEST, line)
 }
@@ -53,24 +53,24 @@ pub(crate) fn client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&CLIENT, message)
 }
 
-/// Returns how a server's message of the Runtime Server Protocol violates the schema.
+/// Returns how a Runtime Server Protocol message from the server violates the schema.
 pub(crate) fn rsp_server_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&RSP_SERVER, message)
 }
 
-/// Returns how a client's message of the Runtime Server Protocol violates the schema.
+/// Returns how a Runtime Server Protocol message from a client violates the schema.
 pub(crate) fn rsp_client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&RSP_CLIENT, message)
 }
 
-/// Checks a line of a run's event stream against its schema.
+/// Panics if a line of a run's event stream violates its schema.
 #[track_caller]
 pub(crate) fn check_run_event(event: &Value) {
     let violation = schema_violation(&RUN_EVENTS, event);
     assert!(violation.is_none(), "{violation:?}\n{event:#}");
 }
 
-/// Checks a CTRF report against the schema of its format.
+/// Panics if a CTRF report violates the schema of the format.
 #[track_caller]
 pub(crate) fn check_ctrf(report: &Value) {
     let violation = schema_violation(&CTRF, report);

@@ -1,4 +1,4 @@
-//! A further client of a listening server, with its own session.
+//! Another client of a listening server, with a separate session.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -70,13 +70,14 @@ impl SecondClient {
         RequestedRun { run_id, request }
     }
 
-    /// Waits until all earlier requests have begun: the server answers a discovery at once, but in order.
+    /// Waits until all earlier requests have begun: requests are handled in order, and the server answers a
+    /// discovery at once.
     pub(crate) fn wait_begun(&mut self, number: u64) {
         let id = self.request("testing/discoverTests", json!({"runId": run_id(number)}));
         assert!(self.wait_response(id).get("error").is_none());
     }
 
-    /// Waits for the end of a run and checks its record.
+    /// Waits for the end of a run and checks its messages.
     pub(crate) fn finish(&self, run: &RequestedRun, selected: &[String]) -> CheckedRun {
         self.wait_response(run.request);
         CheckedRun::check(&self.recorder.events(), run, selected, ExpectedDelivery::Once)

@@ -45,7 +45,7 @@ pub(crate) struct TestServer<'w> {
     world: &'w TestWorld,
     child: Child,
     to: ResponseWriter,
-    /// Closes the connection from this side where dropping the writer does not.
+    /// Closes the connection from the client's side where dropping the writer does not do so.
     disconnect: Option<Box<dyn Fn() + Send>>,
     pub(crate) recorder: TrafficRecorder,
     handlers: Option<MessageHandlers>,
@@ -59,17 +59,17 @@ pub(crate) struct TestServer<'w> {
 }
 
 impl<'w> TestServer<'w> {
-    /// Starts a server on standard input and output; sends nothing.
+    /// Starts a server on standard input and output without sending anything.
     pub(crate) fn start(world: &'w TestWorld, programs: &[&str]) -> Self {
         Self::start_over(ServerTransport::Stdio, world, programs)
     }
 
-    /// Starts a server and opens the connection; sends nothing.
+    /// Starts a server and opens the connection without sending anything.
     pub(crate) fn start_over(transport: ServerTransport, world: &'w TestWorld, programs: &[&str]) -> Self {
         Self::start_with(transport, world, programs, &[])
     }
 
-    /// Starts a server with arguments that make it connect to the listener.
+    /// Starts a server whose arguments make it connect to the listener.
     pub(crate) fn start_connecting_to(
         world: &'w TestWorld,
         words: &[String],
@@ -79,7 +79,7 @@ impl<'w> TestServer<'w> {
         Self::launch(ServerTransport::Dial, world, &words, listener, None)
     }
 
-    /// Starts a server like [`TestServer::start_over`], with more options.
+    /// Like [`TestServer::start_over`], with additional options.
     pub(crate) fn start_with(
         transport: ServerTransport,
         world: &'w TestWorld,
@@ -89,8 +89,7 @@ impl<'w> TestServer<'w> {
         Self::start_handling(transport, world, programs, options, None)
     }
 
-    /// Starts a server like [`TestServer::start_with`], for a client that handles messages as `handling`
-    /// says.
+    /// Like [`TestServer::start_with`], for a client that handles messages as `handling` says.
     fn start_handling(
         transport: ServerTransport,
         world: &'w TestWorld,
@@ -147,7 +146,7 @@ impl<'w> TestServer<'w> {
             }
         };
         let to: ResponseWriter = Arc::new(Mutex::new(to));
-        // Read it, with handlers or without.
+        // Read the main connection, with or without message handlers.
         let handlers = handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
         match &handlers {
             Some(handlers) => handlers.read_main(from, Arc::clone(&to)),
@@ -169,14 +168,15 @@ impl<'w> TestServer<'w> {
         }
     }
 
-    /// Starts and initializes a server without a callback port: results come over the main connection.
+    /// Starts and initializes a server without a callback port: results use the main connection.
     pub(crate) fn initialized(world: &'w TestWorld, programs: &[&str]) -> Self {
         let mut server = Self::start(world, programs);
         server.initialize(json!({"testing": {"debuggerProvider": false}}));
         server
     }
 
-    /// Starts and initializes a server with a callback port. `choose` picks the behaviour of each connection.
+    /// Starts and initializes a server with a callback port. `choose` selects the behaviour of each
+    /// connection.
     pub(crate) fn with_callback(
         world: &'w TestWorld,
         programs: &[&str],
@@ -228,7 +228,7 @@ impl<'w> TestServer<'w> {
         self.child.id()
     }
 
-    /// Opens a further connection to a listening server, and thus a session.
+    /// Opens another connection to a listening server, which starts a session.
     pub(crate) fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap()
     }
@@ -238,7 +238,7 @@ impl<'w> TestServer<'w> {
         self.listener.as_ref().expect("this client listens")
     }
 
-    /// Turns off schema validation of sent messages, for tests of incorrect clients.
+    /// Disables schema validation of sent messages, for tests of incorrect clients.
     pub(crate) fn skip_schema_checks(&mut self) {
         self.has_mistakes = true;
     }
@@ -310,7 +310,7 @@ impl<'w> TestServer<'w> {
         answer["result"].clone()
     }
 
-    /// Requests a run of these tests; `None` selects all.
+    /// Requests a run of these tests; `None` selects all tests.
     pub(crate) fn run(&mut self, tests: Option<&[&str]>) -> RequestedRun {
         let run_id = run_id(self.next_id);
         let tests = tests.map(|all| all.iter().map(|uid| json!({"uid": uid})).collect::<Vec<_>>());
@@ -319,12 +319,12 @@ impl<'w> TestServer<'w> {
         RequestedRun { run_id, request }
     }
 
-    /// Waits for the end of a run and checks its record; `selected` contains the uids.
+    /// Waits for the end of a run of the tests `selected` and checks its messages.
     pub(crate) fn finish(&self, run: &RequestedRun, selected: &[String]) -> CheckedRun {
         self.finish_as(run, selected, ExpectedDelivery::Once)
     }
 
-    /// Waits like [`TestServer::finish`], for runs that may repeat results.
+    /// Like [`TestServer::finish`], for runs whose results may arrive more than once.
     pub(crate) fn finish_as(
         &self,
         run: &RequestedRun,
@@ -371,7 +371,7 @@ impl<'w> TestServer<'w> {
         });
     }
 
-    /// Waits until a test is reported in a state.
+    /// Waits until a test is reported in this state.
     pub(crate) fn wait_state(&self, uid: &str, state: &str) {
         self.recorder.wait(&format!("{uid} to be {state}"), |events| {
             let mut changes = events
@@ -384,7 +384,7 @@ impl<'w> TestServer<'w> {
         });
     }
 
-    /// Waits until at least one process has this role; returns all of them.
+    /// Waits until at least one process has this role; returns all processes with the role.
     pub(crate) fn processes(&self, role: ProcessRole) -> Vec<u32> {
         let mut found = Vec::new();
         wait_until(&format!("there is a process in the role {role:?}"), || {
@@ -394,7 +394,7 @@ impl<'w> TestServer<'w> {
         found
     }
 
-    /// Sends `exit` and waits until no process is left; returns the exit code.
+    /// Sends `exit` and waits until no Heeler process is left; returns the exit code.
     pub(crate) fn exit(mut self) -> Option<i32> {
         self.notify("exit", json!({}));
         self.wait_gone();
@@ -409,7 +409,7 @@ impl<'w> TestServer<'w> {
         self.child.wait().unwrap().code()
     }
 
-    /// Waits until the server has ended the connection.
+    /// Waits until the server has closed the connection.
     pub(crate) fn wait_closed(&self) {
         self.recorder.wait("the end of the connection", |events| {
             events
@@ -429,8 +429,9 @@ impl<'w> TestServer<'w> {
         }
     }
 
-    /// Waits until no process of Heeler is left: all of them hold the inherited standard error. Unless the
-    /// recorder is stopped, everything the server sent is then in the record. Returns how long this took.
+    /// Waits until no Heeler process is left: all of them have the inherited standard error open. Afterwards,
+    /// unless the recorder is paused, everything that the server sent is recorded. Returns how long this
+    /// took.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         if self.all_gone.recv_timeout(DEADLINE).is_err() {
@@ -438,7 +439,7 @@ impl<'w> TestServer<'w> {
             panic!("processes are left: {left}\n{}", self.errors_so_far());
         }
         let took = start.elapsed();
-        // The processes may be gone before their last messages are read.
+        // The processes may exit before their last messages have been read.
         if !self.recorder.is_main_stopped() {
             self.wait_closed();
         }
@@ -459,7 +460,7 @@ impl<'w> TestServer<'w> {
 
 impl Drop for TestServer<'_> {
     fn drop(&mut self) {
-        // Stopped readers would never reach the end of the stream.
+        // Paused readers would never reach the end of the stream.
         self.recorder.resume();
         // The process may have exited already.
         self.child.kill().ok();
@@ -470,7 +471,7 @@ impl Drop for TestServer<'_> {
     }
 }
 
-/// Returns the GUID of a run, made from a number.
+/// Returns a run's GUID for a number.
 pub(crate) fn run_id(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -490,7 +491,7 @@ fn tcp(stream: TcpStream) -> ServerStreams {
     )
 }
 
-/// Waits for the line that announces the server's address; returns its last word.
+/// Waits for the line that announces the server's address; returns the last word of that line.
 pub(crate) fn announced_address(errors: &Mutex<String>) -> String {
     let mut found = None;
     wait_until("the server says where it listens", || {
@@ -512,7 +513,7 @@ pub(crate) fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<S
             text.push_str(&String::from_utf8_lossy(&line));
             text.push('\n');
         }
-        // The receiver may have given up.
+        // The receiver may have been dropped.
         sender.send(()).ok();
     });
     (errors, all_gone)

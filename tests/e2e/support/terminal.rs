@@ -1,4 +1,4 @@
-//! A command on its own terminal.
+//! A command that runs on a new terminal.
 
 use std::{
     io::{Read as _, Write as _},
@@ -9,7 +9,7 @@ use std::{
 
 use super::{process::wait_until, world::TestWorld};
 
-/// A command on its own terminal, with its output.
+/// A command that runs on a new terminal, with its output.
 pub(crate) struct TerminalCommand {
     child: Child,
     text: Arc<Mutex<String>>,
@@ -39,12 +39,12 @@ impl TerminalCommand {
         wait_until(what, || self.text.lock().unwrap().contains(what));
     }
 
-    /// Types text as a user does; a line ends with `\n`.
+    /// Types text like a user; `\n` ends a line.
     pub(crate) fn type_in(&mut self, line: &str) {
         self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    /// Returns everything printed so far, including escape sequences and echo.
+    /// Returns all output so far, including escape sequences and echoed input.
     pub(crate) fn text(&self) -> String {
         self.text.lock().unwrap().clone()
     }

@@ -1,5 +1,5 @@
-//! A test's world: a directory with its programs and its configuration, a clean environment, and the real
-//! `heeler` started in it.
+//! A test's world: a directory with programs and configuration, a clean environment, and the real `heeler`
+//! running in it.
 
 use std::{
     cell::RefCell,
@@ -20,7 +20,7 @@ use super::{fixtures, recorder::DEADLINE, rendezvous::TestRendezvous};
 pub(crate) struct TestWorld {
     dir: tempfile::TempDir,
     env: RefCell<Vec<(String, String)>>,
-    /// The user who owns the world, if not the tester.
+    /// The user who owns the world, if not the current user.
     user: Option<u32>,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct TestWorld {
 #[derive(Debug)]
 pub(crate) struct FinishedCommand {
     pub(crate) code: Option<i32>,
-    /// Standard output. `heeler run` prints its results to standard error, so this has both of its outputs.
-    /// Tests that tell the outputs apart use [`TestWorld::run_with_separate_outputs`].
+    /// Standard output. `heeler run` prints results to standard error, so for that command this contains both
+    /// outputs. [`TestWorld::run_with_separate_outputs`] keeps them separate.
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// One start of a test program, as the program recorded it.
+/// A start of a test program, as recorded by the program.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramStart {
     pub(crate) pid: u32,
@@ -113,7 +113,7 @@ impl TestWorld {
         self.env("HEELER_FIXTURE_STARTS", self.path("starts").to_str().unwrap());
     }
 
-    /// Returns the starts of test programs in order, without listings.
+    /// Returns the starts of test programs, in order and without listings.
     pub(crate) fn starts(&self) -> Vec<ProgramStart> {
         let text = fs::read_to_string(self.path("starts")).unwrap_or_default();
         let read = |line: &str| {
@@ -131,8 +131,8 @@ impl TestWorld {
     }
 
     /// Makes another user the owner of this world. All programs are copied, because that user may not have
-    /// access to the originals. All users may enter the directory, as is usual below `/tmp` or in a home
-    /// directory.
+    /// access to the originals. All users may enter the directory, as they usually can below `/tmp` or in a
+    /// home directory.
     pub(crate) fn change_owner(&mut self, user: u32) {
         copy_program(Path::new(env!("CARGO_BIN_EXE_heeler")), &self.path("heeler"));
         fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -149,7 +149,7 @@ impl TestWorld {
         self.user = Some(user);
     }
 
-    /// Returns a `heeler` command in this world, without the tester's environment.
+    /// Returns a `heeler` command in this world, without the current user's environment.
     pub(crate) fn heeler(&self, words: &[&str]) -> Command {
         let program = self.user.map_or_else(super::heeler, |_| self.path("heeler"));
         self.command(Command::new(program), words)
@@ -189,12 +189,12 @@ impl TestWorld {
         ran
     }
 
-    /// Runs `heeler` until it exits, and keeps its outputs apart.
+    /// Runs `heeler` until it exits, and keeps standard output and standard error separate.
     pub(crate) fn run_with_separate_outputs(&self, words: &[&str]) -> FinishedCommand {
         run_with_separate_outputs(self.heeler(words))
     }
 
-    /// Panics if a socket or a temporary file was left behind.
+    /// Panics if a socket or temporary file was left behind.
     pub(crate) fn check_tidy(&self) {
         for name in ["tmp", "run"] {
             let left: Vec<_> =
@@ -204,24 +204,25 @@ impl TestWorld {
     }
 }
 
-/// Copies a program in a separate process. If this process wrote the copy, a process started by a test on
-/// another thread could inherit the open file, and a program that is open for writing cannot be executed.
+/// Copies a program in a child process. If this process wrote the copy, a process started by a test on
+/// another thread could inherit the open descriptor, and a program that is open for writing cannot be
+/// executed.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "copy {} to {}", from.display(), to.display());
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs a command until it and every process that holds its outputs has exited.
+/// Runs a command until it and every process that has its outputs open have exited.
 pub(crate) fn run(command: Command) -> FinishedCommand {
-    // The command may also be below a shell or another program.
+    // `heeler run` may also be started by a shell or another program.
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     let is_run = words.first().is_some_and(|word| word == "run") || words.join(" ").contains("heeler run ");
     let ran = run_with_separate_outputs(command);
     if is_run { FinishedCommand { stdout: format!("{}{}", ran.stdout, ran.stderr), ..ran } } else { ran }
 }
 
-/// Runs a command like [`run`], but keeps the outputs of `heeler run` apart.
+/// Like [`run`], but keeps the outputs of `heeler run` separate.
 pub(crate) fn run_with_separate_outputs(mut command: Command) -> FinishedCommand {
     let start = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -245,21 +246,21 @@ pub(crate) fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc:
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes).unwrap();
-        // The receiver may have given up.
+        // The receiver may have been dropped.
         sender.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
     });
     receiver
 }
 
 impl FinishedCommand {
-    /// Panics unless the exit code is this one.
+    /// Panics unless the exit code equals `code`.
     #[track_caller]
     pub(crate) fn assert_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
         self
     }
 
-    /// Returns the line of standard output that contains all these texts.
+    /// Returns the first line of standard output that contains all these texts; panics if there is none.
     #[track_caller]
     pub(crate) fn line_with(&self, texts: &[&str]) -> &str {
         let found = self.stdout.lines().find(|line| texts.iter().all(|text| line.contains(text)));

@@ -1,4 +1,4 @@
-//! Deaths of test processes: which test is blamed, what is rerun, and how often.
+//! Deaths of test processes: which test is blamed, what is rerun, and how many times.
 
 use crate::support::{
     callback_listener::ListenerBehaviour, checked_run::CheckedRun, server::TestServer, uids, world::TestWorld,
@@ -16,7 +16,7 @@ const DEATHS: [&str; 7] = [
 
 const FAKE: [&str; 4] = ["Fake.One", "Fake.Two", "Fake.Three", "Fake.Four"];
 
-/// Runs all tests of a program in one slot; returns the checked record.
+/// Runs all tests of a program in one slot; returns the checked run.
 fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
     world.write("heeler.toml", "[profile.default]\njobs = 1\nstartup-timeout = \"1s\"\n");
     let mut server = TestServer::with_callback(world, &[program], |_| ListenerBehaviour::Normal);
@@ -29,8 +29,8 @@ fn run_all(world: &TestWorld, program: &str, names: &[&str]) -> CheckedRun {
 fn dying_at(place: &str) -> CheckedRun {
     let world = TestWorld::with_gtest("deaths");
     world.env("HEELER_FIXTURE_DIE_AT", place);
-    // A failure at exit belongs to a test only if the test is alone in its process. Here, one process has all
-    // tests.
+    // A failure at exit is attributed to a test only if the process ran no other test. Here, one process runs
+    // all tests.
     world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     run_all(&world, "deaths", &DEATHS)
 }
@@ -59,8 +59,8 @@ fn crash_among_500_costs_few_processes() {
     assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
     books.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
-    // The processes of the crash, and two batches if a server's batch limit is shorter than the program's
-    // start.
+    // The process starts of the crash, and up to two batches if the program's start exceeds the server's
+    // batch limit.
     assert!(starts.len() <= 4, "{starts:?}");
     assert_eq!(server.exit(), Some(0));
 }
@@ -151,7 +151,7 @@ fn program_crashing_in_listing_yields_one_error() {
     let message = books.message("deaths");
     assert!(message.contains("died of SIGABRT while listing its tests"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
-    // The second attempt is traced.
+    // The second attempt is traced, so it has a stack.
     assert!(message.contains("stack:\n") && message.contains("abort"), "{message}");
     for begin in ["minidump: ", "stacks of all threads: "] {
         let path = message.lines().find_map(|line| line.strip_prefix(begin)).expect(begin);
@@ -180,7 +180,7 @@ fn program_failing_after_its_listing_runs_and_is_in_error() {
     world.env("HEELER_FIXTURE_DIE_AT", "end of listing");
     world.write_program("wrapped", "#!/bin/sh\nexec ./deaths \"$@\"\n");
     for program in ["deaths", "wrapped"] {
-        // The framework of a script must be configured.
+        // For a script, the framework must be configured.
         world.write(
             "heeler.toml",
             &format!("[[suite]]\nname = \"{program}\"\nprograms = [\"{program}\"]\nframework = \"gtest\"\n"),
@@ -213,7 +213,7 @@ fn death_between_tests_still_runs_every_test() {
     for name in ["One", "Two", "Three"] {
         assert_eq!(books.state(&format!("dies-between-tests::Fake.{name}")), "passed", "{books:#?}");
     }
-    // The last test is alone in its process, so it does not pass if the process dies.
+    // The last test was alone in its process, so it does not pass if the process dies.
     assert_eq!(books.state("dies-between-tests::Fake.Four"), "error", "{books:#?}");
     assert!(program_failure(&books, "dies-between-tests").contains("SIGABRT"), "{books:#?}");
 }
@@ -305,6 +305,6 @@ fn isolated_rerun_does_not_use_up_retries() {
         (&culprit["execution-state"], &culprit["heeler.isolated-rerun"]),
         (&"error".into(), &"passes".into())
     );
-    // The batch, its remainder, the isolated rerun, and the retry of the flaky test.
+    // The batch, the remaining tests, the isolated rerun, and the retry of the flaky test.
     assert_eq!(world.starts().len(), 4, "{:?}", world.starts());
 }

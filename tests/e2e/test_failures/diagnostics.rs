@@ -27,7 +27,7 @@ const CRASHES: [&str; 3] = ["Crash.One", "Crash.Two", "Crash.Three"];
 /// The uid of `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Returns a world with the fixture and these lines in its profile.
+/// Returns a world with the test program and these lines in its profile.
 fn world(profile: &str) -> TestWorld {
     let world = TestWorld::with_gtest(PROGRAM);
     configure(&world, profile);
@@ -38,7 +38,7 @@ fn configure(world: &TestWorld, profile: &str) {
     world.write("heeler.toml", &format!("[profile.default]\ngrace-period = \"200ms\"\n{profile}"));
 }
 
-/// Runs the tests that match these patterns from the command line.
+/// Runs the tests that match these patterns on the command line.
 fn run_these(world: &TestWorld, patterns: &[&str]) -> FinishedCommand {
     let mut words = vec!["run", PROGRAM, "--status-level", "all", "--junit", "junit.xml"];
     for pattern in patterns {
@@ -54,7 +54,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| of(entry.unwrap().path())).collect()
 }
 
-/// Returns the diagnostic files of all runs whose names end with this suffix.
+/// Returns the diagnostic files with this suffix in all runs.
 fn diagnostic_files(world: &TestWorld, ending: &str) -> Vec<PathBuf> {
     let runs = files(&world.path(".heeler/runs"));
     let is_wanted = |path: &PathBuf| {
@@ -89,7 +89,7 @@ fn file_of(uri: &Value) -> PathBuf {
     PathBuf::from(uri.as_str().and_then(|uri| uri.strip_prefix("file://")).expect("it is the URI of a file"))
 }
 
-/// Returns a node's attachment files.
+/// Returns the files attached to a node.
 fn attachments_of(node: &Value) -> BTreeSet<PathBuf> {
     (0..).map_while(|n| node.get(format!("attachments.{n}.uri"))).map(file_of).collect()
 }
@@ -99,7 +99,8 @@ fn attachments_in(list: &Value) -> BTreeSet<PathBuf> {
     list.as_array().into_iter().flatten().map(|one| file_of(&one["uri"])).collect()
 }
 
-/// Runs tests for a listening client; returns the record, the run and the checked results.
+/// Runs tests for a client with a callback port; returns the recorded events, the run and the checked
+/// results.
 fn serve(world: &TestWorld, names: &[&str]) -> (Vec<RecordedEvent>, RequestedRun, CheckedRun) {
     let mut server = TestServer::with_callback(world, &[PROGRAM], |_| ListenerBehaviour::Normal);
     let selected = uids(PROGRAM, names.iter().copied());
@@ -315,7 +316,7 @@ fn disabled_dumps_keep_stacks() {
 
 #[test]
 fn dumps_per_run_limits_number_of_dumps() {
-    // With more slots, a test that is already running may still be dumped after the limit is reached.
+    // With more slots, a test that was already running could be dumped after the limit is reached.
     let world = world("dumps-per-run = 1\njobs = 1\n");
     run_these(&world, &["Crash.*"]).assert_code(2);
     single_file(&world, ".dmp");
@@ -341,7 +342,7 @@ fn total_dump_size_limit_stops_further_dumps() {
     single_file(&world, ".dmp");
 }
 
-/// Returns the files below the state directory that contain the secret.
+/// Returns the files in the state directory that contain the secret.
 fn files_with_secret(world: &TestWorld, secret: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap();
@@ -431,7 +432,7 @@ fn exiting_signal_handler_hides_no_crash() {
 #[test]
 fn wrapped_crash_is_found_by_isolated_rerun() {
     let world = world("jobs = 1\n");
-    // `flock` starts the program and, like a shell, exits with 128 plus the signal's number.
+    // Like a shell, `flock` starts the program and exits with 128 plus the signal's number.
     let suite = "[[suite]]\nname = \"behind\"\nprograms = [\"/usr/bin/flock\"]\nargs = [\"lock\", \"./evidence\"]\nframework = \"gtest\"\n";
     world.write("heeler.toml", &format!("[profile.default]\n{suite}"));
     let ran = world.run(&["run", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
@@ -454,7 +455,7 @@ fn death_tests_leave_no_diagnostics() {
     }
 }
 
-/// Makes `nobody` the owner of a world and everything in it.
+/// Makes `nobody` the owner of a directory and everything in it.
 fn chown_to_nobody(path: &Path) {
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     if path.is_dir() {
@@ -466,7 +467,7 @@ fn chown_to_nobody(path: &Path) {
 fn unprivileged_user_gets_same_diagnostics() {
     let world = TestWorld::new();
     configure(&world, "");
-    // `nobody` may not have access to the originals' directories, so the world gets copies.
+    // `nobody` may not have access to the original programs, so they are copied.
     fs::copy(env!("CARGO_BIN_EXE_heeler"), world.path("heeler")).unwrap();
     fs::copy(fixtures::gtest(PROGRAM), world.path(PROGRAM)).unwrap();
     let mut line = "./heeler run ./evidence -E Crash.One".to_owned();

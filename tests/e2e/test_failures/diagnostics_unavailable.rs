@@ -1,4 +1,4 @@
-//! Crash diagnostics when something is denied, turned off or full: tracing, symbol names, dumps or the disk.
+//! Crash diagnostics when something is denied, disabled or full: tracing, symbol names, dumps or the disk.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::support::{
     world::{FinishedCommand, TestWorld, run},
 };
 
-/// Returns the names of all runs' diagnostic files with this suffix.
+/// Returns the names of the diagnostic files with this suffix in all runs.
 pub(super) fn diagnostic_file_names(world: &TestWorld, ending: &str) -> Vec<String> {
     let Ok(runs) = fs::read_dir(world.path(".heeler/runs")) else { return Vec::new() };
     let of_run = |run: PathBuf| fs::read_dir(run.join("evidence")).into_iter().flatten();
@@ -52,7 +52,7 @@ fn stripped_program_stack_has_offsets_and_build_id() {
 fn crash_of_damaged_program_is_reported_with_signal_and_address() {
     let world = TestWorld::new();
     let mut bytes = fs::read(fixtures::gtest("evidence")).unwrap();
-    // Overwrite the offset of the section headers, which neither the kernel nor the loader reads.
+    // Overwrite the offset of the section headers, which neither the kernel nor the dynamic loader reads.
     bytes[40..48].fill(0xff);
     fs::write(world.path("damaged"), bytes).unwrap();
     fs::set_permissions(world.path("damaged"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -110,7 +110,7 @@ fn denied_ptrace_keeps_signal_and_hang_state() {
     ran.line_with(&["SIGABRT", "Crash.Two"]);
     ran.line_with(&["TIMEOUT", "Hang.Waits"]);
     ran.line_with(&["PASS", "Z.IsLast"]);
-    // Heeler can read the state of a process without tracing it.
+    // Heeler can read a process's state without tracing it.
     ran.assert_stdout("BLOCKED in pause");
     assert_eq!(diagnostic_file_names(&world, ".dmp"), Vec::<String>::new());
     run_untraced(&world, &["doctor"]).line_with(&["crash capture"]);
@@ -172,7 +172,7 @@ fn suites_configure_dumps_separately() {
     assert_eq!(diagnostic_file_names(&world, "quiet.Crash.Two.stacks.txt").len(), 1);
 }
 
-/// Panics unless crashes were reported completely without a dump and no partial file was left.
+/// Panics unless the crashes were reported completely, without a dump or a partial file.
 #[track_caller]
 fn check_without_dump(ran: &FinishedCommand, files: &[String]) {
     for name in ["Crash.One", "Speaks.Crashes"] {

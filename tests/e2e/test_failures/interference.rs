@@ -1,4 +1,4 @@
-//! Tests that fail while other tests of their program run in other processes.
+//! Tests that fail while other tests of the same program run in other processes.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
 

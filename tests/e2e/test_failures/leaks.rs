@@ -1,5 +1,5 @@
-//! Leaked processes: they are killed, named, and attributed as far as possible to the test that started them,
-//! wherever results are shown.
+//! Leaked processes: Heeler kills and names them and, where possible, attributes them to the test that
+//! started them, wherever results are shown.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ const NAMES: [&str; 7] = [
     "Tidy.Last",
 ];
 
-/// Returns the command lines of leaked processes; panics if one of the processes still exists.
+/// Returns the command lines of leaked processes; panics if one of them is still running.
 #[track_caller]
 fn leaked_commands(processes: &Value) -> Vec<&str> {
     let processes = processes.as_array().unwrap_or_else(|| panic!("no list: {processes}"));
@@ -43,8 +43,7 @@ fn leaked_commands(processes: &Value) -> Vec<&str> {
     processes.iter().map(|process| process["command"].as_str().unwrap()).collect()
 }
 
-/// Id of a process that is still running, as a displayed line names it. Dropping this value kills the
-/// process.
+/// Id of a leaked process that is still running, parsed from a displayed line. Killed on drop.
 struct RunningLeak(Pid);
 
 impl Drop for RunningLeak {
@@ -124,13 +123,14 @@ fn batch_leaks_are_charged_by_start_time() {
     for name in ["Leaves.InTheMiddle", "Leaves.AndFails"] {
         let guest = meet.next_test();
         assert_eq!(guest.test_name, name);
-        // The server has now seen the earlier tests end.
+        // The server has seen the end of the earlier tests by now.
         server.wait_state(&format!("leaks::{name}"), "in-progress");
         guest.release();
     }
     let books = server.finish(&run, &uids("leaks", NAMES));
     let leaks = books.response["result"]["heeler.leaks"].as_array().unwrap();
-    // A worker that reads late may not be able to tell a test from its successors; it then names all of them.
+    // A worker that reads late may not be able to distinguish a test from its successors. It then names all
+    // of them.
     let tests_of = |command: &str| -> Vec<&str> {
         let found: Vec<_> =
             leaks.iter().filter(|leak| leaked_commands(&leak["processes"]).contains(&command)).collect();
@@ -205,7 +205,7 @@ fn ambiguous_leak_names_all_candidates() {
         assert!(!report.contains("heeler.leaked"), "{report}");
         assert!(report.contains("[heeler: one of these ") && report.contains("sleep 1013"), "{report}");
     } else {
-        // The clock tick ended between the tests, so the leak is not ambiguous.
+        // The clock tick ended between the two tests, so only one test can have leaked the process.
         ran.line_with(&["Leaky", "Leaves.AtOnce"]);
     }
 }

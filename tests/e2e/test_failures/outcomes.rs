@@ -1,4 +1,4 @@
-//! A result's outcome and timing members: every value of `outcome-kind`, and `time.*`.
+//! The outcome and time members of a result: every value of `outcome-kind`, and `time.*`.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-/// Returns the kinds of these tests, in order; an empty string for a result without one.
+/// Returns the outcome kinds of these tests, in order; an empty string if the result has none.
 fn kinds<'b>(books: &'b CheckedRun, uids: &[String]) -> Vec<&'b str> {
     uids.iter().map(|uid| books.test(uid)["outcome-kind"].as_str().unwrap_or_default()).collect()
 }
@@ -72,14 +72,14 @@ fn times_are_ordered_and_only_for_run_tests() {
         let ((first_day, start), (last_day, stop)) = (start.unwrap(), stop.unwrap());
         assert!((&first_day, start) <= (&last_day, stop), "{node:#}");
         let duration = node["time.duration-ms"].as_f64().unwrap();
-        // Both the framework's clock and the time of day are truncated to milliseconds.
+        // Both the framework's clock and the wall-clock time are truncated to milliseconds.
         let is_within = |limit: u32| (0.0..=f64::from(limit) + 2.0).contains(&duration);
         assert!(first_day != last_day || is_within(stop - start), "{node:#}");
     }
     assert_eq!(server.exit(), Some(0));
 }
 
-/// Returns the date of a time such as `2026-02-03T04:05:06.789Z`, and the milliseconds since midnight.
+/// Splits a time such as `2026-02-03T04:05:06.789Z` into its date and the milliseconds since midnight.
 fn day_and_milliseconds(time: &Value) -> Option<(String, u32)> {
     let time = time.as_str()?;
     let (date, clock) = time.split_once('T').unwrap();

@@ -1,4 +1,4 @@
-//! A sanitizer's findings are attributed to the test that caused them, and to no other test.
+//! Sanitizer findings are attributed only to the test that caused them.
 
 use crate::support::{
     fixtures,
@@ -14,8 +14,8 @@ fn world_with(sanitizer: &str) -> TestWorld {
 #[test]
 fn report_of_a_race_belongs_to_the_test_in_whose_body_it_was() {
     let world = world_with("thread");
-    // The report may be read in one piece or several, alone or with the ends of other tests, so this is
-    // repeated.
+    // Repeated, because the report may be read in one or several pieces, alone or together with the ends of
+    // other tests.
     for _ in 0..5 {
         let ran = world.run(&["run", "sanitized", "-j1"]).assert_code(2);
         ran.line_with(&["TSAN", "Sanitized.Races"]);

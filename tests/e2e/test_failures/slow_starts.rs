@@ -1,4 +1,4 @@
-//! Programs that start slowly: how often they are started, and how their tests end.
+//! Programs that start slowly: how many times they are started, and how their tests end.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, world::TestWorld};
 
@@ -11,7 +11,7 @@ fn slow_world(start_ms: u32, test_ms: u32, settings: &str) -> TestWorld {
     world
 }
 
-/// Runs all tests in a new session, so the next session has the history of this one.
+/// Runs all tests in a new session; the next session uses its history.
 fn run(world: &TestWorld) -> CheckedRun {
     let selected: Vec<_> = (0..20).map(|number| format!("slow_start::N/Slow.Case/{number}")).collect();
     let mut server = TestServer::initialized(world, &["slow_start"]);
@@ -23,13 +23,13 @@ fn run(world: &TestWorld) -> CheckedRun {
 
 #[test]
 fn each_slot_starts_an_expensive_program_once() {
-    // If the start time were ignored, each test of the second run would get its own process.
+    // If Heeler ignored the start time, each test of the second run would get a separate process.
     let world = slow_world(1500, 1050, "jobs = 4\n");
     let mut starts_before = 0;
     for history in ["no history", "its history"] {
         run(&world).assert_all("passed").assert_no_program_failures();
         let starts = world.starts().len() - starts_before;
-        // If other programs load the machine, a slot may be late and leave its share to another.
+        // If the machine is busy, a slot may be late and its share of the tests goes to another slot.
         assert!((4..=6).contains(&starts), "with {history}: {:?}", world.starts());
         starts_before += starts;
     }
@@ -37,18 +37,18 @@ fn each_slot_starts_an_expensive_program_once() {
 
 #[test]
 fn tests_of_which_nothing_is_known_are_spread_over_free_slots() {
-    // Only a run has this slow start, so the listing does not show it.
+    // The start is slow only in a run, so the listing does not show the start time.
     let world = slow_world(300, 100, "jobs = 2\n");
     world.env("HEELER_FIXTURE_START_IN", "environment");
     world.run(&["run", "slow_start"]).assert_code(0).assert_stdout("20 passed");
-    // A small batch for each slot shows the start time; the remaining tests are spread over the slots at
+    // A small batch per slot reveals the start time. The remaining tests are then divided among the slots at
     // once.
     assert!((4..=5).contains(&world.starts().len()), "{:?}", world.starts());
 }
 
 #[test]
 fn slow_start_is_no_fault_of_a_test() {
-    // The start time is known from the listing or found by attempts with twice the timeout.
+    // Heeler knows the start time from the listing, or retries with twice the timeout.
     for place in ["main", "environment"] {
         let world = slow_world(1500, 0, "jobs = 2\nstartup-timeout = \"500ms\"\n");
         world.env("HEELER_FIXTURE_START_IN", place);

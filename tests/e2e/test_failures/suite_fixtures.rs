@@ -1,5 +1,5 @@
-//! Process ends in the set-up or tear-down of a suite: they are attributed to that suite and to no other
-//! test.
+//! Processes that exit in the set-up or tear-down of a suite: the exit is attributed to that suite and not to
+//! a test.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
 
@@ -93,7 +93,7 @@ fn hang_in_tear_down_has_a_limit_without_a_time_limit() {
     let names: Vec<_> = books.programs.keys().collect();
     assert_eq!(names, ["suites::N/Fixture (tear-down)"], "{:#?}", books.programs);
     let text = books.programs["suites::N/Fixture (tear-down)"]["error.message"].as_str().unwrap();
-    // The limit grows on a slow machine, so the exact time is not checked.
+    // Heeler extends the limit on a slow machine, so the exact time is not checked.
     let limit = "(four times startup-timeout) in the tear-down of the suite";
     assert!(text.starts_with("the process exceeded ") && text.contains(limit), "{text}");
 }
@@ -109,7 +109,7 @@ fn failed_assertion_outside_tests_is_its_suites_own_node() {
             assert!(message.contains("suites.cc") && message.contains("the fixture gives up"), "{message}");
             for uid in books.tests.keys() {
                 let is_skipped = how.starts_with("set-up") && uid.contains("Fixture");
-                // Newer versions of GoogleTest skip the tests of a suite whose set-up failed.
+                // Newer versions of GoogleTest skip a suite's tests if its set-up fails.
                 let is_expected = books.state(uid) == "passed" || is_skipped && books.state(uid) == "skipped";
                 assert!(is_expected, "{how}: {:#}", books.test(uid));
             }
@@ -128,6 +128,6 @@ fn summary_and_reports_name_the_tear_down() {
     assert!(junit.contains("N/Fixture (tear-down)"), "{junit}");
     let listed = world.run(&["report"]).assert_code(0);
     listed.assert_stdout("N/Fixture (tear-down)");
-    // The next run must not blame a test for the tear-down.
+    // The next run must not blame a test for the failure in the tear-down.
     world.run(&["run", "suites", "--rerun", "failed"]);
 }

@@ -1,5 +1,5 @@
-//! Tracing for crash capture changes no result: tests end the same with and without it, directly and behind
-//! scripts, for root and for an unprivileged user.
+//! Tracing for crash capture does not change results: tests end the same with and without it, started
+//! directly and through scripts, by root and by an unprivileged user.
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +31,10 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("beside-others", "#!/bin/sh\n(sleep 0; :) & ./PROGRAM \"$@\" & wait $!\n"),
 ];
 
-/// This way executes the test program from a program that gains privileges from its file.
+/// Way to start a program: another program, which gains privileges from its file, executes it.
 const PRIVILEGED_WAY: &str = "by-privileged";
 
-/// Returns a user's world with all programs, including one whose file gives privileges.
+/// Returns a user's world with all programs, including a program whose file grants privileges.
 fn world_of(user: Option<u32>) -> TestWorld {
     let mut world = TestWorld::new();
     PROGRAMS.iter().for_each(|program| world.gtest(program));
@@ -53,7 +53,7 @@ fn world_of(user: Option<u32>) -> TestWorld {
         chown(&privileged, Some(0), Some(0)).unwrap();
     }
     fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
-    // On a file system mounted with `nosuid`, the program gains no privileges.
+    // On a file system mounted with `nosuid`, the program does not gain privileges.
     let end = run(world.command(Command::new(&privileged), &["a b"])).code.unwrap();
     world.env("HEELER_FIXTURE_PRIVILEGED", &end.to_string());
     world
@@ -74,7 +74,7 @@ fn statuses(ran: &FinishedCommand) -> BTreeMap<String, String> {
         if let Some(place) = words.iter().position(|word| is_place(word))
             && let [before @ .., _duration] = &words[..place]
         {
-            // The name is program and test; the test's source location may follow.
+            // The name is program and test. The test's source location may follow.
             let name: Vec<&str> = words[place + 1..].iter().take(2).copied().collect();
             found.insert(name.join(" "), before.join(" "));
         }
@@ -86,7 +86,7 @@ fn statuses(ran: &FinishedCommand) -> BTreeMap<String, String> {
 fn compare(user: Option<u32>) {
     let world = world_of(user);
     let ways = PROGRAMS.iter().flat_map(|program| {
-        // For the other programs, it is enough to show that they are recognised behind a script.
+        // For the other programs, it is enough to show that they are recognised through a script.
         let count = if *program == "traced" { SCRIPTS.len() } else { 2 };
         SCRIPTS.iter().take(count).map(move |(way, _)| format!("{program}-{way}"))
     });
@@ -94,7 +94,7 @@ fn compare(user: Option<u32>) {
     let run = |mode: &str| {
         let settings = format!("[profile.default]\ntimeout = \"60s\"\ncrash-capture = \"{mode}\"\n");
         world.write("heeler.toml", &settings);
-        // A script is not started to find out what it is, so the framework is named.
+        // A script is not started to detect its framework, so the framework is given.
         let options = ["--no-history", "--status-level", "all", "--framework", "gtest"];
         let words: Vec<&str> =
             ["run"].into_iter().chain(programs.iter().map(String::as_str)).chain(options).collect();
@@ -108,7 +108,7 @@ fn compare(user: Option<u32>) {
     assert_eq!(expected.iter().find(is_bad), None, "{bare}");
     let traced = run("root");
     assert_eq!(statuses(&traced), expected, "{user:?}\n{traced}");
-    // The crashes still have stack traces, if the user may trace the program at all.
+    // Crashes still have stack traces if the user may trace the program.
     let has_stack = |program: &&String| {
         let begins = format!("{program}.Crash.OfTheProcess");
         let mut files = diagnostic_file_names(&world, ".stacks.txt").into_iter();
@@ -127,7 +127,7 @@ fn tracing_changes_no_result() {
 #[test]
 fn tracing_changes_no_result_of_an_ordinary_user() {
     if heeler_sys::process::effective_uid() != 0 {
-        // The other test already covers an ordinary user.
+        // The other test already covers an unprivileged user.
         return;
     }
     compare(Some(UNPRIVILEGED_UID));

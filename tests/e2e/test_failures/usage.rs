@@ -2,7 +2,7 @@
 
 use crate::support::{callback_listener::ListenerBehaviour, server::TestServer, uids, world::TestWorld};
 
-/// More than any process uses without a test's own memory, and less than the fixture's test uses.
+/// More memory than a process uses without the test's allocation, but less than the fixture's test uses.
 const HOG_KIB: u64 = 40 << 10;
 
 #[test]
